@@ -1,0 +1,41 @@
+"""Matrices with missing entries: deep matrix factorization that extends to new rows and columns."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deepmf.data.read import read_matrix
+    from deepmf.data.splits import split_areas, split_entries, split_from_masks
+    from deepmf.matrix.matrix import ObservedMatrix
+    from deepmf.matrix.scale import Scale
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ObservedMatrix",
+    "Scale",
+    "read_matrix",
+    "split_areas",
+    "split_entries",
+    "split_from_masks",
+]
+
+# Names are looked up when first used, so that `import deepmf` and `deepmf --help` load nothing heavy.
+_HOMES = {
+    "ObservedMatrix": "deepmf.matrix.matrix",
+    "Scale": "deepmf.matrix.scale",
+    "read_matrix": "deepmf.data.read",
+    "split_areas": "deepmf.data.splits",
+    "split_entries": "deepmf.data.splits",
+    "split_from_masks": "deepmf.data.splits",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'deepmf' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
