@@ -1,0 +1,93 @@
+"""Every error and warning of deepmf, as one tree.
+
+DeepMFError
+├── UserError                   what the user can mend; its message is one sentence, safe to show to anyone
+│   ├── BadSetting              (ValueError)           an argument or setting that makes no sense
+│   ├── BadEntries              (ValueError)           values, ids or shapes that do not form a matrix
+│   │   ├── OffScale            a value outside the scale
+│   │   └── DuplicateEntries    the same (row, column) twice
+│   ├── BadSplit                (ValueError)           sizes that cannot be cut out of this matrix
+│   ├── UnreadableFile          (ValueError)           a file that exists but does not hold what it should
+│   ├── FileAbsent              (FileNotFoundError)    no file there
+│   ├── DatasetUnavailable      (OSError)              a data set that is neither here nor downloadable now
+│   ├── UnknownLabel            (KeyError)             a row or column nobody has heard of
+│   ├── NotFitted               (RuntimeError)         predict before fit
+│   ├── CannotExtend            (NotImplementedError)  the method cannot predict there
+│   └── MissingDependency       (ImportError)          an optional package is not installed
+└── (everything else is a bug of ours)
+
+DeepMFWarning (UserWarning)
+└── ConstantValues              all entries are equal, so there is nothing to learn but that value
+"""
+
+
+class DeepMFError(Exception):
+    """The root of every error deepmf raises on purpose."""
+
+
+class UserError(DeepMFError):
+    """Something the user can mend; the message says what was given and what would be right."""
+
+
+class BadSetting(UserError, ValueError):
+    """An argument or setting that makes no sense."""
+
+
+class BadEntries(UserError, ValueError):
+    """Values, ids or shapes that do not form a matrix; `position` is the offending entry's, counted from 0."""
+
+    def __init__(self, message: str, *, position: int | None = None) -> None:
+        super().__init__(message if position is None else f"entry {position}: {message}")
+        self.message = message
+        self.position = position
+
+
+class OffScale(BadEntries):
+    """A value outside the scale."""
+
+
+class DuplicateEntries(BadEntries):
+    """The same (row, column) pair more than once."""
+
+
+class BadSplit(UserError, ValueError):
+    """Split sizes that cannot be cut out of this matrix."""
+
+
+class UnreadableFile(UserError, ValueError):
+    """A file that exists but does not hold what it should."""
+
+
+class FileAbsent(UserError, FileNotFoundError):
+    """No file at the given path."""
+
+
+class DatasetUnavailable(UserError, OSError):
+    """A data set that is neither on this machine nor downloadable now."""
+
+
+class UnknownLabel(UserError, KeyError):
+    """A row or column label that the matrix or model does not have."""
+
+    def __str__(self) -> str:  # KeyError would show the repr of the message
+        return str(self.args[0]) if self.args else ""
+
+
+class NotFitted(UserError, RuntimeError):
+    """A model asked to predict before it was fitted."""
+
+
+class CannotExtend(UserError, NotImplementedError):
+    """A method asked to predict for rows or columns that it cannot cover without training."""
+
+
+class MissingDependency(UserError, ImportError):
+    """An optional package that this call needs is not installed."""
+
+
+class DeepMFWarning(UserWarning):
+    """The root of every warning deepmf gives."""
+
+
+class ConstantValues(DeepMFWarning):
+    """All entries are equal: every prediction will be that value."""

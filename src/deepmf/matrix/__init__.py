@@ -1,0 +1,1 @@
+"""The observed matrix: its scale, its labels, its entries."""

@@ -1,0 +1,148 @@
+"""Frames of any library (pandas, polars, arrow, ...) as entries, through narwhals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadEntries, MissingDependency
+from deepmf.matrix.labels import Labelled, Labels
+
+if TYPE_CHECKING:
+    import narwhals as nw
+
+# Names under which people keep the three columns, in lower case without separators.
+USUAL_NAMES = {
+    "row": "row rowid user userid uid customer customerid person respondent sample".split(),
+    "column": (
+        "column columnid col item itemid iid movie movieid film product productid book bookid isbn question marker "
+        "sensor track artist"
+    ).split(),
+    "value": "value rating ratings score stars level answer response".split(),
+}
+
+
+class LongEntries(NamedTuple):
+    """The three columns of a long frame, labels already gathered."""
+
+    rows: Labelled
+    columns: Labelled
+    values: npt.NDArray[Any]
+
+
+class WideTable(NamedTuple):
+    """A wide frame as an array with NaN for what is missing, and its labels (None: numbered)."""
+
+    array: npt.NDArray[np.float64]
+    row_labels: Sequence[Any] | None
+    column_labels: list[str]
+
+
+def choose_columns(
+    names: Sequence[str], *, row: str | int | None, column: str | int | None, value: str | int | None
+) -> dict[str, str]:
+    """Return the names of the row, column and value columns: as asked for, by usual name, or the first three."""
+    if len(names) < 3:
+        raise BadEntries(
+            f"a row, a column and a value are needed, so at least three columns; got {len(names)}: {', '.join(names)}"
+        )
+    chosen = {
+        role: _named(names, wanted, role)
+        for role, wanted in (("row", row), ("column", column), ("value", value))
+        if wanted is not None
+    }
+    for role, usual in USUAL_NAMES.items():
+        plain = {name.lower().replace("_", "").replace(" ", ""): name for name in reversed(names)}
+        matches = [plain[word] for word in usual if word in plain and plain[word] not in chosen.values()]
+        if role not in chosen and matches:
+            chosen[role] = matches[0]
+    left = iter(name for name in names if name not in chosen.values())
+    chosen = {role: chosen[role] if role in chosen else next(left) for role in USUAL_NAMES}
+    if len(set(chosen.values())) < 3:
+        raise BadEntries(f"row, column and value must be three different columns; got {', '.join(chosen.values())}")
+    return chosen
+
+
+def long_entries(
+    frame: Any, *, row: str | int | None, column: str | int | None, value: str | int | None
+) -> LongEntries:
+    """Take the row, column and value columns out of a long frame."""
+    table = _eager(frame)
+    chosen = choose_columns(table.columns, row=row, column=column, value=value)
+    values = table[chosen["value"]]
+    if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
+        raise BadEntries(f"column {chosen['value']!r} holds values of type {values.dtype}; numbers are needed")
+    _check_no_null(values, "the value")
+    return LongEntries(
+        _gather(table[chosen["row"]], axis="row"),
+        _gather(table[chosen["column"]], axis="column"),
+        values.to_numpy(),
+    )
+
+
+def wide_table(frame: Any, *, row: str | None) -> WideTable:
+    """Take the values and the labels out of a wide frame."""
+    table = _eager(frame)
+    labels = None
+    if row is not None:
+        labels = table[_named(table.columns, row, "row")].to_list()
+        table = table.drop(row)
+    elif (index := getattr(frame, "index", None)) is not None:
+        labels = index.tolist()
+    for name in table.columns:
+        dtype = table[name].dtype
+        if not (dtype.is_numeric() or str(dtype) == "Boolean"):
+            raise BadEntries(f"column {name!r} holds values of type {dtype}; numbers are needed (or row={name!r})")
+    columns = [table[name].to_numpy().astype(np.float64) for name in table.columns]
+    array = np.column_stack(columns) if columns else np.empty((len(table), 0))
+    return WideTable(array, labels, list(table.columns))
+
+
+def _eager(frame: Any) -> nw.DataFrame[Any]:
+    try:
+        import narwhals as nw
+    except ImportError as error:
+        raise MissingDependency("reading frames needs narwhals: pip install narwhals") from error
+    try:
+        table = nw.from_native(frame)
+    except TypeError as error:
+        raise BadEntries(f"a frame (pandas, polars, arrow, ...) is needed; got {type(frame).__name__}") from error
+    return table.collect() if isinstance(table, nw.LazyFrame) else table
+
+
+def _named(names: Sequence[str], wanted: str | int, role: str) -> str:
+    if isinstance(wanted, int):
+        if not 0 <= wanted < len(names):
+            raise BadEntries(f"{role} column {wanted} is asked for; there are columns 0 to {len(names) - 1}")
+        return names[wanted]
+    if wanted not in names:
+        raise BadEntries(f"there is no column {wanted!r} for the {role}; there are {', '.join(map(repr, names))}")
+    return str(wanted)
+
+
+def _check_no_null(series: nw.Series[Any], what: str) -> None:
+    if series.null_count():
+        position = int(series.is_null().arg_true()[0])
+        raise BadEntries(f"{what} is missing", position=position)
+
+
+def _gather(series: nw.Series[Any], *, axis: str) -> Labelled:
+    _check_no_null(series, f"the {axis} id")
+    if series.implementation.is_polars() and str(series.dtype) == "String":
+        return _gather_text(series, axis=axis)
+    if series.dtype.is_integer():
+        return Labels.gather(series.to_numpy(), axis=axis)
+    return Labels.gather(series.to_list(), axis=axis)
+
+
+def _gather_text(series: nw.Series[Any], *, axis: str) -> Labelled:
+    """Gather polars strings by its own dictionary encoding: hashed in parallel, no Python string per entry."""
+    import polars
+
+    texts = series.to_native()
+    distinct = texts.unique().sort()
+    positions = texts.cast(polars.Enum(distinct)).to_physical().to_numpy().astype(np.int64)
+    return Labelled(Labels(distinct.to_list(), axis=axis), positions)

@@ -1,0 +1,234 @@
+"""The labels of one axis of a matrix, and where each of them stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import cached_property
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadEntries, UnknownLabel
+
+PositionArray = npt.NDArray[np.integer[Any]]
+
+# Integer labels spread over at most this many times their number are looked up in a table, not by sorting.
+_TABLE_SPREAD = 8
+
+
+class Labelled(NamedTuple):
+    """What an axis is called, and the position on it of each item that was given."""
+
+    labels: Labels
+    positions: PositionArray
+
+
+class Labels(Sequence[Any]):
+    """Distinct labels of one kind (all ints, all strings, all of one other hashable type), in a fixed order.
+
+    `array` holds them as given: int64 for ints, otherwise Python objects.
+
+    >>> movies = Labels(["Alien", "Big", "Cube"], axis="column")
+    >>> movies.positions(["Cube", "Alien"])
+    array([2, 0])
+    >>> movies[1], len(movies), "Big" in movies
+    ('Big', 3, True)
+    """
+
+    def __init__(self, labels: Iterable[Any], *, axis: str) -> None:
+        array = label_array(labels, axis=axis)
+        self._set(array.copy() if array is labels else array, axis)
+        n_distinct = np.unique(array).size if array.dtype.kind == "i" else len(self._index)
+        if n_distinct < array.size:
+            raise BadEntries(f"{axis} labels must differ; {array.size - n_distinct} of {array.size} are repeats")
+
+    def _set(self, array: npt.NDArray[Any], axis: str) -> None:
+        array.flags.writeable = False
+        self.array = array
+        self.axis = axis
+
+    @classmethod
+    def gather(cls, items: Iterable[Any], *, axis: str) -> Labelled:
+        """Collect the distinct labels among `items`, sorted where their kind can be, with each item's position.
+
+        Labels that cannot be sorted keep the order in which they first appear.
+        """
+        array = label_array(items, axis=axis)
+        if array.dtype.kind == "i":
+            distinct, positions = _gather_integers(array)
+        else:
+            distinct, positions = _gather_objects(array)
+        labels = cls.__new__(cls)
+        labels._set(distinct, axis)
+        return Labelled(labels, positions)
+
+    @classmethod
+    def numbered(cls, count: int, *, axis: str) -> Labels:
+        """Label an axis by 0, 1, 2, ..., as for a plain array."""
+        labels = cls.__new__(cls)
+        labels._set(np.arange(count, dtype=np.int64), axis)
+        return labels
+
+    def positions(self, items: Iterable[Any]) -> PositionArray:
+        """Return where each item stands; an unknown one raises `UnknownLabel`."""
+        array = label_array(items, axis=self.axis)
+        positions = self.find(array)
+        unknown = positions < 0
+        if np.any(unknown):
+            first = np.extract(unknown, array).tolist()[0]
+            more = f" (and {int(unknown.sum()) - 1} more)" if unknown.sum() > 1 else ""
+            raise UnknownLabel(f"{self.axis} {first!r} is not known{more}; there are {self._summary()}")
+        return positions
+
+    def find(self, items: Iterable[Any]) -> PositionArray:
+        """Return where each item stands, -1 for an unknown one."""
+        array = label_array(items, axis=self.axis)
+        if len(self) == 0 or array.size == 0 or array.dtype != self.array.dtype:
+            return np.full(array.size, -1, dtype=np.int64)
+        if array.dtype.kind == "i":
+            near = np.minimum(np.searchsorted(self._sorted, array), len(self) - 1)
+            positions = self._order[near]
+            return np.where(self.array[positions] == array, positions, -1)
+        return np.fromiter(map(self._index.get, array, repeat(-1)), dtype=np.int64, count=array.size)
+
+    def take(self, positions: npt.NDArray[np.integer[Any]]) -> Labels:
+        """Return the labels at some positions, in that order."""
+        labels = Labels.__new__(Labels)
+        labels._set(self.array[positions], self.axis)
+        return labels
+
+    def join(self, other: Labels) -> Labels:
+        """Return these labels followed by those of `other` that are not among them."""
+        fresh = other.array[self.find(other.array) < 0]
+        if fresh.size == 0:
+            return self
+        if len(self) and fresh.dtype != self.array.dtype:
+            raise BadEntries(
+                f"{self.axis} labels are of one kind; got {_kind(fresh)} beside {_kind(self.array)}, "
+                f"such as {fresh.tolist()[0]!r}"
+            )
+        labels = Labels.__new__(Labels)
+        labels._set(np.concatenate([self.array, fresh]), self.axis)
+        return labels
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the array of labels (the objects it may point to not counted)."""
+        return int(self.array.nbytes)
+
+    @cached_property
+    def _order(self) -> PositionArray:
+        return np.argsort(self.array, kind="stable")
+
+    @cached_property
+    def _sorted(self) -> PositionArray:
+        ordered: PositionArray = self.array[self._order]
+        return ordered
+
+    @cached_property
+    def _index(self) -> dict[Any, int]:
+        return dict(zip(self.array.tolist(), range(len(self.array)), strict=True))
+
+    def _summary(self) -> str:
+        shown = ", ".join(repr(label) for label in self.array[:3].tolist())
+        return f"{len(self)} {self.axis}s: {shown}{', ...' if len(self) > 3 else ''}"
+
+    def __len__(self) -> int:
+        return int(self.array.size)
+
+    def __getitem__(self, position: Any) -> Any:
+        return self.array[position]
+
+    def __contains__(self, item: object) -> bool:
+        return bool(self.find([item])[0] >= 0)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Labels):
+            return NotImplemented
+        return self is other or (self.array.dtype == other.array.dtype and np.array_equal(self.array, other.array))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Labels({self._summary()})"
+
+
+def label_array(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
+    """Return labels as one array of one kind: int64, or objects; nulls and mixtures are errors."""
+    if isinstance(items, Labels):
+        return items.array
+    if isinstance(items, str | bytes):
+        raise BadEntries(f"{axis}s must be a list of labels; got the single label {items!r}")
+    array = items if isinstance(items, np.ndarray) else _from_iterable(items)
+    if array.ndim != 1:
+        raise BadEntries(f"{axis} labels must be one-dimensional; got shape {array.shape}")
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind != "O":
+        array = array.astype(object)  # Python's own str, float, datetime: kept as given
+    return _checked_objects(array, axis=axis)
+
+
+def _from_iterable(items: Iterable[Any]) -> npt.NDArray[Any]:
+    if isinstance(items, range):
+        return np.arange(items.start, items.stop, items.step, dtype=np.int64)
+    sequence = items if isinstance(items, Sequence) else list(items)
+    return np.fromiter(sequence, dtype=object, count=len(sequence))
+
+
+def _checked_objects(array: npt.NDArray[Any], *, axis: str) -> npt.NDArray[Any]:
+    kinds = set(map(type, array))
+    if any(issubclass(kind, np.generic) for kind in kinds):
+        plain = (item.item() if isinstance(item, np.generic) else item for item in array)
+        return _checked_objects(np.fromiter(plain, dtype=object, count=array.size), axis=axis)
+    if kinds & {type(None), float}:
+        where = next((i for i, item in enumerate(array) if item is None or item != item), None)
+        if where is not None:
+            raise BadEntries(f"the {axis} id is missing ({array[where]})", position=where)
+    if len(kinds) > 1:
+        firsts = [next(item for item in array if type(item) is kind) for kind in kinds]
+        shown = " and ".join(sorted(f"{type(item).__name__} {item!r}" for item in firsts))
+        raise BadEntries(f"{axis} labels must be of one kind; got {shown}")
+    if kinds == {int}:
+        try:
+            return array.astype(np.int64)
+        except OverflowError as error:
+            raise BadEntries(f"{axis} labels must fit in 64 bits; give larger ids as strings") from error
+    for kind in kinds:
+        if kind.__hash__ is None:
+            raise BadEntries(f"{axis} labels must be hashable; {kind.__name__} is not, such as {array[0]!r}")
+    return array
+
+
+def _gather_integers(array: PositionArray) -> tuple[PositionArray, PositionArray]:
+    if array.size == 0:
+        return array.copy(), array.copy()
+    low, high = int(array.min()), int(array.max())
+    if high - low > _TABLE_SPREAD * array.size + 1024:
+        distinct, positions = np.unique(array, return_inverse=True)
+        return distinct, positions
+    offsets = array - low if low else array
+    seen = np.zeros(high - low + 1, dtype=bool)
+    seen[offsets] = True
+    # 32-bit positions halve the memory that every later pass over the entries moves.
+    position_of = np.cumsum(seen, dtype=np.int64) - 1
+    if seen.size < 2**31:
+        position_of = position_of.astype(np.int32)
+    return np.flatnonzero(seen) + low, position_of[offsets]
+
+
+def _gather_objects(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], PositionArray]:
+    items = array.tolist()
+    distinct = list(dict.fromkeys(items))
+    with suppress(TypeError):  # labels without an order
+        distinct.sort()
+    index = dict(zip(distinct, range(len(distinct)), strict=True))
+    labels = np.fromiter(distinct, dtype=object, count=len(distinct))
+    return labels, np.fromiter(map(index.__getitem__, items), dtype=np.int64, count=len(items))
+
+
+def _kind(array: npt.NDArray[Any]) -> str:
+    return "ints" if array.dtype.kind == "i" else f"{type(array[0]).__name__}s"

@@ -1,0 +1,487 @@
+"""The observed matrix: labelled rows and columns, and the entries that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, OffScale
+from deepmf.matrix.description import Description, describe
+from deepmf.matrix.labels import Labelled, Labels
+from deepmf.matrix.scale import FloatArray, Scale
+
+Duplicates = Literal["error", "last", "mean"]
+IndexArray = npt.NDArray[np.integer[Any]]
+ValueArray = npt.NDArray[np.floating[Any]]
+
+
+class ByRow(NamedTuple):
+    """Entries in row order (CSR): those of row i are `starts[i]:starts[i + 1]`, columns increasing."""
+
+    starts: IndexArray  # (rows + 1,)
+    columns: IndexArray  # (entries,)
+
+
+class ByColumn(NamedTuple):
+    """Entries in column order (CSC): those of column j are `starts[j]:starts[j + 1]`, rows increasing."""
+
+    starts: IndexArray  # (columns + 1,)
+    rows: IndexArray  # (entries,)
+    entries: IndexArray  # (entries,) where each stands in row order
+
+
+class Entries(NamedTuple):
+    """The observed entries as three arrays of the same length, in row order."""
+
+    rows: npt.NDArray[Any]
+    columns: npt.NDArray[Any]
+    values: FloatArray
+
+
+class ObservedMatrix:
+    """A matrix of which some entries are observed; immutable.
+
+    Whether an entry is observed is carried by the structure, never by its value: a stored zero is an entry.
+    Held by row and by column, in 16 bytes per entry (20 where the values need double precision) and
+    4 bytes per row and column beside the labels.
+
+    >>> ratings = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
+    >>> ratings
+    ObservedMatrix(2 rows x 2 columns, 3 entries (75 %), scale one of 1, 3, 5)
+    >>> ratings.entries().values
+    array([5., 3., 1.])
+    >>> ratings.to_array()
+    array([[ 5.,  3.],
+           [nan,  1.]])
+    """
+
+    __slots__ = ("by_column", "by_row", "columns", "rows", "scale", "values")
+
+    rows: Labels
+    columns: Labels
+    scale: Scale
+    by_row: ByRow
+    by_column: ByColumn
+    values: ValueArray  # (entries,) in row order; float32 where that is exact
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise BadSetting(
+            "an ObservedMatrix is made by from_entries, from_array, from_sparse, from_frame, from_table or read_matrix"
+        )
+
+    @classmethod
+    def from_entries(
+        cls,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        values: Iterable[float],
+        scale: Scale | None = None,
+        *,
+        duplicates: Duplicates = "error",
+        row_labels: Iterable[Any] | None = None,
+        column_labels: Iterable[Any] | None = None,
+    ) -> ObservedMatrix:
+        """Build a matrix from three parallel sequences: row label, column label, value.
+
+        Labels are sorted where their kind can be. `row_labels` and `column_labels` give all labels in the order
+        wanted instead, including those without an entry. `duplicates` says what becomes of a (row, column)
+        pair that occurs more than once.
+        """
+        numbers = _numbers(values)
+        row_axis = _axis(rows, row_labels, axis="row")
+        column_axis = _axis(columns, column_labels, axis="column")
+        if not row_axis.positions.size == column_axis.positions.size == numbers.size:
+            raise BadEntries(
+                "rows, columns and values must be of one length; got "
+                f"{row_axis.positions.size}, {column_axis.positions.size} and {numbers.size}"
+            )
+        return cls.from_positions(row_axis, column_axis, numbers, scale=scale, duplicates=duplicates)
+
+    @classmethod
+    def from_array(
+        cls,
+        array: npt.ArrayLike,
+        scale: Scale | None = None,
+        *,
+        row_labels: Iterable[Any] | None = None,
+        column_labels: Iterable[Any] | None = None,
+    ) -> ObservedMatrix:
+        """Build a matrix from a two-dimensional array in which NaN (or a mask) marks what is missing."""
+        missing = np.ma.getmaskarray(array) if np.ma.isMaskedArray(array) else None
+        dense = _numbers(np.ma.getdata(array), dimensions=2)
+        observed = ~np.isnan(dense) if missing is None else ~(missing | np.isnan(dense))
+        rows, columns = np.nonzero(observed)
+        return cls.from_positions(
+            Labelled(_whole_axis(row_labels, dense.shape[0], axis="row"), rows),
+            Labelled(_whole_axis(column_labels, dense.shape[1], axis="column"), columns),
+            dense[rows, columns],
+            scale=scale,
+        )
+
+    @classmethod
+    def from_sparse(
+        cls,
+        matrix: Any,
+        scale: Scale | None = None,
+        *,
+        duplicates: Duplicates = "error",
+        row_labels: Iterable[Any] | None = None,
+        column_labels: Iterable[Any] | None = None,
+    ) -> ObservedMatrix:
+        """Build a matrix from a scipy sparse one; every stored element is an entry, a stored zero too."""
+        if not scipy.sparse.issparse(matrix):
+            raise BadEntries(f"from_sparse takes a scipy sparse matrix; got {type(matrix).__name__}")
+        coordinates = matrix.tocoo()
+        return cls.from_positions(
+            Labelled(_whole_axis(row_labels, matrix.shape[0], axis="row"), coordinates.row),
+            Labelled(_whole_axis(column_labels, matrix.shape[1], axis="column"), coordinates.col),
+            _numbers(coordinates.data),
+            scale=scale,
+            duplicates=duplicates,
+        )
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        row: str | int | None = None,
+        column: str | int | None = None,
+        value: str | int | None = None,
+        scale: Scale | None = None,
+        duplicates: Duplicates = "error",
+    ) -> ObservedMatrix:
+        """Build a matrix from a long frame (pandas, polars, arrow, ...): one line per entry.
+
+        `row`, `column` and `value` name the columns or give their positions; left out, they are recognised by their
+        usual names (user, item, rating, ...), otherwise the first three columns are taken.
+        """
+        from deepmf.matrix.frames import long_entries
+
+        entries = long_entries(frame, row=row, column=column, value=value)
+        return cls.from_positions(
+            entries.rows, entries.columns, _numbers(entries.values), scale=scale, duplicates=duplicates
+        )
+
+    @classmethod
+    def from_table(cls, frame: Any, *, row: str | None = None, scale: Scale | None = None) -> ObservedMatrix:
+        """Build a matrix from a wide frame: a line per row, a column per column, null or NaN where missing.
+
+        Row labels are those of the column named by `row`, otherwise the index where the frame has one, otherwise
+        0, 1, 2, ...
+        """
+        from deepmf.matrix.frames import wide_table
+
+        table = wide_table(frame, row=row)
+        return cls.from_array(table.array, scale=scale, row_labels=table.row_labels, column_labels=table.column_labels)
+
+    @classmethod
+    def from_positions(
+        cls,
+        rows: Labelled,
+        columns: Labelled,
+        values: FloatArray,
+        *,
+        scale: Scale | None = None,
+        duplicates: Duplicates = "error",
+    ) -> ObservedMatrix:
+        """Build a matrix from labels and, for each entry, its positions among them: what all others end in."""
+        if duplicates not in ("error", "last", "mean"):
+            raise BadSetting(f"duplicates must be 'error', 'last' or 'mean'; got {duplicates!r}")
+        _check_finite(rows, columns, values)
+        if scale is not None:
+            _check_on_scale(rows, columns, values, scale)
+        order = _row_major_order(rows, columns)
+        row_of, column_of = rows.positions[order], columns.positions[order]
+        again = np.zeros(order.size, dtype=bool)
+        again[1:] = (row_of[1:] == row_of[:-1]) & (column_of[1:] == column_of[:-1])
+        ordered = values[order]
+        if np.any(again):
+            if duplicates == "error":
+                raise _duplicate_error(rows, columns, order, again)
+            ordered = _merged(ordered, again, duplicates)
+            row_of, column_of = row_of[~again], column_of[~again]
+            if duplicates == "mean" and scale is not None and scale.levels is not None:
+                ordered = scale.nearest_level(ordered)
+        matrix = cls.__new__(cls)
+        matrix._set(rows.labels, columns.labels, scale or Scale.infer(ordered), row_of, column_of, ordered)
+        return matrix
+
+    def _set(
+        self,
+        rows: Labels,
+        columns: Labels,
+        scale: Scale,
+        row_of: IndexArray,
+        column_of: IndexArray,
+        values: FloatArray,
+    ) -> None:
+        """Fill the slots from entries in row order without duplicates."""
+        index = _index_type(values.size, len(rows), len(columns))
+        row_starts = np.zeros(len(rows) + 1, dtype=index)
+        np.cumsum(np.bincount(row_of, minlength=len(rows)), out=row_starts[1:])
+        column_starts, column_order = _counting_order(column_of, len(columns))
+        self.rows, self.columns, self.scale = rows, columns, scale
+        self.by_row = ByRow(row_starts, column_of.astype(index, copy=False))
+        self.by_column = ByColumn(
+            column_starts.astype(index, copy=False),
+            row_of[column_order].astype(index, copy=False),
+            column_order.astype(index, copy=False),
+        )
+        self.values = _compact(values)
+        for array in (*self.by_row, *self.by_column, self.values):
+            array.flags.writeable = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return len(self.rows), len(self.columns)
+
+    @property
+    def n_entries(self) -> int:
+        """Number of observed entries."""
+        return int(self.values.size)
+
+    @property
+    def row_labels(self) -> npt.NDArray[Any]:
+        """The row labels as given, read-only."""
+        return self.rows.array
+
+    @property
+    def column_labels(self) -> npt.NDArray[Any]:
+        """The column labels as given, read-only."""
+        return self.columns.array
+
+    @property
+    def row_counts(self) -> IndexArray:
+        """Number of entries of each row."""
+        return np.diff(self.by_row.starts)
+
+    @property
+    def column_counts(self) -> IndexArray:
+        """Number of entries of each column."""
+        return np.diff(self.by_column.starts)
+
+    @property
+    def entry_rows(self) -> IndexArray:
+        """The row position of each entry, in row order."""
+        return np.repeat(np.arange(len(self.rows), dtype=self.by_row.columns.dtype), self.row_counts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held beside the labels."""
+        return sum(int(array.nbytes) for array in (*self.by_row, *self.by_column, self.values))
+
+    def entries(self) -> Entries:
+        """Return (rows, columns, values): labels and floats of every entry, in row order."""
+        return Entries(
+            self.rows.array[self.entry_rows],
+            self.columns.array[self.by_row.columns],
+            self.values.astype(np.float64),
+        )
+
+    def take_entries(self, which: npt.NDArray[Any]) -> ObservedMatrix:
+        """Return the matrix with the same rows, columns and scale that keeps only some entries.
+
+        `which` is a mask over the entries in row order, or their positions.
+        """
+        kept = np.flatnonzero(which) if which.dtype == bool else np.sort(which)
+        matrix = ObservedMatrix.__new__(ObservedMatrix)
+        values = self.values[kept].astype(np.float64)
+        row_of, column_of = self.entry_rows[kept], self.by_row.columns[kept]
+        matrix._set(self.rows, self.columns, self.scale, row_of, column_of, values)
+        return matrix
+
+    def take(self, rows: IndexArray, columns: IndexArray) -> ObservedMatrix:
+        """Return the part with the rows and columns at the given positions, in that order."""
+        new_row = np.full(len(self.rows), -1, dtype=np.int64)
+        new_row[rows] = np.arange(rows.size)
+        new_column = np.full(len(self.columns), -1, dtype=np.int64)
+        new_column[columns] = np.arange(columns.size)
+        row_of, column_of = new_row[self.entry_rows], new_column[self.by_row.columns]
+        kept = (row_of >= 0) & (column_of >= 0)
+        return ObservedMatrix.from_positions(
+            Labelled(self.rows.take(rows), row_of[kept]),
+            Labelled(self.columns.take(columns), column_of[kept]),
+            self.values[kept].astype(np.float64),
+            scale=self.scale,
+        )
+
+    def to_sparse(self) -> scipy.sparse.csr_array:
+        """Return the entries as a scipy CSR array of float64, stored zeros included."""
+        return scipy.sparse.csr_array(
+            (self.values.astype(np.float64), self.by_row.columns, self.by_row.starts), shape=self.shape
+        )
+
+    def to_array(self) -> FloatArray:
+        """Return a dense array (rows, columns) with NaN where nothing is observed; mind its size."""
+        array = np.full(self.shape, np.nan)
+        array[self.entry_rows, self.by_row.columns] = self.values
+        return array
+
+    def describe(self) -> Description:
+        """Return counts, density, quantiles of entries per row and column, and the histogram of levels."""
+        return describe(
+            shape=self.shape,
+            scale=self.scale,
+            values=self.values,
+            row_counts=self.row_counts,
+            column_counts=self.column_counts,
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(self, name):
+            raise AttributeError(f"an ObservedMatrix is immutable: {name} cannot be set")
+        object.__setattr__(self, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ObservedMatrix):
+            return NotImplemented
+        return self is other or (
+            self.rows == other.rows
+            and self.columns == other.columns
+            and self.scale == other.scale
+            and np.array_equal(self.by_row.starts, other.by_row.starts)
+            and np.array_equal(self.by_row.columns, other.by_row.columns)
+            and np.array_equal(self.values, other.values)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        n_rows, n_columns = self.shape
+        density = 100 * self.n_entries / max(n_rows * n_columns, 1)
+        return (
+            f"ObservedMatrix({n_rows} rows x {n_columns} columns, "
+            f"{self.n_entries} entries ({density:.3g} %), scale {self.scale})"
+        )
+
+
+def _numbers(values: Any, *, dimensions: int = 1) -> FloatArray:
+    if not isinstance(values, np.ndarray):
+        values = np.asarray(values if isinstance(values, list | tuple) else list(values))
+    if values.dtype.kind not in "fiub":
+        values = _parsed(values)
+    array: FloatArray = values.astype(np.float64, copy=False)
+    if array.ndim != dimensions:
+        raise BadEntries(f"values must have {dimensions} dimension(s); got shape {array.shape}")
+    return array
+
+
+def _parsed(values: npt.NDArray[Any]) -> FloatArray:
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        for position, value in enumerate(values.ravel().tolist()):
+            try:
+                float(value)
+            except (TypeError, ValueError):
+                raise BadEntries(f"value {value!r} is not a number", position=position) from error
+        raise BadEntries(f"values of type {values.dtype} are not numbers") from error
+
+
+def _axis(items: Iterable[Any], labels: Iterable[Any] | None, *, axis: str) -> Labelled:
+    if labels is None:
+        return Labels.gather(items, axis=axis)
+    known = labels if isinstance(labels, Labels) else Labels(labels, axis=axis)
+    return Labelled(known, known.positions(items))
+
+
+def _whole_axis(labels: Iterable[Any] | None, count: int, *, axis: str) -> Labels:
+    if labels is None:
+        return Labels.numbered(count, axis=axis)
+    given = labels if isinstance(labels, Labels) else Labels(labels, axis=axis)
+    if len(given) != count:
+        raise BadEntries(f"{len(given)} {axis} labels were given for {count} {axis}s")
+    return given
+
+
+def _check_finite(rows: Labelled, columns: Labelled, values: FloatArray) -> None:
+    if not np.isfinite(values.sum()):  # one pass without a temporary; a sum may also merely overflow
+        bad = np.flatnonzero(~np.isfinite(values))
+        if bad.size:
+            raise BadEntries(
+                f"{_spot(rows, columns, bad[0])} has value {values[bad[0]]}; values must be finite numbers",
+                position=int(bad[0]),
+            )
+
+
+def _check_on_scale(rows: Labelled, columns: Labelled, values: FloatArray, scale: Scale) -> None:
+    bad = np.flatnonzero(~scale.holds(values))
+    if bad.size:
+        raise OffScale(
+            f"{_spot(rows, columns, bad[0])} has value {values[bad[0]]:g}; the scale is {scale}",
+            position=int(bad[0]),
+        )
+
+
+def _spot(rows: Labelled, columns: Labelled, position: int) -> str:
+    row, column = (axis.labels.array[axis.positions[[position]]].tolist()[0] for axis in (rows, columns))
+    return f"row {row!r}, column {column!r}"
+
+
+def _counting_order(keys: IndexArray, n_keys: int) -> tuple[IndexArray, IndexArray]:
+    """Return where each key starts and the stable order that sorts the keys, in linear time.
+
+    Entry number t as row t of a sparse matrix with its key as column: turning that matrix into column order
+    is a counting sort, done by scipy in compiled code.
+    """
+    index = _index_type(keys.size, n_keys)
+    one_per_row = scipy.sparse.csr_array(
+        (
+            np.ones(keys.size, dtype=np.int8),
+            keys.astype(index, copy=False),
+            np.arange(keys.size + 1, dtype=index),
+        ),
+        shape=(keys.size, n_keys),
+    )
+    by_key = one_per_row.tocsc()
+    return by_key.indptr, by_key.indices
+
+
+def _row_major_order(rows: Labelled, columns: Labelled) -> IndexArray:
+    row_of, column_of = rows.positions, columns.positions
+    if row_of.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if np.all(row_of[1:] >= row_of[:-1]):
+        same_row = row_of[1:] == row_of[:-1]
+        if np.all(column_of[1:][same_row] > column_of[:-1][same_row]):
+            return np.arange(row_of.size)
+    by_column = _counting_order(column_of, len(columns.labels))[1]
+    return by_column[_counting_order(row_of[by_column], len(rows.labels))[1]]
+
+
+def _duplicate_error(
+    rows: Labelled, columns: Labelled, order: IndexArray, again: npt.NDArray[np.bool_]
+) -> DuplicateEntries:
+    position = int(order[again].min())
+    return DuplicateEntries(
+        f"{_spot(rows, columns, position)} was given before; {int(again.sum())} of {order.size} entries repeat "
+        "a (row, column) pair; duplicates='last' or 'mean' would merge them",
+        position=position,
+    )
+
+
+def _merged(values: FloatArray, again: npt.NDArray[np.bool_], duplicates: Duplicates) -> FloatArray:
+    firsts = np.flatnonzero(~again)
+    ends = np.append(firsts[1:], values.size)
+    if duplicates == "last":
+        lasts: FloatArray = values[ends - 1]
+        return lasts
+    means: FloatArray = np.add.reduceat(values, firsts) / (ends - firsts)
+    return means
+
+
+def _index_type(*counts: int) -> type[np.int32] | type[np.int64]:
+    return np.int32 if max(counts) < 2**31 - 1 else np.int64
+
+
+def _compact(values: FloatArray) -> ValueArray:
+    """Return the values in single precision where that loses nothing."""
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    return single if np.array_equal(single, values) else values.copy()

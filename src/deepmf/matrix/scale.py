@@ -1,0 +1,199 @@
+"""The scale of a matrix: its legal levels, or the interval its values lie in."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadEntries, BadSetting, ConstantValues, OffScale
+
+FloatArray = npt.NDArray[np.float64]
+
+# A matrix with more distinct values than this is treated as continuous.
+MOST_LEVELS = 64
+
+
+class Scale:
+    """All legal levels of a matrix, or the closed interval that holds its values.
+
+    Give either `levels` (increasing, any spacing) or both ends `low` and `high`. Immutable and hashable.
+
+    >>> stars = Scale(levels=[1, 2, 3, 4, 5])
+    >>> stars
+    Scale(levels=[1, 2, 3, 4, 5])
+    >>> stars.to_unit([1, 3, 5])
+    array([-1.,  0.,  1.])
+    >>> stars.from_unit([-1.0, 0.25])
+    array([1. , 3.5])
+    >>> stars.nearest_level([3.5, 0.2])
+    array([4., 1.])
+    >>> Scale(low=-40, high=60).levels is None
+    True
+    """
+
+    __slots__ = ("_high", "_levels", "_low")
+
+    def __init__(
+        self, levels: Iterable[float] | None = None, *, low: float | None = None, high: float | None = None
+    ) -> None:
+        if levels is not None:
+            if low is not None or high is not None:
+                raise BadSetting("a scale takes levels, or low and high, not both")
+            array = _checked_levels(levels)
+            array.flags.writeable = False
+            self._levels: FloatArray | None = array
+            self._low, self._high = float(array[0]), float(array[-1])
+        else:
+            self._levels = None
+            self._low, self._high = _checked_interval(low, high)
+
+    @classmethod
+    def infer(cls, values: npt.ArrayLike) -> Scale:
+        """Return the scale that the values show: their levels if at most 64 differ, otherwise an interval."""
+        array = np.asarray(values, dtype=np.float64).ravel()
+        if array.size == 0:
+            raise BadEntries("a scale cannot be inferred from no entries; give scale=Scale(levels=[...])")
+        levels = _few_levels(array)
+        if levels is None:
+            return cls(low=float(array.min()), high=float(array.max()))
+        if levels.size == 1:
+            warnings.warn(
+                f"all entries have the value {levels[0]:g}: every prediction will be {levels[0]:g} "
+                "unless a wider scale is given",
+                ConstantValues,
+                stacklevel=2,
+            )
+        return cls(levels)
+
+    @property
+    def levels(self) -> FloatArray | None:
+        """The legal levels in increasing order, read-only; None for an interval."""
+        return self._levels
+
+    @property
+    def low(self) -> float:
+        """The lowest legal value."""
+        return self._low
+
+    @property
+    def high(self) -> float:
+        """The highest legal value."""
+        return self._high
+
+    def to_unit(self, values: npt.ArrayLike) -> FloatArray:
+        """Map the scale linearly onto [-1, 1], exact at both ends; a scale of one value maps to 0.
+
+        The footnote to equation 1 of the paper, written so that no rounding leaves the interval.
+        """
+        array = np.asarray(values, dtype=np.float64)
+        if self._high == self._low:
+            return np.zeros_like(array)
+        # (value - low) + (value - high) is antisymmetric, so the middle of the scale is exactly 0.
+        return ((array - self._low) + (array - self._high)) / (self._high - self._low)
+
+    def from_unit(self, values: npt.ArrayLike) -> FloatArray:
+        """Map [-1, 1] linearly onto the scale, exact at both ends."""
+        share = (np.asarray(values, dtype=np.float64) + 1.0) / 2.0
+        return self._low * (1.0 - share) + self._high * share
+
+    def nearest_level(self, values: npt.ArrayLike) -> FloatArray:
+        """Return the nearest legal level of each value; halfway between two levels goes to the higher one.
+
+        For an interval, values are only brought inside it.
+        """
+        array = np.asarray(values, dtype=np.float64)
+        if self._levels is None:
+            return np.clip(array, self._low, self._high)
+        middles = (self._levels[:-1] + self._levels[1:]) / 2.0
+        nearest: FloatArray = self._levels[np.searchsorted(middles, array, side="right")]
+        return nearest
+
+    def level_positions(self, values: npt.ArrayLike) -> npt.NDArray[np.intp]:
+        """Return the position of each value among the levels; every value must be one of them."""
+        if self._levels is None:
+            raise BadSetting(f"{self!r} has no levels")
+        array = np.asarray(values, dtype=np.float64)
+        positions = np.minimum(np.searchsorted(self._levels, array), self._levels.size - 1)
+        off = self._levels[positions] != array
+        if np.any(off):
+            raise OffScale(f"{np.extract(off, array)[0]:g} is not a level of {self!r}")
+        return positions
+
+    def holds(self, values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Say of each value whether it is legal: one of the levels, or inside the interval."""
+        array = np.asarray(values, dtype=np.float64)
+        if self._levels is None:
+            return (array >= self._low) & (array <= self._high)
+        return np.equal(self._levels[np.searchsorted(self._levels[:-1], array)], array)
+
+    def __str__(self) -> str:
+        """A few words for messages: `1 to 5 in steps of 1`."""
+        if self._levels is None or self._levels.size == 1:
+            return f"{self._low:g} to {self._high:g}" if self._levels is None else f"only {self._low:g}"
+        steps = np.diff(self._levels)
+        if self._levels.size > 2 and np.allclose(steps, steps[0], rtol=1e-9):
+            return f"{self._low:g} to {self._high:g} in steps of {steps[0]:g}"
+        return "one of " + ", ".join(f"{level:g}" for level in self._levels)
+
+    def __repr__(self) -> str:
+        if self._levels is None:
+            return f"Scale(low={self._low:g}, high={self._high:g})"
+        return f"Scale(levels=[{', '.join(f'{level:g}' for level in self._levels)}])"
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Scale) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(self, name):
+            raise AttributeError(f"a Scale is immutable: {name} cannot be set")
+        object.__setattr__(self, name, value)
+
+    def _key(self) -> tuple[float, float, tuple[float, ...] | None]:
+        return self._low, self._high, None if self._levels is None else tuple(self._levels.tolist())
+
+
+def _few_levels(values: FloatArray, *, piece: int = 1 << 20) -> FloatArray | None:
+    """Return the sorted distinct values, or None when there are more than a scale may have levels.
+
+    Goes piece by piece, comparing with the levels seen so far: sorting all values would cost far more.
+    """
+    seen = np.empty(0, dtype=np.float64)
+    for start in range(0, values.size, piece):
+        fresh = values[start : start + piece]
+        if seen.size:
+            fresh = fresh[seen[np.searchsorted(seen[:-1], fresh)] != fresh]
+        if fresh.size:
+            seen = np.union1d(seen, fresh)
+        if seen.size > MOST_LEVELS:
+            return None
+    return seen
+
+
+def _checked_levels(levels: Iterable[float]) -> FloatArray:
+    try:
+        array = np.array(list(levels), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadSetting(f"the levels of a scale must be numbers; got {levels!r}") from error
+    if array.ndim != 1 or array.size == 0:
+        raise BadSetting(f"a scale needs at least one level; got {levels!r}")
+    if not np.all(np.isfinite(array)):
+        raise BadSetting(f"the levels of a scale must be finite; got {levels!r}")
+    if np.any(np.diff(array) <= 0):
+        raise BadSetting(f"the levels of a scale must increase; got {levels!r}")
+    return array
+
+
+def _checked_interval(low: float | None, high: float | None) -> tuple[float, float]:
+    if low is None or high is None:
+        raise BadSetting("a scale takes levels=[...], or both low= and high=")
+    if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
+        raise BadSetting(f"the interval of a scale needs low < high, both finite; got {low!r} and {high!r}")
+    return float(low), float(high)

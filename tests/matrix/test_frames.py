@@ -1,0 +1,87 @@
+"""Frames of any library, long and wide."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from deepmf.errors import BadEntries
+from deepmf.matrix.frames import choose_columns
+from deepmf.matrix.matrix import ObservedMatrix
+
+LONG = {"user": ["ann", "bob", "ann"], "item": [7, 7, 9], "rating": [4.0, 2.5, 1.0]}
+EXPECTED = ObservedMatrix.from_entries(LONG["user"], LONG["item"], LONG["rating"])  # type: ignore[arg-type]
+
+libraries = pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, pl.LazyFrame, pa.table])
+
+
+@libraries
+def test_long_frames(library: type) -> None:
+    assert ObservedMatrix.from_frame(library(LONG)) == EXPECTED
+    mixed = library({"x": LONG["rating"], "y": LONG["item"], "z": LONG["user"]})
+    assert ObservedMatrix.from_frame(mixed, row="z", column="y", value="x") == EXPECTED
+    assert ObservedMatrix.from_frame(mixed, row=2, column=1, value=0) == EXPECTED
+
+
+def test_text_is_gathered_the_same_from_every_library() -> None:
+    texts = [f"käse-{k % 17}" for k in range(100)]
+    frame = {"user": texts, "item": list(range(100)), "rating": [k % 5 for k in range(100)]}
+    assert ObservedMatrix.from_frame(pl.DataFrame(frame)) == ObservedMatrix.from_frame(pd.DataFrame(frame))
+
+
+@pytest.mark.parametrize(
+    "names, expected",
+    [
+        (["userId", "movieId", "rating", "timestamp"], ["userId", "movieId", "rating"]),
+        (["timestamp", "Rating", "item_id", "user_id"], ["user_id", "item_id", "Rating"]),
+        (["a", "b", "c", "d"], ["a", "b", "c"]),
+        (["stars", "who", "what"], ["who", "what", "stars"]),
+        (["Book ID", "User ID", "x", "score"], ["User ID", "Book ID", "score"]),
+    ],
+)
+def test_usual_names_are_recognised(names: list[str], expected: list[str]) -> None:
+    chosen = choose_columns(names, row=None, column=None, value=None)
+    assert [chosen["row"], chosen["column"], chosen["value"]] == expected
+
+
+def test_wide_tables() -> None:
+    table = pd.DataFrame({"b": [1.0, np.nan], "a": [2.0, 3.0]}, index=["x", "y"])
+    matrix = ObservedMatrix.from_table(table)
+    assert matrix.row_labels.tolist() == ["x", "y"]
+    assert matrix.column_labels.tolist() == ["b", "a"]
+    np.testing.assert_array_equal(matrix.to_array(), table.to_numpy())
+    nulls = pl.DataFrame({"id": ["x", "y"], "b": [1, None], "a": [2, 3]})
+    assert ObservedMatrix.from_table(nulls, row="id") == matrix
+    assert ObservedMatrix.from_table(pd.DataFrame({"b": [1, 2]})).row_labels.tolist() == [0, 1]
+    assert ObservedMatrix.from_table(pl.DataFrame({"b": [1, 2]})).row_labels.tolist() == [0, 1]
+    pandas_nullable = pd.DataFrame({"b": pd.array([1, None], dtype="Int64"), "a": [2, 3]}, index=["x", "y"])
+    assert ObservedMatrix.from_table(pandas_nullable) == matrix
+
+
+@libraries
+@pytest.mark.parametrize(
+    "frame, message",
+    [
+        ({"user": ["a", None], "item": [1, 2], "rating": [1, 2]}, "entry 1: the row id is missing"),
+        ({"user": ["a", "b"], "item": [1, 2], "rating": [1, None]}, "entry 1: .*(missing|nan)"),
+        ({"user": ["a", "b"], "item": [1, 2], "rating": ["1", "x"]}, "'rating' holds values of type String"),
+        ({"user": ["a"], "rating": [1]}, "at least three columns; got 2: user, rating"),
+    ],
+)
+def test_bad_long_frames(library: type, frame: dict[str, list[object]], message: str) -> None:
+    with pytest.raises(BadEntries, match=message):
+        ObservedMatrix.from_frame(library(frame))
+
+
+def test_other_bad_frames() -> None:
+    with pytest.raises(BadEntries, match="no column 'who' for the row; there are 'user', 'item', 'rating'"):
+        ObservedMatrix.from_frame(pl.DataFrame(LONG), row="who")
+    with pytest.raises(BadEntries, match="row column 5 is asked for; there are columns 0 to 2"):
+        ObservedMatrix.from_frame(pl.DataFrame(LONG), row=5)
+    with pytest.raises(BadEntries, match="three different columns"):
+        ObservedMatrix.from_frame(pl.DataFrame(LONG), row="user", column="user")
+    with pytest.raises(BadEntries, match="a frame .* is needed; got list"):
+        ObservedMatrix.from_frame([1, 2])
+    with pytest.raises(BadEntries, match="column 'id' holds values of type String.*row='id'"):
+        ObservedMatrix.from_table(pl.DataFrame({"id": ["x"], "a": [1]}))

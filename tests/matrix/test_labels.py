@@ -1,0 +1,103 @@
+"""Labels: kept as given, of one kind, found again."""
+
+from datetime import date
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepmf.errors import BadEntries, UnknownLabel
+from deepmf.matrix.labels import Labels
+
+some_labels = st.one_of(
+    st.lists(st.integers(-(2**63), 2**63 - 1)),
+    st.lists(st.integers(0, 50)),
+    st.lists(st.text(max_size=4)),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3))),
+    st.lists(st.dates()),
+)
+
+
+@given(some_labels)
+def test_gathering_loses_nothing(items: list[object]) -> None:
+    labels, positions = Labels.gather(items, axis="row")
+    assert [labels.array.tolist()[position] for position in positions] == items
+    assert labels.array.tolist() == sorted(set(items))  # type: ignore[type-var]
+    np.testing.assert_array_equal(labels.positions(items), positions)
+
+
+@pytest.mark.parametrize(
+    "items", [["a", "b"], [3, 1], [date(2020, 1, 1)], [(1, "x"), (2, "y")], [1.5, 2.5], [frozenset([1])]]
+)
+def test_labels_are_kept_as_given(items: list[object]) -> None:
+    labels = Labels(items, axis="row")
+    assert labels.array.tolist() == items
+    assert [type(item) for item in labels.array.tolist()] == [type(item) for item in items]
+
+
+def test_labels_without_an_order_stay_in_order_of_appearance() -> None:
+    items = [1j, 0j, 1j]
+    labels, positions = Labels.gather(items, axis="row")
+    assert labels.array.tolist() == [1j, 0j]
+    assert positions.tolist() == [0, 1, 0]
+
+
+def test_numpy_labels_are_plain_labels() -> None:
+    assert Labels(np.array(["a", "b"]), axis="row").positions(["b"]).tolist() == [1]
+    assert Labels([np.int32(4), np.int64(5)], axis="row").positions([5]).tolist() == [1]
+    assert Labels([np.str_("a"), "b"], axis="row").array.tolist() == ["a", "b"]
+    assert Labels(np.array([7, 9], dtype=np.uint8), axis="row").positions(range(7, 8)).tolist() == [0]
+
+
+def test_unknown_labels_are_named() -> None:
+    labels = Labels(["ann", "bob"], axis="row")
+    with pytest.raises(UnknownLabel, match=r"^row 'zoe' is not known \(and 1 more\); there are 2 rows: 'ann', 'bob'$"):
+        labels.positions(["ann", "zoe", "yan"])
+    with pytest.raises(KeyError):
+        Labels([1, 2], axis="column").positions([3])
+    assert Labels([1, 2], axis="row").find(["1", "2"]).tolist() == [-1, -1]
+    assert labels.find([]).tolist() == []
+
+
+def test_joining_appends_what_is_new() -> None:
+    labels = Labels(["b", "a"], axis="row")
+    assert labels.join(Labels(["c", "a"], axis="row")).array.tolist() == ["b", "a", "c"]
+    assert labels.join(Labels(["a"], axis="row")) is labels
+    with pytest.raises(BadEntries, match="got ints beside strs, such as 4"):
+        labels.join(Labels([4], axis="row"))
+
+
+@pytest.mark.parametrize(
+    "items, message",
+    [
+        (["a", 1], "of one kind; got int 1 and str 'a'"),
+        ([1, 2.5], "of one kind"),
+        (["a", None], "entry 1: the row id is missing"),
+        ([1.0, float("nan")], "entry 1: the row id is missing"),
+        (["a", "a"], "1 of 2 are repeats"),
+        ([2, 2, 2], "2 of 3 are repeats"),
+        ([[1], [2]], "hashable"),
+        ([2**70], "fit in 64 bits"),
+        ("abc", "the single label 'abc'"),
+        (np.zeros((2, 2), dtype=int), "one-dimensional"),
+    ],
+)
+def test_bad_labels(items: object, message: str) -> None:
+    with pytest.raises(BadEntries, match=message):
+        Labels(items, axis="row")  # type: ignore[arg-type]
+
+
+def test_sequence_manners() -> None:
+    labels = Labels(["x", "y"], axis="column")
+    assert (len(labels), labels[1], list(labels), "y" in labels, "z" in labels) == (
+        2,
+        "y",
+        ["x", "y"],
+        True,
+        False,
+    )
+    assert labels == Labels(["x", "y"], axis="column") != Labels(["y", "x"], axis="column")
+    assert repr(Labels(range(5), axis="row")) == "Labels(5 rows: 0, 1, 2, ...)"
+    with pytest.raises(ValueError, match="read-only"):
+        labels.array[0] = "q"

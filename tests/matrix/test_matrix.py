@@ -1,0 +1,253 @@
+"""The observed matrix: every entry, by row and by column, and nothing else."""
+
+import itertools
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepmf.errors import BadEntries, BadSetting, ConstantValues, DuplicateEntries, OffScale, UnknownLabel
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+
+CELLS = list(itertools.product("cab", [30, 10, 20]))
+
+some_entries = st.lists(st.sampled_from(CELLS), min_size=2, unique=True).flatmap(
+    lambda cells: st.tuples(
+        st.just(cells),
+        st.lists(st.integers(0, 4), min_size=len(cells), max_size=len(cells)).filter(lambda v: len(set(v)) > 1),
+    )
+)
+
+
+def build(cells: list[tuple[str, int]], values: list[int], **options: object) -> ObservedMatrix:
+    rows, columns = zip(*cells, strict=True)
+    return ObservedMatrix.from_entries(rows, columns, values, **options)  # type: ignore[arg-type]
+
+
+@given(some_entries)
+def test_every_entry_is_there_by_row_and_by_column(given: tuple[list[tuple[str, int]], list[int]]) -> None:
+    cells, values = given
+    matrix = build(cells, values)
+    expected = dict(zip(cells, values, strict=True))
+    assert {(r, c): v for r, c, v in zip(*matrix.entries(), strict=True)} == expected
+    assert matrix.shape == (len({r for r, _ in cells}), len({c for _, c in cells}))
+    starts, rows, entries = matrix.by_column
+    for j, column in enumerate(matrix.column_labels):
+        inside = slice(starts[j], starts[j + 1])
+        shown = dict(zip(matrix.row_labels[rows[inside]], matrix.values[entries[inside]], strict=True))
+        assert shown == {r: v for (r, c), v in expected.items() if c == column}
+        assert np.all(np.diff(rows[inside]) > 0)
+    starts, columns = matrix.by_row
+    for i, row in enumerate(matrix.row_labels):
+        inside = slice(starts[i], starts[i + 1])
+        shown = dict(zip(matrix.column_labels[columns[inside]], matrix.values[inside], strict=True))
+        assert shown == {c: v for (r, c), v in expected.items() if r == row}
+        assert np.all(np.diff(columns[inside]) > 0)
+
+
+@given(some_entries, st.randoms(use_true_random=False))
+def test_order_of_entries_is_irrelevant(given: tuple[list[tuple[str, int]], list[int]], random: object) -> None:
+    pairs = list(zip(*given, strict=True))
+    shuffled = list(pairs)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert build(*map(list, zip(*pairs, strict=True))) == build(*map(list, zip(*shuffled, strict=True)))
+
+
+def test_large_unsorted_entries_agree_with_scipy() -> None:
+    generator = np.random.default_rng(0)
+    cells = generator.choice(500 * 300, size=20_000, replace=False)
+    rows, columns, values = cells // 300, cells % 300, generator.integers(0, 5, 20_000)
+    matrix = ObservedMatrix.from_entries(rows, columns, values, row_labels=range(500), column_labels=range(300))
+    dense = np.full((500, 300), np.nan)
+    dense[rows, columns] = values
+    np.testing.assert_array_equal(matrix.to_array(), dense)
+    csc = matrix.to_sparse().tocsc()
+    np.testing.assert_array_equal(matrix.by_column.starts, csc.indptr)
+    np.testing.assert_array_equal(matrix.by_column.rows, csc.indices)
+    np.testing.assert_array_equal(matrix.values[matrix.by_column.entries], csc.data)
+
+
+def test_stored_zeros_and_middle_levels_are_entries() -> None:
+    sparse = scipy.sparse.csr_array(
+        (np.array([0.0, 1.0, -1.0]), np.array([0, 1, 1]), np.array([0, 2, 3])), shape=(2, 3)
+    )
+    matrix = ObservedMatrix.from_sparse(sparse)
+    assert (matrix.n_entries, matrix.shape) == (3, (2, 3))
+    assert matrix.scale == Scale([-1, 0, 1])
+    assert matrix.to_sparse().nnz == 3
+    np.testing.assert_array_equal(matrix.to_array(), [[0, 1, np.nan], [np.nan, -1, np.nan]])
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "dok", "bsr"])
+def test_any_sparse_form(form: str) -> None:
+    dense = np.array([[1, 0, 2], [0, 3, 0]])
+    matrix = ObservedMatrix.from_sparse(scipy.sparse.coo_array(dense).asformat(form))
+    if form != "bsr":  # blocks store their zeros
+        np.testing.assert_array_equal(matrix.to_array(), [[1, np.nan, 2], [np.nan, 3, np.nan]])
+
+
+def test_arrays() -> None:
+    array = np.array([[1.0, np.nan], [np.nan, np.nan], [3.0, 2.0]])
+    matrix = ObservedMatrix.from_array(array)
+    np.testing.assert_array_equal(matrix.to_array(), array)
+    assert matrix.row_counts.tolist() == [1, 0, 2]
+    assert matrix.column_counts.tolist() == [2, 1]
+    masked = np.ma.masked_array([[1, 2], [3, 4]], mask=[[0, 1], [0, 0]])
+    assert ObservedMatrix.from_array(masked).n_entries == 3
+    named = ObservedMatrix.from_array(array, row_labels=["x", "y", "z"], column_labels=["b", "a"])
+    assert named.entries().rows.tolist() == ["x", "z", "z"]
+    assert named.entries().columns.tolist() == ["b", "b", "a"]
+
+
+def test_values_come_back_exactly() -> None:
+    values = np.random.default_rng(0).random(100)
+    matrix = ObservedMatrix.from_entries(range(100), [0] * 100, values)
+    np.testing.assert_array_equal(matrix.entries().values, values)
+    assert matrix.values.dtype == np.float64
+    assert ObservedMatrix.from_entries([1, 2], [1, 2], [0.5, 5]).values.dtype == np.float32
+    huge = ObservedMatrix.from_entries([1, 2], [1, 2], [1e300, -1e300])
+    assert huge.entries().values.tolist() == [1e300, -1e300]
+
+
+def test_given_labels_fix_the_order_and_keep_the_empty() -> None:
+    matrix = ObservedMatrix.from_entries(
+        ["b", "a"], [1, 2], [1, 2], row_labels=["c", "b", "a"], column_labels=[2, 1, 9]
+    )
+    np.testing.assert_array_equal(matrix.to_array(), [[np.nan] * 3, [np.nan, 1, np.nan], [2, np.nan, np.nan]])
+    with pytest.raises(UnknownLabel, match="row 'z' is not known"):
+        ObservedMatrix.from_entries(["z"], [1], [1], row_labels=["a"])
+
+
+def test_duplicates() -> None:
+    rows, columns, values = ["a", "b", "a", "a"], ["x", "x", "x", "x"], [1, 2, 5, 3]
+    with pytest.raises(DuplicateEntries, match=r"entry 2: row 'a', column 'x' was given before; 2 of 4 entries repeat"):
+        ObservedMatrix.from_entries(rows, columns, values)
+    assert ObservedMatrix.from_entries(rows, columns, values, duplicates="last").entries().values.tolist() == [3, 2]
+    assert ObservedMatrix.from_entries(rows, columns, values, duplicates="mean").entries().values.tolist() == [3, 2]
+    scale = Scale([1, 2, 3, 4, 5])
+    rounded = ObservedMatrix.from_entries(["a", "a"], [1, 1], [1, 2], scale, duplicates="mean")
+    assert rounded.entries().values.tolist() == [2]
+    with pytest.raises(BadSetting, match="duplicates must be 'error', 'last' or 'mean'; got 'first'"):
+        ObservedMatrix.from_entries([1], [1], [1], duplicates="first")  # type: ignore[arg-type]
+
+
+def test_taking_entries_and_parts() -> None:
+    matrix = ObservedMatrix.from_array(np.arange(12.0).reshape(3, 4))
+    even = matrix.take_entries(matrix.values % 2 == 0)
+    assert even.shape == matrix.shape and even.scale == matrix.scale
+    assert even.entries().values.tolist() == [0, 2, 4, 6, 8, 10]
+    assert even == matrix.take_entries(np.array([10, 0, 2, 8, 4, 6]))
+    part = matrix.take(np.array([2, 0]), np.array([3, 1]))
+    np.testing.assert_array_equal(part.to_array(), [[11, 9], [3, 1]])
+    assert part.row_labels.tolist() == [2, 0]
+    nothing = matrix.take_entries(np.zeros(12, dtype=bool))
+    assert (nothing.n_entries, nothing.shape, nothing.describe().n_empty_rows) == (0, (3, 4), 3)
+
+
+def test_immutable() -> None:
+    matrix = ObservedMatrix.from_array([[1, 2]])
+    with pytest.raises(AttributeError, match="immutable"):
+        matrix.values = np.zeros(2)
+    for array in (matrix.values, matrix.row_labels, *matrix.by_row, *matrix.by_column):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+    source = np.array([5, 6])
+    ObservedMatrix.from_entries(source, source, [1, 2], row_labels=source)
+    source[0] = 7  # the caller's own array stays his
+
+
+def test_equality() -> None:
+    one = ObservedMatrix.from_array([[1, 2]])
+    assert one == ObservedMatrix.from_array([[1, 2]])
+    assert one != ObservedMatrix.from_array([[2, 1]])
+    assert one != ObservedMatrix.from_array([[1, 2]], scale=Scale([1, 2, 3]))
+    assert one != ObservedMatrix.from_array([[1, 2]], column_labels=["a", "b"])
+    assert one != "something else"
+
+
+def test_repr_is_short() -> None:
+    matrix = ObservedMatrix.from_array(np.arange(1.0, 6.0).reshape(1, 5))
+    assert repr(matrix) == "ObservedMatrix(1 rows x 5 columns, 5 entries (100 %), scale 1 to 5 in steps of 1)"
+
+
+def test_at_most_20_bytes_per_entry() -> None:
+    generator = np.random.default_rng(0)
+    cells = generator.choice(2000 * 1000, size=500_000, replace=False)
+    rows, columns = (cells // 1000).astype(np.int64), (cells % 1000).astype(np.int64)
+    values = generator.integers(1, 6, cells.size).astype(float)
+    tracemalloc.start()
+    matrix = ObservedMatrix.from_entries(rows, columns, values)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    labels = matrix.rows.nbytes + matrix.columns.nbytes
+    assert (held - labels) / matrix.n_entries < 16.2
+    assert matrix.nbytes / matrix.n_entries < 16.1
+
+
+@pytest.mark.parametrize(
+    "rows, columns, values, message",
+    [
+        ([1, 2], [1], [1, 2], "of one length; got 2, 1 and 2"),
+        ([1, 2], [1, 2], [1, np.nan], "entry 1: row 2, column 2 has value nan; values must be finite"),
+        (["a", "b"], [1, 2], [np.inf, 1], "entry 0: row 'a', column 1 has value inf"),
+        ([1, 2], [1, 2], [1, "x"], "entry 1: value 'x' is not a number"),
+        ([1, None], [1, 2], [1, 2], "entry 1: the row id is missing"),
+        ([1, 2], ["a", 3], [1, 2], "column labels must be of one kind"),
+        ([1], [1], [[1]], "values must have 1 dimension"),
+        ([], [], [], "a scale cannot be inferred from no entries"),
+    ],
+)
+def test_bad_entries(rows: list[object], columns: list[object], values: list[float], message: str) -> None:
+    with pytest.raises(BadEntries, match=message):
+        ObservedMatrix.from_entries(rows, columns, values)
+
+
+def test_a_value_off_the_scale_is_named() -> None:
+    with pytest.raises(OffScale, match="entry 1: row 17, column 2 has value 7; the scale is 1 to 5 in steps of 1"):
+        ObservedMatrix.from_entries([3, 17], [1, 2], [5, 7], Scale([1, 2, 3, 4, 5]))
+
+
+def test_other_bad_inputs() -> None:
+    with pytest.raises(BadEntries, match="scipy sparse matrix; got ndarray"):
+        ObservedMatrix.from_sparse(np.eye(2))
+    with pytest.raises(BadEntries, match="2 dimension"):
+        ObservedMatrix.from_array([1, 2])
+    with pytest.raises(BadEntries, match="3 row labels were given for 2 rows"):
+        ObservedMatrix.from_array(np.eye(2), row_labels=[1, 2, 3])
+    with pytest.raises(BadEntries, match="value inf"):
+        ObservedMatrix.from_array([[np.inf, 1]])
+    with pytest.raises(DuplicateEntries):
+        ObservedMatrix.from_sparse(scipy.sparse.coo_array(([1, 2], ([0, 0], [1, 1])), shape=(2, 2)))
+    with pytest.raises(BadSetting, match="from_entries"):
+        ObservedMatrix()
+
+
+def test_equal_values_warn_but_work() -> None:
+    with pytest.warns(ConstantValues):
+        matrix = ObservedMatrix.from_array([[3, 3], [3, np.nan]])
+    assert matrix.n_entries == 3
+
+
+def test_description() -> None:
+    matrix = ObservedMatrix.from_array([[1, 2, 2, np.nan], [5, np.nan, np.nan, np.nan]], scale=Scale([1, 2, 3, 5]))
+    description = matrix.describe()
+    assert (description.n_rows, description.n_columns, description.n_entries) == (2, 4, 4)
+    assert description.density == 0.5
+    assert (description.n_empty_rows, description.n_empty_columns) == (0, 1)
+    assert description.histogram == {1.0: 1, 2.0: 2, 3.0: 0, 5.0: 1}
+    assert description.entries_per_row == {"min": 1, "25 %": 1.5, "median": 2, "75 %": 2.5, "max": 3}
+    assert (description.mean, description.standard_deviation) == (2.5, 1.5)
+    assert "4 entries in 2 rows x 4 columns (50 % observed)" in str(description)
+    assert "1 without any" in str(description)
+    assert description.to_dict()["scale"] == {"low": 1.0, "high": 5.0, "levels": [1.0, 2.0, 3.0, 5.0]}
+
+
+def test_description_of_an_interval() -> None:
+    values = np.linspace(0, 10, 101)
+    description = ObservedMatrix.from_array(values[None]).describe()
+    assert sum(description.histogram.values()) == 101
+    assert next(iter(description.histogram)) == 0.5

@@ -1,0 +1,130 @@
+"""Scales: levels and intervals, to the unit interval and back."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepmf.errors import BadEntries, BadSetting, ConstantValues, OffScale
+from deepmf.matrix.scale import MOST_LEVELS, Scale
+
+finite = st.floats(-1e6, 1e6, allow_nan=False, width=32)
+levels = st.lists(finite, min_size=2, max_size=12, unique=True).map(sorted)
+
+
+@given(levels)
+def test_unit_interval_is_exact_at_both_ends(values: list[float]) -> None:
+    scale = Scale(values)
+    assert scale.to_unit([values[0], values[-1]]).tolist() == [-1.0, 1.0]
+    assert scale.from_unit([-1.0, 1.0]).tolist() == [values[0], values[-1]]
+
+
+@given(levels)
+def test_units_lie_inside_and_come_back(values: list[float]) -> None:
+    scale = Scale(values)
+    units = scale.to_unit(values)
+    assert np.all(np.abs(units) <= 1)
+    span = values[-1] - values[0]
+    np.testing.assert_allclose(scale.from_unit(units), values, atol=1e-12 * max(span, 1.0) + 1e-9 * abs(values[0]))
+    np.testing.assert_array_equal(scale.nearest_level(scale.levels), scale.levels)
+
+
+@pytest.mark.parametrize("low, high", [(1, 5), (0.5, 5), (-10, 10), (0, 2), (0.1, 0.7)])
+def test_the_middle_is_zero(low: float, high: float) -> None:
+    assert abs(Scale(low=low, high=high).to_unit((low + high) / 2)) < 1e-15
+
+
+def test_units_follow_the_paper() -> None:
+    alpha, beta, values = 1.0, 5.0, np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    mu = (alpha + beta) / 2
+    np.testing.assert_array_equal(Scale(values).to_unit(values), (values - mu) / (mu - alpha))
+
+
+def test_halfway_goes_to_the_higher_level() -> None:
+    scale = Scale([1, 2, 4])
+    assert scale.nearest_level([1.5, 3.0, 1.4999, 2.9999]).tolist() == [2, 4, 1, 2]
+    assert scale.nearest_level([-100, 100, np.inf, -np.inf]).tolist() == [1, 4, 4, 1]
+
+
+@given(levels, st.lists(finite, min_size=1, max_size=20))
+def test_nearest_level_is_nearest(values: list[float], points: list[float]) -> None:
+    chosen = Scale(values).nearest_level(points)
+    distances = np.abs(np.subtract.outer(points, values))
+    np.testing.assert_allclose(np.abs(np.array(points) - chosen), distances.min(axis=1), atol=1e-9)
+
+
+def test_inference() -> None:
+    assert Scale.infer([5, 1, 3, 3]) == Scale([1, 3, 5])
+    many = np.arange(MOST_LEVELS)
+    assert Scale.infer(many).levels is not None
+    more = np.random.default_rng(0).permutation(np.arange(MOST_LEVELS + 1.0))
+    assert Scale.infer(more) == Scale(low=0, high=MOST_LEVELS)
+
+
+def test_inference_sees_late_levels() -> None:
+    values = np.ones(3_000_000)
+    values[-1] = 2
+    assert Scale.infer(values) == Scale([1, 2])
+    values[-100:] = np.arange(100)
+    values[5] = -7
+    assert Scale.infer(values) == Scale(low=-7, high=99)
+
+
+def test_one_value_is_allowed_with_a_warning() -> None:
+    with pytest.warns(ConstantValues, match="all entries have the value 3"):
+        scale = Scale.infer([3, 3])
+    assert scale.to_unit([3]).tolist() == [0.0]
+    assert scale.from_unit([-1.0, 0.3, 1.0]).tolist() == [3.0, 3.0, 3.0]
+
+
+def test_level_positions() -> None:
+    assert Scale([0.5, 1, 4]).level_positions([4, 0.5, 1]).tolist() == [2, 0, 1]
+    with pytest.raises(OffScale, match="2 is not a level"):
+        Scale([0.5, 1, 4]).level_positions([2])
+    with pytest.raises(BadSetting, match="no levels"):
+        Scale(low=0, high=1).level_positions([0.5])
+
+
+def test_holds() -> None:
+    assert Scale([1, 2, 4]).holds([0, 1, 3, 4, 5]).tolist() == [False, True, False, True, False]
+    assert Scale(low=0, high=1).holds([-0.1, 0, 1, 1.1, np.nan]).tolist() == [False, True, True, False, False]
+
+
+def test_words() -> None:
+    assert str(Scale([1, 2, 3])) == "1 to 3 in steps of 1"
+    assert str(Scale([0.5, 1.0, 1.5])) == "0.5 to 1.5 in steps of 0.5"
+    assert str(Scale([1, 2, 5])) == "one of 1, 2, 5"
+    assert str(Scale(low=-1, high=2.5)) == "-1 to 2.5"
+
+
+def test_equality_and_immutability() -> None:
+    assert Scale([1, 2]) == Scale([1.0, 2.0]) != Scale(low=1, high=2)
+    assert len({Scale([1, 2]), Scale([1, 2])}) == 1
+    with pytest.raises(AttributeError, match="immutable"):
+        Scale([1, 2])._low = 0
+    with pytest.raises(ValueError, match="read-only"):
+        Scale([1, 2]).levels[0] = 9  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"levels": []}, "at least one level"),
+        ({"levels": [1, 1]}, "must increase"),
+        ({"levels": [2, 1]}, "must increase"),
+        ({"levels": [1, np.nan]}, "must be finite"),
+        ({"levels": ["a"]}, "must be numbers"),
+        ({"levels": [1, 2], "low": 1}, "not both"),
+        ({}, "levels=.* or both low= and high="),
+        ({"low": 2, "high": 1}, "low < high"),
+        ({"low": 1}, "both low= and high="),
+    ],
+)
+def test_bad_scales(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        Scale(**arguments)  # type: ignore[arg-type]
+
+
+def test_nothing_shows_no_scale() -> None:
+    with pytest.raises(BadEntries, match="no entries"):
+        Scale.infer([])
