@@ -1,0 +1,493 @@
+"""The metrics against scikit-learn, against plain re-statements, and on answers known by construction."""
+
+import math
+
+import numpy as np
+import pytest
+import sklearn.metrics as reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deepmf import metrics
+from deepmf.errors import BadEntries, BadSetting, OffScale
+from deepmf.metrics import (
+    calibration_error,
+    interval_coverage_score,
+    level_accuracy_score,
+    log_loss_error,
+    mae_error,
+    ndcg_score,
+    quadratic_kappa_score,
+    ranked_probability_error,
+    recall_score,
+    rmse_error,
+    within_one_score,
+)
+
+# Unequally spaced, so that a metric that counts values where it should count positions shows.
+SCALE = np.array([0.5, 1.0, 3.0, 4.0, 10.0])
+
+seeds = st.integers(0, 2**32 - 1)
+sizes = st.integers(1, 40)
+
+
+def for_all(*strategies, **named_strategies):
+    """Run a test on drawn examples, however slow the machine is."""
+    return lambda test: settings(deadline=None)(given(*strategies, **named_strategies)(test))
+
+
+def drawn_levels(seed, n_pairs):
+    """Return predicted and actual levels, both (pairs,)."""
+    generator = np.random.default_rng(seed)
+    return generator.choice(SCALE, n_pairs), generator.choice(SCALE, n_pairs)
+
+
+def drawn_forecasts(seed, n_pairs):
+    """Return distributions (pairs, levels), some of them certain, and actual levels (pairs,)."""
+    generator = np.random.default_rng(seed)
+    distributions = generator.dirichlet(np.full(SCALE.size, 0.5), n_pairs)
+    certain = generator.random(n_pairs) < 0.1
+    distributions[certain] = np.eye(SCALE.size)[generator.integers(SCALE.size, size=certain.sum())]
+    return distributions, generator.choice(SCALE, n_pairs)
+
+
+def drawn_lists(seed, n_lists=6, n_items=12):
+    """Return relevances and predictions without ties, both (lists, items)."""
+    generator = np.random.default_rng(seed)
+    predictions = generator.permuted(np.tile(np.arange(float(n_items)), (n_lists, 1)), axis=1)
+    return generator.integers(0, 6, (n_lists, n_items)).astype(float), predictions
+
+
+def certain_of(levels):
+    """Return the distributions (pairs, levels) that put everything on the given levels."""
+    return (np.asarray(levels)[:, None] == SCALE).astype(float)
+
+
+def positions_of(levels):
+    return np.searchsorted(SCALE, levels)
+
+
+class TestAgainstScikitLearn:
+    @for_all(seeds, sizes)
+    def test_rmse_and_mae(self, seed, n_pairs):
+        predictions, values = np.random.default_rng(seed).normal(3, 2, (2, n_pairs))
+        assert rmse_error(predictions, values) == pytest.approx(reference.root_mean_squared_error(values, predictions))
+        assert rmse_error(predictions, values) ** 2 == pytest.approx(reference.mean_squared_error(values, predictions))
+        assert mae_error(predictions, values) == pytest.approx(reference.mean_absolute_error(values, predictions))
+
+    @for_all(seeds, sizes)
+    def test_level_accuracy(self, seed, n_pairs):
+        predicted, actual = drawn_levels(seed, n_pairs)
+        expected = reference.accuracy_score(positions_of(actual), positions_of(predicted))
+        assert level_accuracy_score(predicted, actual) == pytest.approx(expected)
+
+    @for_all(seeds, st.integers(2, 40))
+    def test_quadratic_kappa(self, seed, n_pairs):
+        predicted, actual = drawn_levels(seed, n_pairs)
+        predicted[0], actual[0] = SCALE[0], SCALE[-1]  # never the degenerate case
+        expected = reference.cohen_kappa_score(
+            positions_of(predicted), positions_of(actual), labels=range(SCALE.size), weights="quadratic"
+        )
+        assert quadratic_kappa_score(predicted, actual, scale_levels=SCALE) == pytest.approx(expected)
+
+    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+    @for_all(seed=seeds, n_pairs=sizes)
+    def test_log_loss(self, dtype, seed, n_pairs):
+        distributions, levels = drawn_forecasts(seed, n_pairs)
+        distributions = distributions.astype(dtype)
+        expected = reference.log_loss(positions_of(levels), distributions, labels=range(SCALE.size))
+        assert log_loss_error(distributions, levels, scale_levels=SCALE) == pytest.approx(
+            expected, rel=1e-5 if dtype is np.float32 else 1e-12
+        )
+
+    @for_all(seeds, st.integers(1, 15))
+    def test_ndcg(self, seed, n):
+        relevances, predictions = drawn_lists(seed)
+        relevances[0] = 0.0  # nothing to find in this list
+        expected = reference.ndcg_score(relevances, predictions, k=n, ignore_ties=True)
+        assert ndcg_score(relevances, predictions, n=n) == pytest.approx(expected)
+
+
+class TestAgainstPlainRestatements:
+    @for_all(seeds, sizes)
+    def test_within_one(self, seed, n_pairs):
+        predicted, actual = drawn_levels(seed, n_pairs)
+        order = SCALE.tolist()
+        near = [abs(order.index(p) - order.index(a)) <= 1 for p, a in zip(predicted, actual, strict=True)]
+        assert within_one_score(predicted, actual, scale_levels=SCALE) == pytest.approx(sum(near) / n_pairs)
+
+    @for_all(seeds, sizes)
+    def test_ranked_probability(self, seed, n_pairs):
+        distributions, levels = drawn_forecasts(seed, n_pairs)
+        total = 0.0
+        for distribution, level in zip(distributions, levels, strict=True):
+            for k in range(SCALE.size - 1):
+                total += (math.fsum(distribution[: k + 1]) - (level <= SCALE[k])) ** 2 / (SCALE.size - 1)
+        error = ranked_probability_error(distributions, levels, scale_levels=SCALE)
+        assert error == pytest.approx(total / n_pairs, abs=1e-12)
+
+    @for_all(seeds, sizes, st.integers(1, 20))
+    def test_calibration(self, seed, n_pairs, bins):
+        distributions, levels = drawn_forecasts(seed, n_pairs)
+        members = {}
+        for distribution, level in zip(distributions, levels, strict=True):
+            for probability, of_level in zip(distribution, SCALE, strict=True):
+                number = min(math.floor(probability * bins), bins - 1)
+                members.setdefault(number, []).append((probability, float(level == of_level)))
+        expected = 0.0
+        for pairs in members.values():
+            mean_probability, mean_outcome = np.mean(pairs, axis=0)
+            expected += len(pairs) / distributions.size * abs(mean_probability - mean_outcome)
+        error = calibration_error(distributions, levels, scale_levels=SCALE, bins=bins)
+        assert error == pytest.approx(expected, abs=1e-12)
+
+    @for_all(seeds, sizes)
+    def test_interval_coverage(self, seed, n_pairs):
+        generator = np.random.default_rng(seed)
+        lower, upper = np.sort(generator.integers(0, 5, (2, n_pairs)), axis=0)
+        values = generator.integers(0, 5, n_pairs)
+        inside = [low <= value <= high for low, high, value in zip(lower, upper, values, strict=True)]
+        assert interval_coverage_score(lower, upper, values) == pytest.approx(sum(inside) / n_pairs)
+
+    @for_all(seeds, st.integers(1, 15))
+    def test_recall(self, seed, n):
+        relevances, predictions = drawn_lists(seed)
+        relevant = relevances >= 4
+        relevant[0, 3] = True
+        recalls = []
+        for flags, scores in zip(relevant, predictions, strict=True):
+            best = sorted(range(len(scores)), key=lambda item: -scores[item])[:n]
+            if any(flags):
+                recalls.append(sum(flags[item] for item in best) / sum(flags))
+        assert recall_score(relevant, predictions, n=n) == pytest.approx(sum(recalls) / len(recalls))
+
+
+class TestKnownAnswers:
+    @for_all(seeds, sizes)
+    def test_perfect_predictions(self, seed, n_pairs):
+        levels, _ = drawn_levels(seed, n_pairs)
+        sure = certain_of(levels)
+        assert rmse_error(levels, levels) == 0
+        assert mae_error(levels, levels) == 0
+        assert level_accuracy_score(levels, levels) == 1
+        assert within_one_score(levels, levels, scale_levels=SCALE) == 1
+        assert quadratic_kappa_score(levels, levels, scale_levels=SCALE) == 1
+        assert log_loss_error(sure, levels, scale_levels=SCALE) == pytest.approx(0, abs=1e-15)
+        assert ranked_probability_error(sure, levels, scale_levels=SCALE) == 0
+        assert calibration_error(sure, levels, scale_levels=SCALE) == 0
+        assert interval_coverage_score(levels, levels, levels) == 1
+        relevances, _ = drawn_lists(seed)
+        relevances[:, 0] = 5.0
+        assert ndcg_score(relevances, relevances, n=4) == 1
+        assert recall_score(relevances > 4, relevances, n=12) == 1
+
+    def test_worst_predictions(self):
+        lowest, highest = SCALE[[0, 0, -1]], SCALE[[-1, -1, 0]]
+        assert level_accuracy_score(lowest, highest) == 0
+        assert within_one_score(lowest, highest, scale_levels=SCALE) == 0
+        assert quadratic_kappa_score([1, 2], [2, 1], scale_levels=[1, 2]) == -1
+        assert ranked_probability_error(certain_of(lowest), highest, scale_levels=SCALE) == 1
+        assert log_loss_error(certain_of(lowest), highest, scale_levels=SCALE) == pytest.approx(
+            -math.log(np.finfo(np.float64).eps)
+        )
+        assert calibration_error(certain_of(lowest), highest, scale_levels=SCALE) == pytest.approx(2 / SCALE.size)
+        assert interval_coverage_score([0, 0], [1, 1], [2, -1]) == 0
+        assert recall_score([True, False], [0, 1], n=1) == 0
+        assert ndcg_score([1, 0], [0, 1], n=1) == 0
+
+    @pytest.mark.parametrize(("predicted", "kappa"), [(2, 1.0), (3, 0.0)])
+    def test_kappa_of_constant_levels(self, predicted, kappa):
+        assert quadratic_kappa_score([predicted] * 7, [2] * 7, scale_levels=[1, 2, 3]) == kappa
+
+    def test_a_scale_of_one_level(self):
+        sure = [[1.0], [1.0]]
+        assert ranked_probability_error(sure, [4, 4], scale_levels=[4]) == 0
+        assert log_loss_error(sure, [4, 4], scale_levels=[4]) == pytest.approx(0, abs=1e-15)
+        assert calibration_error(sure, [4, 4], scale_levels=[4]) == 0
+        assert within_one_score([4], [4], scale_levels=[4]) == 1
+
+    def test_ranked_probability_prefers_near_misses_and_log_loss_does_not(self):
+        near, far = [[0.0, 1.0, 0.0]], [[0.0, 0.0, 1.0]]
+        assert ranked_probability_error(near, [1], scale_levels=[1, 2, 3]) == 0.5
+        assert ranked_probability_error(far, [1], scale_levels=[1, 2, 3]) == 1.0
+        assert log_loss_error(near, [1], scale_levels=[1, 2, 3]) == log_loss_error(far, [1], scale_levels=[1, 2, 3])
+
+    def test_calibration_bins_hold_their_lower_end(self):
+        # 0.5 lies in the upper of two bins; in the lower one its gap would cancel those of 0.25.
+        error = calibration_error([[0.5, 0.25, 0.25]], [1], scale_levels=[1, 2, 3], bins=2)
+        assert error == pytest.approx((0.5 + 0.5) / 3)
+
+    def test_the_last_calibration_bin_holds_one(self):
+        # 1.0 shares the upper of two bins with 0.75, so that their gaps 1 and -0.25 add up.
+        error = calibration_error([[1.0, 0.0], [0.75, 0.25]], [2, 1], scale_levels=[1, 2], bins=2)
+        assert error == pytest.approx((0.75 + 0.75) / 4)
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_log_loss_of_certainty_is_clipped_at_both_ends(self, dtype):
+        eps = float(np.finfo(dtype).eps)
+        sure = np.array([[1, 0]], dtype=dtype)
+        assert log_loss_error(sure, [1], scale_levels=[1, 2]) == pytest.approx(-math.log(1 - eps), abs=0)
+        assert log_loss_error(sure, [2], scale_levels=[1, 2]) == pytest.approx(-math.log(eps), abs=0)
+
+    def test_equal_predictions_rank_the_earlier_item_first(self):
+        # Long enough, with another value between, that an unstable sort would mix the equal ones.
+        tied = np.tile([1.0, 0.0], 500)
+        assert recall_score(np.arange(1000) < 200, tied, n=100) == 0.5
+        assert recall_score([True, False, False], [0.0, 0.0, 0.0], n=1) == 1
+        assert recall_score([False, False, True], [0.0, 0.0, 0.0], n=2) == 0
+        assert ndcg_score([3, 1, 2], [1, 1, 1], n=3) == pytest.approx(
+            (3 + 1 / math.log2(3) + 2 / 2) / (3 + 2 / math.log2(3) + 1 / 2)
+        )
+
+    def test_minus_infinity_ranks_last(self):
+        assert recall_score([True, True, False], [-np.inf, -5.0, -9.0], n=2) == 0.5
+        assert ndcg_score([9, 1, 0], [-np.inf, 1, 0], n=1) == pytest.approx(1 / 9)
+
+    def test_infinite_intervals_hold_everything(self):
+        assert interval_coverage_score([-np.inf, 0], [np.inf, np.inf], [7, 7]) == 1
+
+    def test_recall_counts_relevant_items_beyond_n(self):
+        assert recall_score([True, True, True, True], [4, 3, 2, 1], n=1) == 0.25
+
+    def test_lists_without_relevant_items_are_left_out_of_recall(self):
+        predictions = [[2, 1], [2, 1], [2, 1]]
+        assert recall_score([[True, False], [False, False], [False, True]], predictions, n=1) == 0.5
+
+    def test_a_batch_is_the_mean_of_its_lists(self):
+        relevances, predictions = drawn_lists(0)
+        relevances[:, 0] = 5.0
+        alone = [ndcg_score(r, p, n=5) for r, p in zip(relevances, predictions, strict=True)]
+        assert ndcg_score(relevances, predictions, n=5) == pytest.approx(np.mean(alone))
+        alone = [recall_score(r > 3, p, n=5) for r, p in zip(relevances, predictions, strict=True)]
+        assert recall_score(relevances > 3, predictions, n=5) == pytest.approx(np.mean(alone))
+
+    def test_float32_distributions_pass(self):
+        logits = np.random.default_rng(0).normal(size=(500, 50)).astype(np.float32)
+        weights = np.exp(logits)
+        distributions = weights / weights.sum(axis=1, keepdims=True)
+        assert log_loss_error(distributions, np.arange(500) % 50, scale_levels=np.arange(50)) > 0
+
+    def test_arguments_are_left_as_they_were(self):
+        relevances, predictions = drawn_lists(1)
+        distributions, levels = drawn_forecasts(1, 20)
+        arrays = (relevances, predictions, distributions, levels)
+        before = [array.copy() for array in arrays]
+        for array in arrays:
+            array.flags.writeable = False
+        ndcg_score(relevances, predictions, n=3)
+        log_loss_error(distributions, levels, scale_levels=SCALE)
+        calibration_error(distributions, levels, scale_levels=SCALE)
+        for array, copy in zip(arrays, before, strict=True):
+            np.testing.assert_array_equal(array, copy)
+
+
+class TestProperties:
+    @for_all(seeds, sizes)
+    def test_the_order_of_pairs_is_irrelevant(self, seed, n_pairs):
+        predicted, actual = drawn_levels(seed, n_pairs)
+        distributions, levels = drawn_forecasts(seed, n_pairs)
+        order = np.random.default_rng(seed).permutation(n_pairs)
+        for metric in (rmse_error, mae_error, level_accuracy_score):
+            assert metric(predicted[order], actual[order]) == pytest.approx(metric(predicted, actual))
+        for metric in (within_one_score, quadratic_kappa_score):
+            shuffled = metric(predicted[order], actual[order], scale_levels=SCALE)
+            assert shuffled == pytest.approx(metric(predicted, actual, scale_levels=SCALE), abs=1e-12)
+        for metric in (log_loss_error, ranked_probability_error, calibration_error):
+            shuffled = metric(distributions[order], levels[order], scale_levels=SCALE)
+            assert shuffled == pytest.approx(metric(distributions, levels, scale_levels=SCALE), abs=1e-12)
+        ends = np.minimum(predicted, actual), np.maximum(predicted, actual)
+        assert interval_coverage_score(ends[0][order], ends[1][order], levels[order]) == pytest.approx(
+            interval_coverage_score(*ends, levels)
+        )
+
+    @for_all(seeds, st.integers(1, 15))
+    def test_the_order_of_lists_and_of_items_is_irrelevant(self, seed, n):
+        relevances, predictions = drawn_lists(seed)
+        relevances[0, 0] = 5.0
+        generator = np.random.default_rng(seed)
+        moved = np.ix_(generator.permutation(len(relevances)), generator.permutation(relevances.shape[1]))
+        assert ndcg_score(relevances[moved], predictions[moved], n=n) == pytest.approx(
+            ndcg_score(relevances, predictions, n=n)
+        )
+        assert recall_score(relevances[moved] > 3, predictions[moved], n=n) == pytest.approx(
+            recall_score(relevances > 3, predictions, n=n)
+        )
+
+    @for_all(seeds, sizes)
+    def test_bounds(self, seed, n_pairs):
+        predicted, actual = drawn_levels(seed, n_pairs)
+        distributions, levels = drawn_forecasts(seed, n_pairs)
+        relevances, predictions = drawn_lists(seed)
+        rounding = 1e-12
+        assert 0 <= mae_error(predicted, actual) <= rmse_error(predicted, actual) + rounding
+        assert rmse_error(predicted, actual) <= SCALE[-1] - SCALE[0] + rounding
+        accuracy = level_accuracy_score(predicted, actual)
+        assert 0 <= accuracy <= within_one_score(predicted, actual, scale_levels=SCALE) <= 1
+        assert -1 - rounding <= quadratic_kappa_score(predicted, actual, scale_levels=SCALE) <= 1
+        assert 0 <= log_loss_error(distributions, levels, scale_levels=SCALE) < 36.1
+        assert 0 <= ranked_probability_error(distributions, levels, scale_levels=SCALE) <= 1 + rounding
+        assert 0 <= calibration_error(distributions, levels, scale_levels=SCALE) <= 2 / SCALE.size + rounding
+        assert 0 <= ndcg_score(relevances, predictions, n=5) <= 1 + rounding
+
+    @for_all(seeds)
+    def test_recall_grows_with_n(self, seed):
+        relevances, predictions = drawn_lists(seed)
+        relevances[0, 0] = 5.0
+        recalls = [recall_score(relevances > 3, predictions, n=n) for n in range(1, 13)]
+        assert recalls == sorted(recalls)
+        assert recalls[-1] == 1
+
+    @for_all(seeds, sizes)
+    def test_one_bin_is_the_gap_of_the_means(self, seed, n_pairs):
+        # In one bin the mean probability and the mean outcome are both 1 / K.
+        distributions, levels = drawn_forecasts(seed, n_pairs)
+        assert calibration_error(distributions, levels, scale_levels=SCALE, bins=1) == pytest.approx(0, abs=1e-12)
+
+    def test_true_probabilities_are_calibrated(self):
+        generator = np.random.default_rng(0)
+        distributions = generator.dirichlet(np.ones(SCALE.size), 20_000)
+        draws = (generator.random((20_000, 1)) > np.cumsum(distributions, axis=1)[:, :-1]).sum(axis=1)
+        assert calibration_error(distributions, SCALE[draws], scale_levels=SCALE) < 0.01
+        sharpened = distributions**3 / np.sum(distributions**3, axis=1, keepdims=True)
+        assert calibration_error(sharpened, SCALE[draws], scale_levels=SCALE) > 0.05
+
+
+TWO_VECTORS = {
+    "rmse_error": rmse_error,
+    "mae_error": mae_error,
+    "level_accuracy_score": level_accuracy_score,
+    "within_one_score": lambda first, second: within_one_score(first, second, scale_levels=[1, 2, 3]),
+    "quadratic_kappa_score": lambda first, second: quadratic_kappa_score(first, second, scale_levels=[1, 2, 3]),
+    "interval_coverage_score": lambda first, second: interval_coverage_score(first, second, second),
+    "ndcg_score": lambda first, second: ndcg_score(first, second, n=1),
+    "recall_score": lambda first, second: recall_score(first, second, n=1),
+}
+OF_POSITIONS = [within_one_score, quadratic_kappa_score]
+OF_DISTRIBUTIONS = [log_loss_error, ranked_probability_error, calibration_error]
+HALVES = [[0.5, 0.5], [0.5, 0.5]]
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("name", TWO_VECTORS)
+    def test_two_vectors(self, name):
+        metric = TWO_VECTORS[name]
+        with pytest.raises(BadEntries, match=r"got the shapes .* \(2,\), .* \(3,\).*; every shape must be the same"):
+            metric([1, 1], [1, 1, 1])
+        with pytest.raises(BadEntries, match=r"is empty, of shape \(0,\); a metric needs at least one number"):
+            metric([], [])
+        with pytest.raises(BadEntries, match=r"\[1\] is nan; leave missing entries out"):
+            metric([1, np.nan], [1, 1])
+        with pytest.raises(BadEntries, match=r"\[0\] is nan; leave missing entries out"):
+            metric([1, 1], [np.nan, 1])
+        with pytest.raises(BadEntries, match=r"must be an array of numbers; got \['good', 'bad'\]"):
+            metric([1, 1], ["good", "bad"])
+        with pytest.raises(BadEntries, match=r"\(\).* must be the same \((pairs|items),\)"):
+            metric(1, 1)
+        with pytest.raises(BadEntries, match=r"\(1, 1, 1\).* must be the same \((pairs|items),\)"):
+            metric([[[1]]], [[[1]]])
+
+    @pytest.mark.parametrize("metric", [rmse_error, mae_error, level_accuracy_score])
+    def test_infinite_numbers(self, metric):
+        with pytest.raises(BadEntries, match=r"^predict\w+\[1\] is inf; only finite numbers can be compared"):
+            metric([1, np.inf], [1, np.inf])
+        with pytest.raises(BadEntries, match=r"^(values|levels)\[0\] is -inf; only finite numbers"):
+            metric([1, 2], [-np.inf, 2])
+
+    @pytest.mark.parametrize("metric", [rmse_error, level_accuracy_score, interval_coverage_score])
+    def test_a_column_is_not_broadcast_against_a_row(self, metric):
+        arguments = [np.ones((2, 1)), np.ones(2), np.ones(2)]
+        with pytest.raises(BadEntries, match=r"\(2, 1\), .* \(2,\).*; every shape must be the same \(pairs,\)"):
+            metric(*(arguments if metric is interval_coverage_score else arguments[:2]))
+
+    @pytest.mark.parametrize("metric", OF_POSITIONS)
+    def test_levels_off_the_scale(self, metric):
+        with pytest.raises(OffScale, match=r"^predicted_levels\[1\] is 2\.5; the levels are 1, 2, 3$"):
+            metric([1, 2.5], [1, 2], scale_levels=[1, 2, 3])
+        with pytest.raises(OffScale, match=r"^levels\[0\] is 7; the levels are 1, 2, 3$"):
+            metric([1, 2], [7, 2], scale_levels=[1, 2, 3])
+        with pytest.raises(OffScale, match=r"^levels\[0\] is -inf; the levels are 1, 2, 3$"):
+            metric([1, 2], [-np.inf, 2], scale_levels=[1, 2, 3])
+
+    @pytest.mark.parametrize("metric", OF_POSITIONS + OF_DISTRIBUTIONS)
+    @pytest.mark.parametrize("scale_levels", [[], [2, 1], [1, 1], [1, np.nan], [1, np.inf], [[1, 2]], 1, ["low"]])
+    def test_scale_levels(self, metric, scale_levels):
+        first = [1, 2] if metric in OF_POSITIONS else HALVES
+        with pytest.raises(BadSetting, match=r"^scale_levels must be finite and increasing, .*; got ") as caught:
+            metric(first, [1, 2], scale_levels=scale_levels)
+        assert str(caught.value).endswith(repr(scale_levels))
+
+    @pytest.mark.parametrize("metric", OF_DISTRIBUTIONS)
+    @pytest.mark.parametrize(
+        ("distributions", "levels", "error", "match"),
+        [
+            (HALVES, [1], BadEntries, r"shape \(2, 2\); 1 pairs and 2 levels need \(1, 2\)"),
+            ([[0.5, 0.25, 0.25]], [1], BadEntries, r"shape \(1, 3\); 1 pairs and 2 levels need \(1, 2\)"),
+            ([0.5, 0.5], [1, 2], BadEntries, r"shape \(2,\); 2 pairs and 2 levels need \(2, 2\)"),
+            (
+                [[0.5, 0.5], [0.5, 0.4]],
+                [1, 2],
+                BadEntries,
+                r"sum of distributions\[1\] is 0\.9; each sum must be 1",
+            ),
+            ([[1, 1]], [1], BadEntries, r"sum of distributions\[0\] is 2; each sum must be 1"),
+            ([[np.inf, 0]], [1], BadEntries, r"sum of distributions\[0\] is inf; each sum must be 1"),
+            (
+                [[1.25, -0.25]],
+                [1],
+                BadEntries,
+                r"distributions\[0, 1\] is -0\.25; no probability may be negative",
+            ),
+            ([[np.nan, 1]], [1], BadEntries, r"distributions\[0, 0\] is nan; leave missing entries out"),
+            (
+                [["a", "b"]],
+                [1],
+                BadEntries,
+                r"distributions must be an array of numbers; got \[\['a', 'b'\]\]",
+            ),
+            (np.empty((0, 2)), [], BadEntries, r"distributions is empty, of shape \(0, 2\)"),
+            (HALVES, [], BadEntries, r"levels is empty"),
+            (HALVES, [[1], [2]], BadEntries, r"levels \(2, 1\); every shape must be the same \(pairs,\)"),
+            (HALVES, [1, np.nan], BadEntries, r"levels\[1\] is nan; leave missing entries out"),
+            (HALVES, [1, 3], OffScale, r"levels\[1\] is 3; the levels are 1, 2"),
+        ],
+    )
+    def test_distributions(self, metric, distributions, levels, error, match):
+        with pytest.raises(error, match=match):
+            metric(distributions, levels, scale_levels=[1, 2])
+
+    @pytest.mark.parametrize("count", [0, -1, 2.0, True, None, "2", np.nan])
+    def test_counts(self, count):
+        with pytest.raises(BadSetting, match=r"^n must be a whole number of at least 1; got "):
+            ndcg_score([1, 0], [1, 0], n=count)
+        with pytest.raises(BadSetting, match=r"^n must be a whole number of at least 1; got "):
+            recall_score([True, False], [1, 0], n=count)
+        with pytest.raises(BadSetting, match=r"^bins must be a whole number of at least 1; got ") as caught:
+            calibration_error(HALVES, [1, 2], scale_levels=[1, 2], bins=count)
+        assert str(caught.value).endswith(repr(count))
+
+    def test_numpy_integers_are_counts(self):
+        assert recall_score([True, False], [1, 0], n=np.int64(1)) == 1
+
+    def test_an_interval_upside_down(self):
+        with pytest.raises(BadEntries, match=r"lower\[1\] is 3 and upper\[1\] is 2; lower may not be the higher one"):
+            interval_coverage_score([1, 3], [1, 2], [1, 2])
+
+    @pytest.mark.parametrize("bad", [-1.0, np.inf])
+    def test_relevances(self, bad):
+        with pytest.raises(BadEntries, match=rf"^relevances\[1\] is {bad:g}; .* finite and at least 0"):
+            ndcg_score([1, bad], [1, 2], n=1)
+        with pytest.raises(BadEntries, match=rf"^relevances\[1, 0\] is {bad:g}; .* finite and at least 0"):
+            ndcg_score([[1, 1], [bad, 1]], [[1, 2], [1, 2]], n=1)
+
+    def test_relevance_that_is_not_boolean(self):
+        with pytest.raises(BadEntries, match=r"^relevant\[2\] is 5; give booleans, as in relevant=values >= 4"):
+            recall_score([1, 0, 5], [1, 2, 3], n=1)
+
+    def test_nothing_relevant(self):
+        with pytest.raises(BadEntries, match="no True in any of 2 lists; recall needs a relevant item"):
+            recall_score([[False, False], [False, False]], [[1, 2], [1, 2]], n=1)
+
+
+def test_everything_public_is_named():
+    public = {name for name in vars(metrics) if name.endswith(("_error", "_score")) and name[0] != "_"}
+    assert set(metrics.__all__) == public
