@@ -1,0 +1,82 @@
+"""Reading 20 million lines of CSV into a matrix, against polars' own bare read_csv of the same file.
+
+Target: at most twice polars' time plus 3 s. Prints a table and a JSON line.
+"""
+
+import argparse
+import json
+import platform
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from deepmf.data.read import read_matrix
+
+
+def write_ratings(path: Path, *, n_lines: int, text_ids: bool, seed: int) -> None:
+    """Write distinct (user, item) pairs with half-star ratings, in random order."""
+    generator = np.random.default_rng(seed)
+    n_columns = 30_000
+    n_rows = max(n_lines // 145, 1)  # as many entries per row as ml-20m has
+    cells = generator.choice(n_rows * 200, size=n_lines, replace=False)
+    users, items = cells // 200, (cells % 200) * 149 + generator.integers(0, 149, n_lines)
+    frame = pl.DataFrame(
+        {
+            "userId": users + 1,
+            "movieId": np.minimum(items, n_columns) + 1,
+            "rating": generator.integers(1, 11, n_lines) / 2,
+            "timestamp": generator.integers(800_000_000, 1_500_000_000, n_lines),
+        }
+    )
+    if text_ids:
+        frame = frame.with_columns(
+            pl.format("user-{}", "userId").alias("userId"), pl.format("film-{}", "movieId").alias("movieId")
+        )
+    frame.write_csv(path)
+
+
+def best_seconds(path: Path) -> tuple[float, float]:
+    """Time polars' reader and ours in turn, twice, and return the better time of each."""
+    bare, ours = [], []
+    for _ in range(2):
+        start = time.perf_counter()
+        pl.read_csv(path)
+        middle = time.perf_counter()
+        read_matrix(path)
+        bare.append(middle - start)
+        ours.append(time.perf_counter() - middle)
+    return min(bare), min(ours)
+
+
+def main() -> None:
+    """Time both readers on ids that are numbers and on ids that are text."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lines", type=int, default=20_000_000)
+    lines = parser.parse_args().lines
+    print(f"{'ids':<8}{'lines':>12}{'polars s':>10}{'deepmf s':>10}{'limit s':>10}{'entries/s':>14}")
+    for text_ids in (False, True):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "ratings.csv")
+            write_ratings(path, n_lines=lines, text_ids=text_ids, seed=0)
+            bare, ours = best_seconds(path)
+        result = {
+            "benchmark": "reading",
+            "ids": "text" if text_ids else "ints",
+            "lines": lines,
+            "polars_seconds": round(bare, 2),
+            "deepmf_seconds": round(ours, 2),
+            "limit_seconds": round(2 * bare + 3, 2),
+            "machine": f"{platform.machine()}, {pl.thread_pool_size()} threads, polars {pl.__version__}",
+        }
+        print(
+            f"{result['ids']:<8}{lines:>12,}{result['polars_seconds']:>10}{result['deepmf_seconds']:>10}"
+            f"{result['limit_seconds']:>10}{lines / ours:>14,.0f}"
+        )
+        print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Getting a matrix: reading, downloading, generating, splitting."""

@@ -1,0 +1,193 @@
+"""Splits of a matrix: by entries, by areas, by published masks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from deepmf.errors import BadSetting, BadSplit
+from deepmf.matrix.matrix import ObservedMatrix
+
+AREAS = ("I", "II", "III", "IV")
+
+
+@dataclass(frozen=True)
+class Split:
+    """Three parts of one matrix with the same rows and columns, disjoint and together complete."""
+
+    train: ObservedMatrix
+    validation: ObservedMatrix
+    test: ObservedMatrix
+
+
+@dataclass(frozen=True)
+class AreaSplit:
+    """A matrix cut into known and new rows and columns, and each of the four areas into parts.
+
+    `train` and `validation` have the known rows and columns only (area I). `extension` holds the observed entries of
+    areas II and III, which describe the new rows and columns; `test` maps each area to the entries to predict.
+    `unused` is the rest (the validation share of areas II to IV and the training share of area IV), so that
+    nothing is lost; no method may look at it. These three have all rows and columns.
+    """
+
+    train: ObservedMatrix
+    validation: ObservedMatrix
+    extension: ObservedMatrix
+    test: dict[str, ObservedMatrix]
+    unused: ObservedMatrix
+
+
+def split_entries(
+    matrix: ObservedMatrix,
+    *,
+    train: float = 0.75,
+    validation: float = 0.05,
+    test: float = 0.20,
+    seed: int = 0,
+) -> Split:
+    """Split the entries at random in exact proportions; every part keeps all rows and columns.
+
+    >>> from deepmf.data.synthetic import generate
+    >>> ratings = generate(50, 40, n_entries=1000, seed=0).matrix
+    >>> split = split_entries(ratings, train=.75, validation=.05, test=.20, seed=0)
+    >>> split.train.n_entries, split.validation.n_entries, split.test.n_entries
+    (750, 50, 200)
+    """
+    shares = _checked_shares(train, validation, test)
+    parts = _cut(_shuffled(matrix.n_entries, _stream(seed, "entries")), shares)
+    return Split(*(matrix.take_entries(part) for part in parts))
+
+
+def split_areas(
+    matrix: ObservedMatrix,
+    *,
+    new_rows: float = 0.2,
+    new_columns: float = 0.2,
+    train: float = 0.75,
+    validation: float = 0.05,
+    test: float = 0.20,
+    seed: int = 0,
+) -> AreaSplit:
+    """Declare some rows and columns new, and split the entries of each of the four areas in exact proportions.
+
+    `new_rows` and `new_columns` are shares (a float up to 1) or counts (an int).
+
+    >>> from deepmf.data.synthetic import generate
+    >>> ratings = generate(50, 40, n_entries=1000, seed=0).matrix
+    >>> split = split_areas(ratings, new_rows=.2, new_columns=.2, seed=0)
+    >>> split.train.shape, sorted(split.test)
+    ((40, 32), ['I', 'II', 'III', 'IV'])
+    """
+    shares = _checked_shares(train, validation, test)
+    n_rows, n_columns = matrix.shape
+    is_new_row = _chosen(n_rows, _count(new_rows, n_rows, "new_rows", "rows"), _stream(seed, "rows"))
+    is_new_column = _chosen(
+        n_columns, _count(new_columns, n_columns, "new_columns", "columns"), _stream(seed, "columns")
+    )
+    area_of = area_codes(is_new_row[matrix.entry_rows], is_new_column[matrix.by_row.columns])
+    order = _shuffled(matrix.n_entries, _stream(seed, "entries"))
+    parts = {area: _cut(order[area_of[order] == code], shares) for code, area in enumerate(AREAS)}
+    known = np.flatnonzero(~is_new_row), np.flatnonzero(~is_new_column)
+    unused = [parts["II"][1], parts["III"][1], parts["IV"][0], parts["IV"][1]]
+    return AreaSplit(
+        train=matrix.take_entries(parts["I"][0]).take(*known),
+        validation=matrix.take_entries(parts["I"][1]).take(*known),
+        extension=matrix.take_entries(np.concatenate([parts["II"][0], parts["III"][0]])),
+        test={area: matrix.take_entries(parts[area][2]) for area in AREAS},
+        unused=matrix.take_entries(np.concatenate(unused)),
+    )
+
+
+def split_from_masks(matrix: ObservedMatrix, train_mask: Any, validation_mask: Any, test_mask: Any) -> Split:
+    """Split by published masks: sparse matrices or arrays of the matrix's shape, true where an entry belongs.
+
+    The masks must not overlap and must cover exactly the observed entries.
+    """
+    owner = np.zeros(matrix.n_entries, dtype=np.int8)
+    masks = {"train": train_mask, "validation": validation_mask, "test": test_mask}
+    for code, (name, mask) in enumerate(masks.items(), start=1):
+        positions = _mask_entries(matrix, mask, name)
+        if np.any(owner[positions]):
+            raise BadSplit(f"the {name} mask overlaps another in {np.count_nonzero(owner[positions])} entries")
+        owner[positions] = code
+    if not np.all(owner):
+        raise BadSplit(f"{np.count_nonzero(owner == 0)} of {matrix.n_entries} entries are in none of the masks")
+    return Split(*(matrix.take_entries(owner == code) for code in (1, 2, 3)))
+
+
+def area_codes(row_is_new: npt.NDArray[np.bool_], column_is_new: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
+    """Return the position in `AREAS` of each pair: new rows are II, new columns III, both IV."""
+    return row_is_new.astype(np.int8) + 2 * column_is_new.astype(np.int8)
+
+
+def _checked_shares(train: float, validation: float, test: float) -> tuple[float, float, float]:
+    shares = (train, validation, test)
+    for name, share in zip(("train", "validation", "test"), shares, strict=True):
+        if not 0 <= share <= 1:
+            raise BadSplit(f"{name} must be a share between 0 and 1; got {share!r}")
+    if not math.isclose(sum(shares), 1.0, abs_tol=1e-9):
+        raise BadSplit(
+            f"train, validation and test must sum to 1; {train!r} + {validation!r} + {test!r} = {sum(shares):g}"
+        )
+    return shares
+
+
+def _count(size: float, available: int, name: str, axis: str) -> int:
+    if isinstance(size, int | np.integer) and not isinstance(size, bool):
+        count = int(size)
+    elif 0 <= size <= 1:
+        count = round(size * available)
+    else:
+        raise BadSplit(f"{name} must be a share between 0 and 1 or a whole number of {axis}; got {size!r}")
+    if not 0 <= count < available:
+        raise BadSplit(
+            f"{name}={size!r} asks for {count} new {axis}; the matrix has {available} and one must stay known"
+        )
+    return count
+
+
+def _stream(seed: int, purpose: str) -> np.random.PCG64:
+    """Return a private bit generator for one purpose of one seed; its raw stream is the same on every platform."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise BadSetting(f"seed must be a whole number that is not negative; got {seed!r}")
+    return np.random.PCG64(np.random.SeedSequence([int(seed), *purpose.encode()]))
+
+
+def _shuffled(count: int, stream: np.random.PCG64) -> npt.NDArray[np.intp]:
+    # Sorting raw 64-bit draws: numpy promises the raw stream for ever, its `permutation` only within a version.
+    return np.argsort(stream.random_raw(count), kind="stable") if count else np.empty(0, dtype=np.intp)
+
+
+def _chosen(count: int, n_chosen: int, stream: np.random.PCG64) -> npt.NDArray[np.bool_]:
+    chosen = np.zeros(count, dtype=bool)
+    chosen[_shuffled(count, stream)[:n_chosen]] = True
+    return chosen
+
+
+def _cut(order: npt.NDArray[np.intp], shares: tuple[float, ...]) -> list[npt.NDArray[np.intp]]:
+    """Cut a shuffled order into parts of exactly these shares; what rounding leaves over goes by largest remainder."""
+    wanted = np.array(shares) * order.size
+    counts = np.floor(wanted + 1e-9).astype(np.intp)
+    largest_first = np.argsort(counts - wanted, kind="stable")
+    counts[largest_first[: order.size - counts.sum()]] += 1
+    return np.split(order, np.cumsum(counts)[:-1])
+
+
+def _mask_entries(matrix: ObservedMatrix, mask: Any, name: str) -> npt.NDArray[np.intp]:
+    """Return the positions, in row order, of the entries that a mask names."""
+    sparse = scipy.sparse.coo_array(mask)
+    if sparse.shape != matrix.shape:
+        raise BadSplit(f"the {name} mask has shape {sparse.shape}; the matrix has {matrix.shape}")
+    true = sparse.data.astype(bool)
+    n_columns = matrix.shape[1]
+    wanted = np.sort(sparse.row[true].astype(np.int64) * n_columns + sparse.col[true])
+    keys = matrix.entry_rows.astype(np.int64) * n_columns + matrix.by_row.columns
+    positions = np.minimum(np.searchsorted(keys, wanted), max(keys.size - 1, 0))
+    if wanted.size and (keys.size == 0 or np.any(keys[positions] != wanted)):
+        raise BadSplit(f"the {name} mask names entries that the matrix does not have")
+    return positions

@@ -1,0 +1,264 @@
+"""Reading files: every form, and a clear sentence for every bad one."""
+
+import gzip
+import os
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse
+
+from deepmf.data.read import read_matrix, read_npz
+from deepmf.errors import (
+    BadEntries,
+    BadSetting,
+    ConstantValues,
+    DuplicateEntries,
+    FileAbsent,
+    OffScale,
+    UnreadableFile,
+)
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+
+EXPECTED = ObservedMatrix.from_entries([1, 2, 2], [30, 30, 10], [4, 2.5, 1])
+
+
+def zst(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("header.csv", "userId,movieId,rating\n1,30,4\n2,30,2.5\n2,10,1\n"),
+        ("reordered.csv", "rating,when,item,user\n4,9,30,1\n2.5,9,30,2\n1,9,10,2\n"),
+        ("bare.csv", "1,30,4\n2,30,2.5\n2,10,1"),
+        ("windows.csv", "user,item,rating\r\n1,30,4\r\n2,30,2.5\r\n2,10,1\r\n"),
+        ("mark.csv", "\ufeffuser,item,rating\n1,30,4\n2,30,2.5\n2,10,1\n"),
+        ("blank_end.csv", "user,item,rating\n1,30,4\n2,30,2.5\n2,10,1\n\n\n"),
+        ("tabs.tsv", "user\titem\trating\n1\t30\t4\n2\t30\t2.5\n2\t10\t1\n"),
+        ("u.data", "1\t30\t4\t881250949\n2\t30\t2.5\t891717742\n2\t10\t1\t878887116\n"),
+        ("ratings.dat", "1::30::4::978300760\n2::30::2.5::978302109\n2::10::1::978301968\n"),
+        ("semicolon.txt", "user;item;rating\n1;30;4\n2;30;2.5\n2;10;1\n"),
+        ("spaces.txt", "1 30 4\n2 30 2.5\n2 10 1\n"),
+        ("pipe.txt", "1|30|4\n2|30|2.5\n2|10|1\n"),
+    ],
+)
+def test_text_in_many_forms(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_bytes(content.encode())
+    assert read_matrix(tmp_path / name) == EXPECTED
+    (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content.encode()))
+    assert read_matrix(tmp_path / f"{name}.gz") == EXPECTED
+    (tmp_path / f"{name}.zst").write_bytes(zst(content.encode()))
+    assert read_matrix(str(tmp_path / f"{name}.zst")) == EXPECTED
+
+
+def write(folder: Path, content: str | bytes, name: str = "ratings.csv") -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_columns_by_name_and_position(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,b,c,d\n9,4,30,1\n9,2.5,30,2\n9,1,10,2\n")
+    assert read_matrix(path, row="d", column="c", value="b") == EXPECTED
+    assert read_matrix(path, row=3, column=2, value=1) == EXPECTED
+    numeric_header = write(tmp_path, "1,2,3\n1,30,4\n2,30,2.5\n2,10,1\n")
+    assert read_matrix(numeric_header, header=True) == EXPECTED
+
+
+def test_ids_are_kept_as_given(tmp_path: Path) -> None:
+    quoted = read_matrix(write(tmp_path, 'user,film,stars\n"Ng, A.","The ""It""",3\nBo,Käse,4\n'))
+    assert quoted.row_labels.tolist() == ["Bo", "Ng, A."]
+    assert quoted.column_labels.tolist() == ["Käse", 'The "It"']
+    zeros = read_matrix(write(tmp_path, "user,item,rating\n007,1,3\n12,2,4\n"))
+    assert zeros.row_labels.tolist() == ["007", "12"]
+    assert zeros.column_labels.tolist() == [1, 2]
+    late = "user,item,rating\n" + "".join(f"{k},{k},{k % 5}\n" for k in range(999)) + "x9,5,4\n"
+    found = read_matrix(write(tmp_path, late))
+    assert found.rows.find(["x9", "17"]).min() >= 0
+    assert found.column_labels.dtype == np.int64
+
+
+def test_given_scale_and_duplicates(tmp_path: Path) -> None:
+    path = write(tmp_path, "user,item,rating\n1,1,3\n1,1,5\n2,1,1\n")
+    stars = Scale([1, 2, 3, 4, 5])
+    assert read_matrix(path, scale=stars, duplicates="last").entries().values.tolist() == [5, 1]
+    assert read_matrix(path, scale=stars, duplicates="mean").entries().values.tolist() == [4, 1]
+    with pytest.raises(DuplicateEntries, match=r"ratings.csv, line 3: row 1, column 1 was given before; 1 of 3"):
+        read_matrix(path)
+
+
+def test_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "ratings.parquet"
+    pl.DataFrame({"rating": [4.0, 2.5, 1.0], "user": [1, 2, 2], "item": [30, 30, 10]}).write_parquet(path)
+    assert read_matrix(path) == EXPECTED
+    assert read_matrix(path, row="user", column=2, value="rating") == EXPECTED
+
+
+def test_npz_keeps_stored_zeros_and_empty_columns(tmp_path: Path) -> None:
+    sparse = scipy.sparse.csr_array((np.array([0, 2]), np.array([0, 2]), np.array([0, 1, 2])), shape=(2, 5))
+    scipy.sparse.save_npz(tmp_path / "m.npz", sparse)
+    matrix = read_matrix(tmp_path / "m.npz")
+    assert (matrix.shape, matrix.n_entries) == ((2, 5), 2)
+    assert matrix.entries().columns.tolist() == [0, 2]
+
+
+HEADER = "user,item,rating\n"
+
+
+@pytest.mark.parametrize(
+    "name, content, error, message",
+    [
+        ("e.csv", "", UnreadableFile, "e.csv is empty"),
+        ("e.csv", "\n\n", UnreadableFile, "e.csv is empty"),
+        ("h.csv", HEADER, UnreadableFile, "h.csv holds no entries"),
+        (
+            "two.csv",
+            "user,item\n1,2\n",
+            UnreadableFile,
+            r"line 1 'user,item' has 2 column\(s\) when split at ','",
+        ),
+        (
+            "v.csv",
+            HEADER + "1,2,3\n" * 1 + "2,2,four\n",
+            BadEntries,
+            "v.csv, line 3: value 'four' is not a number",
+        ),
+        ("n.csv", HEADER + "1,2,3\n2,2,nan\n", BadEntries, "n.csv, line 3: row 2, column 2 has value nan"),
+        ("i.csv", "1,2,3\n2,2,inf\n", BadEntries, "i.csv, line 2: row 2, column 2 has value inf"),
+        ("m.csv", HEADER + "1,2,3\n2,2,\n", BadEntries, "m.csv, line 3: the value is missing"),
+        ("s.csv", HEADER + "1,2,3\n2,2\n", BadEntries, "s.csv, line 3: the value is missing"),
+        ("r.csv", HEADER + "1,2,3\n,2,4\n", BadEntries, "r.csv, line 3: the row id is missing"),
+        ("c.csv", HEADER + "ann,x,3\nbob,,4\n", BadEntries, "c.csv, line 3: the column id is missing"),
+        ("l.csv", HEADER + "1,2,3\n1,3,3,4\n", UnreadableFile, "lines with more columns than line 1"),
+        ("t.csv", "user,user,rating\n1,2,3\n", UnreadableFile, "names a column twice"),
+        ("u.csv", b"user,item,rating\nJos\xe9,2,3\nA,1,2\n", UnreadableFile, "u.csv is not UTF-8 text"),
+        (
+            "u.csv",
+            HEADER.encode() + b"a,1,2\n" * 500 + b"Jos\xe9,2,3\n",
+            UnreadableFile,
+            "u.csv is not UTF-8 text",
+        ),
+        (
+            "g.csv.gz",
+            gzip.compress(b"user,item,rating\n" + os.urandom(9999).hex().encode())[:3000],
+            UnreadableFile,
+            "g.csv.gz",
+        ),
+        ("z.csv.zst", zst(HEADER.encode() + b"1,2,3\n2,3,4\n")[:-8], UnreadableFile, "z.csv.zst"),
+        ("p.parquet", "not parquet at all", UnreadableFile, "p.parquet is not a whole Parquet file"),
+        ("q.npz", "not a zip", UnreadableFile, "q.npz is not a whole .npz file"),
+    ],
+)
+def test_bad_files(tmp_path: Path, name: str, content: str | bytes, error: type[Exception], message: str) -> None:
+    path = write(tmp_path, content, name)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(error, match=message) as caught:
+        read_matrix(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_value_off_the_scale_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, HEADER + "1,2,3\n17,2,7\n")
+    with pytest.raises(OffScale, match="line 3: row 17, column 2 has value 7; the scale is 1 to 5 in steps of 1"):
+        read_matrix(path, scale=Scale([1, 2, 3, 4, 5]))
+
+
+def test_wrong_separator(tmp_path: Path) -> None:
+    path = write(tmp_path, HEADER + "1,2,3\n")
+    with pytest.raises(UnreadableFile, match=r"has 1 column\(s\) when split at ';'.*is the separator another"):
+        read_matrix(path, separator=";")
+    with pytest.raises(BadSetting, match="separator must be one character or '::'; got ', '"):
+        read_matrix(path, separator=", ")
+    with pytest.raises(BadEntries, match="there is no column 'who' for the row"):
+        read_matrix(path, row="who")
+
+
+def test_truncated_parquet_and_npz(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.parquet"
+    pl.DataFrame({"user": range(1000), "item": range(1000), "rating": range(1000)}).write_parquet(whole)
+    scipy.sparse.save_npz(tmp_path / "whole.npz", scipy.sparse.random_array((50, 50), density=0.2, rng=0))
+    for source in (whole, tmp_path / "whole.npz"):
+        content = source.read_bytes()
+        for cut in (10, len(content) // 2, len(content) - 3):
+            path = write(tmp_path, content[:cut], f"cut{source.suffix}")
+            with pytest.raises(UnreadableFile, match="is not a whole"):
+                read_matrix(path)
+
+
+def test_corrupt_bytes_never_crash(tmp_path: Path) -> None:
+    scipy.sparse.save_npz(tmp_path / "m.npz", scipy.sparse.random_array((20, 20), density=0.3, rng=0, format="csr"))
+    content = bytearray((tmp_path / "m.npz").read_bytes())
+    generator = np.random.default_rng(0)
+    for _ in range(200):
+        broken = bytearray(content)
+        for position in generator.integers(0, len(content), 3):
+            broken[position] = generator.integers(0, 256)
+        try:
+            read_matrix(write(tmp_path, bytes(broken), "broken.npz"))
+        except (UnreadableFile, BadEntries):
+            continue
+
+
+def test_an_npz_with_a_pickle_is_refused(tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(tmp_path / "exploded"),)
+
+    np.savez(tmp_path / "bomb.npz", format=np.array([Bomb()], dtype=object))
+    with pytest.raises(UnreadableFile, match=r"bomb.npz holds a pickle, which could run code; it is refused"):
+        read_matrix(tmp_path / "bomb.npz")
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_an_npz_whose_indices_lie_is_refused(tmp_path: Path) -> None:
+    sparse = scipy.sparse.csr_array(np.eye(3))
+    sparse.indices = np.array([0, 1, 99], dtype=np.int32)
+    scipy.sparse.save_npz(tmp_path / "lie.npz", sparse)
+    with pytest.raises(UnreadableFile, match="not a whole scipy sparse"):
+        read_npz(tmp_path / "lie.npz")
+
+
+def test_equal_values_warn(tmp_path: Path) -> None:
+    with pytest.warns(ConstantValues):
+        assert read_matrix(write(tmp_path, HEADER + "1,2,3\n2,2,3\n")).n_entries == 2
+
+
+def test_paths_that_are_no_files(tmp_path: Path) -> None:
+    with pytest.raises(FileAbsent, match="there is no file .*nothing.csv"):
+        read_matrix(tmp_path / "nothing.csv")
+    with pytest.raises(FileNotFoundError):
+        read_matrix(tmp_path / "nothing.npz")
+    with pytest.raises(UnreadableFile, match="is a directory; a file is needed"):
+        read_matrix(tmp_path)
+
+
+def test_a_path_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, HEADER + "1,2,3\n")
+    if os.geteuid() == 0:  # root may read everything: let the opening fail as it does for others
+
+        def refuse(*_: object, **__: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(Path, "open", refuse)
+    path.chmod(0)
+    with pytest.raises(UnreadableFile, match=r"ratings.csv cannot be read: Permission denied"):
+        read_matrix(path)
+
+
+def test_movielens(movielens: Path) -> None:
+    small = read_matrix(movielens / "ml-100k" / "u.data")
+    assert (small.shape, small.n_entries) == ((943, 1682), 100_000)
+    large = read_matrix(movielens / "ml-1m" / "rating.npz")
+    assert (large.shape, large.n_entries) == ((6040, 3952), 1_000_209)
+    assert large.scale == small.scale == Scale([1, 2, 3, 4, 5])
+    assert large.nbytes / large.n_entries < 16.1

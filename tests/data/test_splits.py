@@ -1,0 +1,175 @@
+"""Splits: exact, disjoint, complete, repeatable; area IV never leaks."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepmf.data.read import read_npz
+from deepmf.data.splits import AREAS, split_areas, split_entries, split_from_masks
+from deepmf.errors import BadSetting, BadSplit
+from deepmf.matrix.matrix import ObservedMatrix
+
+Key = tuple[object, object, float]
+
+
+def keys(matrix: ObservedMatrix) -> list[Key]:
+    return list(zip(*(array.tolist() for array in matrix.entries()), strict=True))
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> ObservedMatrix:
+    n_rows, n_columns = draw(st.integers(2, 12)), draw(st.integers(2, 12))
+    cells = draw(st.lists(st.integers(0, n_rows * n_columns - 1), min_size=2, unique=True))
+    values = [k % 5 for k in range(len(cells))]
+    return ObservedMatrix.from_entries(
+        [f"r{cell // n_columns}" for cell in cells],
+        [cell % n_columns for cell in cells],
+        values,
+        row_labels=[f"r{k}" for k in range(n_rows)],
+        column_labels=range(n_columns),
+    )
+
+
+shares = st.tuples(st.integers(1, 20), st.integers(0, 20), st.integers(0, 20)).map(
+    lambda parts: dict(zip(("train", "validation", "test"), np.array(parts) / sum(parts), strict=True))
+)
+
+
+@given(matrices(), shares, st.integers(0, 10))
+def test_entries_are_split_exactly_and_completely(matrix: ObservedMatrix, sizes: dict[str, float], seed: int) -> None:
+    split = split_entries(matrix, **sizes, seed=seed)
+    parts = [split.train, split.validation, split.test]
+    assert sorted(sum(map(keys, parts), [])) == sorted(keys(matrix))
+    for part, share in zip(parts, sizes.values(), strict=True):
+        assert abs(part.n_entries - share * matrix.n_entries) < 1
+        assert (part.rows, part.columns, part.scale) == (matrix.rows, matrix.columns, matrix.scale)
+
+
+@given(matrices(), shares, st.floats(0, 0.6), st.floats(0, 0.6), st.integers(0, 10))
+def test_areas_are_disjoint_and_complete_and_iv_never_leaks(
+    matrix: ObservedMatrix, sizes: dict[str, float], new_rows: float, new_columns: float, seed: int
+) -> None:
+    if round(new_rows * matrix.shape[0]) >= matrix.shape[0] or round(new_columns * matrix.shape[1]) >= matrix.shape[1]:
+        return
+    split = split_areas(matrix, new_rows=new_rows, new_columns=new_columns, **sizes, seed=seed)
+    parts = [split.train, split.validation, split.extension, *split.test.values(), split.unused]
+    assert sorted(sum(map(keys, parts), [])) == sorted(keys(matrix))
+    known_rows, known_columns = set(split.train.row_labels), set(split.train.column_labels)
+    assert matrix.shape[0] - len(known_rows) == round(new_rows * matrix.shape[0])
+    assert matrix.shape[1] - len(known_columns) == round(new_columns * matrix.shape[1])
+
+    def area(key: Key) -> str:
+        return AREAS[(key[0] not in known_rows) + 2 * (key[1] not in known_columns)]
+
+    assert {area(key) for key in keys(split.train) + keys(split.validation)} <= {"I"}
+    assert {area(key) for key in keys(split.extension)} <= {"II", "III"}
+    for name, part in split.test.items():
+        assert {area(key) for key in keys(part)} <= {name}
+        total = sum(area(key) == name for key in keys(matrix))
+        assert abs(part.n_entries - sizes["test"] * total) < 1
+    assert list(split.test) == list(AREAS)
+
+
+def test_counts_of_the_paper() -> None:
+    matrix = ObservedMatrix.from_array(np.arange(10_000.0).reshape(100, 100) % 5)
+    split = split_areas(matrix, new_rows=0.2, new_columns=0.2, seed=0)
+    assert split.train.shape == (80, 80)
+    assert (split.train.n_entries, split.validation.n_entries) == (4800, 320)
+    assert {name: part.n_entries for name, part in split.test.items()} == {
+        "I": 1280,
+        "II": 320,
+        "III": 320,
+        "IV": 80,
+    }
+    assert split.extension.n_entries == 2400
+
+
+def test_same_seed_same_split_on_any_platform() -> None:
+    matrix = ObservedMatrix.from_array(np.arange(20.0).reshape(4, 5))
+    assert split_entries(matrix, seed=3).test == split_entries(matrix, seed=3).test
+    assert split_entries(matrix, seed=3).test != split_entries(matrix, seed=4).test
+    # Frozen: these must never change, or published results could not be repeated.
+    assert split_entries(matrix, seed=0).test.entries().values.tolist() == [5, 6, 9, 13]
+    split = split_areas(matrix, new_rows=1, new_columns=2, seed=0)
+    assert (split.train.row_labels.tolist(), split.train.column_labels.tolist()) == ([0, 1, 2], [2, 3, 4])
+
+
+def test_rows_without_entries_stay_rows() -> None:
+    matrix = ObservedMatrix.from_entries(["a", "b"], ["x", "x"], [1, 2], row_labels=["a", "b", "empty"])
+    split = split_entries(matrix, train=0.5, validation=0, test=0.5, seed=0)
+    assert split.train.shape == split.validation.shape == split.test.shape == (3, 1)
+
+
+def test_masks() -> None:
+    matrix = ObservedMatrix.from_array([[1, 2, np.nan], [3, np.nan, 4]])
+    train = scipy.sparse.csr_array([[1, 0, 0], [1, 0, 0]])
+    validation = np.array([[False, True, False], [False, False, False]])
+    test = scipy.sparse.coo_array([[0, 0, 0], [0, 0, 1]])
+    split = split_from_masks(matrix, train, validation, test)
+    assert split.train.entries().values.tolist() == [1, 3]
+    assert split.validation.entries().values.tolist() == [2]
+    assert split.test.entries().values.tolist() == [4]
+    with pytest.raises(BadSplit, match="the validation mask overlaps another in 2 entries"):
+        split_from_masks(matrix, train, train, test)
+    with pytest.raises(BadSplit, match="1 of 4 entries are in none of the masks"):
+        split_from_masks(matrix, train, np.zeros((2, 3)), test)
+    with pytest.raises(BadSplit, match="the test mask names entries that the matrix does not have"):
+        split_from_masks(matrix, train, validation, np.array([[0, 0, 1], [0, 0, 1]]))
+    with pytest.raises(BadSplit, match=r"the train mask has shape \(3, 2\); the matrix has \(2, 3\)"):
+        split_from_masks(matrix, train.T, validation, test)
+
+
+@pytest.mark.parametrize(
+    "sizes, message",
+    [
+        ({"train": -0.1, "validation": 0.1, "test": 1.0}, "train must be a share between 0 and 1; got -0.1"),
+        ({"train": 1.5, "validation": 0.0, "test": -0.5}, "train must be a share between 0 and 1; got 1.5"),
+        ({"train": 0.7, "validation": 0.1, "test": 0.1}, r"must sum to 1; 0.7 \+ 0.1 \+ 0.1 = 0.9"),
+        ({"train": float("nan"), "validation": 0.1, "test": 0.1}, "got nan"),
+    ],
+)
+def test_bad_shares(sizes: dict[str, float], message: str) -> None:
+    matrix = ObservedMatrix.from_array(np.arange(20.0).reshape(4, 5))
+    for split in (split_entries, split_areas):
+        with pytest.raises(BadSplit, match=message):
+            split(matrix, **sizes)
+
+
+@pytest.mark.parametrize(
+    "new, message",
+    [
+        ({"new_rows": 5}, "new_rows=5 asks for 5 new rows; the matrix has 4"),
+        ({"new_rows": 1.0}, "asks for 4 new rows"),
+        ({"new_rows": -0.2}, "new_rows must be a share between 0 and 1 or a whole number of rows; got -0.2"),
+        (
+            {"new_columns": 2.5},
+            "new_columns must be a share between 0 and 1 or a whole number of columns; got 2.5",
+        ),
+        ({"new_columns": -1}, "asks for -1 new columns"),
+    ],
+)
+def test_bad_numbers_of_new_rows_and_columns(new: dict[str, float], message: str) -> None:
+    matrix = ObservedMatrix.from_array(np.arange(20.0).reshape(4, 5))
+    with pytest.raises(BadSplit, match=message):
+        split_areas(matrix, **new)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, None, True])
+def test_bad_seeds(seed: object) -> None:
+    matrix = ObservedMatrix.from_array(np.arange(20.0).reshape(4, 5))
+    with pytest.raises(BadSetting, match="seed must be a whole number"):
+        split_entries(matrix, seed=seed)  # type: ignore[arg-type]
+
+
+def test_the_authors_masks(movielens) -> None:  # type: ignore[no-untyped-def]
+    folder = movielens / "ml-1m"
+    matrix = ObservedMatrix.from_sparse(read_npz(folder / "rating.npz"))
+    masks = [read_npz(folder / f"{name}_mask.npz") for name in ("train", "val", "test")]
+    split = split_from_masks(matrix, *masks)
+    assert (split.train.n_entries, split.validation.n_entries, split.test.n_entries) == (
+        712_648,
+        37_508,
+        250_053,
+    )
