@@ -54,7 +54,8 @@ def test_areas_are_disjoint_and_complete_and_iv_never_leaks(
     if round(new_rows * matrix.shape[0]) >= matrix.shape[0] or round(new_columns * matrix.shape[1]) >= matrix.shape[1]:
         return
     split = split_areas(matrix, new_rows=new_rows, new_columns=new_columns, **sizes, seed=seed)
-    parts = [split.train, split.validation, split.extension, *split.test.values(), split.unused]
+    parts = [split.train, split.validation, split.extension, split.unused]
+    parts += [*split.new_validation.values(), *split.test.values()]
     assert sorted(sum(map(keys, parts), [])) == sorted(keys(matrix))
     known_rows, known_columns = set(split.train.row_labels), set(split.train.column_labels)
     assert matrix.shape[0] - len(known_rows) == round(new_rows * matrix.shape[0])
@@ -65,6 +66,9 @@ def test_areas_are_disjoint_and_complete_and_iv_never_leaks(
 
     assert {area(key) for key in keys(split.train) + keys(split.validation)} <= {"I"}
     assert {area(key) for key in keys(split.extension)} <= {"II", "III"}
+    assert {area(key) for key in keys(split.unused)} <= {"IV"}
+    for name, part in split.new_validation.items():
+        assert {area(key) for key in keys(part)} <= {name}
     for name, part in split.test.items():
         assert {area(key) for key in keys(part)} <= {name}
         total = sum(area(key) == name for key in keys(matrix))

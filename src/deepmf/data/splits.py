@@ -31,13 +31,15 @@ class AreaSplit:
 
     `train` and `validation` have the known rows and columns only (area I). `extension` holds the observed entries of
     areas II and III, which describe the new rows and columns; `test` maps each area to the entries to predict.
-    `unused` is the rest (the validation share of areas II to IV and the training share of area IV), so that
-    nothing is lost; no method may look at it. These three have all rows and columns.
+    `new_validation` holds the validation share of areas II to IV, for choosing settings that predict new rows and
+    columns well. `unused` is the rest, the training share of area IV, so that nothing is lost; no method may look at
+    it. All but the first two have all rows and columns.
     """
 
     train: ObservedMatrix
     validation: ObservedMatrix
     extension: ObservedMatrix
+    new_validation: dict[str, ObservedMatrix]
     test: dict[str, ObservedMatrix]
     unused: ObservedMatrix
 
@@ -93,13 +95,13 @@ def split_areas(
     order = _shuffled(matrix.n_entries, _stream(seed, "entries"))
     parts = {area: _cut(order[area_of[order] == code], shares) for code, area in enumerate(AREAS)}
     known = np.flatnonzero(~is_new_row), np.flatnonzero(~is_new_column)
-    unused = [parts["II"][1], parts["III"][1], parts["IV"][0], parts["IV"][1]]
     return AreaSplit(
         train=matrix.take_entries(parts["I"][0]).take(*known),
         validation=matrix.take_entries(parts["I"][1]).take(*known),
         extension=matrix.take_entries(np.concatenate([parts["II"][0], parts["III"][0]])),
+        new_validation={area: matrix.take_entries(parts[area][1]) for area in AREAS[1:]},
         test={area: matrix.take_entries(parts[area][2]) for area in AREAS},
-        unused=matrix.take_entries(np.concatenate(unused)),
+        unused=matrix.take_entries(parts["IV"][0]),
     )
 
 
