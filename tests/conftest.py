@@ -4,11 +4,17 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
+
+pytest.register_assert_rewrite("tests.models.contract")
 
 # Machines are busy at times: a slow example is not a failure. The examples are the same in every run.
 settings.register_profile("deepmf", deadline=None, derandomize=True)
 settings.load_profile("deepmf")
+
+# Networks in tests are tiny: two threads would spend their time waiting for each other, most of all on a busy machine.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -8,15 +8,21 @@ DeepMFError
 │   │   └── DuplicateEntries    the same (row, column) twice
 │   ├── BadSplit                (ValueError)           sizes that cannot be cut out of this matrix
 │   ├── UnreadableFile          (ValueError)           a file that exists but does not hold what it should
+│   │   └── BadModelFile        a model file that is truncated, foreign, tampered with or newer than this version
 │   ├── FileAbsent              (FileNotFoundError)    no file there
+│   ├── CannotSave              (OSError)              a file that could not be written; nothing was changed
 │   ├── DatasetUnavailable      (OSError)              a data set that is neither here nor downloadable now
 │   ├── UnknownLabel            (KeyError)             a row or column nobody has heard of
 │   ├── NotFitted               (RuntimeError)         predict before fit
 │   ├── CannotExtend            (NotImplementedError)  the method cannot predict there
+│   ├── TrainingDiverged        (ArithmeticError)      the loss is no longer a number
+│   ├── DeviceUnavailable       (RuntimeError)         a GPU that is not there
 │   └── MissingDependency       (ImportError)          an optional package is not installed
 └── (everything else is a bug of ours)
 
 DeepMFWarning (UserWarning)
+├── NothingObserved             a new row or column without any usable entry
+├── TrainingInterrupted         Ctrl-C ended training early
 └── ConstantValues              all entries are equal, so there is nothing to learn but that value
 """
 
@@ -58,8 +64,16 @@ class UnreadableFile(UserError, ValueError):
     """A file that exists but does not hold what it should."""
 
 
+class BadModelFile(UnreadableFile):
+    """A model file that is truncated, foreign, tampered with or newer than this version."""
+
+
 class FileAbsent(UserError, FileNotFoundError):
     """No file at the given path."""
+
+
+class CannotSave(UserError, OSError):
+    """A file that could not be written; nothing was changed."""
 
 
 class DatasetUnavailable(UserError, OSError):
@@ -81,12 +95,28 @@ class CannotExtend(UserError, NotImplementedError):
     """A method asked to predict for rows or columns that it cannot cover without training."""
 
 
+class TrainingDiverged(UserError, ArithmeticError):
+    """The loss is no longer a finite number; the model keeps its last good weights."""
+
+
+class DeviceUnavailable(UserError, RuntimeError):
+    """A device that this machine does not have."""
+
+
 class MissingDependency(UserError, ImportError):
     """An optional package that this call needs is not installed."""
 
 
 class DeepMFWarning(UserWarning):
     """The root of every warning deepmf gives."""
+
+
+class NothingObserved(DeepMFWarning):
+    """A new row or column without any usable entry: it is predicted from an empty description."""
+
+
+class TrainingInterrupted(DeepMFWarning):
+    """Training was ended early by Ctrl-C; the model has the best weights so far."""
 
 
 class ConstantValues(DeepMFWarning):

@@ -401,7 +401,9 @@ def _whole_axis(labels: Iterable[Any] | None, count: int, *, axis: str) -> Label
 
 
 def _check_finite(rows: Labelled, columns: Labelled, values: FloatArray) -> None:
-    if not np.isfinite(values.sum()):  # one pass without a temporary; a sum may also merely overflow
+    with np.errstate(all="ignore"):
+        suspicious = not np.isfinite(values.sum())  # one pass without a temporary; a sum may also merely overflow
+    if suspicious:
         bad = np.flatnonzero(~np.isfinite(values))
         if bad.size:
             raise BadEntries(

@@ -1,0 +1,153 @@
+"""DMF and DMF-D on MovieLens-1M: errors under the authors' split and under the areas protocol, one JSON line each.
+
+Runs where torch, numpy, scipy and safetensors are; the data is looked for in DEEPMF_DATA. For example, on one GPU:
+
+    PYTHONPATH=src DEEPMF_DATA=data python benchmarks/accuracy.py --jobs 8 --out results/dmf-ml-1m.jsonl \\
+        dmf:authors:inputs=raw dmf-d:authors:inputs=raw dmf:areas:seeds=0-4
+
+A job is model:protocol followed by settings; `seeds=0-4` runs one for each seed, which is also the seed of the split.
+The protocol `choice` is `areas` measured on the validation shares instead of the test entries, to choose settings by.
+"""
+
+import argparse
+import json
+import multiprocessing
+import platform
+import resource
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from deepmf.data.datasets import load, load_split
+from deepmf.data.splits import split_areas
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.metrics import mae_error, rmse_error
+from deepmf.models.dmf import DMF
+from deepmf.models.dmfd import DMFD
+from deepmf.models.model import Model
+from deepmf.training.machine import Machine
+
+MODELS: dict[str, type[DMF]] = {"dmf": DMF, "dmf-d": DMFD}
+
+
+def main() -> None:
+    """Run all jobs, some at once, and append a line for each to the output file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("jobs_given", nargs="+", metavar="JOB", help="model:protocol[:setting=value]...")
+    parser.add_argument("--jobs", type=int, default=1, help="how many run at once")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    jobs = [job for text in options.jobs_given for job in parse(text)]
+    if options.jobs == 1:
+        results: Iterator[dict[str, Any]] = map(run, jobs)
+        write(results, options.out)
+        return
+    with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=1) as pool:
+        write(pool.imap_unordered(run, jobs), options.out)
+
+
+def parse(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the jobs that one argument stands for."""
+    model, protocol, *settings = text.split(":")
+    given = dict(setting.split("=", 1) for setting in settings)
+    first, _, last = given.pop("seeds", "0").partition("-")
+    for seed in range(int(first), int(last or first) + 1):
+        yield {"model": model, "protocol": protocol, "seed": seed, "settings": {k: _value(v) for k, v in given.items()}}
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Fit one model and measure it on the test entries, once."""
+    settings = {"seed": job["seed"], "validate_every": 10} | job["settings"]
+    model = MODELS[job["model"]](**settings)
+    start = time.perf_counter()
+    if job["protocol"] == "authors":
+        split = load_split("ml-1m")
+        fitted, seconds = timed_fit(model, split.train, split.validation)
+        # As the authors do: at test time, validation entries are inputs too.
+        errors = {"all": measure(fitted.extend(split.validation), split.test)}
+    else:
+        areas = split_areas(load("ml-1m"), new_rows=0.2, new_columns=0.2, seed=job["seed"])
+        fitted, seconds = timed_fit(model, areas.train, areas.validation)
+        extended = fitted.extend(areas.extension)
+        if job["protocol"] == "choice":
+            errors = {area: measure(extended, part) for area, part in areas.new_validation.items()}
+        else:
+            errors = {area: measure(extended, test) for area, test in areas.test.items()}
+    history = fitted.history_
+    return job | {
+        "errors": errors,
+        "best_epoch": history.best_epoch,
+        "validation_rmse": history.best_error,
+        "epochs": len(history),
+        "fit_seconds": round(seconds, 2),
+        "epoch_seconds": round(history.seconds, 2),
+        "all_seconds": round(time.perf_counter() - start, 2),
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "notes": history.records[-1].notes,
+        "hardware": Machine(model.settings.device).describe(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "commit": commit(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def timed_fit(model: DMF, train: ObservedMatrix, validation: ObservedMatrix) -> tuple[DMF, float]:
+    """Fit, and time it."""
+    start = time.perf_counter()
+    return model.fit(train, validation), time.perf_counter() - start
+
+
+def measure(model: Model, test: ObservedMatrix) -> dict[str, float]:
+    """Return the errors of the predictions, and of the levels they are rounded to."""
+    rows, columns, values = test.entries()
+    predicted, levels = model.predict(rows, columns), model.predict_levels(rows, columns)
+    return {
+        "rmse": round(rmse_error(predicted, values), 5),
+        "mae": round(mae_error(predicted, values), 5),
+        "level_rmse": round(rmse_error(levels, values), 5),
+        "level_mae": round(mae_error(levels, values), 5),
+        "entries": test.n_entries,
+    }
+
+
+def write(results: Iterator[dict[str, Any]], path: Path) -> None:
+    """Append each result as it comes, and show its errors."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for result in results:
+        with path.open("a") as file:
+            file.write(json.dumps(result) + "\n")
+        shown = {
+            area: (errors["rmse"], errors["level_rmse"], errors["level_mae"])
+            for area, errors in result["errors"].items()
+        }
+        print(
+            result["model"],
+            result["protocol"],
+            result["seed"],
+            result["settings"],
+            shown,
+            f"{result['fit_seconds']} s",
+            flush=True,
+        )
+
+
+def commit() -> str:
+    """Return the commit that is measured, as far as it is known here."""
+    shown = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return shown.stdout.strip() or "unknown"
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+if __name__ == "__main__":
+    main()

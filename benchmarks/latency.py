@@ -1,0 +1,56 @@
+"""After training at 2048 -> 1024 on a CPU: letting one new row in and ranking all columns; predicting a million pairs.
+
+Targets: at most 20 ms (median), and at most 1 s. One epoch of training is enough, as time does not depend on weights.
+"""
+
+import json
+import statistics
+import time
+
+import numpy as np
+from workload import machine, ml_1m
+
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.dmf import DMF
+
+REPEATS, PAIRS = 50, 1_000_000
+
+
+def extend_and_rank(model: DMF, matrix: ObservedMatrix, generator: np.random.Generator) -> float:
+    """Let one new row with as many entries as the median row has in, rank all columns for it; return the seconds."""
+    n_entries = int(np.median(matrix.row_counts))
+    columns = generator.choice(matrix.column_labels, n_entries, replace=False)
+    new = ObservedMatrix.from_entries([-1] * n_entries, columns, generator.integers(1, 6, n_entries), matrix.scale)
+    start = time.perf_counter()
+    model.extend(new).recommend(-1, n=10)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Time both and print a table."""
+    name, matrix = ml_1m()
+    model = DMF(epochs=1, device="cpu").fit(matrix)
+    generator = np.random.default_rng(0)
+    for _ in range(5):
+        extend_and_rank(model, matrix, generator)
+    latencies = [extend_and_rank(model, matrix, generator) for _ in range(REPEATS)]
+    rows, columns = (generator.choice(labels, PAIRS) for labels in (matrix.row_labels, matrix.column_labels))
+    start = time.perf_counter()
+    model.predict(rows, columns)
+    seconds = time.perf_counter() - start
+    median = 1000 * statistics.median(latencies)
+    slow = 1000 * sorted(latencies)[int(0.95 * REPEATS)]
+    print(f"{name}\n{'extend + rank, median ms':>26}{'95 % ms':>10}{'10^6 pairs s':>15}")
+    print(f"{median:>26.1f}{slow:>10.1f}{seconds:>15.2f}")
+    result = {
+        "benchmark": "latency",
+        "extend_rank_median_ms": round(median, 2),
+        "extend_rank_95_ms": round(slow, 2),
+        "million_pairs_seconds": round(seconds, 3),
+        "data": name,
+    }
+    print(json.dumps(result | machine()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What users hold: fit, predict, extend, save."""

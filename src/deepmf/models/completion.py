@@ -1,0 +1,113 @@
+"""Completing a matrix: every missing entry, as an array, as a frame, or streamed to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadSetting, MissingDependency
+from deepmf.matrix.matrix import IndexArray
+from deepmf.matrix.scale import FloatArray
+from deepmf.models.observations import Observations
+from deepmf.models.ranking import batches
+from deepmf.storage.atomic import write_atomically
+
+# A completed array may take this much memory; beyond it, complete_to streams.
+MOST_BYTES = 8 << 30
+
+
+class Completable(Protocol):
+    """What completing needs of a model."""
+
+    observations_: Observations | None
+
+    def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]: ...
+
+    def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray: ...
+
+    @property
+    def _seen(self) -> Observations: ...
+
+
+class CompletedRows(NamedTuple):
+    """Some rows completed: `values` (rows, columns), and which of them were observed."""
+
+    rows: IndexArray
+    values: FloatArray
+    observed: npt.NDArray[np.bool_]
+
+
+def complete_array(model: Completable) -> FloatArray:
+    """Return the whole matrix, observed entries as they are."""
+    shape = len(model._seen.rows), len(model._seen.columns)
+    if shape[0] * shape[1] * 8 > MOST_BYTES:
+        raise BadSetting(f"{shape[0]} x {shape[1]} predictions do not fit in memory; complete_to streams to a file")
+    whole = np.empty(shape)
+    for part in completed_rows(model):
+        whole[part.rows] = part.values
+    return whole
+
+
+def complete_frame(model: Completable) -> Any:
+    """Return every missing entry as a long polars frame."""
+    polars = _polars()
+    return polars.concat(_missing_frames(model))
+
+
+def complete_to(model: Completable, path: str | Path) -> int:
+    """Write every missing entry to a Parquet file in bounded memory, whole or not at all."""
+    polars = _polars()
+    if Path(path).suffix not in (".parquet", ".pq"):
+        raise BadSetting(f"complete_to writes Parquet, so the file's name must end in .parquet; got {str(path)!r}")
+    count = 0
+
+    def counted(*_: Any) -> Iterator[Any]:
+        nonlocal count
+        for frame in _missing_frames(model):
+            count += frame.height
+            yield frame
+
+    first = next(_missing_frames(model, n_rows=1))
+    lazy = polars.io.plugins.register_io_source(counted, schema=first.schema)
+    write_atomically(path, lambda temporary: lazy.sink_parquet(temporary))
+    return count
+
+
+def completed_rows(model: Completable, *, n_rows: int | None = None) -> Iterator[CompletedRows]:
+    """Complete some rows at a time."""
+    seen = model._seen
+    columns = np.arange(len(seen.columns))
+    for rows in batches(np.arange(len(seen.rows))[:n_rows], width=columns.size):
+        values = model._to_values(model._score_block(rows, columns))
+        known = seen.seen_columns(rows)
+        observed = np.zeros(values.shape, dtype=bool)
+        places = np.repeat(np.arange(rows.size), np.diff(known.starts)), known.others
+        observed[places] = True
+        values[places] = known.values
+        yield CompletedRows(rows, values, observed)
+
+
+def _missing_frames(model: Completable, *, n_rows: int | None = None) -> Iterator[Any]:
+    polars = _polars()
+    seen = model._seen
+    for part in completed_rows(model, n_rows=n_rows):
+        row_of, column_of = np.nonzero(~part.observed)
+        yield polars.DataFrame(
+            {
+                "row": seen.rows.array[part.rows[row_of]],
+                "column": seen.columns.array[column_of],
+                "value": part.values[row_of, column_of],
+            }
+        )
+
+
+def _polars() -> Any:
+    try:
+        import polars
+    except ImportError as error:
+        raise MissingDependency("a completed frame or file needs polars: pip install polars") from error
+    return polars

@@ -1,0 +1,50 @@
+"""The latents of all rows, or of all columns: those from training, and a few computed since."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+LatentArray = npt.NDArray[np.float32]
+
+
+class Latents:
+    """A table of latents (positions, latent) that can be changed and lengthened without copying the old one.
+
+    `base` comes from training and is shared by all extensions; `extra` holds what was computed since, and `slots` says
+    for each position where its latent lies: in `base`, or behind it in `extra`.
+    """
+
+    def __init__(
+        self, base: LatentArray, extra: LatentArray | None = None, slots: npt.NDArray[np.int64] | None = None
+    ) -> None:
+        self.base = base
+        self.extra = np.empty((0, base.shape[1]), dtype=np.float32) if extra is None else extra
+        self.slots = np.arange(base.shape[0]) if slots is None else slots
+
+    def __len__(self) -> int:
+        return int(self.slots.size)
+
+    def take(self, positions: npt.NDArray[Any]) -> LatentArray:
+        """Return the latents at some positions."""
+        slots = self.slots[positions]
+        n_base = self.base.shape[0]
+        taken: LatentArray = self.base[np.minimum(slots, n_base - 1)]
+        if self.extra.shape[0] == 0:
+            return taken
+        newer = slots >= n_base
+        taken[newer] = self.extra[slots[newer] - n_base]
+        return taken
+
+    def whole(self) -> LatentArray:
+        """Return the latents of all positions, without a copy where nothing has changed since training."""
+        return self.base if self.extra.shape[0] == 0 else self.take(np.arange(len(self)))
+
+    def changed(self, positions: npt.NDArray[Any], latents: LatentArray, *, count: int) -> Latents:
+        """Return a table of `count` positions in which those given have other latents."""
+        slots = np.full(count, -1, dtype=np.int64)
+        slots[: self.slots.size] = self.slots
+        slots[positions] = self.base.shape[0] + self.extra.shape[0] + np.arange(positions.size)
+        return Latents(self.base, np.concatenate([self.extra, latents]), slots)

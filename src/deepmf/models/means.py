@@ -1,0 +1,105 @@
+"""Shrunk means: the plainest model, which every other one must beat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.matrix.matrix import IndexArray, ObservedMatrix
+from deepmf.matrix.scale import FloatArray
+from deepmf.models.model import Model
+from deepmf.models.observations import AxisEntries, Observations
+from deepmf.storage.matrix_tensors import Packed
+from deepmf.training.settings import TrainingSettings
+from deepmf.training.trainer import Callback
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeansSettings(TrainingSettings):
+    """The settings of the shrunk means; those of training are ignored.
+
+    shrinkage: how many entries of the overall mean each row's and column's own entries are mixed with.
+    """
+
+    shrinkage: float = 5.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_number("shrinkage", low=0.0)
+
+
+class Means(Model):
+    """Overall mean + column effect + row effect, each shrunk to 0 where there are few entries; covers all four areas.
+
+    A column's effect is the mean of its entries above the overall mean, a row's the mean of what is left then.
+
+    >>> from deepmf.matrix.matrix import ObservedMatrix
+    >>> model = Means(shrinkage=0).fit(ObservedMatrix.from_array([[1, 2], [3, np.nan]]))
+    >>> model.predict([1], [1])
+    array([3.])
+    """
+
+    settings_class: ClassVar[type[TrainingSettings]] = MeansSettings
+    settings: MeansSettings
+    mean_: float
+    row_effects_: FloatArray
+    column_effects_: FloatArray
+
+    def _fit(
+        self,
+        train: ObservedMatrix,
+        validation: ObservedMatrix | None,
+        *,
+        callbacks: Sequence[Callback],
+        checkpoint: Path | None,
+        checkpoint_every: int,
+    ) -> None:
+        self.observations_ = Observations.of(train)
+        self.mean_ = float(train.values.mean(dtype=np.float64))
+        self.row_effects_, self.column_effects_ = np.empty(0), np.empty(0)
+        n_rows, n_columns = train.shape
+        self._extend(np.arange(n_rows), np.arange(n_columns))
+
+    def _extend(self, rows: IndexArray, columns: IndexArray) -> None:
+        # Column effects from the column's own entries alone, so that a new column is described by known rows only.
+        seen = self._seen
+        entries = seen.column_entries(columns)
+        effects = np.zeros(len(seen.columns))
+        effects[: self.column_effects_.size] = self.column_effects_
+        effects[columns] = self._effects(entries, entries.values - self.mean_)
+        self.column_effects_ = effects
+        entries = seen.row_entries(rows)
+        effects = np.zeros(len(seen.rows))
+        effects[: self.row_effects_.size] = self.row_effects_
+        effects[rows] = self._effects(entries, entries.values - self.mean_ - self.column_effects_[entries.others])
+        self.row_effects_ = effects
+
+    def _effects(self, entries: AxisEntries, deviations: FloatArray) -> FloatArray:
+        counts = np.diff(entries.starts)
+        which = np.repeat(np.arange(counts.size), counts)
+        sums = np.bincount(which, weights=deviations, minlength=counts.size)
+        effects: FloatArray = sums / np.maximum(counts + self.settings.shrinkage, 1e-9)
+        return effects
+
+    def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        return self.mean_ + self.row_effects_[rows] + self.column_effects_[columns]
+
+    def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        return self.mean_ + self.row_effects_[rows][:, None] + self.column_effects_[columns]
+
+    def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
+        values: FloatArray = np.clip(scores, self.scale_.low, self.scale_.high)
+        return values
+
+    def _learned(self) -> Packed:
+        effects = {"effects.rows": self.row_effects_, "effects.columns": self.column_effects_}
+        return Packed({"mean": self.mean_}, effects)
+
+    def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
+        self.mean_ = content["mean"]
+        self.row_effects_, self.column_effects_ = tensors["effects.rows"], tensors["effects.columns"]

@@ -1,0 +1,280 @@
+"""The face of every model: fit, predict, extend, complete, recommend, save."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadEntries, BadSetting, NotFitted, NothingObserved
+from deepmf.matrix.matrix import IndexArray, ObservedMatrix
+from deepmf.matrix.scale import FloatArray, Scale
+from deepmf.models.completion import complete_array, complete_frame, complete_to
+from deepmf.models.observations import Observations
+from deepmf.models.ranking import Ranking, batches, best_positions, most_similar
+from deepmf.storage.matrix_tensors import Packed, pack_matrix, unpack_matrix
+from deepmf.storage.model_file import write_file
+from deepmf.training.history import History
+from deepmf.training.settings import TrainingSettings
+from deepmf.training.trainer import Callback
+
+
+class Model(ABC):
+    """What every model can do once it is fitted; subclasses learn and score.
+
+    The constructor stores settings, `fit` learns, names that end in `_` are learned.
+    """
+
+    settings_class: ClassVar[type[TrainingSettings]]
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = self.settings_class.from_names(settings)
+        self.observations_: Observations | None = None
+        self.history_ = History()
+
+    def fit(
+        self,
+        train: ObservedMatrix,
+        validation: ObservedMatrix | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int = 25,
+    ) -> Self:
+        """Learn from a matrix; validation entries choose the best epoch, never teach.
+
+        With `checkpoint`, the state of training is kept in that file every so many epochs; a fit that finds the file
+        of a run like itself that was killed continues it to the same result, and removes it at the end.
+        """
+        _check_trainable(train)
+        _check_validation(train, validation)
+        path = None if checkpoint is None else Path(checkpoint)
+        self._fit(train, validation, callbacks=callbacks, checkpoint=path, checkpoint_every=checkpoint_every)
+        return self
+
+    @abstractmethod
+    def _fit(
+        self,
+        train: ObservedMatrix,
+        validation: ObservedMatrix | None,
+        *,
+        callbacks: Sequence[Callback],
+        checkpoint: Path | None,
+        checkpoint_every: int,
+    ) -> None:
+        """Learn, and set what is learned."""
+
+    def extend(self, new: ObservedMatrix) -> Self:
+        """Return a model that also covers new rows, new columns and new entries, without training.
+
+        This model stays as it is. A new row is described by its entries over the trained columns, a new column by
+        its entries over the trained rows; entries of area IV are never inputs. A row or column without any such
+        entry is predicted from an empty description, and a `NothingObserved` warning names it.
+        """
+        observations, rows, columns = self._seen.extended(new)
+        model = copy.copy(self)
+        model.observations_ = observations
+        _warn_of_nothing(observations, "row", rows, observations.row_entries(rows).starts)
+        _warn_of_nothing(observations, "column", columns, observations.column_entries(columns).starts)
+        model._extend(rows, columns)
+        return model
+
+    @abstractmethod
+    def _extend(self, rows: IndexArray, columns: IndexArray) -> None:
+        """Describe the rows and columns at these positions anew, sharing everything else with the old model."""
+
+    def predict(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
+        """Return the prediction for each pair of a row and a column, in the scale's units."""
+        return self._to_values(self._score_pairs(*self._positions(rows, columns)))
+
+    def predict_levels(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
+        """Return a legal level for each pair of a row and a column."""
+        if self.scale_.levels is None:
+            raise BadSetting(f"the scale {self.scale_} has no levels; predict gives real values")
+        return self._to_levels(self._score_pairs(*self._positions(rows, columns)))
+
+    def areas(self, rows: Iterable[Any], columns: Iterable[Any]) -> npt.NDArray[np.str_]:
+        """Return the area of each pair: "I" trained row and column, "II" new row, "III" new column, "IV" both new."""
+        return self._seen.areas(*self._positions(rows, columns))
+
+    def recommend(
+        self,
+        rows: Any,
+        n: int = 10,
+        *,
+        columns: Iterable[Any] | None = None,
+        include_observed: bool = False,
+    ) -> Ranking:
+        """Return the n best columns of one row, or of each of a list of rows, without those it has entries for.
+
+        `columns` restricts the choice. Where many rows are asked for and one has fewer columns left, its line is
+        filled up with values of NaN.
+        """
+        seen = self._seen
+        single = not isinstance(rows, list | np.ndarray)
+        row_positions = seen.rows.positions([rows] if single else rows)
+        column_positions = np.arange(len(seen.columns)) if columns is None else seen.columns.positions(columns)
+        parts = []
+        for some in batches(row_positions, width=column_positions.size):
+            scores = self._score_block(some, column_positions).astype(np.float64)
+            if not include_observed:
+                self._hide_observed(scores, some, column_positions)
+            best, best_scores = best_positions(scores, n)
+            left_over = best_scores == -np.inf
+            values = np.where(left_over, np.nan, self._to_values(np.where(left_over, 0.0, best_scores)))
+            parts.append(Ranking(seen.columns.array[column_positions[best]], values))
+        labels, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return Ranking(labels[0], values[0]).without_missing() if single else Ranking(labels, values)
+
+    def complete(self) -> FloatArray:
+        """Return the whole matrix (rows, columns): observed entries as they are, the others predicted."""
+        return complete_array(self)
+
+    def complete_frame(self) -> Any:
+        """Return every missing entry as a long polars frame with the columns row, column, value."""
+        return complete_frame(self)
+
+    def complete_to(self, path: str | Path) -> int:
+        """Write every missing entry to a Parquet file, in batches of bounded memory; return how many there were."""
+        return complete_to(self, path)
+
+    def similar_rows(self, row: Any, n: int = 10) -> Ranking:
+        """Return the n rows most like one row, and how alike they are (the cosine of their latents)."""
+        return most_similar(self._row_directions(), self._seen.rows, row, n)
+
+    def similar_columns(self, column: Any, n: int = 10) -> Ranking:
+        """Return the n columns most like one column, and how alike they are (the cosine of their latents)."""
+        return most_similar(self._column_directions(), self._seen.columns, column, n)
+
+    @abstractmethod
+    def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return a score for each pair of positions: larger is better."""
+
+    @abstractmethod
+    def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return the scores (rows, columns) of all pairs of some positions."""
+
+    def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return predictions in the scale's units."""
+        return self.scale_.from_unit(scores)
+
+    def _to_levels(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return legal levels."""
+        return self.scale_.nearest_level(self._to_values(scores))
+
+    def _row_directions(self) -> npt.NDArray[np.float32]:
+        raise BadSetting(f"{type(self).__name__} has no latents, so rows cannot be compared")
+
+    def _column_directions(self) -> npt.NDArray[np.float32]:
+        raise BadSetting(f"{type(self).__name__} has no latents, so columns cannot be compared")
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file, whole or not at all."""
+        seen = self._seen
+        parts = {"train": pack_matrix(seen.train, "train"), "learned": self._learned()}
+        if seen.extension is not None:
+            parts["extension"] = pack_matrix(seen.extension, "extension")
+        content = {
+            "class": type(self).__name__,
+            "settings": self.settings.to_dict(),
+            "history": self.history_.to_dict(),
+        } | {name: part.content for name, part in parts.items()}
+        tensors = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
+        write_file(path, kind="model", content=content, tensors=tensors)
+
+    @classmethod
+    def from_stored(cls, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Self:
+        """Return the model that `save` wrote."""
+        model = cls(**content["settings"])
+        train = unpack_matrix("train", content["train"], tensors)
+        observations = Observations.of(train)
+        if "extension" in content:
+            extension = unpack_matrix("extension", content["extension"], tensors)
+            observations = Observations(train, extension, extension.rows, extension.columns)
+        model.observations_ = observations
+        model.history_ = History.from_dict(content["history"])
+        model._set_learned(content["learned"], tensors)
+        return model
+
+    @abstractmethod
+    def _learned(self) -> Packed:
+        """Return what was learned as JSON content and tensors."""
+
+    @abstractmethod
+    def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
+        """Set what `_learned` returned."""
+
+    @property
+    def scale_(self) -> Scale:
+        """The scale of the matrix that was fitted."""
+        return self._seen.scale
+
+    @property
+    def row_labels_(self) -> npt.NDArray[Any]:
+        """All rows that can be predicted for."""
+        return self._seen.rows.array
+
+    @property
+    def column_labels_(self) -> npt.NDArray[Any]:
+        """All columns that can be predicted for."""
+        return self._seen.columns.array
+
+    @property
+    def _seen(self) -> Observations:
+        if self.observations_ is None:
+            raise NotFitted(f"this {type(self).__name__} is not fitted yet: call fit first")
+        return self.observations_
+
+    def _positions(self, rows: Iterable[Any], columns: Iterable[Any]) -> tuple[IndexArray, IndexArray]:
+        row_positions, column_positions = self._seen.rows.positions(rows), self._seen.columns.positions(columns)
+        if row_positions.size != column_positions.size:
+            raise BadEntries(
+                f"rows and columns are pairs, so of one length; got {row_positions.size} and {column_positions.size}"
+            )
+        return row_positions, column_positions
+
+    def _hide_observed(self, scores: FloatArray, rows: IndexArray, columns: IndexArray) -> None:
+        """Put what is observed already at the end of every ranking."""
+        seen = self._seen.seen_columns(rows)
+        place = np.full(len(self._seen.columns), -1)
+        place[columns] = np.arange(columns.size)
+        row_of, column_of = np.repeat(np.arange(rows.size), np.diff(seen.starts)), place[seen.others]
+        inside = column_of >= 0
+        scores[row_of[inside], column_of[inside]] = -np.inf
+
+
+def _check_trainable(train: ObservedMatrix) -> None:
+    if not isinstance(train, ObservedMatrix):
+        raise BadEntries(f"fit takes an ObservedMatrix; got {type(train).__name__} (from_array and others make one)")
+    if train.n_entries == 0:
+        raise BadEntries("there is nothing to learn: the matrix has no entries")
+
+
+def _check_validation(train: ObservedMatrix, validation: ObservedMatrix | None) -> None:
+    if validation is None or validation.n_entries == 0:
+        return
+    rows, columns, values = validation.entries()
+    train.rows.positions(rows)
+    train.columns.positions(columns)
+    if not np.all(train.scale.holds(values)):
+        raise BadEntries(f"validation has the scale {validation.scale}; the training matrix has {train.scale}")
+
+
+def _warn_of_nothing(seen: Observations, axis: str, positions: IndexArray, starts: IndexArray) -> None:
+    empty = positions[np.diff(starts) == 0]
+    if empty.size:
+        labels = (seen.rows if axis == "row" else seen.columns).array[empty[:3]].tolist()
+        other = "columns" if axis == "row" else "rows"
+        shown = ", ".join(map(repr, labels)) + (", ..." if empty.size > 3 else "")
+        warnings.warn(
+            f"{empty.size} {axis}(s) have no entry over the trained {other} ({shown}): "
+            "they are predicted from an empty description",
+            NothingObserved,
+            stacklevel=3,
+        )

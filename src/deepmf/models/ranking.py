@@ -1,0 +1,62 @@
+"""Rankings: the best columns of a row, the rows or columns most like another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadSetting
+from deepmf.matrix.labels import Labels
+from deepmf.matrix.matrix import IndexArray
+from deepmf.matrix.scale import FloatArray
+
+# Cells scored at a time when whole rows are asked for: 8 MB of float64.
+CELLS_AT_A_TIME = 1 << 20
+
+
+class Ranking(NamedTuple):
+    """Labels and values, best first; a line for each row where many were asked for."""
+
+    labels: npt.NDArray[Any]
+    values: FloatArray
+
+    def without_missing(self) -> Ranking:
+        """Return the ranking of one row without the places that nothing could fill."""
+        kept = ~np.isnan(self.values)
+        return Ranking(self.labels[kept], self.values[kept])
+
+
+def batches(positions: IndexArray, *, width: int) -> Iterator[IndexArray]:
+    """Cut positions into batches whose scores over `width` columns take bounded memory."""
+    step = max(CELLS_AT_A_TIME // max(width, 1), 1)
+    for start in range(0, max(positions.size, 1), step):
+        yield positions[start : start + step]
+
+
+def best_positions(scores: FloatArray, n: int) -> tuple[IndexArray, FloatArray]:
+    """Return the n largest scores of each line and where they stand, largest first; ties go to the earlier place."""
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise BadSetting(f"n must be a whole number of at least 1; got {n!r}")
+    n = min(int(n), scores.shape[1])
+    if n < scores.shape[1]:
+        # The n-th largest score of each line; everything above it is in, ties at it come in by place.
+        threshold = -np.partition(-scores, n - 1, axis=1)[:, n - 1 : n]
+        rank = np.where(scores > threshold, 0, np.where(scores == threshold, 1, 2))
+        chosen = np.sort(np.argsort(rank, axis=1, kind="stable")[:, :n], axis=1)
+    else:
+        chosen = np.broadcast_to(np.arange(n), scores.shape)
+    taken = np.take_along_axis(scores, chosen, axis=1)
+    order = np.argsort(-taken, axis=1, kind="stable")
+    return np.take_along_axis(chosen, order, axis=1), np.take_along_axis(taken, order, axis=1)
+
+
+def most_similar(directions: npt.NDArray[np.float32], labels: Labels, label: Any, n: int) -> Ranking:
+    """Return the n labels whose directions have the largest cosine with that of one label, itself left out."""
+    position = labels.positions([label])[0]
+    cosines = (directions @ directions[position]).astype(np.float64)[None]
+    cosines[0, position] = -np.inf
+    best, values = best_positions(cosines, min(n, len(labels) - 1) if n != 0 and len(labels) > 1 else n)
+    return Ranking(labels.array[best[0]], np.clip(values[0], -1.0, 1.0))

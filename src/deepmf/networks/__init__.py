@@ -1,0 +1,1 @@
+"""Torch modules: tensors in, tensors out."""

@@ -1,0 +1,32 @@
+"""Dropout with a generator of its own."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Dropout(nn.Module):
+    """Set a fraction of the inputs to zero in training, and scale up the rest.
+
+    Torch's own dropout draws from the global generator; this one from `generator`, which the trainer hands over.
+    """
+
+    def __init__(self, fraction: float) -> None:
+        super().__init__()
+        self.fraction = fraction
+        self.generator: torch.Generator | None = None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Drop out in training mode; otherwise return the inputs."""
+        if not self.training or self.fraction == 0.0:
+            return inputs
+        draws = torch.rand(inputs.shape, generator=self.generator, device=inputs.device)
+        return inputs * (draws >= self.fraction) * (1.0 / (1.0 - self.fraction))
+
+
+def use_generator(network: nn.Module, generator: torch.Generator) -> None:
+    """Let every dropout of a network draw from this generator."""
+    for module in network.modules():
+        if isinstance(module, Dropout):
+            module.generator = generator

@@ -1,0 +1,42 @@
+"""The network of DMF: a branch for rows, a branch for columns, and the cosine of their latents."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepmf.networks.branch import Branch
+from deepmf.networks.vectors import Batch
+
+
+class TwoBranches(nn.Module):
+    """F of the paper: R_ij = cos(h_X(X_i), h_Y(Y_j)), for every pair of a batch of rows and a batch of columns."""
+
+    def __init__(self, rows: Branch, columns: Branch) -> None:
+        super().__init__()
+        self.rows = rows
+        self.columns = columns
+
+    def forward(self, rows: Batch, columns: Batch) -> Tensor:
+        """Return the cosines (rows, columns), in [-1, 1]."""
+        return cosines(directions(self.rows(rows)), directions(self.columns(columns)))
+
+    def squared_weights(self) -> Tensor:
+        """Return ||W_X||^2 + ||W_Y||^2 of equation 1."""
+        squares = [weight.square().sum() for branch in (self.rows, self.columns) for weight in branch.weights()]
+        total = squares[0]
+        for square in squares[1:]:
+            total = total + square
+        return total
+
+
+def directions(latents: Tensor) -> Tensor:
+    """Return latents of length 1, in single precision."""
+    return functional.normalize(latents.float(), dim=1)
+
+
+def cosines(row_directions: Tensor, column_directions: Tensor) -> Tensor:
+    """Return the cosine of every pair (rows, columns) of directions, in single precision."""
+    with torch.autocast(row_directions.device.type, enabled=False):
+        return row_directions @ column_directions.T

@@ -1,0 +1,61 @@
+"""All row vectors, or all column vectors, of a matrix on a device; a batch of them is what a branch reads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class SparseBatch(NamedTuple):
+    """Some vectors by their observed entries alone: entry t adds `weights[t]` at input `indices[t]`."""
+
+    indices: Tensor  # (entries,)
+    starts: Tensor  # (batch + 1,) where the entries of each vector start
+    weights: Tensor  # (entries,) the encoded values
+
+
+class SparseVectors:
+    """Vectors kept as their observed entries, 8 or 12 bytes each."""
+
+    def __init__(self, starts: Tensor, indices: Tensor, weights: Tensor) -> None:
+        self.starts = starts.long()
+        self.indices = indices
+        self.weights = weights
+
+    def __len__(self) -> int:
+        return self.starts.numel() - 1
+
+    def take(self, ids: Tensor) -> SparseBatch:
+        """Return the vectors with these positions."""
+        places, starts = entry_places(self.starts, ids)
+        return SparseBatch(self.indices[places], starts, self.weights[places])
+
+
+class DenseVectors:
+    """Vectors kept as one table (vectors, inputs), 0 where nothing is observed."""
+
+    def __init__(self, table: Tensor) -> None:
+        self.table = table
+
+    def __len__(self) -> int:
+        return self.table.shape[0]
+
+    def take(self, ids: Tensor) -> Tensor:
+        """Return the vectors with these positions, (batch, inputs)."""
+        return self.table.index_select(0, ids)
+
+
+Vectors = SparseVectors | DenseVectors
+Batch = SparseBatch | Tensor
+
+
+def entry_places(starts: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where the entries of the vectors `ids` lie in the arrays, and where each vector starts among them."""
+    first = starts[ids]
+    counts = starts[ids + 1] - first
+    new_starts = torch.zeros(ids.numel() + 1, dtype=torch.int64, device=ids.device)
+    torch.cumsum(counts, 0, out=new_starts[1:])
+    shifts = torch.repeat_interleave(first - new_starts[:-1], counts)
+    return shifts + torch.arange(shifts.numel(), device=ids.device), new_starts

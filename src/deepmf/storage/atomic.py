@@ -1,0 +1,88 @@
+"""Writing a file whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from deepmf.errors import CannotSave
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file in the folder of `path`, then rename it to `path`.
+
+    Whatever goes wrong, the temporary file is removed and what stood at `path` is untouched; an `OSError` becomes
+    `CannotSave`, anything else (an interrupt, a bug in `write`) passes through. A link is followed, and a file that is
+    replaced hands on its permissions.
+    """
+    target = _target(path)
+    mode = _checked_mode(target, path)
+    # Of fixed length, so that the longest legal file name can be saved too.
+    temporary = target.with_name(f".deepmf-{secrets.token_hex(8)}.part")
+    try:
+        write(temporary)
+        _flush(temporary)
+        if mode is not None:
+            temporary.chmod(mode)
+        temporary.replace(target)
+    except OSError as error:
+        raise _cannot_save(path, _reason(error)) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    _flush_folder(target.parent)
+
+
+def _target(path: str | os.PathLike[str]) -> Path:
+    """Return where `path` leads to when its links are followed."""
+    try:
+        return Path(os.path.realpath(path))
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        raise _cannot_save(path, _reason(error)) from error
+
+
+def _checked_mode(target: Path, path: str | os.PathLike[str]) -> int | None:
+    """Return the permissions of the file to be replaced, None where there is none yet."""
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        if not target.parent.is_dir():
+            raise _cannot_save(path, f"there is no folder {target.parent}") from None
+        return None
+    except OSError as error:
+        raise _cannot_save(path, _reason(error)) from error
+    if stat.S_ISDIR(mode):
+        raise _cannot_save(path, "it is a directory")
+    if not stat.S_ISREG(mode):  # renaming over /dev/null would replace the device
+        raise _cannot_save(path, "it is not an ordinary file")
+    if not os.access(target, os.W_OK):  # renaming would get around the protection
+        raise _cannot_save(path, "it is write-protected")
+    return stat.S_IMODE(mode)
+
+
+def _flush(file: Path) -> None:
+    """Have the system put the bytes on the disk before the rename can be."""
+    with file.open("rb+") as opened:
+        os.fsync(opened.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    """Have the system put the rename on the disk, where it can."""
+    with suppress(OSError):  # the file is in place either way; Windows cannot open a folder
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _cannot_save(path: str | os.PathLike[str], reason: str) -> CannotSave:
+    return CannotSave(f"{os.fspath(path)} could not be written ({reason}); nothing was changed")

@@ -1,0 +1,59 @@
+"""The file in which a training keeps its state, so that a killed run continues."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from deepmf.errors import BadModelFile, BadSetting
+from deepmf.storage.model_file import read_file, write_file
+from deepmf.training.history import History
+from deepmf.training.trainer import Trainer, TrainingState
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A place for the state of one training run; `fingerprint` tells that run from others."""
+
+    path: Path
+    fingerprint: dict[str, Any]
+
+    def run(self, trainer: Trainer, *, every: int) -> History:
+        """Run a training from where it was killed, or from its start, keeping its state every so many epochs.
+
+        The file goes when training is over; one that was interrupted keeps it, to be continued.
+        """
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise BadSetting(f"checkpoint_every must be a whole number of at least 1; got {every!r}")
+        state = self.read()
+        if state is not None:
+            trainer.restore(state)
+        history = trainer.run(keep=self.write, keep_every=every)
+        if history.stopped != "interrupted":
+            self.path.unlink(missing_ok=True)
+        return history
+
+    def write(self, state: TrainingState) -> None:
+        """Keep a state, replacing the one before it whole or not at all."""
+        tensors = {name: tensor.numpy() for name, tensor in state.tensors.items()}
+        content = {"fingerprint": self.fingerprint, "state": state.content}
+        write_file(self.path, kind="checkpoint", content=content, tensors=tensors)
+
+    def read(self) -> TrainingState | None:
+        """Return the state kept last, None where there is none; that of another run is refused."""
+        if not self.path.exists():
+            return None
+        stored = read_file(self.path, kind="checkpoint")
+        kept, own = stored.content["fingerprint"], json.loads(json.dumps(self.fingerprint))  # a tuple becomes a list
+        if kept != own:
+            differing = [name for name in own | kept if name not in own or name not in kept or own[name] != kept[name]]
+            raise BadModelFile(
+                f"{self.path} is the checkpoint of another run (its {', '.join(differing)} differ); "
+                "delete it to start afresh, or give another name"
+            )
+        tensors = {name: torch.from_numpy(tensor.copy()) for name, tensor in stored.tensors.items()}
+        return TrainingState(stored.content["state"], tensors)

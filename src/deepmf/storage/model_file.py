@@ -1,0 +1,158 @@
+"""The model file: safetensors for the arrays, one JSON header for everything else, one checksum over both."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import stat
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from deepmf.errors import BadModelFile, FileAbsent
+from deepmf.storage.atomic import write_atomically
+
+FORMAT = 1
+
+_KEY = "deepmf"  # of the header in the safetensors metadata; a single key, whose order cannot vary
+# What safetensors raises for bytes it cannot read; the last three for tensors that numpy cannot hold.
+_UNREADABLE = (SafetensorError, ValueError, TypeError, AttributeError)
+
+
+class StoredFile(NamedTuple):
+    """What a file holds: its kind ("model", "checkpoint"), its JSON content and its tensors by name."""
+
+    kind: str
+    content: dict[str, Any]
+    tensors: dict[str, npt.NDArray[Any]]
+
+
+def write_file(
+    path: str | os.PathLike[str],
+    *,
+    kind: str,
+    content: dict[str, Any],
+    tensors: Mapping[str, npt.NDArray[Any]],
+) -> None:
+    """Write one file, whole or not at all; the same arguments give the same bytes.
+
+    `content` is made of dicts, lists, strings, numbers, booleans and None; NaN and infinities become None.
+    """
+    header = {"format": FORMAT, "version": _version(), "kind": kind, "content": _plain(content)}
+    # safetensors copies memory as it lies, so it must lie in order.
+    ordered = {
+        name: array.astype(array.dtype.newbyteorder("<"), order="C", copy=False) for name, array in tensors.items()
+    }
+    sealed = header | {"sha256": _checksum(header, ordered)}
+    stored = save(ordered, {_KEY: _encoded(sealed)})
+    write_atomically(path, lambda temporary: temporary.write_bytes(stored))
+
+
+def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> StoredFile:
+    """Read one file, of the given kind if one is given; whatever is wrong with it is said in one sentence.
+
+    The checksum notices damage and edits; it does not prove who wrote the file. Nothing is unpickled.
+    """
+    file = _checked_path(path)
+    try:
+        with safe_open(file, framework="np") as opened:
+            header = _checked_header(file, opened.metadata())
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+    except BadModelFile:
+        raise
+    except OSError as error:
+        raise BadModelFile(f"{file} cannot be read: {error}") from error
+    except _UNREADABLE as error:
+        raise BadModelFile(f"{file} is truncated, damaged or not a model file ({error})") from error
+    if not _matches(header.pop("sha256"), header, tensors):
+        raise BadModelFile(f"{file} is damaged: its content does not match its checksum")
+    if kind is not None and header["kind"] != kind:
+        raise BadModelFile(f"{file} holds a {header['kind']}; a {kind} is needed")
+    return StoredFile(header["kind"], header["content"], tensors)
+
+
+def _checked_path(path: str | os.PathLike[str]) -> Path:
+    file = Path(path)
+    try:
+        found = file.stat()
+    except FileNotFoundError as error:
+        raise FileAbsent(f"there is no file {file}") from error
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        raise BadModelFile(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if stat.S_ISDIR(found.st_mode):
+        raise BadModelFile(f"{file} is a directory; a model file is needed")
+    if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for ever
+        raise BadModelFile(f"{file} is not an ordinary file; a model file is needed")
+    if found.st_size == 0:
+        raise BadModelFile(f"{file} is empty")
+    return file
+
+
+def _checked_header(file: Path, texts: dict[str, str] | None) -> dict[str, Any]:
+    """Return the header with every field that this version reads, each of its type."""
+    if texts is None or _KEY not in texts:
+        raise BadModelFile(f"{file} is a safetensors file, but not one of deepmf")
+    try:
+        header = json.loads(texts[_KEY])
+    except (ValueError, RecursionError) as error:
+        raise BadModelFile(f"{file} has a header that is not valid JSON ({error})") from error
+    if not isinstance(header, dict):
+        raise BadModelFile(f"{file} has a header that is not a JSON object but a {type(header).__name__}")
+    number = header.get("format")
+    if type(number) is int and number > FORMAT:
+        raise BadModelFile(f"{file} was written by a newer deepmf (format {number}; this version reads up to {FORMAT})")
+    for name, wanted in {"format": int, "kind": str, "content": dict, "sha256": str}.items():
+        if type(header.get(name)) is not wanted:
+            raise BadModelFile(f"{file} has a header without a proper {name!r}")
+    if number != FORMAT:
+        raise BadModelFile(f"{file} is of format {number}, which does not exist; this version reads {FORMAT}")
+    return header
+
+
+def _matches(checksum: str, header: dict[str, Any], tensors: Mapping[str, npt.NDArray[Any]]) -> bool:
+    try:
+        return checksum == _checksum(header, tensors)
+    except (ValueError, RecursionError):  # JSON that can be read but not written (NaN) was not written by us
+        return False
+
+
+def _checksum(header: dict[str, Any], tensors: Mapping[str, npt.NDArray[Any]]) -> str:
+    """Return the sha256 of the header, of every tensor's name, type and shape, and of their bytes."""
+    names = sorted(tensors)
+    table = [[name, tensors[name].dtype.name, list(tensors[name].shape)] for name in names]
+    digest = hashlib.sha256(_encoded([header, table]).encode())
+    for name in names:
+        digest.update(tensors[name].reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _encoded(item: Any) -> str:
+    return json.dumps(item, allow_nan=False, separators=(",", ":"))
+
+
+def _plain(item: Any) -> Any:
+    """Return JSON content with None for numbers that JSON does not have."""
+    if isinstance(item, float):
+        return item if math.isfinite(item) else None
+    if isinstance(item, dict):
+        if not all(isinstance(key, str) for key in item):
+            raise TypeError(f"the keys of stored content must be strings; got {list(item)!r}")
+        return {key: _plain(value) for key, value in item.items()}
+    if isinstance(item, list | tuple):
+        return [_plain(value) for value in item]
+    return item
+
+
+def _version() -> str:
+    try:
+        return metadata.version("deepmf")
+    except metadata.PackageNotFoundError:
+        return "unknown"

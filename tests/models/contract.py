@@ -1,0 +1,295 @@
+"""What every model must do; the tests of each model inherit it."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from deepmf.data.splits import AreaSplit, split_areas, split_entries
+from deepmf.data.synthetic import generate
+from deepmf.errors import (
+    BadEntries,
+    BadSetting,
+    CannotSave,
+    DuplicateEntries,
+    NothingObserved,
+    NotFitted,
+    OffScale,
+    UnknownLabel,
+)
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import rmse_error
+from deepmf.models.load import load
+from deepmf.models.model import Model
+
+
+def additive(n_rows: int = 30, n_columns: int = 25, *, seed: int = 0) -> ObservedMatrix:
+    """A matrix of row effect + column effect, 60 % observed: any model should complete it well."""
+    generator = np.random.default_rng(seed)
+    effects = generator.integers(0, 3, n_rows)[:, None] + generator.integers(0, 3, n_columns)
+    hidden = np.where(generator.random(effects.shape) < 0.6, effects + 1.0, np.nan)
+    return ObservedMatrix.from_array(
+        hidden,
+        Scale([1, 2, 3, 4, 5]),
+        row_labels=[f"row {k}" for k in range(n_rows)],
+        column_labels=[f"column {k}" for k in range(n_columns)],
+    )
+
+
+class ModelContract:
+    """Inherit and set `model` and quick `settings` that recover an additive matrix to `recovery_error`."""
+
+    model: ClassVar[type[Model]]
+    settings: ClassVar[dict[str, Any]] = {}
+    recovery_error: ClassVar[float] = 0.5
+
+    @classmethod
+    def new(cls, **changes: Any) -> Model:
+        return cls.model(**(cls.settings | changes))
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def matrix(cls) -> ObservedMatrix:
+        return additive()
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def fitted(cls, matrix: ObservedMatrix) -> Model:
+        return cls.new().fit(matrix)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def areas(cls) -> AreaSplit:
+        return split_areas(generate(60, 50, density=0.5, seed=1).matrix, seed=1)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def extended(cls, areas: AreaSplit) -> Model:
+        return cls.new().fit(areas.train).extend(areas.extension)
+
+    def test_recovers_a_known_matrix(self) -> None:
+        split = split_entries(additive(), train=0.8, validation=0, test=0.2, seed=0)
+        model = self.new().fit(split.train)
+        rows, columns, values = split.test.entries()
+        assert rmse_error(model.predict(rows, columns), values) < self.recovery_error
+
+    def test_same_seed_same_predictions(self, fitted: Model, matrix: ObservedMatrix) -> None:
+        rows, columns, _ = matrix.entries()
+        again = self.new().fit(matrix)
+        np.testing.assert_array_equal(again.predict(rows, columns), fitted.predict(rows, columns))
+
+    def test_order_of_entries_is_irrelevant(self, fitted: Model, matrix: ObservedMatrix) -> None:
+        rows, columns, values = matrix.entries()
+        order = np.random.default_rng(1).permutation(values.size)
+        labels = {"row_labels": matrix.row_labels, "column_labels": matrix.column_labels}
+        shuffled = ObservedMatrix.from_entries(rows[order], columns[order], values[order], matrix.scale, **labels)
+        again = self.new().fit(shuffled)
+        np.testing.assert_array_equal(again.predict(rows, columns), fitted.predict(rows, columns))
+
+    def test_predictions_lie_on_the_scale(self, extended: Model, areas: AreaSplit) -> None:
+        for test in areas.test.values():
+            rows, columns, _ = test.entries()
+            assert np.all(areas.train.scale.holds(extended.predict_levels(rows, columns)))
+            predicted = extended.predict(rows, columns)
+            assert predicted.dtype == np.float64
+            assert np.all((predicted >= 1) & (predicted <= 5))
+
+    def test_one_pair_is_predicted_as_in_a_crowd(self, fitted: Model, matrix: ObservedMatrix) -> None:
+        rows, columns, _ = matrix.entries()
+        together = fitted.predict(rows, columns)
+        alone = [fitted.predict([row], [column])[0] for row, column in zip(rows[:5], columns[:5], strict=True)]
+        np.testing.assert_allclose(alone, together[:5], rtol=1e-6)
+        assert fitted.predict([], []).shape == (0,)
+
+    def test_extending_leaves_the_old_model_untouched(self, areas: AreaSplit) -> None:
+        model = self.new().fit(areas.train)
+        rows, columns, _ = areas.test["I"].entries()
+        before = model.predict(rows, columns)
+        larger = model.extend(areas.extension)
+        np.testing.assert_array_equal(model.predict(rows, columns), before)
+        assert model.row_labels_.size < larger.row_labels_.size
+        with pytest.raises(UnknownLabel):
+            model.predict(*areas.test["IV"].entries()[:2])
+
+    def test_areas_are_told(self, extended: Model, areas: AreaSplit) -> None:
+        for name, test in areas.test.items():
+            rows, columns, _ = test.entries()
+            assert set(extended.areas(rows, columns)) == {name}
+
+    def test_area_iv_entries_change_no_prediction(self, areas: AreaSplit, extended: Model) -> None:
+        model = self.new().fit(areas.train)
+        rows, columns, values = areas.extension.entries()
+        hidden_rows, hidden_columns, hidden = areas.unused.entries()
+        pairs = areas.test["IV"].entries()[:2]
+        for other in (hidden, 6 - hidden):  # any values at all
+            more = ObservedMatrix.from_entries(
+                [*rows, *hidden_rows],
+                [*columns, *hidden_columns],
+                [*values, *other],
+                areas.train.scale,
+                row_labels=areas.extension.row_labels,
+                column_labels=areas.extension.column_labels,
+            )
+            np.testing.assert_array_equal(model.extend(more).predict(*pairs), extended.predict(*pairs))
+
+    def test_extending_bit_by_bit_is_extending_at_once(self, areas: AreaSplit, extended: Model) -> None:
+        parts = split_entries(areas.extension, train=0.5, validation=0.25, test=0.25, seed=3)
+        model = self.new().fit(areas.train).extend(parts.train).extend(parts.validation).extend(parts.test)
+        pairs = areas.test["IV"].entries()[:2]
+        np.testing.assert_allclose(model.predict(*pairs), extended.predict(*pairs), rtol=1e-5)
+
+    def test_new_entries_of_known_rows_count(self, fitted: Model, matrix: ObservedMatrix) -> None:
+        missing = np.argwhere(np.isnan(matrix.to_array()))[:8]
+        labels = matrix.row_labels[missing[:, 0]], matrix.column_labels[missing[:, 1]]
+        more = fitted.extend(ObservedMatrix.from_entries(*labels, [5] * len(missing), matrix.scale))
+        assert not np.array_equal(more._score_pairs(*missing.T), fitted._score_pairs(*missing.T))
+        untouched = np.setdiff1d(np.arange(matrix.shape[0]), missing[:, 0])
+        other = np.setdiff1d(np.arange(matrix.shape[1]), missing[:, 1])
+        if untouched.size and other.size:
+            np.testing.assert_array_equal(
+                more._score_block(untouched, other), fitted._score_block(untouched, other)
+            )
+
+    def test_a_row_without_usable_entries_is_named(self, fitted: Model) -> None:
+        nobody = ObservedMatrix.from_entries(
+            ["stranger"], ["unheard of"], [3], Scale([1, 2, 3, 4, 5]), row_labels=["stranger", "empty"]
+        )
+        with pytest.warns(NothingObserved) as warned:
+            more = fitted.extend(nobody)
+        assert "'stranger', 'empty'" in str(warned[0].message)
+        predicted = more.predict(["stranger", "empty"], ["column 1", "unheard of"])
+        assert np.all(np.isfinite(predicted))
+        assert more.areas(["stranger", "empty"], ["column 1", "unheard of"]).tolist() == ["II", "IV"]
+
+    def test_save_and_load_agree_to_the_bit(self, extended: Model, areas: AreaSplit, tmp_path: Path) -> None:
+        extended.save(tmp_path / "model.safetensors")
+        again = load(tmp_path / "model.safetensors")
+        assert type(again) is type(extended)
+        assert again.settings == extended.settings
+        for test in areas.test.values():
+            rows, columns, _ = test.entries()
+            np.testing.assert_array_equal(again.predict(rows, columns), extended.predict(rows, columns))
+        np.testing.assert_array_equal(again.complete(), extended.complete())
+        again.save(tmp_path / "again.safetensors")
+        assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()
+
+    def test_a_loaded_model_extends_the_same(self, areas: AreaSplit, extended: Model, tmp_path: Path) -> None:
+        self.new().fit(areas.train).save(tmp_path / "model.safetensors")
+        again = load(tmp_path / "model.safetensors").extend(areas.extension)
+        pairs = areas.test["IV"].entries()[:2]
+        np.testing.assert_array_equal(again.predict(*pairs), extended.predict(*pairs))
+
+    def test_a_full_disk_leaves_the_old_file(self, fitted: Model, tmp_path: Path) -> None:
+        path = tmp_path / "model.safetensors"
+        path.write_text("the old file")
+        with pytest.MonkeyPatch.context() as patch:
+
+            def full(*_: object) -> None:
+                raise OSError(28, "No space left on device")
+
+            patch.setattr("os.fsync", full)
+            with pytest.raises(CannotSave, match="model.safetensors could not be written .No space left on device"):
+                fitted.save(path)
+        assert path.read_text() == "the old file"
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_complete_keeps_what_is_observed(self, fitted: Model, matrix: ObservedMatrix) -> None:
+        completed, observed = fitted.complete(), matrix.to_array()
+        assert completed.shape == matrix.shape
+        known = ~np.isnan(observed)
+        np.testing.assert_array_equal(completed[known], observed[known])
+        row, column = np.argwhere(~known)[0]
+        expected = fitted.predict([matrix.row_labels[row]], [matrix.column_labels[column]])
+        np.testing.assert_allclose(completed[row, column], expected[0], rtol=1e-6)
+
+    def test_recommendations(self, fitted: Model, matrix: ObservedMatrix) -> None:
+        labels, values = fitted.recommend("row 3", n=4)
+        rated = matrix.column_labels[matrix.by_row.columns[slice(*matrix.by_row.starts[3:5])]]
+        assert not set(labels) & set(rated)
+        np.testing.assert_allclose(values, fitted.predict(["row 3"] * labels.size, labels), rtol=1e-6)
+        scores = fitted._score_block(np.array([3]), np.arange(matrix.shape[1]))[0]
+        unrated = np.setdiff1d(np.arange(matrix.shape[1]), matrix.columns.positions(rated))
+        assert labels.tolist() == matrix.column_labels[unrated[np.argsort(-scores[unrated], kind="stable")[:4]]].tolist()
+        everything = fitted.recommend("row 3", n=1000, include_observed=True)
+        assert sorted(everything.labels) == sorted(matrix.column_labels)
+        assert fitted.recommend("row 3", n=1000).labels.size == matrix.shape[1] - rated.size
+        some = fitted.recommend("row 3", n=2, columns=["column 1", "column 2", "column 4"], include_observed=True)
+        assert set(some.labels) <= {"column 1", "column 2", "column 4"}
+        many = fitted.recommend(["row 3", "row 5"], n=4)
+        assert many.labels.shape == many.values.shape == (2, 4)
+        assert many.labels[0].tolist() == labels.tolist()
+
+    @pytest.mark.parametrize(
+        "rows, columns, error, message",
+        [
+            (["row 1", "row 99"], ["column 1"] * 2, UnknownLabel, "row 'row 99' is not known"),
+            (["row 1"], ["column 99"], UnknownLabel, "column 'column 99' is not known"),
+            (["row 1", "row 2"], ["column 1"], BadEntries, "of one length; got 2 and 1"),
+            ("row 1", "column 1", BadEntries, "a list of labels; got the single label 'row 1'"),
+        ],
+    )
+    def test_bad_pairs(self, fitted: Model, rows: Any, columns: Any, error: type[Exception], message: str) -> None:
+        for ask in (fitted.predict, fitted.predict_levels, fitted.areas):
+            with pytest.raises(error, match=message):
+                ask(rows, columns)
+
+    def test_asking_before_fitting(self) -> None:
+        model = self.new()
+        for ask in (
+            lambda: model.predict([1], [1]),
+            lambda: model.complete(),
+            lambda: model.recommend(1),
+            lambda: model.extend(additive()),
+            lambda: model.save("nowhere"),
+        ):
+            with pytest.raises(NotFitted, match=f"this {self.model.__name__} is not fitted yet: call fit first"):
+                ask()
+
+    def test_bad_training_matrices(self, matrix: ObservedMatrix) -> None:
+        with pytest.raises(BadEntries, match="nothing to learn: the matrix has no entries"):
+            self.new().fit(matrix.take_entries(np.zeros(matrix.n_entries, dtype=bool)))
+        with pytest.raises(BadEntries, match="fit takes an ObservedMatrix; got ndarray"):
+            self.new().fit(matrix.to_array())  # type: ignore[arg-type]
+        stranger = ObservedMatrix.from_entries(["row 1", "x"], ["column 1", "column 2"], [1, 2], matrix.scale)
+        with pytest.raises(UnknownLabel, match="row 'x' is not known"):
+            self.new().fit(matrix, validation=stranger)
+        ten = ObservedMatrix.from_entries(["row 1"], ["column 1"], [10], Scale([1, 10]))
+        with pytest.raises(BadEntries, match="validation has the scale one of 1, 10"):
+            self.new().fit(matrix, validation=ten)
+
+    def test_bad_extensions(self, fitted: Model, matrix: ObservedMatrix) -> None:
+        rows, columns, values = (array[:3] for array in matrix.entries())
+        with pytest.raises(BadEntries, match="nothing new to extend by"):
+            fitted.extend(ObservedMatrix.from_entries(rows, columns, values, matrix.scale))
+        with pytest.raises(BadEntries, match=r"is known with the value \d; extending by another one, \d, contradicts it"):
+            fitted.extend(ObservedMatrix.from_entries(rows, columns, 6 - values + (values == 3), matrix.scale))
+        with pytest.raises(OffScale, match="the new entries have the scale one of 1, 10; the model's is 1 to 5"):
+            fitted.extend(ObservedMatrix.from_entries(["n", "n"], ["column 1", "column 2"], [1, 10]))
+        with pytest.raises(BadEntries, match="row labels are of one kind; got ints beside strs"):
+            fitted.extend(ObservedMatrix.from_entries([7, 7], ["column 1", "column 2"], [1, 2]))
+        with pytest.raises(DuplicateEntries):
+            fitted.extend(ObservedMatrix.from_entries(["n", "n"], ["column 1"] * 2, [1, 2]))
+
+    def test_bad_settings(self) -> None:
+        with pytest.raises(BadSetting, match="there is no setting 'epoch'; did you mean 'epochs'"):
+            self.new(epoch=3)
+        with pytest.raises(BadSetting, match="learning_rate must be a number above 0; got 0"):
+            self.new(learning_rate=0)
+        with pytest.raises(BadSetting, match="n must be a whole number of at least 1; got 0"):
+            self.new().fit(additive()).recommend("row 1", n=0)
+
+    def test_integer_labels_and_half_stars(self) -> None:
+        values = np.array([[0.5, 1, np.nan], [1.5, np.nan, 2], [np.nan, 2.5, 3], [1, 1, 0.5]])
+        matrix = ObservedMatrix.from_array(values, Scale(np.arange(1, 11) / 2), row_labels=[10, 7, 3, 99])
+        model = self.new().fit(matrix)
+        assert matrix.scale.holds(model.predict_levels([99, 7], [2, 1])).all()
+        assert model.recommend(10, n=5).labels.tolist() == [2]
+
+    def test_a_level_nobody_used_and_an_empty_column(self) -> None:
+        matrix = ObservedMatrix.from_array(
+            [[1, 5, np.nan], [2, 4, np.nan], [5, 1, np.nan]], Scale([1, 2, 3, 4, 5])
+        )
+        model = self.new().fit(matrix)
+        assert np.all(np.isfinite(model.predict([0, 1, 2], [2, 2, 2])))

@@ -1,0 +1,51 @@
+"""Completing: array, frame and stream agree."""
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.models.contract import additive
+
+from deepmf.errors import BadSetting, CannotSave
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models import completion, ranking
+from deepmf.models.means import Means
+
+
+def test_frame_and_file_hold_every_missing_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", 60)  # several batches
+    matrix = additive()
+    model = Means().fit(matrix)
+    frame = model.complete_frame()
+    assert frame.columns == ["row", "column", "value"]
+    assert frame.height == matrix.shape[0] * matrix.shape[1] - matrix.n_entries
+    np.testing.assert_allclose(frame["value"].to_numpy(), model.predict(frame["row"], frame["column"]))
+    path = tmp_path / "completed.parquet"
+    assert model.complete_to(path) == frame.height
+    assert pl.read_parquet(path).equals(frame)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_streaming_is_bounded(tmp_path: Path) -> None:
+    rows, columns = np.arange(4000), np.arange(4000) % 3000
+    matrix = ObservedMatrix.from_entries(rows, columns, rows % 5, column_labels=range(3000))
+    model = Means().fit(matrix)
+    tracemalloc.start()
+    count = model.complete_to(tmp_path / "completed.parquet")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 4000 * 3000 - 4000
+    assert peak < 4000 * 3000 * 24 / 2  # the whole frame would take twice that and more
+
+
+def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Means().fit(additive())
+    with pytest.raises(BadSetting, match="must end in .parquet; got .*completed.csv"):
+        model.complete_to(tmp_path / "completed.csv")
+    with pytest.raises(CannotSave, match="there is no folder"):
+        model.complete_to(tmp_path / "nowhere" / "completed.parquet")
+    monkeypatch.setattr(completion, "MOST_BYTES", 100)
+    with pytest.raises(BadSetting, match="30 x 25 predictions do not fit in memory; complete_to streams"):
+        model.complete()

@@ -1,0 +1,93 @@
+"""Loading models: every class, and a refusal for every bad file."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.models.contract import additive
+from tests.models.test_dmf import QUICK
+
+from deepmf.errors import BadModelFile, BadSetting, FileAbsent
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.dmf import DMF
+from deepmf.models.load import load
+from deepmf.models.means import Means
+from deepmf.storage.model_file import read_file, write_file
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "model.safetensors"
+    DMF(**QUICK | {"epochs": 2, "hidden_sizes": (4,), "latent_size": 3}).fit(additive()).save(path)
+    return path
+
+
+def test_truncated_damaged_and_foreign_files(saved: Path, tmp_path: Path) -> None:
+    content = saved.read_bytes()
+    path = tmp_path / "bad.safetensors"
+    generator = np.random.default_rng(0)
+    for cut in (0, 7, 100, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:cut])
+        with pytest.raises(BadModelFile):
+            load(path)
+    for _ in range(200):
+        broken = bytearray(content)
+        place = generator.integers(0, len(broken))
+        broken[place] ^= 1 << generator.integers(0, 8)
+        path.write_bytes(bytes(broken))
+        with pytest.raises(BadModelFile, match="bad.safetensors"):
+            load(path)
+    with pytest.raises(FileAbsent):
+        load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"class": "Pickle"},
+        {"class": None},
+        {"settings": {"epochs": -1}},
+        {"settings": {"unheard_of": 1}},
+        {"settings": "none"},
+        {"settings": {"hidden_sizes": [5], "latent_size": 3}},
+        {"history": {}},
+        {"train": {}},
+        {"learned": None, "train": None},
+    ],
+    ids=str,
+)
+def test_a_whole_file_with_wrong_content(saved: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+    stored = read_file(saved)
+    path = tmp_path / "changed.safetensors"
+    write_file(path, kind="model", content=stored.content | change, tensors=stored.tensors)
+    with pytest.raises(BadModelFile, match="changed.safetensors"):
+        load(path)
+
+
+@pytest.mark.parametrize("name", ["network.rows.first.weight", "latents.rows.base", "latents.columns.slots"])
+def test_tensors_that_are_missing_or_of_another_shape(saved: Path, tmp_path: Path, name: str) -> None:
+    stored = read_file(saved)
+    path = tmp_path / "changed.safetensors"
+    without = {key: tensor for key, tensor in stored.tensors.items() if key != name}
+    write_file(path, kind="model", content=stored.content, tensors=without)
+    with pytest.raises(BadModelFile, match="changed.safetensors"):
+        load(path)
+    write_file(path, kind="model", content=stored.content, tensors=without | {name: stored.tensors[name][:-1]})
+    with pytest.raises(BadModelFile, match="changed.safetensors"):
+        load(path)
+
+
+def test_a_checkpoint_is_no_model(tmp_path: Path) -> None:
+    write_file(tmp_path / "c", kind="checkpoint", content={}, tensors={})
+    with pytest.raises(BadModelFile, match="holds a checkpoint; a model is needed"):
+        load(tmp_path / "c")
+
+
+def test_labels_that_cannot_be_saved(tmp_path: Path) -> None:
+    matrix = ObservedMatrix.from_entries([(1, 2), (3, 4)], ["a", "b"], [1, 2])
+    model = Means().fit(matrix)
+    assert model.predict([(1, 2)], ["a"]).shape == (1,)
+    with pytest.raises(BadSetting, match="row labels of type tuple cannot be saved; use ints or strings"):
+        model.save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,183 @@
+"""Writing a file whole or not at all: the old one survives whatever happens, and nothing is left behind."""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deepmf.errors import CannotSave, UserError
+from deepmf.storage.atomic import write_atomically
+
+
+def full_disk(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def write_new(temporary: Path) -> None:
+    temporary.write_bytes(b"new")
+
+
+def write_half(then: Callable[[], None]) -> Callable[[Path], None]:
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(b"ne")
+        then()
+
+    return write
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"old")
+    return path
+
+
+def assert_untouched(old: Path) -> None:
+    assert old.read_bytes() == b"old"
+    assert list(old.parent.iterdir()) == [old]
+
+
+def test_a_new_file_appears(tmp_path: Path) -> None:
+    write_atomically(str(tmp_path / "new"), write_new)
+    (tmp_path / "plain").write_bytes(b"new")
+    assert (tmp_path / "new").read_bytes() == b"new"
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert {path.name for path in tmp_path.iterdir()} == {"new", "plain"}
+
+
+def test_the_old_file_stays_until_the_new_one_is_whole(old: Path) -> None:
+    seen = []
+
+    def write(temporary: Path) -> None:
+        seen.append((temporary.parent, temporary.exists(), old.read_bytes()))
+        write_new(temporary)
+
+    write_atomically(old, write)
+    assert seen == [(old.parent, False, b"old")]
+    assert old.read_bytes() == b"new"
+    assert list(old.parent.iterdir()) == [old]
+
+
+def test_bytes_reach_the_disk_before_the_rename(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: (calls.append("fsync"), fsync(handle)))
+    monkeypatch.setattr(os, "replace", lambda *paths: (calls.append("replace"), replace(*paths)))
+    write_atomically(old, write_new)
+    assert calls[:2] == ["fsync", "replace"]
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+def test_full_disk_changes_nothing(old: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(os, name, full_disk)
+    with pytest.raises(CannotSave) as caught:
+        write_atomically(old, write_new)
+    assert str(caught.value) == f"{old} could not be written (No space left on device); nothing was changed"
+    assert isinstance(caught.value, UserError)
+    assert isinstance(caught.value, OSError)
+    assert_untouched(old)
+
+
+def test_disk_that_fills_while_writing_changes_nothing(old: Path) -> None:
+    with pytest.raises(CannotSave, match="No space left on device"):
+        write_atomically(old, write_half(full_disk))
+    assert_untouched(old)
+
+
+def test_file_that_outgrows_a_real_limit_changes_nothing(old: Path) -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(CannotSave, match="File too large"):
+            write_atomically(old, lambda temporary: temporary.write_bytes(bytes(100_000)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert_untouched(old)
+
+
+def test_interrupt_changes_nothing(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(old, write_half(interrupt))
+    assert_untouched(old)
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(old, write_new)
+    assert_untouched(old)
+
+
+def test_a_bug_in_the_writer_is_shown_as_it_is(old: Path) -> None:
+    def broken() -> None:
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="^a bug$"):
+        write_atomically(old, write_half(broken))
+    assert_untouched(old)
+
+
+def test_a_folder_that_cannot_be_flushed_is_no_failure(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: full_disk() if stat.S_ISDIR(os.fstat(handle).st_mode) else fsync(handle)
+    )
+    write_atomically(old, write_new)
+    assert old.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize(
+    "name, reason",
+    [
+        ("none/model", "there is no folder .*none"),
+        ("file/model", "Not a directory"),
+        ("folder", "it is a directory"),
+        ("pipe", "it is not an ordinary file"),
+        ("null\0character", "embedded null"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_no_place_for_a_file(tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    before = {path: path.stat().st_mode for path in tmp_path.iterdir()}
+    with pytest.raises(CannotSave, match=rf"could not be written \({reason}.*\); nothing was changed$"):
+        write_atomically(tmp_path / name, write_new)
+    assert {path: path.stat().st_mode for path in tmp_path.iterdir()} == before
+
+
+def test_folder_and_file_without_permission(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied() -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with pytest.raises(CannotSave, match="Permission denied"):
+        write_atomically(old, write_half(denied))
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anything
+    with pytest.raises(CannotSave, match="it is write-protected"):
+        write_atomically(old, write_new)
+    assert_untouched(old)
+
+
+def test_permissions_are_handed_on(old: Path) -> None:
+    old.chmod(0o640)
+    write_atomically(old, write_new)
+    assert stat.S_IMODE(old.stat().st_mode) == 0o640
+
+
+def test_a_link_is_followed(old: Path) -> None:
+    link = old.with_name("latest")
+    link.symlink_to(old)
+    write_atomically(link, write_new)
+    assert link.is_symlink()
+    assert old.read_bytes() == b"new"
+
+
+def test_the_longest_name_can_be_saved(tmp_path: Path) -> None:
+    write_atomically(tmp_path / ("x" * 255), write_new)
+    assert (tmp_path / ("x" * 255)).read_bytes() == b"new"

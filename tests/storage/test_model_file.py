@@ -1,0 +1,396 @@
+"""The model file: everything comes back to the bit, and nothing else is ever taken for it."""
+
+import json
+import os
+import struct
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from safetensors.numpy import load_file, save, save_file
+
+from deepmf.errors import BadModelFile, CannotSave, FileAbsent, UnreadableFile
+from deepmf.storage import model_file
+from deepmf.storage.model_file import StoredFile, read_file, write_file
+
+TYPES = "bool float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+
+some_tensors = st.dictionaries(
+    st.text(st.characters(codec="utf-8"), max_size=5),
+    st.sampled_from(TYPES).flatmap(
+        lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3))
+    ),
+    max_size=4,
+)
+some_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+some_content = st.dictionaries(st.text(max_size=5), some_json, max_size=4)
+
+CONTENT = {"settings": {"hidden_sizes": [200, 100], "name": "é"}, "history": [1.5, 0.1, None], "fitted": True}
+TENSORS: dict[str, npt.NDArray[Any]] = {
+    "weights": np.arange(12, dtype=np.float32).reshape(3, 4) / 7,
+    "half": np.array([0.5, np.nan, -np.inf], dtype=np.float16),
+    "scalar": np.array(7, dtype=np.int64),
+    "empty": np.zeros((0, 3), dtype=np.int8),
+    "mask": np.array([True, False]),
+}
+
+# A file of format 1 as it was first written: later versions must go on reading it.
+FORMAT_1 = b64decode(
+    "UAEAAAAAAAB7Il9fbWV0YWRhdGFfXyI6eyJkZWVwbWYiOiJ7XCJmb3JtYXRcIjoxLFwidmVyc2lvblwiOlwiMC4xLjBcIixcImtpbmRcIjpc"
+    "Im1vZGVsXCIsXCJjb250ZW50XCI6e1wic2VlZFwiOjAsXCJsb3NzXCI6WzAuMSxudWxsXX0sXCJzaGEyNTZcIjpcIjg1ZmU1MjgwMmMzMDdi"
+    "Mjg3ZjM2NDIxNjAxMWZjNTg0MjNhZjBiZjgzYTZhMTA1ZjZiMWViNjkwZDMyMzhlYmVcIn0ifSwic3RhcnRzIjp7ImR0eXBlIjoiSTY0Iiwi"
+    "c2hhcGUiOlsyXSwiZGF0YV9vZmZzZXRzIjpbMCwxNl19LCJ3ZWlnaHRzIjp7ImR0eXBlIjoiRjMyIiwic2hhcGUiOlsxLDJdLCJkYXRhX29m"
+    "ZnNldHMiOlsxNiwyNF19fSAgICAAAAAAAAAAAAIAAAAAAAAAAADAPwAAAMA="
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    write_file(path, kind="model", content=CONTENT, tensors=TENSORS)
+    return path
+
+
+def assert_same(found: StoredFile, kind: str, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
+    # As text: 1, 1.0 and True are equal, and so are 0.0 and -0.0.
+    assert (found.kind, json.dumps(found.content)) == (kind, json.dumps(content))
+    assert found.tensors.keys() == tensors.keys()
+    for name, array in tensors.items():
+        assert (found.tensors[name].dtype, found.tensors[name].shape) == (array.dtype, array.shape)
+        assert found.tensors[name].tobytes() == array.tobytes()
+
+
+def craft(path: Path, header: str, **tensors: npt.NDArray[Any]) -> None:
+    save_file(tensors, path, {"deepmf": header})
+
+
+def raw(header: bytes, data: bytes = b"", *, length: int | None = None) -> bytes:
+    return struct.pack("<Q", len(header) if length is None else length) + header + data
+
+
+@given(content=some_content, tensors=some_tensors, kind=st.sampled_from(["model", "checkpoint"]))
+def test_everything_comes_back(
+    tmp_path_factory: pytest.TempPathFactory,
+    content: dict[str, Any],
+    tensors: dict[str, npt.NDArray[Any]],
+    kind: str,
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "round-trip"
+    write_file(path, kind=kind, content=content, tensors=tensors)
+    assert_same(read_file(path), kind, content, tensors)
+    assert_same(read_file(str(path), kind=kind), kind, content, tensors)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (0, 4), (3, 2)])
+def test_every_type_and_shape(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+    tensors: dict[str, npt.NDArray[Any]] = {"a": np.ones(shape, dtype=dtype)}
+    write_file(tmp_path / "file", kind="model", content={}, tensors=tensors)
+    assert_same(read_file(tmp_path / "file"), "model", {}, tensors)
+
+
+def test_memory_in_any_order_is_stored_in_order(tmp_path: Path) -> None:
+    square = np.arange(16.0).reshape(4, 4)
+    square.flags.writeable = False
+    views = {"turned": square.T, "stepped": square[::2, ::-1], "big": square.astype(">f8"), "one": square[1:2, 3]}
+    write_file(tmp_path / "file", kind="model", content={}, tensors=views)
+    for name, array in read_file(tmp_path / "file").tensors.items():
+        np.testing.assert_array_equal(array, views[name])
+        assert array.dtype == np.float64
+
+
+def test_same_arguments_same_bytes(path: Path) -> None:
+    first = path.read_bytes()
+    write_file(path, kind="model", content=CONTENT, tensors=dict(reversed(TENSORS.items())))
+    assert path.read_bytes() == first
+
+
+def test_format_1_is_still_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(FORMAT_1)
+    tensors = {"weights": np.array([[1.5, -2.0]], dtype=np.float32), "starts": np.array([0, 2], dtype=np.int64)}
+    assert_same(read_file(tmp_path / "file"), "model", {"seed": 0, "loss": [0.1, None]}, tensors)
+
+
+def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
+    content = {"loss": [float("nan"), 1.0, (float("inf"), -float("inf"))], "best": {"epoch": np.float64("nan")}}
+    write_file(tmp_path / "file", kind="checkpoint", content=content, tensors={})
+    assert read_file(tmp_path / "file").content == {"loss": [None, 1.0, [None, None]], "best": {"epoch": None}}
+
+
+@pytest.mark.parametrize("content", [{1: "a"}, {"a": [{None: 1}]}, {"a": {1, 2}}, {"a": np.zeros(2)}])
+def test_content_that_would_not_come_back_is_a_bug(path: Path, content: dict[str, Any]) -> None:
+    before = path.read_bytes()
+    with pytest.raises(TypeError):
+        write_file(path, kind="model", content=content, tensors={})
+    assert path.read_bytes() == before
+
+
+def test_full_disk_leaves_the_old_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch, pytest.raises(CannotSave, match=r"\(No space left on device\)"):
+            patch.setattr(os, name, full)
+            write_file(path, kind="model", content={"new": 1}, tensors={})
+    with monkeypatch.context() as patch, pytest.raises(CannotSave, match=r"\(No space left on device\)"):
+        patch.setattr(Path, "write_bytes", full)
+        write_file(path, kind="model", content={"new": 1}, tensors={})
+    assert_same(read_file(path), "model", CONTENT, TENSORS)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_is_not_a_file(tmp_path: Path) -> None:
+    with pytest.raises(FileAbsent, match=r"^there is no file .*none$"):
+        read_file(tmp_path / "none")
+    with pytest.raises(BadModelFile, match="is a directory; a model file is needed"):
+        read_file(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadModelFile, match="is not an ordinary file"):
+        read_file(tmp_path / "pipe")
+    (tmp_path / "file").touch()
+    with pytest.raises(BadModelFile, match="is empty$"):
+        read_file(tmp_path / "file")
+    with pytest.raises(BadModelFile, match="cannot be read: Not a directory"):
+        read_file(tmp_path / "file" / "inside")
+    with pytest.raises(BadModelFile, match="cannot be read: .*null"):
+        read_file("null\0character")
+    assert issubclass(BadModelFile, UnreadableFile)
+
+
+def test_file_without_permission(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError("Permission denied (os error 13)")
+
+    monkeypatch.setattr(model_file, "safe_open", denied)  # root may read anything
+    with pytest.raises(BadModelFile, match=r"cannot be read: Permission denied"):
+        read_file(path)
+
+
+A_TENSOR = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"short",
+        b"PK\x03\x04 some other kind of file, long enough",
+        b"\x80\x04\x95 a pickle" * 20,
+        raw(b"{}", length=2**64 - 1),
+        raw(b"{}", length=10**9),
+        raw(b"{}", length=50_000_000),
+        raw(b"{}", length=1),
+        raw(b"", b"abcd"),
+        raw(b"\xff\xfe"),
+        raw(b"[]"),
+        raw(b"[" * 100_000),
+        raw(b'{"__metadata__":' + b'{"deepmf":' * 10_000),
+        raw(b'{"__metadata__":{"deepmf":{"format":1}}}'),
+        raw(json.dumps({"a": A_TENSOR | {"data_offsets": [-4, 0]}}).encode(), b"abcd"),
+        raw(json.dumps({"a": A_TENSOR | {"data_offsets": [4, 0]}}).encode(), b"abcd"),
+        raw(json.dumps({"a": A_TENSOR | {"data_offsets": [0, 400]}}).encode(), b"abcd"),
+        raw(json.dumps({"a": A_TENSOR, "b": A_TENSOR}).encode(), b"abcd"),
+        raw(json.dumps({"a": A_TENSOR | {"shape": [2**40, 2**40]}}).encode(), b"abcd"),
+        raw(json.dumps({"a": A_TENSOR}).encode(), b"abcdefgh"),
+    ],
+)
+def test_garbage(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(BadModelFile, match=r"is truncated, damaged or not a model file \(.+\)$"):
+        read_file(tmp_path / "file")
+
+
+HEADER = {"format": 1, "version": "0", "kind": "model", "content": {}, "sha256": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    "entry, data",
+    [
+        ({"dtype": "BF16", "shape": [2]}, 4),
+        ({"dtype": "F8_E4M3", "shape": [4]}, 4),
+        ({"dtype": "F32", "shape": [0, 2**62]}, 0),
+        ({"dtype": "F32", "shape": [1] * 70}, 4),
+    ],
+)
+def test_tensors_that_numpy_cannot_hold(tmp_path: Path, entry: dict[str, Any], data: int) -> None:
+    header = {"__metadata__": {"deepmf": json.dumps(HEADER)}, "a": entry | {"data_offsets": [0, data]}}
+    (tmp_path / "file").write_bytes(raw(json.dumps(header).encode(), bytes(data)))
+    with pytest.raises(BadModelFile, match="is truncated, damaged or not a model file"):
+        read_file(tmp_path / "file")
+
+
+@pytest.mark.parametrize("metadata", [None, {"format": "pt"}, {}])
+def test_foreign_safetensors_file(tmp_path: Path, metadata: dict[str, str] | None) -> None:
+    save_file(TENSORS, tmp_path / "file", metadata)
+    with pytest.raises(BadModelFile, match="is a safetensors file, but not one of deepmf$"):
+        read_file(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "header, message",
+    [
+        ("", "not valid JSON"),
+        ("{", "not valid JSON"),
+        ("9" * 5000, "not valid JSON"),
+        ("[" * 100_000 + "]" * 100_000, "not valid JSON"),
+        ('{"content":' * 100_000 + "1" + "}" * 100_000, "not valid JSON"),
+        ("[]", "not a JSON object but a list"),
+        ("null", "not a JSON object but a NoneType"),
+        ("NaN", "not a JSON object but a float"),
+        ("{}", "without a proper 'format'"),
+        (json.dumps(HEADER | {"format": 0}), "is of format 0, which does not exist; this version reads 1$"),
+        (json.dumps(HEADER | {"format": -3}), "is of format -3"),
+        (json.dumps(HEADER | {"format": True}), "without a proper 'format'"),
+        (json.dumps(HEADER | {"format": "1"}), "without a proper 'format'"),
+        (json.dumps(HEADER | {"format": 1.5}), "without a proper 'format'"),
+        (json.dumps(HEADER | {"kind": None}), "without a proper 'kind'"),
+        (json.dumps(HEADER | {"content": []}), "without a proper 'content'"),
+        (json.dumps(HEADER | {"sha256": 12}), "without a proper 'sha256'"),
+        (json.dumps({"format": 1, "kind": "model", "content": {}}), "without a proper 'sha256'"),
+        (json.dumps(HEADER), "does not match its checksum"),
+        (json.dumps(HEADER | {"content": {"a": float("nan")}}), "does not match its checksum"),
+        (json.dumps(HEADER).replace("{}", '{"a":1e999}'), "does not match its checksum"),
+        (json.dumps(HEADER | {"format": 2, "content": "other"}), "was written by a newer deepmf"),
+    ],
+)
+def test_crafted_header(tmp_path: Path, header: str, message: str) -> None:
+    craft(tmp_path / "file", header, weights=np.zeros(3))
+    with pytest.raises(BadModelFile, match=message):
+        read_file(tmp_path / "file")
+
+
+def test_nesting_at_the_very_limit_is_refused(tmp_path: Path) -> None:
+    for depth in range(900, 1010):
+        craft(tmp_path / "file", json.dumps(HEADER).replace("{}", '{"a":' + "[" * depth + "]" * depth + "}"))
+        with pytest.raises(BadModelFile):
+            read_file(tmp_path / "file")
+
+
+def test_newer_format(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(model_file, "FORMAT", 2)
+        write_file(path, kind="model", content=CONTENT, tensors=TENSORS)
+    with pytest.raises(BadModelFile) as caught:
+        read_file(path)
+    assert str(caught.value) == f"{path} was written by a newer deepmf (format 2; this version reads up to 1)"
+
+
+def test_wrong_kind(path: Path) -> None:
+    with pytest.raises(BadModelFile, match="holds a model; a checkpoint is needed$"):
+        read_file(path, kind="checkpoint")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weights": TENSORS["weights"] + np.float32(1e-6)},
+        {"weights": TENSORS["weights"].reshape(4, 3)},
+        {"weights": TENSORS["weights"].view(np.int32)},
+        {"empty": np.zeros((3, 0), dtype=np.int8)},
+        {"empty": np.zeros((0, 3), dtype=np.float64)},
+        {"more": np.zeros(0)},
+    ],
+)
+def test_changed_tensors_are_noticed(path: Path, change: dict[str, npt.NDArray[Any]]) -> None:
+    craft(path, header_of(path), **(load_file(path) | change))
+    with pytest.raises(BadModelFile, match="is damaged: its content does not match its checksum$"):
+        read_file(path)
+
+
+def header_of(path: Path) -> str:
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header: str = json.loads(content[8 : 8 + length])["__metadata__"]["deepmf"]
+    return header
+
+
+def test_renamed_and_lost_tensors_are_noticed(path: Path) -> None:
+    tensors, header = load_file(path), header_of(path)
+    craft(path, header, **tensors)
+    assert_same(read_file(path), "model", CONTENT, TENSORS)
+    craft(path, header, **{"masks" if name == "mask" else name: array for name, array in tensors.items()})
+    with pytest.raises(BadModelFile, match="checksum"):
+        read_file(path)
+    craft(path, header, **{name: array for name, array in tensors.items() if name != "empty"})
+    with pytest.raises(BadModelFile, match="checksum"):
+        read_file(path)
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [("200", "300"), ("1.5", "1.25"), ("null", "0"), ("true", "1"), ('"model"', '"models"'), ('"name"', '"mane"')],
+)
+def test_changed_header_is_noticed(path: Path, old: str, new: str) -> None:
+    header = header_of(path)
+    assert old in header
+    craft(path, header.replace(old, new), **load_file(path))
+    with pytest.raises(BadModelFile, match="checksum"):
+        read_file(path)
+
+
+def test_repeated_keys_cannot_smuggle_anything_in(path: Path) -> None:
+    tensors, header = load_file(path), header_of(path)
+    craft(path, header[:-1] + ',"content":{"fitted":false}}', **tensors)
+    with pytest.raises(BadModelFile, match="checksum"):
+        read_file(path)
+    craft(path, '{"content":{"fitted":false},' + header[1:], **tensors)
+    with pytest.raises(BadModelFile, match="checksum"):  # the order of the keys has changed too
+        read_file(path)
+
+
+def damaged(content: bytes, dice: np.random.Generator) -> bytes:
+    """Flip one bit, lose everything after a point, or insert, remove or overwrite up to 8 bytes."""
+    at, size = int(dice.integers(len(content))), int(dice.integers(1, 9))
+    match dice.integers(5):
+        case 0:
+            return content[:at] + bytes([content[at] ^ 1 << int(dice.integers(8))]) + content[at + 1 :]
+        case 1:
+            return content[:at]
+        case 2:
+            return content[:at] + dice.bytes(size) + content[at:]
+        case 3:
+            return content[:at] + content[at + size :]
+        case _:
+            return content[:at] + dice.bytes(size) + content[at + size :]
+
+
+def test_no_damage_goes_unnoticed(path: Path) -> None:
+    whole, dice = path.read_bytes(), np.random.default_rng(0)
+    refused = 0
+    for _ in range(1000):
+        path.write_bytes(damaged(whole, dice))
+        try:
+            found = read_file(path)
+        except BadModelFile as error:
+            assert str(path) in str(error)
+            assert "\n" not in str(error)
+            refused += 1
+        else:
+            assert_same(found, "model", CONTENT, TENSORS)
+    assert refused > 950
+
+
+def test_every_single_flipped_byte_is_noticed_or_harmless(path: Path) -> None:
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x01]) + whole[at + 1 :])
+        try:
+            found = read_file(path)
+        except BadModelFile:
+            continue
+        assert_same(found, "model", CONTENT, TENSORS)
+
+
+def test_the_file_is_plain_safetensors(path: Path) -> None:
+    assert save(load_file(path), {"deepmf": header_of(path)}) == path.read_bytes()
+    assert json.loads(header_of(path))["content"] == CONTENT

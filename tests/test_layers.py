@@ -1,0 +1,113 @@
+"""The shape of the code: layers import only from their left, no cycles, a bare numeric core."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "deepmf"
+
+# From left to right; nothing imports from its right. Names that share a place may not import each other.
+LAYERS = [
+    ["errors"],
+    ["metrics"],
+    ["matrix"],
+    ["data"],
+    ["networks"],
+    ["training"],
+    ["storage"],
+    ["models"],
+    ["evaluation"],
+    ["experiments"],
+    ["sklearn", "serving"],
+    ["cli"],
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+CORE = {name for name, rank in RANK.items() if rank <= RANK["experiments"]}
+CORE_MAY_IMPORT = {"torch", "numpy", "scipy", "safetensors", "deepmf"}
+
+# What the core imports inside functions only, where it is used.
+ON_DEMAND = {"matrix/frames.py": {"narwhals", "polars"}, "data/read.py": {"polars"}, "models/completion.py": {"polars"}}
+
+
+def module_name(path: Path) -> str:
+    parts = ["deepmf", *path.relative_to(SOURCE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def layer_of(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else None
+
+
+def imports(tree: ast.AST, *, inside_functions: bool) -> Iterator[str]:
+    """Yield imported modules; names only needed for types (under TYPE_CHECKING) do not count."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not inside_functions:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"relative import of {node.module}"
+            yield node.module or ""
+        yield from imports(node, inside_functions=inside_functions)
+
+
+MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+def wrong_imports(module: str, tree: ast.AST) -> list[str]:
+    """Imports of a layer on the right, of a sibling at the same place, or of a package root."""
+    here = layer_of(module)
+    if here is None:
+        return []  # the package root names what it offers and imports it on demand
+    wrong = []
+    for name in imports(tree, inside_functions=True):
+        if name == "deepmf" or (name in MODULES and MODULES[name].name == "__init__.py"):
+            wrong.append(f"{module} imports the package root {name}")
+        there = layer_of(name) if name.startswith("deepmf.") else None
+        if there and there != here and RANK[there] >= RANK[here]:
+            wrong.append(f"{module} imports {name}, which lies to its right")
+    return wrong
+
+
+def test_every_layer_is_known() -> None:
+    assert {layer_of(name) for name in MODULES} - {None} <= RANK.keys()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_left(module: str) -> None:
+    assert wrong_imports(module, TREES[module]) == []
+
+
+def test_wrong_imports_are_seen() -> None:
+    assert wrong_imports("deepmf.matrix.matrix", ast.parse("def f():\n    from deepmf.data.read import x"))
+    assert wrong_imports("deepmf.matrix.matrix", ast.parse("from deepmf.matrix import Scale"))
+    assert not wrong_imports("deepmf.data.read", ast.parse("from deepmf.matrix.scale import Scale"))
+
+
+def test_no_import_cycle() -> None:
+    graph = {
+        name: {found for found in imports(tree, inside_functions=True) if found in MODULES} - {name}
+        for name, tree in TREES.items()
+    }
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) in CORE or layer_of(name) is None])
+def test_core_is_bare(module: str) -> None:
+    allowed = CORE_MAY_IMPORT | sys.stdlib_module_names
+    path = MODULES[module].relative_to(SOURCE).as_posix()
+    outside = {name.split(".")[0] for name in imports(TREES[module], inside_functions=False)} - allowed
+    assert not outside, f"{path} imports {outside} at module level"
+    anywhere = {name.split(".")[0] for name in imports(TREES[module], inside_functions=True)} - allowed
+    assert anywhere <= ON_DEMAND.get(path, set()), f"{path} imports {anywhere} on demand"

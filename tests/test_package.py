@@ -1,0 +1,78 @@
+"""What the package says about itself is true."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import deepmf
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+
+def test_all_tells_the_truth() -> None:
+    assert sorted(deepmf.__all__) == deepmf.__all__
+    assert set(deepmf.__all__) == deepmf._HOMES.keys()
+    for name in deepmf.__all__:
+        assert getattr(deepmf, name).__module__ == deepmf._HOMES[name]
+    assert set(deepmf.__all__) <= set(dir(deepmf))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        deepmf.Nothing  # noqa: B018
+
+
+def test_import_loads_nothing_heavy() -> None:
+    code = "import sys, deepmf; print({'torch', 'numpy', 'scipy', 'polars'} & set(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "set()"
+
+
+def test_version_is_one() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == deepmf.__version__
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT / "src").as_posix())
+def test_readme_tree_gives_every_source_file_its_role(path: Path) -> None:
+    tree = re.search(r"```text\nsrc/deepmf/\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert tree, "README has no file tree"
+    named: set[str] = set()
+    folders: list[str] = []
+    for line in tree[1].splitlines():
+        match = re.fullmatch(r"((?:│   |    )*)(?:├── |└── )(\S+?)(/?)\s{2,}(\S.*)", line)
+        assert match, f"not a line of a tree with a role: {line!r}"
+        depth = len(match[1]) // 4
+        folders = folders[:depth]
+        named.add("/".join([*folders, match[2]]))
+        if match[3]:
+            folders.append(match[2])
+    name = path.relative_to(ROOT / "src" / "deepmf").as_posix()
+    # A package's __init__.py has the role of its folder.
+    assert name.removesuffix("/__init__.py") in named
+
+
+def test_readme_tree_names_nothing_that_is_gone() -> None:
+    text = (ROOT / "README.md").read_text()
+    for name in re.findall(r"[├└]── (\w+\.py)", text):
+        assert any(path.name == name for path in SOURCES), f"README names {name}, which is not there"
+
+
+def test_ci_and_readme_run_the_same_command() -> None:
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "make test"
+    assert "make test" in (ROOT / "README.md").read_text()
+
+
+def test_constraints_pin_every_dependency() -> None:
+    pinned = {
+        line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    names = {re.match(r"[\w-]+", requirement)[0].lower() for requirement in needed}  # type: ignore[index]
+    assert names - {"deepmf"} <= pinned

@@ -1,0 +1,96 @@
+"""Settings: every bad one is refused with a sentence that says what would be right."""
+
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+from deepmf.errors import BadSetting
+from deepmf.training.settings import TrainingSettings
+
+NAN, INFINITY = float("nan"), float("inf")
+
+WHOLE = [("epochs", 1), ("decay_every", 1), ("validate_every", 1), ("patience", 1), ("seed", 0)]
+# Batch norm needs two vectors to have statistics.
+WHOLE += [("block_rows", 2), ("block_columns", 2)]
+
+
+def test_the_defaults_are_the_papers_codes() -> None:
+    settings = TrainingSettings()
+    assert (settings.learning_rate, settings.decay, settings.decay_every, settings.epochs) == (1e-2, 0.65, 50, 1000)
+    assert (settings.block_rows, settings.block_columns) == (300, 200)
+
+
+@pytest.mark.parametrize("name, low", WHOLE)
+def test_whole_numbers(name: str, low: int) -> None:
+    for value in (low, 10**6):
+        assert getattr(TrainingSettings(**{name: value}), name) == value
+    for bad in (low - 1, -5, 2.0, 2.5, "3", True, NAN, [3]):
+        with pytest.raises(BadSetting) as caught:
+            TrainingSettings(**{name: bad})
+        assert str(caught.value) == f"{name} must be a whole number of at least {low}; got {bad!r}"
+
+
+@pytest.mark.parametrize("name", [name for name, _ in WHOLE if name != "patience"])
+def test_only_patience_may_be_none(name: str) -> None:
+    assert TrainingSettings(patience=None).patience is None
+    with pytest.raises(BadSetting, match=f"^{name} must be a whole number of at least [012]; got None$"):
+        TrainingSettings(**{name: None})
+
+
+@pytest.mark.parametrize("bad", [0, 0.0, -1e-3, NAN, INFINITY, -INFINITY, "0.1", None, True])
+def test_bad_learning_rates(bad: Any) -> None:
+    with pytest.raises(BadSetting) as caught:
+        TrainingSettings(learning_rate=bad)
+    assert str(caught.value) == f"learning_rate must be a number above 0; got {bad!r}"
+
+
+@pytest.mark.parametrize("bad", [0, -0.5, 1.0001, 2, NAN, INFINITY, "1", None, True])
+def test_bad_decays(bad: Any) -> None:
+    with pytest.raises(BadSetting) as caught:
+        TrainingSettings(decay=bad)
+    assert str(caught.value) == f"decay must be a number above 0 and at most 1; got {bad!r}"
+
+
+@pytest.mark.parametrize("name, good", [("learning_rate", 1), ("learning_rate", 1e-9), ("decay", 1), ("decay", 1e-3)])
+def test_good_numbers(name: str, good: float) -> None:
+    assert getattr(TrainingSettings(**{name: good}), name) == good
+
+
+@pytest.mark.parametrize(
+    "name, choices", [("device", ["auto", "cpu", "cuda"]), ("precision", ["auto", "single", "half"])]
+)
+def test_choices(name: str, choices: list[str]) -> None:
+    for choice in choices:
+        assert getattr(TrainingSettings(**{name: choice}), name) == choice
+    for bad in ("gpu", "", "CPU", None, 1, ["cpu"]):
+        with pytest.raises(BadSetting) as caught:
+            TrainingSettings(**{name: bad})
+        assert str(caught.value) == f"{name} must be {' or '.join(map(repr, choices))}; got {bad!r}"
+
+
+@pytest.mark.parametrize(
+    "name, nearest", [("epoch", "epochs"), ("learningrate", "learning_rate"), ("blockrows", "block_rows")]
+)
+def test_an_unknown_name_gets_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(BadSetting) as caught:
+        TrainingSettings.from_names({name: 3})
+    assert str(caught.value) == f"there is no setting {name!r}; did you mean {nearest!r}?"
+
+
+def test_an_unknown_name_without_a_near_one_gets_them_all() -> None:
+    with pytest.raises(BadSetting, match="^there is no setting 'xyzzy'; there are epochs, learning_rate, .*precision$"):
+        TrainingSettings.from_names({"xyzzy": 3})
+
+
+def test_from_names_checks_and_keeps() -> None:
+    settings = TrainingSettings.from_names({"epochs": 7, "seed": 3})
+    assert settings == TrainingSettings(epochs=7, seed=3)
+    assert TrainingSettings.from_names(settings.to_dict()) == settings
+    with pytest.raises(BadSetting, match="^epochs must be"):
+        TrainingSettings.from_names({"epochs": 0})
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        TrainingSettings().epochs = 3  # type: ignore[misc]

@@ -1,0 +1,442 @@
+"""The trainer, on a tiny real problem: what it learns, keeps, reports, and how exactly it continues."""
+
+import json
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from deepmf.data.splits import split_entries
+from deepmf.data.synthetic import checkerboard, generate
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.dmf import DMFSettings
+from deepmf.models.objective import DMFObjective
+from deepmf.networks.branch import Branch
+from deepmf.networks.two_branches import TwoBranches
+from deepmf.training.history import EpochRecord, History
+from deepmf.training.machine import Machine, private_generator
+from deepmf.training.trainer import Callback, Trainer, TrainingState
+
+CPU = Machine("cpu")
+# Three steps an epoch on the matrices below.
+SETTINGS = DMFSettings(
+    hidden_sizes=(12,),
+    latent_size=6,
+    dropout=0.4,
+    epochs=5,
+    block_rows=10,
+    block_columns=5,
+    validate_every=1,
+    device="cpu",
+)
+SPLIT = split_entries(generate(30, 20, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
+SPARSE_SPLIT = split_entries(generate(30, 20, n_entries=75, seed=1).matrix, train=0.8, validation=0.1, test=0.1)
+BOARD = checkerboard(20, 20, observed=0.6, seed=0).matrix
+
+Weights = dict[str, Tensor]
+
+
+class Objective(DMFObjective):
+    """DMF's objective, which notes what the trainer does, and may be told what to answer.
+
+    errors: the validation errors of the looks, one after another, instead of the true ones.
+    not_finite_at: the epoch in which the loss is NaN.
+    poisoned_at: the epoch whose last step has a finite loss with a gradient of NaN.
+    """
+
+    def __init__(
+        self,
+        settings: DMFSettings = SETTINGS,
+        train: ObservedMatrix = SPLIT.train,
+        validation: ObservedMatrix | None = None,
+        *,
+        errors: Sequence[float] = (),
+        not_finite_at: int | None = None,
+        poisoned_at: int | None = None,
+    ) -> None:
+        generator = private_generator(settings.seed, "weights")
+        rows, columns = (
+            Branch(n_inputs, sizes, dropout=settings.dropout, generator=generator)
+            for n_inputs, sizes in zip(reversed(train.shape), settings.branch_sizes, strict=True)
+        )
+        super().__init__(TwoBranches(rows, columns), train, validation, settings, CPU)
+        self.train_matrix = train
+        self.errors, self.not_finite_at, self.poisoned_at = list(errors), not_finite_at, poisoned_at
+        self.epochs: list[int] = []
+        self.losses: list[list[float]] = []  # of the steps of each epoch
+        self.looks: list[Weights] = []  # the weights at each look at the validation error
+        self.modes: set[tuple[str, bool]] = set()
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.epochs.append(epoch)
+        self.losses.append([])
+
+    def loss(self, rows: Tensor, columns: Tensor) -> Tensor:
+        loss = super().loss(rows, columns)
+        if not torch.is_grad_enabled():
+            return loss
+        self.modes.add(("loss", self.network.training))
+        self.losses[-1].append(loss.item())
+        if self.epochs[-1] == self.not_finite_at:
+            return loss * math.nan
+        if self.epochs[-1] == self.poisoned_at and len(self.losses[-1]) == 3:
+            return loss + (0.0 * self.network.rows.first.weight.square().sum()).sqrt()  # a root's slope at 0
+        return loss
+
+    def notes(self) -> dict[str, Any]:
+        return {"steps": len(self.losses[-1])}
+
+    def validation_error(self) -> float | None:
+        self.modes.add(("validation", self.network.training))
+        self.looks.append(weights_of(self))
+        return self.errors.pop(0) if self.errors else super().validation_error()
+
+
+def weights_of(objective: DMFObjective) -> Weights:
+    return {name: tensor.clone() for name, tensor in objective.network.state_dict().items()}
+
+
+def same(one: Weights, other: Weights) -> bool:
+    """Say whether two sets of tensors are equal to the bit."""
+    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def new_trainer(
+    objective: Objective, settings: DMFSettings = SETTINGS, *, callbacks: Sequence[Callback] = ()
+) -> Trainer:
+    counts = objective.train_matrix.row_counts, objective.train_matrix.column_counts
+    rows, columns = (torch.from_numpy(np.flatnonzero(count)) for count in counts)
+    return Trainer(objective, settings, CPU, rows=rows, columns=columns, callbacks=callbacks)
+
+
+def plain(history: History) -> dict[str, Any]:
+    """A history without its times."""
+    content = history.to_dict()
+    return content | {"records": [record | {"seconds": None} for record in content["records"]]}
+
+
+def is_usable(objective: Objective) -> bool:
+    objective.network.eval()
+    n_rows, n_columns = objective.train_matrix.shape
+    rows, columns = torch.arange(n_rows), torch.arange(n_columns)
+    cosines = objective.network(objective.blocks.rows.take(rows), objective.blocks.columns.take(columns))
+    return bool(cosines.isfinite().all())
+
+
+def test_learns_a_checkerboard() -> None:
+    settings = replace(SETTINGS, epochs=40, dropout=0.0)
+    objective = Objective(settings, BOARD)
+    history = new_trainer(objective, settings).run()
+    losses = [record.loss for record in history.records]
+    assert history.stopped == "epochs" and len(history) == 40
+    assert losses[0] > 0.5 and losses[-1] < 0.2
+    assert np.mean(losses[:5]) > np.mean(losses[10:15]) > np.mean(losses[-5:])
+
+
+def test_an_epoch_is_one_walk_and_its_loss_the_mean_of_its_steps() -> None:
+    objective = Objective(validation=SPLIT.validation)
+    history = new_trainer(objective).run()
+    assert [len(losses) for losses in objective.losses] == [3] * 5
+    for record, losses in zip(history.records, objective.losses, strict=True):
+        assert record.loss == pytest.approx(np.mean(losses), rel=1e-6)
+    assert objective.epochs == [0, 1, 2, 3, 4]
+    assert objective.modes == {("loss", True), ("validation", False)}
+
+
+def test_what_the_history_holds() -> None:
+    settings = replace(SETTINGS, epochs=7, validate_every=3)
+    history = new_trainer(Objective(settings, errors=[0.5, 0.25, 0.75]), settings).run()
+    assert [record.epoch for record in history.records] == list(range(7))
+    # The last epoch is always looked at.
+    assert [record.validation_error for record in history.records] == [None, None, 0.5, None, None, 0.25, 0.75]
+    assert [record.notes for record in history.records] == [{"steps": 3}] * 7
+    assert all(math.isfinite(record.loss) and record.seconds > 0 for record in history.records)
+    assert history.seconds == sum(record.seconds for record in history.records)
+    assert (history.best_epoch, history.best_error, history.stopped) == (5, 0.25, "epochs")
+    assert History.from_dict(json.loads(json.dumps(history.to_dict()))) == history
+
+
+def test_the_true_validation_error_is_the_root_mean_squared_one() -> None:
+    objective = Objective(validation=SPLIT.validation)
+    history = new_trainer(objective).run()
+    assert history.best_error == min(record.validation_error or math.inf for record in history.records)
+    # The network is left with the weights of that epoch: they give its error again.
+    objective.network.eval()
+    with torch.no_grad():
+        assert objective.validation_error() == history.best_error
+        rows = objective.network.rows(objective.blocks.rows.take(torch.arange(30))).double().numpy()
+        columns = objective.network.columns(objective.blocks.columns.take(torch.arange(20))).double().numpy()
+    cosines = (rows @ columns.T) / np.outer(np.linalg.norm(rows, axis=1), np.linalg.norm(columns, axis=1))
+    truth = SPLIT.validation.to_array()
+    assert history.best_error == pytest.approx(np.sqrt(np.nanmean((3 + 2 * cosines - truth) ** 2)), rel=1e-5)
+
+
+@pytest.mark.parametrize("errors, best", [([3, 1, 2, 1, 4], 1), ([5, 4, 3, 2, 1], 4), ([1, 1, 1, 1, 1], 0)])
+def test_the_best_weights_are_left(errors: list[float], best: int) -> None:
+    objective = Objective(errors=errors)
+    history = new_trainer(objective).run()
+    assert (history.best_epoch, history.best_error) == (best, errors[best])
+    assert same(weights_of(objective), objective.looks[best])
+    assert not same(objective.looks[best], objective.looks[best - 1])
+
+
+def test_without_validation_the_last_weights_are_left() -> None:
+    objective = Objective()
+    history = new_trainer(objective).run()
+    assert (history.best_epoch, history.best_error) == (4, None)
+    assert len(objective.looks) == 5 and same(weights_of(objective), objective.looks[-1])
+
+
+def test_patience() -> None:
+    settings = replace(SETTINGS, epochs=20, patience=3)
+    objective = Objective(settings, errors=[5, 4, 3, 3.5, 2.5, 2.6, 2.5, 2.7, 1, 1])
+    history = new_trainer(objective, settings).run()
+    assert (history.stopped, history.best_epoch, len(history)) == ("patience", 4, 8)
+    assert same(weights_of(objective), objective.looks[4])
+
+
+def test_patience_waits_for_the_next_look() -> None:
+    settings = replace(SETTINGS, epochs=20, validate_every=5, patience=2)
+    history = new_trainer(Objective(settings, errors=[3, 2, 2, 1]), settings).run()
+    assert (history.stopped, history.best_epoch, len(history)) == ("patience", 9, 15)
+
+
+def test_without_validation_there_is_nothing_to_wait_for() -> None:
+    settings = replace(SETTINGS, patience=1)
+    assert new_trainer(Objective(settings), settings).run().stopped == "epochs"
+
+
+def test_the_learning_rate_falls_in_steps() -> None:
+    settings = replace(SETTINGS, epochs=7, learning_rate=0.02, decay=0.5, decay_every=3)
+    history = new_trainer(Objective(settings), settings).run()
+    rates = [record.learning_rate for record in history.records]
+    assert rates == pytest.approx([0.02] * 3 + [0.01] * 3 + [0.005])
+
+
+def test_the_learning_rate_is_the_one_that_is_used() -> None:
+    settings = replace(SETTINGS, epochs=2, learning_rate=0.1, decay=1e-6, decay_every=1)
+    objective = Objective(settings)
+    start = weights_of(objective)["rows.first.weight"]
+    new_trainer(objective, settings).run()
+    first, second = (look["rows.first.weight"] for look in objective.looks)
+    # Three steps of Adam, each about as long as the learning rate.
+    assert 0.05 < (first - start).abs().max().item() < 0.5
+    assert 0 < (second - first).abs().max().item() < 5e-7
+
+
+def test_callbacks_are_called_in_turn_after_every_epoch() -> None:
+    calls: list[tuple[str, int, int]] = []
+
+    def callback(name: str) -> Callback:
+        def call(record: EpochRecord, history: History) -> None:
+            assert history.records[-1] is record
+            calls.append((name, record.epoch, len(history)))
+
+        return call
+
+    new_trainer(Objective(), callbacks=[callback("a"), callback("b")]).run()
+    assert calls == [(name, epoch, epoch + 1) for epoch in range(5) for name in ("a", "b")]
+
+
+def interrupting_at(epoch: int, error: type[BaseException] = KeyboardInterrupt) -> Callback:
+    def callback(record: EpochRecord, _: History) -> None:
+        if record.epoch == epoch:
+            raise error
+
+    return callback
+
+
+def test_an_interrupt_leaves_the_best_weights_so_far() -> None:
+    objective = Objective(errors=[3, 1, 2, 0.5, 0.1])
+    history = new_trainer(objective, callbacks=[interrupting_at(2)]).run()
+    assert (history.stopped, len(history), history.best_epoch) == ("interrupted", 3, 1)
+    assert same(weights_of(objective), objective.looks[1])
+    assert is_usable(objective)
+
+
+def test_an_interrupt_before_the_first_look_leaves_the_latest_weights() -> None:
+    settings = replace(SETTINGS, validate_every=5)
+    objective = Objective(settings)
+    start = weights_of(objective)
+    history = new_trainer(objective, settings, callbacks=[interrupting_at(1)]).run()
+    assert (history.stopped, len(history), history.best_epoch) == ("interrupted", 2, None)
+    assert not same(weights_of(objective), start) and is_usable(objective)
+
+
+def test_an_interrupt_in_the_middle_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = Objective(errors=[3, 1, 2])
+    usual = objective.loss
+
+    def loss(rows: Tensor, columns: Tensor) -> Tensor:
+        if objective.epochs[-1] == 2 and len(objective.losses[-1]) == 1:
+            raise KeyboardInterrupt
+        return usual(rows, columns)
+
+    monkeypatch.setattr(objective, "loss", loss)
+    history = new_trainer(objective).run()
+    assert (history.stopped, len(history)) == ("interrupted", 2)
+    assert same(weights_of(objective), objective.looks[1])
+
+
+def test_any_other_error_passes_through() -> None:
+    with pytest.raises(ZeroDivisionError):
+        new_trainer(Objective(), callbacks=[interrupting_at(2, ZeroDivisionError)]).run()
+
+
+@pytest.mark.parametrize("errors, best", [([], 2), ([3, 2, 1], 2), ([3, 1, 2], 1)])
+def test_a_loss_that_is_not_a_number_leaves_the_last_good_weights(errors: list[float], best: int) -> None:
+    objective = Objective(errors=errors, not_finite_at=3)
+    history = new_trainer(objective).run()
+    assert (history.stopped, len(history), history.best_epoch) == ("diverged", 3, best)
+    assert len(objective.looks) == 3
+    assert same(weights_of(objective), objective.looks[best])
+    assert is_usable(objective)
+
+
+@pytest.mark.parametrize("validation", [None, SPLIT.validation], ids=["no validation", "validation"])
+@pytest.mark.parametrize("n_epochs", [3, 5])
+def test_weights_that_went_bad_in_the_last_step_are_not_kept(validation: ObservedMatrix | None, n_epochs: int) -> None:
+    settings = replace(SETTINGS, epochs=n_epochs)
+    objective = Objective(settings, validation=validation, poisoned_at=2)
+    history = new_trainer(objective, settings).run()
+    assert (history.stopped, len(history)) == ("diverged", 2)
+    assert history.best_epoch is not None and same(weights_of(objective), objective.looks[history.best_epoch])
+    assert is_usable(objective)
+
+
+@pytest.mark.parametrize("validation", [None, SPLIT.validation], ids=["no validation", "validation"])
+@pytest.mark.parametrize("n_epochs", [1, 5])
+def test_a_learning_rate_beyond_all_measure_diverges(validation: ObservedMatrix | None, n_epochs: int) -> None:
+    settings = replace(SETTINGS, epochs=n_epochs, learning_rate=1e30)
+    history = new_trainer(Objective(settings, validation=validation), settings).run()
+    assert history.stopped == "diverged" and history.best_epoch is None
+
+
+def keep_all(trainer: Trainer, *, keep_every: int = 1) -> list[TrainingState]:
+    states: list[TrainingState] = []
+    trainer.run(keep=states.append, keep_every=keep_every)
+    return states
+
+
+def test_the_state_is_kept_every_so_many_epochs() -> None:
+    states = keep_all(new_trainer(Objective()), keep_every=2)
+    assert [len(state.content["history"]["records"]) for state in states] == [2, 4]
+    assert [state.content["history"]["stopped"] for state in states] == ["", ""]
+
+
+def test_a_state_is_a_copy() -> None:
+    clones: list[Weights] = []
+    states: list[TrainingState] = []
+
+    def keep(state: TrainingState) -> None:
+        states.append(state)
+        clones.append({name: tensor.clone() for name, tensor in state.tensors.items()})
+
+    new_trainer(Objective()).run(keep=keep)
+    assert all(same(state.tensors, clone) for state, clone in zip(states, clones, strict=True))
+
+
+MATRICES = {
+    "dense, validated": (SPLIT.train, SPLIT.validation),
+    "dense": (SPLIT.train, None),
+    "sparse, validated": (SPARSE_SPLIT.train, SPARSE_SPLIT.validation),
+    "sparse": (SPARSE_SPLIT.train, None),
+}
+
+
+@pytest.mark.parametrize("train, validation", MATRICES.values(), ids=MATRICES.keys())
+@pytest.mark.parametrize("validate_every", [1, 4])
+def test_two_and_three_epochs_are_five_to_the_bit(
+    train: ObservedMatrix, validation: ObservedMatrix | None, validate_every: int
+) -> None:
+    settings = replace(SETTINGS, validate_every=validate_every, decay_every=2)
+    whole_objective = Objective(settings, train, validation)
+    whole = new_trainer(whole_objective, settings)
+    whole_states = keep_all(whole)
+    after_two = whole_states[1]
+    objective = Objective(settings, train, validation)
+    assert objective.blocks.dense == (train is SPLIT.train)
+    with torch.no_grad():  # all that counts must come from the state
+        for tensor in objective.network.state_dict().values():
+            tensor.zero_()
+    rest = new_trainer(objective, settings)
+    rest.restore(after_two)
+    assert same(rest.state().tensors, after_two.tensors)
+    states = keep_all(rest)
+    assert len(states) == 3 and objective.epochs == [2, 3, 4]
+    for state, expected in zip(states, whole_states[2:], strict=True):
+        assert same(state.tensors, expected.tensors)
+    assert same(weights_of(objective), weights_of(whole_objective))
+    assert plain(rest.history) == plain(whole.history)
+    # The epochs after the second did change every parameter, so equality says something.
+    learned = [name for name, _ in objective.network.named_parameters()]
+    assert all(
+        not torch.equal(states[-1].tensors[f"network.{name}"], after_two.tensors[f"network.{name}"]) for name in learned
+    )
+
+
+def test_patience_goes_on_where_it_was() -> None:
+    settings = replace(SETTINGS, epochs=20, patience=3)
+    errors = [5.0, 1.0, 2.0, 3.0, 4.0, 0.5]
+    states: list[TrainingState] = []
+    whole = new_trainer(Objective(settings, errors=errors), settings).run(keep=states.append)
+    assert (whole.stopped, len(whole)) == ("patience", 5)
+    objective = Objective(settings, errors=errors[3:])
+    rest = new_trainer(objective, settings)
+    rest.restore(states[2])
+    assert plain(rest.run()) == plain(whole)
+    assert same(weights_of(objective), {name: states[1].tensors[f"network.{name}"] for name in weights_of(objective)})
+
+
+def test_a_state_of_the_last_epoch_needs_no_more_training() -> None:
+    whole_objective, objective = Objective(errors=[3, 1, 2, 3, 4]), Objective()
+    last = keep_all(new_trainer(whole_objective))[-1]
+    trainer = new_trainer(objective)
+    trainer.restore(last)
+    history = trainer.run()
+    assert (history.stopped, objective.epochs) == ("epochs", [])
+    assert same(weights_of(objective), weights_of(whole_objective))
+
+
+@pytest.mark.parametrize("train", [SPLIT.train, SPARSE_SPLIT.train], ids=["dense", "sparse"])
+def test_the_seed_decides_everything(train: ObservedMatrix) -> None:
+    def result(seed: int) -> tuple[Weights, dict[str, Any]]:
+        settings = replace(SETTINGS, seed=seed)
+        objective = Objective(settings, train)
+        history = new_trainer(objective, settings).run()
+        return weights_of(objective), plain(history)
+
+    (one, one_history), (again, again_history), (other, other_history) = result(3), result(3), result(4)
+    assert same(one, again) and one_history == again_history
+    assert not same(one, other) and one_history != other_history
+
+
+def test_the_trainers_seed_decides_beside_that_of_the_weights() -> None:
+    results = []
+    for seed in (0, 1):
+        objective = Objective()  # the same weights to start with
+        new_trainer(objective, replace(SETTINGS, seed=seed, dropout=0.0)).run()
+        results.append(weights_of(objective))
+    assert not same(*results)
+
+
+def test_a_run_does_not_touch_the_global_generators() -> None:
+    random.seed(5)
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
+    objective = Objective(validation=SPLIT.validation)
+    trainer = new_trainer(objective)
+    trainer.run(keep=lambda _: None)
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
+    assert before[:2] == after[:2] and torch.equal(before[2], after[2])
+    # And they decide nothing.
+    torch.manual_seed(1)
+    again = Objective(validation=SPLIT.validation)
+    new_trainer(again).run()
+    torch.set_rng_state(before[2])
+    assert same(weights_of(again), weights_of(objective))
