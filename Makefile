@@ -18,9 +18,11 @@ test: $(READY)
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/python tools/file_tree.py
 
 bench: $(READY)
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for name in reading training_step memory latency gpu_fit; do \
+	    echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # The environment is rebuilt from nothing whenever the pins or the declared dependencies change.
 $(READY): constraints.txt pyproject.toml

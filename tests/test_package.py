@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tools import file_tree
 
 import deepmf
 
@@ -38,29 +39,17 @@ def test_version_is_one() -> None:
     assert project["version"] == deepmf.__version__
 
 
+def test_readme_tree_gives_every_source_file_its_role() -> None:
+    readme = file_tree.README.read_text(encoding="utf-8")
+    assert file_tree.TREE.search(readme), "the README has no file tree"
+    assert file_tree.written(readme) == readme, "the file tree is not up to date; make format writes it"
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT / "src").as_posix())
-def test_readme_tree_gives_every_source_file_its_role(path: Path) -> None:
-    tree = re.search(r"```text\nsrc/deepmf/\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert tree, "README has no file tree"
-    named: set[str] = set()
-    folders: list[str] = []
-    for line in tree[1].splitlines():
-        match = re.fullmatch(r"((?:│   |    )*)(?:├── |└── )(\S+?)(/?)\s{2,}(\S.*)", line)
-        assert match, f"not a line of a tree with a role: {line!r}"
-        depth = len(match[1]) // 4
-        folders = folders[:depth]
-        named.add("/".join([*folders, match[2]]))
-        if match[3]:
-            folders.append(match[2])
-    name = path.relative_to(ROOT / "src" / "deepmf").as_posix()
-    # A package's __init__.py has the role of its folder.
-    assert name.removesuffix("/__init__.py") in named
-
-
-def test_readme_tree_names_nothing_that_is_gone() -> None:
-    text = (ROOT / "README.md").read_text()
-    for name in re.findall(r"[├└]── (\w+\.py)", text):
-        assert any(path.name == name for path in SOURCES), f"README names {name}, which is not there"
+def test_every_source_file_says_what_it_is_for(path: Path) -> None:
+    said = file_tree.role(path)
+    assert said and "\n" not in said
+    assert path.name == "__init__.py" or said in file_tree.tree()
 
 
 def test_ci_and_readme_run_the_same_command() -> None:

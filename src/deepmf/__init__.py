@@ -8,12 +8,20 @@ if TYPE_CHECKING:
     from deepmf.data.splits import split_areas, split_entries, split_from_masks
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
+    from deepmf.models.dmf import DMF
+    from deepmf.models.dmfd import DMFD
+    from deepmf.models.load import load
+    from deepmf.models.means import Means
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DMF",
+    "DMFD",
+    "Means",
     "ObservedMatrix",
     "Scale",
+    "load",
     "read_matrix",
     "split_areas",
     "split_entries",
@@ -22,6 +30,10 @@ __all__ = [
 
 # Names are looked up when first used, so that `import deepmf` and `deepmf --help` load nothing heavy.
 _HOMES = {
+    "DMF": "deepmf.models.dmf",
+    "DMFD": "deepmf.models.dmfd",
+    "Means": "deepmf.models.means",
+    "load": "deepmf.models.load",
     "ObservedMatrix": "deepmf.matrix.matrix",
     "Scale": "deepmf.matrix.scale",
     "read_matrix": "deepmf.data.read",

@@ -13,8 +13,8 @@ from deepmf.errors import (
     BadSetting,
     CannotSave,
     DuplicateEntries,
-    NothingObserved,
     NotFitted,
+    NothingObserved,
     OffScale,
     UnknownLabel,
 )
@@ -148,9 +148,7 @@ class ModelContract:
         untouched = np.setdiff1d(np.arange(matrix.shape[0]), missing[:, 0])
         other = np.setdiff1d(np.arange(matrix.shape[1]), missing[:, 1])
         if untouched.size and other.size:
-            np.testing.assert_array_equal(
-                more._score_block(untouched, other), fitted._score_block(untouched, other)
-            )
+            np.testing.assert_array_equal(more._score_block(untouched, other), fitted._score_block(untouched, other))
 
     def test_a_row_without_usable_entries_is_named(self, fitted: Model) -> None:
         nobody = ObservedMatrix.from_entries(
@@ -211,7 +209,9 @@ class ModelContract:
         np.testing.assert_allclose(values, fitted.predict(["row 3"] * labels.size, labels), rtol=1e-6)
         scores = fitted._score_block(np.array([3]), np.arange(matrix.shape[1]))[0]
         unrated = np.setdiff1d(np.arange(matrix.shape[1]), matrix.columns.positions(rated))
-        assert labels.tolist() == matrix.column_labels[unrated[np.argsort(-scores[unrated], kind="stable")[:4]]].tolist()
+        assert (
+            labels.tolist() == matrix.column_labels[unrated[np.argsort(-scores[unrated], kind="stable")[:4]]].tolist()
+        )
         everything = fitted.recommend("row 3", n=1000, include_observed=True)
         assert sorted(everything.labels) == sorted(matrix.column_labels)
         assert fitted.recommend("row 3", n=1000).labels.size == matrix.shape[1] - rated.size
@@ -263,7 +263,9 @@ class ModelContract:
         rows, columns, values = (array[:3] for array in matrix.entries())
         with pytest.raises(BadEntries, match="nothing new to extend by"):
             fitted.extend(ObservedMatrix.from_entries(rows, columns, values, matrix.scale))
-        with pytest.raises(BadEntries, match=r"is known with the value \d; extending by another one, \d, contradicts it"):
+        with pytest.raises(
+            BadEntries, match=r"is known with the value \d; extending by another one, \d, contradicts it"
+        ):
             fitted.extend(ObservedMatrix.from_entries(rows, columns, 6 - values + (values == 3), matrix.scale))
         with pytest.raises(OffScale, match="the new entries have the scale one of 1, 10; the model's is 1 to 5"):
             fitted.extend(ObservedMatrix.from_entries(["n", "n"], ["column 1", "column 2"], [1, 10]))
@@ -288,8 +290,6 @@ class ModelContract:
         assert model.recommend(10, n=5).labels.tolist() == [2]
 
     def test_a_level_nobody_used_and_an_empty_column(self) -> None:
-        matrix = ObservedMatrix.from_array(
-            [[1, 5, np.nan], [2, 4, np.nan], [5, 1, np.nan]], Scale([1, 2, 3, 4, 5])
-        )
+        matrix = ObservedMatrix.from_array([[1, 5, np.nan], [2, 4, np.nan], [5, 1, np.nan]], Scale([1, 2, 3, 4, 5]))
         model = self.new().fit(matrix)
         assert np.all(np.isfinite(model.predict([0, 1, 2], [2, 2, 2])))

@@ -18,9 +18,7 @@ def shown(entries: AxisEntries) -> list[dict[int, float]]:
 
 
 def test_descriptions_after_an_extension() -> None:
-    new = ObservedMatrix.from_entries(
-        ["c", "c", "a", "b", "c"], ["x", "z", "z", "x", "w"], [5, 4, 3, 2, 1], STARS
-    )
+    new = ObservedMatrix.from_entries(["c", "c", "a", "b", "c"], ["x", "z", "z", "x", "w"], [5, 4, 3, 2, 1], STARS)
     seen, rows, columns = Observations.of(TRAIN).extended(new)
     assert seen.rows.array.tolist() == ["a", "b", "c"]
     assert seen.columns.array.tolist() == ["x", "y", "w", "z"]

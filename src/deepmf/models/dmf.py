@@ -15,7 +15,7 @@ import torch
 
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, TrainingDiverged, TrainingInterrupted
 from deepmf.matrix.matrix import IndexArray, ObservedMatrix
-from deepmf.models.latents import LatentArray, Latents
+from deepmf.models.latents import LatentArray, Latents, pair_products
 from deepmf.models.model import Model
 from deepmf.models.objective import DMFObjective, all_directions
 from deepmf.models.observations import AxisEntries, Observations
@@ -30,8 +30,6 @@ from deepmf.training.machine import Machine, private_generator
 from deepmf.training.settings import TrainingSettings
 from deepmf.training.trainer import Callback, Trainer
 
-# Pairs scored at a time: two gathers of this many latents of 1024 numbers take 64 MB.
-_PAIRS_AT_A_TIME = 1 << 13
 # The convolution's widths in the authors' code, for rows and for columns.
 _SUMMARY_WIDTHS = (20, 10)
 
@@ -191,12 +189,7 @@ class DMF(Model):
         return DenseVectors(table)
 
     def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        scores = np.empty(rows.size, dtype=np.float32)
-        for start in range(0, rows.size, _PAIRS_AT_A_TIME):
-            some = slice(start, start + _PAIRS_AT_A_TIME)
-            row_latents, column_latents = self.row_latents_.take(rows[some]), self.column_latents_.take(columns[some])
-            np.einsum("pd,pd->p", row_latents, column_latents, out=scores[some])
-        return np.clip(scores, -1.0, 1.0)
+        return np.clip(pair_products(self.row_latents_, self.column_latents_, rows, columns), -1.0, 1.0)
 
     def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         every = columns.size == len(self.column_latents_) and np.array_equal(columns, np.arange(columns.size))
