@@ -6,17 +6,21 @@ Runs where torch, numpy, scipy and safetensors are; the data is looked for in DE
         dmf:authors:inputs=raw dmf-d:authors:inputs=raw dmf:areas:seeds=0-4
 
 A job is model:protocol followed by settings; `seeds=0-4` runs one for each seed, which is also the seed of the split.
-The protocol `choice` is `areas` measured on the validation shares instead of the test entries, to choose settings by.
+`errors` are those with the training entries as inputs; for `joined_errors` the validation entries are inputs too, as in
+the authors' code at test time. The protocol `choice` is `areas` measured on the validation shares instead of the test
+entries, to choose settings by.
 """
 
 import argparse
 import json
 import multiprocessing
+import os
 import platform
 import resource
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +28,8 @@ import torch
 
 from deepmf.data.datasets import load, load_split
 from deepmf.data.splits import split_areas
+from deepmf.evaluation.areas import evaluate
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.metrics import mae_error, rmse_error
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD
 from deepmf.models.model import Model
@@ -67,19 +71,21 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     if job["protocol"] == "authors":
         split = load_split("ml-1m")
         fitted, seconds = timed_fit(model, split.train, split.validation)
-        # As the authors do: at test time, validation entries are inputs too.
-        errors = {"all": measure(fitted.extend(split.validation), split.test)}
+        joined, tests = fitted.extend(split.validation), {"all": split.test}
+        plain: Model = fitted
     else:
         areas = split_areas(load("ml-1m"), new_rows=0.2, new_columns=0.2, seed=job["seed"])
         fitted, seconds = timed_fit(model, areas.train, areas.validation)
-        extended = fitted.extend(areas.extension)
+        plain = fitted.extend(areas.extension)
+        joined, tests = plain.extend(areas.validation), areas.test
         if job["protocol"] == "choice":
-            errors = {area: measure(extended, part) for area, part in areas.new_validation.items()}
-        else:
-            errors = {area: measure(extended, test) for area, test in areas.test.items()}
+            tests = areas.new_validation
+    errors = {area: measure(plain, test) for area, test in tests.items()}
+    joined_errors = {area: measure(joined, test) for area, test in tests.items()}
     history = fitted.history_
     return job | {
         "errors": errors,
+        "joined_errors": joined_errors,
         "best_epoch": history.best_epoch,
         "validation_rmse": history.best_error,
         "epochs": len(history),
@@ -102,17 +108,10 @@ def timed_fit(model: DMF, train: ObservedMatrix, validation: ObservedMatrix) -> 
     return model.fit(train, validation), time.perf_counter() - start
 
 
-def measure(model: Model, test: ObservedMatrix) -> dict[str, float]:
+def measure(model: Model, test: ObservedMatrix) -> dict[str, float | None]:
     """Return the errors of the predictions, and of the levels they are rounded to."""
-    rows, columns, values = test.entries()
-    predicted, levels = model.predict(rows, columns), model.predict_levels(rows, columns)
-    return {
-        "rmse": round(rmse_error(predicted, values), 5),
-        "mae": round(mae_error(predicted, values), 5),
-        "level_rmse": round(rmse_error(levels, values), 5),
-        "level_mae": round(mae_error(levels, values), 5),
-        "entries": test.n_entries,
-    }
+    overall = evaluate(model, test)[-1]
+    return {name: error for name, error in asdict(overall).items() if name != "area"}
 
 
 def write(results: Iterator[dict[str, Any]], path: Path) -> None:
@@ -121,23 +120,19 @@ def write(results: Iterator[dict[str, Any]], path: Path) -> None:
     for result in results:
         with path.open("a") as file:
             file.write(json.dumps(result) + "\n")
+        names = ("rmse", "level_rmse", "level_mae")
         shown = {
-            area: (errors["rmse"], errors["level_rmse"], errors["level_mae"])
-            for area, errors in result["errors"].items()
+            part: {area: [round(errors[name], 4) for name in names] for area, errors in result[part].items()}
+            for part in ("errors", "joined_errors")
         }
-        print(
-            result["model"],
-            result["protocol"],
-            result["seed"],
-            result["settings"],
-            shown,
-            f"{result['fit_seconds']} s",
-            flush=True,
-        )
+        job = [result[name] for name in ("model", "protocol", "seed", "settings")]
+        print(*job, shown, f"{result['fit_seconds']} s", flush=True)
 
 
 def commit() -> str:
-    """Return the commit that is measured, as far as it is known here."""
+    """Return the commit that is measured: the checkout's, or DEEPMF_COMMIT on a machine that has only the files."""
+    if given := os.environ.get("DEEPMF_COMMIT"):
+        return given
     shown = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return shown.stdout.strip() or "unknown"
 

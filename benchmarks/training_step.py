@@ -1,7 +1,7 @@
 """200 training steps on a CPU, against the plain dense float32 version of the same step in the same run.
 
-The plain version multiplies dense vectors and uses torch's Adam as it comes. Steps of both are timed in turns of ten, so
-that a busy moment hits both. Target: at least 2x faster at 2048 -> 1024 and 4x at 512 -> 256.
+The plain version multiplies dense vectors and uses torch's Adam as it comes. Steps of both are timed in turns of ten,
+so that a busy moment hits both. Target: at least 2x faster at 2048 -> 1024 and 4x at 512 -> 256.
 """
 
 import json
