@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from benchmarks import summary
 from tools import file_tree
 
 import deepmf
@@ -50,6 +51,10 @@ def test_every_source_file_says_what_it_is_for(path: Path) -> None:
     said = file_tree.role(path)
     assert said and "\n" not in said
     assert path.name == "__init__.py" or said in file_tree.tree()
+
+
+def test_readme_shows_the_committed_results() -> None:
+    assert "\n".join(summary.table()) in file_tree.README.read_text(encoding="utf-8")
 
 
 def test_ci_and_readme_run_the_same_command() -> None:

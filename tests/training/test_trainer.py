@@ -5,6 +5,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -417,13 +418,17 @@ def test_the_seed_decides_everything(train: ObservedMatrix) -> None:
     assert not same(one, other) and one_history != other_history
 
 
-def test_the_trainers_seed_decides_beside_that_of_the_weights() -> None:
-    results = []
+def test_the_walk_and_dropout_follow_the_trainers_seed_each_in_its_own_way() -> None:
+    settings = replace(SETTINGS, dropout=0.0)
+    states, results = [], []
     for seed in (0, 1):
-        objective = Objective()  # the same weights to start with
-        new_trainer(objective, replace(SETTINGS, seed=seed, dropout=0.0)).run()
+        objective = Objective(settings)  # the same weights to start with
+        trainer = new_trainer(objective, replace(settings, seed=seed))
+        states += [trainer.state().tensors[f"generator.{purpose}"] for purpose in ("walk", "dropout")]
+        trainer.run()
         results.append(weights_of(objective))
-    assert not same(*results)
+    assert all(not torch.equal(one, other) for one, other in combinations(states, 2))
+    assert not same(*results)  # by the walk alone
 
 
 def test_a_run_does_not_touch_the_global_generators() -> None:
