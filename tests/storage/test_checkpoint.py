@@ -154,8 +154,8 @@ def test_an_interrupted_training_keeps_its_file_and_can_be_continued(tmp_path: P
 
 
 DIFFERENT_RUNS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "seed": ("settings", lambda path: fitted(checkpoint=path, seed=1)),
-    "epochs": ("settings", lambda path: fitted(checkpoint=path, epochs=10)),
+    "seed": ("seed", lambda path: fitted(checkpoint=path, seed=1)),
+    "epochs": ("epochs", lambda path: fitted(checkpoint=path, epochs=10)),
     "no validation": ("validation entries", lambda path: fitted(checkpoint=path, validation=False)),
     "entries": ("training entries", lambda path: DMF(**SETTINGS).fit(SPLIT.test, SPLIT.validation, checkpoint=path)),
 }
@@ -294,3 +294,8 @@ def train_until_killed(path: Path) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(int(sys.argv[2]))  # the last bits of a sum depend on how many threads share it
     train_until_killed(Path(sys.argv[1]))
+
+
+def test_a_missing_folder_is_noticed_before_training(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="needs a folder .*nowhere, which does not exist"):
+        fitted(checkpoint=tmp_path / "nowhere" / "run.checkpoint", callback=stopping_in(0, ZeroDivisionError))

@@ -207,7 +207,7 @@ class DMF(Model):
         """Return what tells this training run from others."""
         return {
             "model": type(self).__name__,
-            "settings": self.settings.to_dict(),
+            **self.settings.to_dict(),
             "training entries": _digest(train),
             "validation entries": None if validation is None else _digest(validation),
         }

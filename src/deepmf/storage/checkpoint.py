@@ -29,6 +29,8 @@ class Checkpoint:
         """
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise BadSetting(f"checkpoint_every must be a whole number of at least 1; got {every!r}")
+        if not self.path.parent.is_dir():  # known now rather than when the first state is due
+            raise BadSetting(f"the checkpoint {self.path} needs a folder {self.path.parent}, which does not exist")
         state = self.read()
         if state is not None:
             trainer.restore(state)
