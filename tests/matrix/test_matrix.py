@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepmf.errors import BadEntries, BadSetting, ConstantValues, DuplicateEntries, OffScale, UnknownLabel
-from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.labels import Labelled, Labels
+from deepmf.matrix.matrix import ObservedMatrix, _in_row_order
 from deepmf.matrix.scale import Scale
 
 CELLS = list(itertools.product("cab", [30, 10, 20]))
@@ -69,6 +70,21 @@ def test_large_unsorted_entries_agree_with_scipy() -> None:
     np.testing.assert_array_equal(matrix.by_column.starts, csc.indptr)
     np.testing.assert_array_equal(matrix.by_column.rows, csc.indices)
     np.testing.assert_array_equal(matrix.values[matrix.by_column.entries], csc.data)
+
+
+def test_axes_too_long_to_pack_are_sorted_all_the_same() -> None:
+    class Endless:
+        def __len__(self) -> int:
+            return 2**40
+
+    generator = np.random.default_rng(0)
+    rows, columns = generator.integers(0, 9, 200), generator.integers(0, 9, 200)
+    labels = Labels.numbered(9, axis="row")
+    packed = _in_row_order(Labelled(labels, rows), Labelled(labels, columns))
+    plain = _in_row_order(Labelled(Endless(), rows), Labelled(Endless(), columns))  # type: ignore[arg-type]
+    for ours, theirs in zip(packed, plain, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(packed.order, np.lexsort((columns, rows)))
 
 
 def test_stored_zeros_and_middle_levels_are_entries() -> None:

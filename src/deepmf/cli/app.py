@@ -1,0 +1,117 @@
+"""The `deepmf` command: its subcommands, and what becomes of errors and warnings."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from deepmf.cli.demo import demo
+from deepmf.cli.evaluate import evaluate
+from deepmf.cli.fit import fit
+from deepmf.cli.predict import predict
+from deepmf.cli.recommend import recommend
+from deepmf.errors import DeepMFWarning, UserError
+
+# The ancestor of all that typer says about options and arguments, whichever library it builds on.
+_UsageError: Any = typer.BadParameter.__base__
+
+app = typer.Typer(
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"deepmf {version('deepmf')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    _: Annotated[
+        bool, typer.Option("--version", help="Show the version and stop.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Matrices with missing entries: fit, predict, extend to new rows and columns.
+
+    Example: deepmf fit ratings.csv -o model.safetensors
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+for _command in (demo, fit, predict, evaluate, recommend):
+    app.command(_command.__name__)(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit.
+
+    0: all is well. 1: a bug of ours. 2: the user's input, in one line. 130: Ctrl-C. A reader that closes the pipe has
+    what it wanted: that ends quietly with 0.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DeepMFWarning)
+        warnings.showwarning = _shown_in_a_line(warnings.showwarning)
+        code = _run(arguments)
+    sys.exit(code)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to fail
+    try:
+        code = app(arguments, prog_name="deepmf", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _end_quietly()
+    except SystemExit as ending:  # typer's answer to a closed pipe
+        return _end_quietly() if isinstance(ending.__context__, BrokenPipeError) else int(ending.code or 0)
+    except _UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "deepmf"
+        return _complain(f"{error.format_message().rstrip('.')} (see {path} --help)", code=2)
+    except UserError as error:
+        return _complain(str(error), code=2)
+    except Exception as error:  # noqa: BLE001 (the last resort)
+        if os.environ.get("DEEPMF_TRACEBACK"):
+            traceback.print_exc()
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return _complain(f"internal error: {what} (DEEPMF_TRACEBACK=1 shows where)", code=1)
+    return code if isinstance(code, int) else 0
+
+
+def _complain(message: str, *, code: int) -> int:
+    typer.echo(f"deepmf: {' '.join(message.splitlines())}", err=True)
+    return code
+
+
+def _end_quietly() -> int:
+    # The interpreter flushes standard output once more at its end: let it flush into nothing.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _shown_in_a_line(show: Any) -> Any:
+    def show_warning(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
+        if issubclass(category, DeepMFWarning):
+            typer.echo(f"deepmf: warning: {' '.join(str(message).splitlines())}", err=True)
+        else:
+            show(message, category, *place, **named)
+
+    return show_warning
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""`deepmf evaluate`: the errors of a model on test entries, area by area."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepmf.cli.inputs import Reading, like_model, load_model
+from deepmf.cli.options import Column, Duplicates, Extend, Json, Row, Separator, Value
+from deepmf.cli.output import show_json, show_table
+from deepmf.errors import ConstantValues, DeepMFWarning
+
+if TYPE_CHECKING:
+    from deepmf.evaluation.areas import AreaErrors
+    from deepmf.matrix.matrix import ObservedMatrix
+    from deepmf.matrix.scale import Scale
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file.")],
+    test: Annotated[Path, typer.Argument(metavar="TEST", help="Entries to predict and compare with; read as by fit.")],
+    extend: Extend = None,
+    row: Row = None,
+    column: Column = None,
+    value: Value = None,
+    separator: Separator = None,
+    duplicates: Duplicates = "error",
+    as_json: Json = False,
+) -> None:
+    """Show the errors of a model on test entries, area by area.
+
+    Area I: known rows and columns. II: new rows. III: new columns. IV: both new.
+
+    Example: deepmf evaluate model.safetensors test.csv --extend new_users.csv
+    """
+    from deepmf.evaluation.areas import count_seen
+    from deepmf.evaluation.areas import evaluate as errors_by_area
+
+    reading = Reading(row, column, value, separator, duplicates)
+    fitted = load_model(model, extensions=extend or (), reading=reading)
+    entries = like_model(_read_test(test, reading, fitted.scale_), fitted)
+    errors = errors_by_area(fitted, entries)
+    n_seen = count_seen(fitted, entries)
+    if n_seen:
+        warnings.warn(
+            f"the model has seen {n_seen} of the {entries.n_entries} test entries, so the errors are too small",
+            DeepMFWarning,
+            stacklevel=1,
+        )
+    if as_json:
+        show_json({"model": type(fitted).__name__, "seen": n_seen, "areas": [asdict(part) for part in errors]})
+        return
+    show_errors(errors)
+
+
+def _read_test(path: Path, reading: Reading, scale: Scale) -> ObservedMatrix:
+    """Read test entries; an interval is only what training showed, so they may lie beyond it."""
+    if scale.levels is not None:
+        return reading.matrix(path, scale=scale)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConstantValues)  # nothing is learned from them
+        return reading.matrix(path)
+
+
+def show_errors(errors: list[AreaErrors], *, title: str | None = None) -> None:
+    """Print a line for each area; those of levels only where the scale has some."""
+    names = ["area", "entries", "RMSE", "MAE"]
+    has_levels = errors[0].level_rmse is not None
+    lines = [
+        [part.area, part.n_entries, part.rmse, part.mae] + [part.level_rmse, part.level_mae] * has_levels
+        for part in errors
+    ]
+    show_table(names + ["RMSE of levels", "MAE of levels"] * has_levels, lines, title=title)

@@ -1,0 +1,111 @@
+"""What commands read: matrices and models, with ids of the kind that the model knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from deepmf.errors import UnknownLabel
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from deepmf.matrix.matrix import Duplicates, ObservedMatrix
+    from deepmf.matrix.scale import Scale
+    from deepmf.models.model import Model
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the files of one command are read; a field given as digits is a position."""
+
+    row: str | None = None
+    column: str | None = None
+    value: str | None = None
+    separator: str | None = None
+    duplicates: str = "error"
+
+    def matrix(self, path: Path, *, scale: Scale | None = None) -> ObservedMatrix:
+        """Read a matrix with these names."""
+        from deepmf.data.read import read_matrix
+
+        return read_matrix(
+            path,
+            row=name_or_position(self.row),
+            column=name_or_position(self.column),
+            value=name_or_position(self.value),
+            separator=_unescaped(self.separator),
+            scale=scale,
+            duplicates=cast("Duplicates", self.duplicates),
+        )
+
+
+def load_model(path: Path, *, extensions: Iterable[Path], reading: Reading) -> Model:
+    """Load a model, and extend it by the entries of each file in turn."""
+    from deepmf.models.load import load
+
+    model = load(path)
+    for extension in extensions:
+        model = model.extend(like_model(reading.matrix(extension, scale=model.scale_), model))
+    return model
+
+
+def like_model(matrix: ObservedMatrix, model: Model) -> ObservedMatrix:
+    """Return the matrix with ids of the model's kind: a file with nothing but digits reads as ints."""
+    return like_labels(matrix, model.row_labels_, model.column_labels_)
+
+
+def like_labels(matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDArray[Any]) -> ObservedMatrix:
+    """Return the matrix with its ids as strings where known labels are strings."""
+    from deepmf.matrix.labels import Labelled, Labels
+    from deepmf.matrix.matrix import ObservedMatrix
+
+    new_rows, new_columns = _like(matrix.row_labels, rows), _like(matrix.column_labels, columns)
+    if new_rows is matrix.row_labels and new_columns is matrix.column_labels:
+        return matrix
+    return ObservedMatrix.from_positions(
+        Labelled(Labels(new_rows, axis="row"), matrix.entry_rows),
+        Labelled(Labels(new_columns, axis="column"), matrix.by_row.columns),
+        matrix.entries().values,
+        scale=matrix.scale,
+    )
+
+
+@contextmanager
+def hinting_at_extension() -> Iterator[None]:
+    """Say of an unknown id that `--extend` would make it known."""
+    try:
+        yield
+    except UnknownLabel as error:
+        from deepmf.evaluation.areas import EXTEND_HINT
+
+        raise UnknownLabel(f"{error}; {EXTEND_HINT}") from error
+
+
+def like_label(text: str, known: npt.NDArray[Any], *, axis: str) -> Any:
+    """Return an id from the command line as a label of the kind that the model has."""
+    kind = type(known.tolist()[0]) if known.size else str
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise UnknownLabel(f"{axis} {text!r} is not known; the model's {axis}s are {kind.__name__}s") from error
+
+
+def name_or_position(text: str | None) -> str | int | None:
+    """Return a position for digits, otherwise the name."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() else text
+
+
+def _unescaped(separator: str | None) -> str | None:
+    return "\t" if separator == "\\t" else separator  # a tab is hard to type in a shell
+
+
+def _like(labels: npt.NDArray[Any], known: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    import numpy as np
+
+    if labels.dtype.kind != "i" or known.size == 0 or not isinstance(known[0], str):
+        return labels
+    return np.array([str(label) for label in labels.tolist()], dtype=object)

@@ -1,0 +1,51 @@
+"""Progress of training on standard error, where that is a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deepmf.training.history import EpochRecord, History
+    from deepmf.training.trainer import Callback
+
+
+@contextmanager
+def show_epochs(title: str, n_epochs: int) -> Iterator[Sequence[Callback]]:
+    """Yield the callbacks that show each epoch: loss, validation error, best so far, time left. None where unseen."""
+    if not sys.stderr.isatty():
+        yield ()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeRemainingColumn(),
+    )
+    # Left on the screen, the bar would stand above the summary that says the same.
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=n_epochs, state="")
+        error: float | None = None
+
+        def show(record: EpochRecord, history: History) -> None:
+            nonlocal error
+            error = record.validation_error if record.validation_error is not None else error
+            progress.update(task, completed=record.epoch + 1, state=describe_epoch(record, error, history))
+
+        yield (show,)
+
+
+def describe_epoch(record: EpochRecord, error: float | None, history: History) -> str:
+    """Say in a few words how training stands; `error` is the validation error looked at last."""
+    words = [f"loss {record.loss:.4f}"]
+    if error is not None:
+        words.append(f"validation {error:.4f}")
+    if history.best_error is not None and history.best_epoch is not None:
+        words.append(f"best {history.best_error:.4f} in epoch {history.best_epoch + 1}")
+    return ", ".join(words)

@@ -1,0 +1,86 @@
+"""Settings of a model from the command line: a TOML file, `--set name=value`, and the scale."""
+
+from __future__ import annotations
+
+import ast
+import json
+import tomllib
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
+
+if TYPE_CHECKING:
+    from deepmf.matrix.scale import Scale
+
+# What reading a text as a Python literal can raise.
+_NOT_A_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
+
+
+def gather_settings(config: Path | None, assignments: Iterable[str]) -> dict[str, Any]:
+    """Return settings by name: those of a TOML file, and those of `name=value` texts, which win."""
+    given = {} if config is None else read_config(config)
+    return given | dict(map(parse_assignment, assignments))
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """Read `name=value`; the value is a JSON or Python literal, `512,256` for several, otherwise a plain word.
+
+    >>> parse_assignment("hidden_sizes=512,256"), parse_assignment("dropout=.5"), parse_assignment("inputs=raw")
+    (('hidden_sizes', (512, 256)), ('dropout', 0.5), ('inputs', 'raw'))
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise BadSetting(f"--set takes name=value, such as dropout=0.5; got {text!r}")
+    return name.strip(), parse_value(value.strip())
+
+
+def parse_value(text: str) -> Any:
+    """Read one value; what is no literal stays the word that it is, for the settings to judge."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    with suppress(*_NOT_A_LITERAL):
+        return ast.literal_eval(text)
+    return None if text == "none" else text
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read settings from a TOML file: its top level, or its only table `[settings]`."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise FileAbsent(f"there is no file {path}") from error
+    except OSError as error:
+        raise UnreadableFile(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # of TOML or of UTF-8
+        raise UnreadableFile(f"{path} is not a TOML file ({error})") from error
+    table = content["settings"] if content.keys() == {"settings"} else content
+    if not isinstance(table, dict):
+        raise UnreadableFile(f"{path}: [settings] must be a table of names and values; got {table!r}")
+    return table
+
+
+def parse_scale(text: str | None) -> Scale | None:
+    """Read a scale: `1,2,3,4,5` are levels, `0:100` is an interval.
+
+    >>> parse_scale("1,2,3,4,5"), parse_scale("0:100")
+    (Scale(levels=[1, 2, 3, 4, 5]), Scale(low=0, high=100))
+    """
+    from deepmf.matrix.scale import Scale
+
+    if text is None:
+        return None
+    low, colon, high = text.partition(":")
+    try:
+        if colon:
+            return Scale(low=float(low), high=float(high))
+        levels = [float(level) for level in text.split(",")]
+    except BadSetting:
+        raise
+    except ValueError as error:
+        raise BadSetting(
+            f"--scale takes levels such as 1,2,3,4,5 or an interval such as 0:100; got {text!r}"
+        ) from error
+    return Scale(levels)

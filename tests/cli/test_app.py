@@ -1,0 +1,149 @@
+"""The command itself: help, exit codes, Ctrl-C, closed pipes, nothing heavy at the start."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepmf.cli.app import app
+from deepmf.errors import NothingObserved
+from deepmf.models import load as load_module
+from deepmf.models.load import load
+
+COMMAND = [sys.executable, "-m", "deepmf.cli.app"]
+NAMES = [command.name for command in app.registered_commands]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_with_an_example(run: Any, name: str) -> None:
+    code, out, _ = run(name, "--help")
+    assert code == 0
+    assert f"Example: deepmf {name}" in out
+
+
+def test_help_and_version(run: Any) -> None:
+    code, out, _ = run("--help")
+    assert code == 0
+    assert all(name in out for name in NAMES)
+    assert run().out == out
+    assert run("--version") == (0, f"deepmf {version('deepmf')}\n", "")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom deepmf.cli.app import main\n"
+        "try:\n    main(['fit', '--help'])\nexcept SystemExit:\n"
+        "    sys.exit(repr({'torch', 'numpy', 'scipy', 'polars'} & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.stderr == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fot"], "No such command 'fot'"),
+        (["fit"], "Missing argument 'RATINGS' (see deepmf fit --help)"),
+        (["fit", "r.csv"], "Missing option '--output'"),
+        (["fit", "r.csv", "-o", "m", "--seeds", "3"], "No such option: --seeds"),
+        (["fit", "r.csv", "-o", "m", "--seed", "x"], "--seed"),
+        (["demo", "extra"], "unexpected extra argument"),
+    ],
+)
+def test_wrong_usage_is_one_line(run: Any, arguments: list[str], message: str) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("deepmf: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_a_bug_is_ours(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> None:
+        raise ZeroDivisionError("in two\nlines")
+
+    monkeypatch.setattr(load_module, "load", broken)
+    monkeypatch.delenv("DEEPMF_TRACEBACK", raising=False)
+    arguments = ["evaluate", folder / "means.safetensors", folder / "test.csv"]
+    message = "deepmf: internal error: ZeroDivisionError: in two lines (DEEPMF_TRACEBACK=1 shows where)\n"
+    assert run(*arguments) == (1, "", message)
+    monkeypatch.setenv("DEEPMF_TRACEBACK", "1")
+    code, _, err = run(*arguments)
+    assert code == 1
+    assert err.startswith("Traceback")
+    assert err.endswith(message)
+
+
+def test_warnings_of_others_stay_as_they_are(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warning(path: Path) -> Any:
+        warnings.warn("ours", NothingObserved, stacklevel=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("theirs", FutureWarning, stacklevel=1)
+        return load(path)
+
+    monkeypatch.setattr(load_module, "load", warning)
+    shown = warnings.showwarning
+    with pytest.warns(FutureWarning, match="theirs"):
+        err = run("evaluate", folder / "means.safetensors", folder / "known.csv").err
+    assert err == "deepmf: warning: ours\n"
+    assert warnings.showwarning is shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["--version"], 0), (["predict", "m.safetensors", "p.csv", "-o", "p.txt"], 2), (["--nonsense"], 2)],
+)
+def test_exit_codes_of_the_process(arguments: list[str], code: int) -> None:
+    ended = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+    assert ended.returncode == code
+    assert ended.stderr.count("\n") == (1 if code else 0)
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_enough_ends_it_quietly(folder: Path, tmp_path: Path, unbuffered: str) -> None:
+    pairs = tmp_path / "pairs.csv"
+    header, *lines = (folder / "known.csv").read_text().splitlines()
+    pairs.write_text("\n".join([header, *lines * 100]) + "\n")  # far more than a pipe holds
+    command = [*COMMAND, "predict", str(folder / "means.safetensors"), str(pairs)]
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "row,column,prediction,area\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=60) == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
+def test_ctrl_c_during_fit(folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    output = tmp_path / "model.safetensors"
+    arguments = ["fit", str(folder / "train.csv"), "-o", str(output), "--resume", *tiny, "--set", "epochs=1000000"]
+    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "model.safetensors.checkpoint").exists():  # training has begun
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert err.startswith("deepmf: warning: training was interrupted in epoch ")
+    assert err.count("\n") == 1
+    assert f"saved in {output}" in out
+    assert load(output).history_.stopped == "interrupted"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [output.name, f"{output.name}.checkpoint"]

@@ -1,0 +1,281 @@
+"""`deepmf fit`: the same model as by the library, settings from everywhere, one line for what is wrong."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars
+import pytest
+
+from deepmf.cli import fit as fit_module
+from deepmf.data.read import read_matrix
+from deepmf.data.splits import AreaSplit, split_entries
+from deepmf.errors import DeviceUnavailable, TrainingDiverged
+from deepmf.matrix.scale import Scale
+from deepmf.models.dmf import DMF
+from deepmf.models.load import load
+from deepmf.training import machine
+
+
+def summary_of(run: Any, *arguments: object) -> dict[str, Any]:
+    outcome = run("fit", *arguments, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    summary: dict[str, Any] = json.loads(outcome.out)
+    return summary
+
+
+def test_it_is_the_model_of_the_library(run: Any, folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    output = tmp_path / "model.safetensors"
+    summary = summary_of(run, folder / "train.csv", "-o", output, *tiny, "--set", "epochs=7", "--seed", 3)
+    entries = read_matrix(folder / "train.csv")
+    parts = split_entries(entries, train=0.95, validation=0.05, test=0, seed=3)
+    model = DMF(hidden_sizes=(16,), latent_size=4, dropout=0.2, validate_every=1, epochs=7, seed=3, device="cpu").fit(
+        parts.train, parts.validation
+    )
+    assert np.array_equal(load(output).complete(), model.complete())
+    assert summary["model"] == "DMF"
+    assert (summary["rows"], summary["columns"]) == parts.train.shape
+    assert summary["entries"] == parts.train.n_entries
+    assert summary["validation_entries"] == parts.validation.n_entries
+    assert summary["validation_rmse"] == model.history_.best_error
+    assert summary["best_epoch"] == model.history_.best_epoch + 1
+    assert (summary["epochs"], summary["stopped"], summary["file"]) == (7, "epochs", str(output))
+
+
+def test_the_summary_in_words(run: Any, folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    output = tmp_path / "model.safetensors"
+    code, out, err = run("fit", folder / "train.csv", "-o", output, *tiny, "--set", "epochs=2")
+    assert (code, err) == (0, "")  # standard error is no terminal: no progress
+    first, second = out.splitlines()
+    assert first.startswith("fitted DMF to ")
+    assert "best epoch" in first
+    assert "validation RMSE" in first
+    assert second == f"saved in {output}"
+
+
+def test_validation_from_a_file_teaches_nothing(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
+    summary = summary_of(
+        run, folder / "train.csv", "-o", tmp_path / "m", "--validation", folder / "known.csv", "--model", "means"
+    )
+    assert summary["entries"] == split.train.n_entries
+    assert summary["validation_entries"] == split.test["I"].n_entries
+
+
+def test_no_validation(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
+    summary = summary_of(run, folder / "train.csv", "-o", tmp_path / "m", "--validation-share", 0, "--model", "means")
+    assert (summary["entries"], summary["validation_entries"]) == (split.train.n_entries, 0)
+    assert summary["validation_rmse"] is None
+
+
+def test_set_wins_over_the_config_and_seed_and_device_over_both(
+    run: Any, folder: Path, tmp_path: Path, tiny: list[str]
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('epochs = 3\nlatent_size = 9\nseed = 1\ndevice = "cuda"\n')
+    output = tmp_path / "m"
+    summary_of(run, folder / "train.csv", "-o", output, "--config", config, *tiny, "--seed", 2)
+    settings = load(output).settings
+    assert (settings.epochs, settings.latent_size, settings.seed, settings.device) == (3, 4, 2, "cpu")
+
+
+def test_dmf_d(run: Any, folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    output = tmp_path / "m"
+    summary = summary_of(
+        run, folder / "train.csv", "-o", output, "--model", "dmf-d", *tiny, "--set", "epochs=2", "--set", "sharpness=1"
+    )
+    assert summary["model"] == "DMFD"
+    assert load(output).settings.sharpness == 1
+
+
+def test_names_separator_duplicates_and_scale(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "odd.txt"
+    path.write_text("points;who;what\n2;a;x\n4;a;y\n4;b;x\n3;b;y\n4;b;y\n")
+    names = ["--row", "who", "--column", 2, "--value", "points", "--separator", ";", "--duplicates", "last"]
+    share = ["--model", "means", "--validation-share", 0]
+    summary = summary_of(run, path, "-o", tmp_path / "m", *names, *share, "--scale", "1,2,3,4,5")
+    assert summary["entries"] == 4
+    model = load(tmp_path / "m")
+    assert model.row_labels_.tolist() == ["a", "b"]
+    assert model.scale_ == Scale(levels=[1, 2, 3, 4, 5])
+
+
+def test_ids_of_digits_are_strings_where_the_ratings_have_strings(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n1,7,1\n1,8,2\nann,7,3\nann,8,1\n")
+    (tmp_path / "validation.csv").write_text("user,item,rating\n1,7,1\n")
+    summary = summary_of(
+        run,
+        tmp_path / "ratings.csv",
+        *("-o", tmp_path / "m", "--validation", tmp_path / "validation.csv", "--model", "means"),
+    )
+    assert summary["validation_entries"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "dropuot=0.5"], "there is no setting 'dropuot'; did you mean 'dropout'?"),
+        (["--set", "dropout=lots"], "dropout must be a number at least 0 and at most 0.99; got 'lots'"),
+        (["--set", "hidden_sizes=[0]"], "hidden_sizes must be whole numbers of at least 1"),
+        (["--set", "epochs"], "--set takes name=value, such as dropout=0.5; got 'epochs'"),
+        (["--model", "dmfd"], "there is no model 'dmfd'; did you mean 'dmf"),
+        (["--model", "svd++"], "there is no model 'svd++'; all: dmf, dmf-d, means"),
+        (["--device", "gpu"], "device must be 'auto' or 'cpu' or 'cuda'; got 'gpu'"),
+        (["--row", "nobody"], "there is no column 'nobody' for the row; there are 'user', 'film', 'stars'"),
+        (["--separator", "ab"], "separator must be one character or '::'; got 'ab'"),
+        (["--duplicates", "first"], "duplicates must be 'error', 'last' or 'mean'; got 'first'"),
+        (["--config", "nowhere.toml"], "there is no file nowhere.toml"),
+        (["--scale", "1,2,3"], "the scale is 1 to 3 in steps of 1"),
+        (["--validation", "nowhere.csv"], "there is no file nowhere.csv"),
+        (["--validation-share", "2"], "must be a share between 0 and 1"),
+        (["--validation-share", "0.1", "--validation", "v.csv"], "give --validation or --validation-share, not both"),
+        (["--seed", "-1"], "seed must be a whole number of at least 0; got -1"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(
+    run: Any, folder: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    code, out, err = run("fit", folder / "train.csv", "-o", tmp_path / "m", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("deepmf: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.csv", None, "there is no file"),
+        ("empty.csv", "", "is empty"),
+        ("words.csv", "user,item,rating\na,b,good\n", "line 2: value 'good' is not a number"),
+        ("twice.csv", "user,item,rating\na,b,1\na,b,2\n", "line 3"),
+    ],
+)
+def test_bad_ratings(run: Any, tmp_path: Path, name: str, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    code, _, err = run("fit", tmp_path / name, "-o", tmp_path / "m")
+    assert code == 2
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "m").exists()
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_training(
+    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DMF, "fit", lambda *_, **__: pytest.fail("it trained"))
+    code, _, err = run("fit", folder / "train.csv", "-o", tmp_path / "no" / "m")
+    assert code == 2
+    assert "there is no folder" in err
+    code, _, err = run("fit", folder / "train.csv", "-o", tmp_path)
+    assert code == 2
+    assert "it is a directory" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_absent_gpu(run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DeviceUnavailable):
+        machine.Machine("cuda")
+    code, _, err = run("fit", folder / "train.csv", "-o", tmp_path / "m", "--device", "cuda")
+    assert code == 2
+    assert "torch sees no GPU here" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_loss_that_diverges_at_once_writes_nothing(run: Any, folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    code, _, err = run("fit", folder / "train.csv", "-o", tmp_path / "m", *tiny, "--set", "learning_rate=1e38")
+    assert code == 2
+    assert "not a finite number" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_loss_that_diverges_later_keeps_the_last_good_weights(
+    run: Any, folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn = DMF.fit
+
+    def fit(model: DMF, *arguments: Any, **named: Any) -> None:
+        learn(model, *arguments, **named)
+        raise TrainingDiverged("no longer a number")
+
+    monkeypatch.setattr(DMF, "fit", fit)
+    output = tmp_path / "m"
+    code, out, err = run("fit", folder / "train.csv", "-o", output, *tiny, "--set", "epochs=2")
+    assert (code, out, err) == (2, "", f"deepmf: no longer a number; it is saved in {output}\n")
+    assert len(load(output).history_) == 2
+
+
+@pytest.fixture
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Press Ctrl-C at the end of the 31st epoch; undo() lets training run on."""
+
+    @contextmanager
+    def show_epochs(*_: object) -> Iterator[list[Any]]:
+        def stop(record: Any, _: Any) -> None:
+            if record.epoch == 30:
+                raise KeyboardInterrupt
+
+        yield [stop]
+
+    monkeypatch.setattr(fit_module, "show_epochs", show_epochs)
+    return monkeypatch
+
+
+def test_ctrl_c_saves_the_best_weights(
+    run: Any, folder: Path, tmp_path: Path, tiny: list[str], interrupt: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "m"
+    code, out, err = run("fit", folder / "train.csv", "-o", output, *tiny, "--json")
+    assert code == 130
+    assert err == "deepmf: warning: training was interrupted in epoch 31\n"
+    summary = json.loads(out)
+    assert summary["stopped"] == "interrupted"
+    assert load(output).history_.best_error == summary["validation_rmse"]
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+@pytest.mark.parametrize("place", [None, "elsewhere"])
+def test_resume_continues_to_the_same_model(
+    run: Any, folder: Path, tmp_path: Path, tiny: list[str], interrupt: pytest.MonkeyPatch, place: str | None
+) -> None:
+    fit = ["fit", folder / "train.csv", *tiny, "--set", "epochs=40", "--set", "column_hidden_sizes=8,"]
+    keep = ["--resume"] if place is None else ["--checkpoint", tmp_path / place]
+    kept = tmp_path / (place or "m.checkpoint")
+    assert run(*fit, "-o", tmp_path / "m", *keep).code == 130
+    assert kept.exists()
+    interrupt.undo()
+    assert run(*fit, "-o", tmp_path / "whole").code == 0
+    assert kept.exists()  # a checkpoint that nobody asked for is not touched
+    if place is not None:
+        code, _, err = run(*fit, "-o", tmp_path / "m", *keep)
+        assert code == 2
+        assert "--resume continues from it" in err
+        keep.append("--resume")
+    assert run(*fit, "-o", tmp_path / "m", *keep).code == 0
+    assert not kept.exists()
+    assert len(load(tmp_path / "m").history_) == 40
+    assert np.array_equal(load(tmp_path / "m").complete(), load(tmp_path / "whole").complete())
+
+
+def test_resume_refuses_the_checkpoint_of_another_run(
+    run: Any, folder: Path, tmp_path: Path, tiny: list[str], interrupt: pytest.MonkeyPatch
+) -> None:
+    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", *tiny, "--resume"]
+    assert run(*fit).code == 130
+    interrupt.undo()
+    code, _, err = run(*fit, "--seed", 9)
+    assert code == 2
+    assert "is the checkpoint of another run" in err
+
+
+def test_parquet(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
+    polars.read_csv(folder / "train.csv").write_parquet(tmp_path / "train.parquet")
+    summary = summary_of(
+        run, tmp_path / "train.parquet", "-o", tmp_path / "m", "--model", "means", "--validation-share", 0
+    )
+    assert summary["entries"] == split.train.n_entries

@@ -1,0 +1,128 @@
+"""Reading pairs: separators, headers, kinds of ids, standard input."""
+
+import io
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import polars
+import pytest
+
+from deepmf.cli.inputs import Reading
+from deepmf.cli.pairs import read_pairs
+from deepmf.errors import BadEntries, BadSetting, FileAbsent, UnknownLabel, UnreadableFile
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.means import Means
+from deepmf.models.model import Model
+
+
+@pytest.fixture(scope="module")
+def named() -> Model:
+    return Means().fit(ObservedMatrix.from_entries(["ann", "ann", "7"], ["Big, the", "Alien", "Alien"], [1, 2, 3]))
+
+
+@pytest.fixture(scope="module")
+def numbered() -> Model:
+    return Means().fit(ObservedMatrix.from_entries([1, 1, 2], [10, 20, 20], [1, 2, 3]))
+
+
+def pairs_of(path: Path | str, model: Model, **names: str) -> list[tuple[object, object]]:
+    pairs = read_pairs(str(path), model, Reading(**names))
+    return list(zip(pairs.rows.tolist(), pairs.columns.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "user,item\nann,Alien\n7,Alien\n",
+        "who,what\nann,Alien\n7,Alien\n",  # names that nobody knows are a header
+        "item,user\nAlien,ann\nAlien,7\n",  # usual names say which is which
+        "ann,Alien\n7,Alien\n",  # known ids are none
+        "rating,item,user\n3,Alien,ann\n,Alien,7\n",  # a third is ignored
+        "ann\tAlien\n7\tAlien\n",
+        "ann::Alien::3\n7::Alien::4\n",
+        "ann;Alien\r\n7;Alien\r\n",
+        "ann,Alien\n7,Alien\n\n\n",
+    ],
+)
+def test_layouts(tmp_path: Path, named: Model, content: str) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text(content, newline="")
+    assert pairs_of(path, named) == [("ann", "Alien"), ("7", "Alien")]
+
+
+def test_quotes(tmp_path: Path, named: Model) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text('user,item\nann,"Big, the"\n')
+    assert pairs_of(path, named) == [("ann", "Big, the")]
+
+
+@pytest.mark.parametrize("content", ["user,item\n1,10\n2,20\n", "1,10\n2,20\n", "1 10\n2 20\n", "1::10::5\n2::20::5\n"])
+def test_numbers(tmp_path: Path, numbered: Model, content: str) -> None:
+    path = tmp_path / "pairs.txt"
+    path.write_text(content)
+    assert pairs_of(path, numbered) == [(1, 10), (2, 20)]
+
+
+def test_chosen_names(tmp_path: Path, numbered: Model) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("user|b|c\n9|10|1\n9|20|2\n")
+    assert pairs_of(path, numbered, row="c", column="b") == [(1, 10), (2, 20)]
+    assert pairs_of(path, numbered, row="2", column="1", separator="|") == [(1, 10), (2, 20)]
+
+
+def test_parquet_ids_become_of_the_kind_that_the_model_has(tmp_path: Path, named: Model, numbered: Model) -> None:
+    path = tmp_path / "pairs.parquet"
+    polars.DataFrame({"user": ["1", "2"], "item": [10, 20]}).write_parquet(path)
+    assert pairs_of(path, numbered) == [(1, 10), (2, 20)]
+    polars.DataFrame({"item": ["Alien"], "user": [7]}).write_parquet(path)
+    assert pairs_of(path, named) == [("7", "Alien")]
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch, numbered: Model) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"user,item\n2,10\n")))
+    assert pairs_of("-", numbered) == [(2, 10)]
+    with pytest.raises(UnreadableFile, match="standard input is empty"):
+        pairs_of("-", numbered)
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (None, FileAbsent, "there is no file"),
+        (b"", UnreadableFile, "is empty"),
+        (b"\n\n", UnreadableFile, "is empty"),
+        (b"user,item\n", UnreadableFile, "holds no pairs"),
+        (b"user\n1\n", UnreadableFile, "'user' has one column; a row and a column are needed"),
+        (b"user,user\n1,10\n", UnreadableFile, "names a column twice"),
+        (b"user,item\n1,10\none,20\n", UnknownLabel, "row 'one' is not known; the model's rows are whole numbers"),
+        (b"user,item\n1,10\n,20\n", BadEntries, "pair 1 has no row id"),
+        (b"user,item\n\xff\xfe,10\n", UnreadableFile, "cannot be read as text"),
+    ],
+)
+def test_bad_files(
+    tmp_path: Path, numbered: Model, content: bytes | None, error: type[Exception], message: str
+) -> None:
+    path = tmp_path / "pairs.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(error, match=message):
+        pairs_of(path, numbered)
+
+
+def test_bad_names(tmp_path: Path, numbered: Model) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("user,item\n1,10\n")
+    with pytest.raises(BadEntries, match=r"no column 'who' for the row; there are 'user', 'item'$"):
+        pairs_of(path, numbered, row="who")
+    with pytest.raises(BadSetting, match="separator must be one character"):
+        pairs_of(path, numbered, separator=",,")
+    with pytest.raises(UnreadableFile, match="is a directory"):
+        pairs_of(tmp_path, numbered)
+    path = tmp_path / "pairs.parquet"
+    path.write_text("no parquet")
+    with pytest.raises(UnreadableFile, match="not a whole Parquet file"):
+        pairs_of(path, numbered)
+    polars.DataFrame({"user": [[1]], "item": [10]}).write_parquet(path)
+    with pytest.raises((BadEntries, UnknownLabel)):
+        pairs_of(path, numbered)

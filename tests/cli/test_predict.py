@@ -1,0 +1,123 @@
+"""`deepmf predict`: every format, the areas, whole files or none."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars
+import pytest
+
+from deepmf.data.splits import AreaSplit
+from deepmf.models.load import load
+from deepmf.models.means import Means
+
+READERS = {
+    "csv": polars.read_csv,
+    "tsv": lambda path: polars.read_csv(path, separator="\t"),
+    "parquet": polars.read_parquet,
+    "jsonl": polars.read_ndjson,
+}
+
+
+@pytest.mark.parametrize("ending", READERS)
+def test_predictions_of_every_area(run: Any, folder: Path, tmp_path: Path, split: AreaSplit, ending: str) -> None:
+    output = tmp_path / f"predictions.{ending}"
+    model = folder / "means.safetensors"
+    code, out, err = run("predict", model, folder / "test.csv", "--extend", folder / "new.csv", "-o", output)
+    assert (code, err) == (0, "")
+    frame = READERS[ending](output)
+    assert frame.columns == ["row", "column", "prediction", "area"]
+    counts = {area: test.n_entries for area, test in split.test.items()}
+    assert {area: (frame["area"] == area).sum() for area in counts} == counts
+    assert out.startswith(f"{frame.height} predictions ({counts['I']} in area I, ")
+    wanted = load(model).extend(split.extension).predict(frame["row"].to_list(), frame["column"].to_list())
+    assert np.allclose(frame["prediction"].to_numpy(), wanted, rtol=1e-12)
+    given = polars.read_csv(folder / "test.csv")
+    assert frame["row"].to_list() == given["user"].to_list()  # in the order given
+
+
+def test_standard_output_is_csv_or_json_lines(run: Any, folder: Path) -> None:
+    model, pairs = folder / "means.safetensors", folder / "known.csv"
+    code, out, _ = run("predict", model, pairs)
+    assert code == 0
+    assert out.splitlines()[0] == "row,column,prediction,area"
+    lines = run("predict", model, pairs, "--json").out.splitlines()
+    assert len(lines) == len(out.splitlines()) - 1
+    assert json.loads(lines[0]).keys() == {"row", "column", "prediction", "area"}
+
+
+def test_summary_as_json(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
+    output = tmp_path / "p.csv"
+    code, out, _ = run("predict", folder / "means.safetensors", folder / "known.csv", "-o", output, "--json")
+    assert code == 0
+    n_pairs = split.test["I"].n_entries
+    assert json.loads(out) == {"predictions": n_pairs, "areas": {"I": n_pairs}, "file": str(output)}
+
+
+def test_levels(run: Any, folder: Path) -> None:
+    out = run("predict", folder / "means.safetensors", folder / "known.csv", "--levels", "--json").out
+    assert {json.loads(line)["prediction"] for line in out.splitlines()} <= {1.0, 2.0, 3.0, 4.0, 5.0}
+
+
+def test_a_row_without_a_usable_entry_is_warned_of_in_a_line(run: Any, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("user,film,stars\nNobody,An unknown film,5\n")
+    (tmp_path / "pairs.csv").write_text("user,film\nNobody,An unknown film\n")
+    code, out, err = run(
+        "predict", folder / "means.safetensors", tmp_path / "pairs.csv", "--extend", tmp_path / "new.csv"
+    )
+    assert code == 0
+    assert out.endswith(",IV\n")
+    assert [line.split(":")[:2] for line in err.splitlines()] == [["deepmf", " warning"]] * 2
+
+
+def test_extensions_of_digits_where_the_model_has_strings(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "ratings.csv").write_text("user,item,rating\nbob,7,1\nbob,8,2\nann,7,3\nann,x,1\n")
+    (tmp_path / "new.csv").write_text("user,item,rating\n1,7,3\n")
+    (tmp_path / "pairs.csv").write_text("user,item\n1,8\n")
+    fit = ["--model", "means", "--validation-share", 0]
+    assert run("fit", tmp_path / "ratings.csv", "-o", tmp_path / "m", *fit).code == 0
+    code, out, _ = run("predict", tmp_path / "m", tmp_path / "pairs.csv", "--extend", tmp_path / "new.csv")
+    assert code == 0
+    assert out.splitlines()[1].endswith(",II")
+
+
+def test_unknown_ids(run: Any, folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "p.csv"
+    code, out, err = run("predict", folder / "means.safetensors", folder / "test.csv", "-o", output)
+    assert (code, out) == (2, "")
+    assert err.startswith("deepmf: row '")
+    assert "is not known" in err
+    assert "--extend" in err
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.safetensors", "{folder}/known.csv"], "there is no file missing.safetensors"),
+        (["{folder}/train.csv", "{folder}/known.csv"], "not a model file"),
+        (["{folder}/means.safetensors", "missing.csv"], "there is no file missing.csv"),
+        (["{folder}/means.safetensors", "{folder}/known.csv", "-o", "p.xlsx"], "must end in .csv, .tsv, .parquet"),
+        (["{folder}/means.safetensors", "{folder}/known.csv", "-o", "no/p.csv"], "there is no folder"),
+        (["{folder}/means.safetensors", "{folder}/known.csv", "--row", "who"], "there is no column 'who' for the row"),
+        (["{folder}/means.safetensors", "{folder}/known.csv", "--extend", "no.csv"], "there is no file no.csv"),
+        (["{folder}/means.safetensors", "{folder}/known.csv", "--extend", "{folder}/train.csv"], "nothing new"),
+        (["{folder}/means.safetensors"], "Missing argument 'PAIRS' (see deepmf predict --help)"),
+    ],
+)
+def test_bad_input_is_one_line(run: Any, folder: Path, arguments: list[str], message: str) -> None:
+    code, out, err = run("predict", *(argument.format(folder=folder) for argument in arguments))
+    assert (code, out) == (2, "")
+    assert err.startswith("deepmf: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_a_failure_leaves_the_old_file(run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "p.csv"
+    output.write_text("old")
+    monkeypatch.setattr(Means, "predict", lambda *_: 1 / 0)
+    assert run("predict", folder / "means.safetensors", folder / "known.csv", "-o", output).code == 1
+    assert output.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [output]
