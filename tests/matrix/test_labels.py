@@ -60,6 +60,19 @@ def test_unknown_labels_are_named() -> None:
     assert labels.find([]).tolist() == []
 
 
+@given(
+    st.lists(st.integers(-50, 50), min_size=1, unique=True),
+    st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-60, 60)),
+)
+def test_integers_are_found_by_table_and_by_sorting(labels: list[int], items: list[int]) -> None:
+    expected = [labels.index(item) if item in labels else -1 for item in items]
+    assert Labels(labels, axis="row").find(items).tolist() == expected
+    far = Labels([*labels, 2**62], axis="row")
+    assert far.find(items).tolist() == [
+        len(labels) if item == 2**62 else place for item, place in zip(items, expected, strict=True)
+    ]
+
+
 def test_joining_appends_what_is_new() -> None:
     labels = Labels(["b", "a"], axis="row")
     assert labels.join(Labels(["c", "a"], axis="row")).array.tolist() == ["b", "a", "c"]

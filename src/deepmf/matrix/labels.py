@@ -89,10 +89,17 @@ class Labels(Sequence[Any]):
         if len(self) == 0 or array.size == 0 or array.dtype != self.array.dtype:
             return np.full(array.size, -1, dtype=np.int64)
         if array.dtype.kind == "i":
+            return self._find_integers(array)
+        return np.fromiter(map(self._index.get, array, repeat(-1)), dtype=np.int64, count=array.size)
+
+    def _find_integers(self, array: npt.NDArray[np.int64]) -> PositionArray:
+        low, high = int(self.array.min()), int(self.array.max())
+        if high - low > _TABLE_SPREAD * len(self) + 1024:
             near = np.minimum(np.searchsorted(self._sorted, array), len(self) - 1)
             positions = self._order[near]
             return np.where(self.array[positions] == array, positions, -1)
-        return np.fromiter(map(self._index.get, array, repeat(-1)), dtype=np.int64, count=array.size)
+        inside = (array >= low) & (array <= high)
+        return np.where(inside, self._table[np.where(inside, array - low, 0)], -1)
 
     def take(self, positions: npt.NDArray[np.integer[Any]]) -> Labels:
         """Return the labels at some positions, in that order."""
@@ -118,6 +125,14 @@ class Labels(Sequence[Any]):
     def nbytes(self) -> int:
         """Bytes held by the array of labels (the objects it may point to not counted)."""
         return int(self.array.nbytes)
+
+    @cached_property
+    def _table(self) -> PositionArray:
+        """Where each integer from the lowest label to the highest stands, -1 for those between that are none."""
+        low, high = int(self.array.min()), int(self.array.max())
+        table = np.full(high - low + 1, -1, dtype=np.int64)
+        table[self.array - low] = np.arange(len(self))
+        return table
 
     @cached_property
     def _order(self) -> PositionArray:

@@ -223,7 +223,7 @@ class ObservedMatrix:
         index = _index_type(values.size, len(rows), len(columns))
         row_starts = np.zeros(len(rows) + 1, dtype=index)
         np.cumsum(np.bincount(row_of, minlength=len(rows)), out=row_starts[1:])
-        columns_in_order = column_of.astype(index, copy=False)
+        columns_in_order: IndexArray = column_of.astype(index, copy=False)
         self.rows, self.columns, self.scale = rows, columns, scale
         self.by_row = ByRow(row_starts, columns_in_order)
         # Turning CSR into CSC is a counting sort in compiled code; with places as data, entries tell where they went.

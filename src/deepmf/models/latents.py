@@ -34,11 +34,12 @@ class Latents:
 
     def take(self, positions: npt.NDArray[Any]) -> LatentArray:
         """Return the latents at some positions."""
-        slots = self.slots[positions]
         n_base = self.base.shape[0]
+        if self.extra.shape[0] == 0:  # as they came from training
+            unchanged: LatentArray = self.base[positions]
+            return unchanged
+        slots = self.slots[positions]
         taken: LatentArray = self.base[np.minimum(slots, n_base - 1)]
-        if self.extra.shape[0] == 0:
-            return taken
         newer = slots >= n_base
         taken[newer] = self.extra[slots[newer] - n_base]
         return taken
@@ -64,16 +65,19 @@ def pair_products(
     by as many threads as torch uses (numpy lets go of the interpreter while it gathers and multiplies).
     """
     order = np.argsort(rows, kind="stable")
-    products = np.empty(rows.size, dtype=np.float32)
+    rows, columns = rows[order], columns[order]
+    in_order = np.empty(rows.size, dtype=np.float32)
 
     def multiply(start: int) -> None:
-        some = order[start : start + _PAIRS_AT_A_TIME]
-        products[some] = np.einsum("pd,pd->p", row_latents.take(rows[some]), column_latents.take(columns[some]))
+        some = slice(start, start + _PAIRS_AT_A_TIME)
+        np.einsum("pd,pd->p", row_latents.take(rows[some]), column_latents.take(columns[some]), out=in_order[some])
 
     starts = range(0, rows.size, _PAIRS_AT_A_TIME)
-    if len(starts) <= 1:
+    if len(starts) > 1:
+        with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+            list(threads.map(multiply, starts))
+    else:
         list(map(multiply, starts))
-        return products
-    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
-        list(threads.map(multiply, starts))
+    products = np.empty_like(in_order)
+    products[order] = in_order
     return products
