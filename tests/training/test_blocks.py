@@ -107,7 +107,7 @@ def with_entries(count: int) -> Array:
     return array.reshape(10, 10)
 
 
-@pytest.mark.parametrize("count, dense", [(1, False), (11, False), (12, True), (100, True)])
+@pytest.mark.parametrize("count, dense", [(1, False), (14, False), (15, True), (100, True)])
 def test_on_a_cpu_tables_are_dense_from_a_share_on(count: int, dense: bool) -> None:
     blocks = new_blocks(with_entries(count), dense=None)
     assert blocks.dense is dense

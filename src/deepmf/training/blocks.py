@@ -14,9 +14,10 @@ from deepmf.networks.encoding import Encoding
 from deepmf.networks.vectors import DenseVectors, SparseVectors, Vectors, entry_places
 from deepmf.training.machine import Machine
 
-# On a CPU a dense first layer wins when more than this share of the matrix is observed (benchmarks/training_step.py);
-# on a GPU it always does, as long as both tables fit into this many bytes.
-DENSE_SHARE_ON_CPU = 0.12
+# On a CPU torch's sparse products run at a seventh of the speed of its dense ones (docs/log.md), so a dense first layer
+# wins when more than a seventh of the matrix is observed; on a GPU it always does, as long as the tables fit into this
+# many bytes.
+DENSE_SHARE_ON_CPU = 1 / 7
 DENSE_BYTES_ON_GPU = 16 << 30
 
 
