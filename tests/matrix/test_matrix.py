@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from deepmf.errors import BadEntries, BadSetting, ConstantValues, DuplicateEntries, OffScale, UnknownLabel
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.matrix import ObservedMatrix, _in_row_order
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.row_order import in_row_order
 from deepmf.matrix.scale import Scale
 
 CELLS = list(itertools.product("cab", [30, 10, 20]))
@@ -80,8 +81,8 @@ def test_axes_too_long_to_pack_are_sorted_all_the_same() -> None:
     generator = np.random.default_rng(0)
     rows, columns = generator.integers(0, 9, 200), generator.integers(0, 9, 200)
     labels = Labels.numbered(9, axis="row")
-    packed = _in_row_order(Labelled(labels, rows), Labelled(labels, columns))
-    plain = _in_row_order(Labelled(Endless(), rows), Labelled(Endless(), columns))  # type: ignore[arg-type]
+    packed = in_row_order(Labelled(labels, rows), Labelled(labels, columns))
+    plain = in_row_order(Labelled(Endless(), rows), Labelled(Endless(), columns))  # type: ignore[arg-type]
     for ours, theirs in zip(packed, plain, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     np.testing.assert_array_equal(packed.order, np.lexsort((columns, rows)))
@@ -267,3 +268,11 @@ def test_description_of_an_interval() -> None:
     description = ObservedMatrix.from_array(values[None]).describe()
     assert sum(description.histogram.values()) == 101
     assert next(iter(description.histogram)) == 0.5
+
+
+def test_the_callers_arrays_stay_writable() -> None:
+    rows, columns, values = np.array([0, 1], dtype=np.int32), np.array([0, 1], dtype=np.int32), np.array([1.0, 2.0])
+    source = scipy.sparse.coo_array((values, (rows, columns)), shape=(2, 2))
+    matrix = ObservedMatrix.from_sparse(source)
+    columns[0], source.col[1], values[0] = 1, 0, 9.0
+    np.testing.assert_array_equal(matrix.to_array(), [[1, np.nan], [np.nan, 2]])

@@ -13,7 +13,8 @@ from deepmf.errors import UnknownLabel
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from deepmf.matrix.matrix import Duplicates, ObservedMatrix
+    from deepmf.matrix.matrix import ObservedMatrix
+    from deepmf.matrix.row_order import Duplicates
     from deepmf.matrix.scale import Scale
     from deepmf.models.model import Model
 

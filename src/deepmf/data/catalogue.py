@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deepmf.matrix.matrix import Duplicates
+from deepmf.matrix.row_order import Duplicates
 from deepmf.matrix.scale import Scale
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, OffScale
+from deepmf.errors import BadEntries, BadSetting
+from deepmf.matrix.checks import check_finite, check_on_scale, numbers
 from deepmf.matrix.description import Description, describe
 from deepmf.matrix.labels import Labelled, Labels
+from deepmf.matrix.row_order import Duplicates, IndexArray, duplicate_error, in_row_order, merged
 from deepmf.matrix.scale import FloatArray, Scale
 
-Duplicates = Literal["error", "last", "mean"]
-IndexArray = npt.NDArray[np.integer[Any]]
 ValueArray = npt.NDArray[np.floating[Any]]
 
 
@@ -91,15 +91,15 @@ class ObservedMatrix:
         wanted instead, including those without an entry. `duplicates` says what becomes of a (row, column)
         pair that occurs more than once.
         """
-        numbers = _numbers(values)
+        floats = numbers(values)
         row_axis = _axis(rows, row_labels, axis="row")
         column_axis = _axis(columns, column_labels, axis="column")
-        if not row_axis.positions.size == column_axis.positions.size == numbers.size:
+        if not row_axis.positions.size == column_axis.positions.size == floats.size:
             raise BadEntries(
                 "rows, columns and values must be of one length; got "
-                f"{row_axis.positions.size}, {column_axis.positions.size} and {numbers.size}"
+                f"{row_axis.positions.size}, {column_axis.positions.size} and {floats.size}"
             )
-        return cls.from_positions(row_axis, column_axis, numbers, scale=scale, duplicates=duplicates)
+        return cls.from_positions(row_axis, column_axis, floats, scale=scale, duplicates=duplicates)
 
     @classmethod
     def from_array(
@@ -112,7 +112,7 @@ class ObservedMatrix:
     ) -> ObservedMatrix:
         """Build a matrix from a two-dimensional array in which NaN (or a mask) marks what is missing."""
         missing = np.ma.getmaskarray(array) if np.ma.isMaskedArray(array) else None
-        dense = _numbers(np.ma.getdata(array), dimensions=2)
+        dense = numbers(np.ma.getdata(array), dimensions=2)
         observed = ~np.isnan(dense) if missing is None else ~(missing | np.isnan(dense))
         rows, columns = np.nonzero(observed)
         return cls.from_positions(
@@ -139,7 +139,7 @@ class ObservedMatrix:
         return cls.from_positions(
             Labelled(_whole_axis(row_labels, matrix.shape[0], axis="row"), coordinates.row),
             Labelled(_whole_axis(column_labels, matrix.shape[1], axis="column"), coordinates.col),
-            _numbers(coordinates.data),
+            numbers(coordinates.data),
             scale=scale,
             duplicates=duplicates,
         )
@@ -164,7 +164,7 @@ class ObservedMatrix:
 
         entries = long_entries(frame, row=row, column=column, value=value)
         return cls.from_positions(
-            entries.rows, entries.columns, _numbers(entries.values), scale=scale, duplicates=duplicates
+            entries.rows, entries.columns, numbers(entries.values), scale=scale, duplicates=duplicates
         )
 
     @classmethod
@@ -192,17 +192,17 @@ class ObservedMatrix:
         """Build a matrix from labels and, for each entry, its positions among them: what all others end in."""
         if duplicates not in ("error", "last", "mean"):
             raise BadSetting(f"duplicates must be 'error', 'last' or 'mean'; got {duplicates!r}")
-        _check_finite(rows, columns, values)
+        check_finite(rows, columns, values)
         if scale is not None:
-            _check_on_scale(rows, columns, values, scale)
-        order, row_of, column_of = _in_row_order(rows, columns)
+            check_on_scale(rows, columns, values, scale)
+        order, row_of, column_of = in_row_order(rows, columns)
         again = np.zeros(order.size, dtype=bool)
         again[1:] = (row_of[1:] == row_of[:-1]) & (column_of[1:] == column_of[:-1])
         ordered = values[order]
         if np.any(again):
             if duplicates == "error":
-                raise _duplicate_error(rows, columns, order, again)
-            ordered = _merged(ordered, again, duplicates)
+                raise duplicate_error(rows, columns, order, again)
+            ordered = merged(ordered, again, duplicates)
             row_of, column_of = row_of[~again], column_of[~again]
             if duplicates == "mean" and scale is not None and scale.levels is not None:
                 ordered = scale.nearest_level(ordered)
@@ -363,29 +363,6 @@ class ObservedMatrix:
         )
 
 
-def _numbers(values: Any, *, dimensions: int = 1) -> FloatArray:
-    if not isinstance(values, np.ndarray):
-        values = np.asarray(values if isinstance(values, list | tuple) else list(values))
-    if values.dtype.kind not in "fiub":
-        values = _parsed(values)
-    array: FloatArray = values.astype(np.float64, copy=False)
-    if array.ndim != dimensions:
-        raise BadEntries(f"values must have {dimensions} dimension(s); got shape {array.shape}")
-    return array
-
-
-def _parsed(values: npt.NDArray[Any]) -> FloatArray:
-    try:
-        return values.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        for position, value in enumerate(values.ravel().tolist()):
-            try:
-                float(value)
-            except (TypeError, ValueError):
-                raise BadEntries(f"value {value!r} is not a number", position=position) from error
-        raise BadEntries(f"values of type {values.dtype} are not numbers") from error
-
-
 def _axis(items: Iterable[Any], labels: Iterable[Any] | None, *, axis: str) -> Labelled:
     if labels is None:
         return Labels.gather(items, axis=axis)
@@ -400,95 +377,6 @@ def _whole_axis(labels: Iterable[Any] | None, count: int, *, axis: str) -> Label
     if len(given) != count:
         raise BadEntries(f"{len(given)} {axis} labels were given for {count} {axis}s")
     return given
-
-
-def _check_finite(rows: Labelled, columns: Labelled, values: FloatArray) -> None:
-    with np.errstate(all="ignore"):
-        suspicious = not np.isfinite(values.sum())  # one pass without a temporary; a sum may also merely overflow
-    if suspicious:
-        bad = np.flatnonzero(~np.isfinite(values))
-        if bad.size:
-            raise BadEntries(
-                f"{_spot(rows, columns, bad[0])} has value {values[bad[0]]}; values must be finite numbers",
-                position=int(bad[0]),
-            )
-
-
-def _check_on_scale(rows: Labelled, columns: Labelled, values: FloatArray, scale: Scale) -> None:
-    bad = np.flatnonzero(~scale.holds(values))
-    if bad.size:
-        raise OffScale(
-            f"{_spot(rows, columns, bad[0])} has value {values[bad[0]]:g}; the scale is {scale}",
-            position=int(bad[0]),
-        )
-
-
-def _spot(rows: Labelled, columns: Labelled, position: int) -> str:
-    row, column = (axis.labels.array[axis.positions[[position]]].tolist()[0] for axis in (rows, columns))
-    return f"row {row!r}, column {column!r}"
-
-
-class _RowOrder(NamedTuple):
-    """Entries in row order: which entry comes when, and the row and the column of each."""
-
-    order: IndexArray
-    rows: IndexArray
-    columns: IndexArray
-
-
-def _in_row_order(rows: Labelled, columns: Labelled) -> _RowOrder:
-    """Sort entries by row, then by column, then as given.
-
-    Row, column and place of an entry are packed into one 64-bit number where they fit: sorting numbers in place is
-    several times faster than sorting places and then collecting, all over memory, what lies there.
-    """
-    row_of, column_of = rows.positions, columns.positions
-    n_columns = max(len(columns.labels), 1)
-    if _is_in_row_order(row_of, column_of):
-        return _RowOrder(np.arange(row_of.size), row_of, column_of)
-    place_bits = row_of.size.bit_length()
-    if (len(rows.labels) * n_columns).bit_length() + place_bits > 63:
-        order = np.lexsort((column_of, row_of))
-        return _RowOrder(order, row_of[order], column_of[order])
-    packed = row_of.astype(np.int64)
-    packed *= n_columns
-    packed += column_of
-    packed <<= place_bits
-    packed |= np.arange(row_of.size)
-    packed.sort()
-    order = packed & ((1 << place_bits) - 1)
-    packed >>= place_bits
-    sorted_rows = packed // n_columns
-    packed -= sorted_rows * n_columns
-    return _RowOrder(order, sorted_rows, packed)
-
-
-def _is_in_row_order(row_of: IndexArray, column_of: IndexArray) -> bool:
-    if np.any(row_of[1:] < row_of[:-1]):
-        return False
-    same_row = row_of[1:] == row_of[:-1]
-    return bool(np.all(column_of[1:][same_row] > column_of[:-1][same_row]))
-
-
-def _duplicate_error(
-    rows: Labelled, columns: Labelled, order: IndexArray, again: npt.NDArray[np.bool_]
-) -> DuplicateEntries:
-    position = int(order[again].min())
-    return DuplicateEntries(
-        f"{_spot(rows, columns, position)} was given before; {int(again.sum())} of {order.size} entries repeat "
-        "a (row, column) pair; duplicates='last' or 'mean' would merge them",
-        position=position,
-    )
-
-
-def _merged(values: FloatArray, again: npt.NDArray[np.bool_], duplicates: Duplicates) -> FloatArray:
-    firsts = np.flatnonzero(~again)
-    ends = np.append(firsts[1:], values.size)
-    if duplicates == "last":
-        lasts: FloatArray = values[ends - 1]
-        return lasts
-    means: FloatArray = np.add.reduceat(values, firsts) / (ends - firsts)
-    return means
 
 
 def _index_type(*counts: int) -> type[np.int32] | type[np.int64]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadSetting, MissingDependency
-from deepmf.matrix.matrix import IndexArray
+from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray
 from deepmf.models.observations import Observations
 from deepmf.models.ranking import batches

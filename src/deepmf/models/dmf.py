@@ -14,7 +14,8 @@ import numpy.typing as npt
 import torch
 
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, TrainingDiverged, TrainingInterrupted
-from deepmf.matrix.matrix import IndexArray, ObservedMatrix
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.row_order import IndexArray
 from deepmf.models.latents import LatentArray, Latents, pair_products
 from deepmf.models.model import Model
 from deepmf.models.objective import DMFObjective, all_directions

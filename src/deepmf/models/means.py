@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.matrix.matrix import IndexArray, ObservedMatrix
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray
 from deepmf.models.model import Model
 from deepmf.models.observations import AxisEntries, Observations

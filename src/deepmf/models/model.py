@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, NotFitted, NothingObserved
-from deepmf.matrix.matrix import IndexArray, ObservedMatrix
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray, Scale
 from deepmf.models.completion import complete_array, complete_frame, complete_to
 from deepmf.models.observations import Observations

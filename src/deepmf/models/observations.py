@@ -11,7 +11,8 @@ import numpy.typing as npt
 from deepmf.data.splits import AREAS, area_codes
 from deepmf.errors import BadEntries, OffScale
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.matrix import IndexArray, ObservedMatrix
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray, Scale
 
 

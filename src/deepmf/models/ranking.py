@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.labels import Labels
-from deepmf.matrix.matrix import IndexArray
+from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray
 
 # Cells scored at a time when whole rows are asked for: 8 MB of float64.
