@@ -51,7 +51,7 @@ class ObservedMatrix:
 
     >>> ratings = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
     >>> ratings
-    ObservedMatrix(2 rows x 2 columns, 3 entries (75 %), scale one of 1, 3, 5)
+    ObservedMatrix(2 rows x 2 columns, 3 entries (75 %), scale 1 to 5 in steps of 2)
     >>> ratings.entries().values
     array([5., 3., 1.])
     >>> ratings.to_array()
