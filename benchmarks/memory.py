@@ -6,7 +6,6 @@ Target: at most 1.5 GB. Two epochs, with validation, in a process of its own.
 import json
 import resource
 
-import torch
 from workload import machine, ml_1m
 
 from deepmf.data.splits import split_entries
@@ -20,7 +19,6 @@ def peak_megabytes() -> float:
 
 def main() -> None:
     """Fit, and print what it took."""
-    torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # loads the rest of torch
     after_import = peak_megabytes()
     name, matrix = ml_1m()
     split = split_entries(matrix, seed=0)

@@ -21,24 +21,26 @@ from deepmf.training.trainer import Trainer
 STEPS, TURN = 200, 10
 
 
-class PlainAdamMachine(Machine):
-    """A CPU with torch's Adam as it comes."""
+class PlainAdam(torch.optim.Adam):
+    """Torch's Adam as it comes, with the face that the trainer expects."""
 
-    def optimiser(self, parameters: object, learning_rate: float) -> torch.optim.Adam:
-        """Return Adam as it comes."""
-        return torch.optim.Adam(parameters, lr=learning_rate)  # type: ignore[arg-type]
+    def forget_gradients(self) -> None:
+        """Let the next backward pass start from nothing."""
+        self.zero_grad(set_to_none=True)
 
 
 def trainer(matrix: ObservedMatrix, sizes: tuple[int, int], *, plain: bool) -> Trainer:
     """Return a trainer whose steps are ours, or the plain ones."""
     model = DMF(hidden_sizes=sizes[:1], latent_size=sizes[1], device="cpu")
-    on = PlainAdamMachine("cpu") if plain else Machine("cpu")
+    on = Machine("cpu")
     objective = model._objective(matrix, None, on)
     if plain:
         objective.blocks = Blocks(matrix, ENCODINGS["scaled"], on, force_dense=True)
     assert isinstance(objective, DMFObjective)
     everyone = torch.arange(matrix.shape[0]), torch.arange(matrix.shape[1])
     made = Trainer(objective, model.settings, on, rows=everyone[0], columns=everyone[1])
+    if plain:
+        made._optimiser = PlainAdam(objective.network.parameters(), lr=1e-2)  # type: ignore[assignment]
     made._walk.begin_epoch()
     for _ in range(3):
         made._train_step()

@@ -1,4 +1,4 @@
-"""The machine: its device and precision, its private dice, its optimiser."""
+"""The machine: its device and precision, its private dice."""
 
 import random
 from itertools import combinations
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from deepmf.errors import DeviceUnavailable
-from deepmf.training.machine import Machine, private_generator, set_learning_rate
+from deepmf.training.machine import Machine, private_generator
 
 
 @pytest.fixture
@@ -71,35 +71,3 @@ def test_private_generators_do_not_touch_the_global_ones() -> None:
     assert random.getstate() == before[0]
     assert np.random.get_state()[1].tolist() == before[1]  # noqa: NPY002
     assert torch.equal(torch.get_rng_state(), before[2])
-
-
-def test_the_learning_rate_is_set_in_every_group() -> None:
-    one, other = torch.zeros(2, requires_grad=True), torch.zeros(3, requires_grad=True)
-    optimiser = torch.optim.Adam([{"params": [one]}, {"params": [other], "lr": 0.5}], lr=0.1)
-    set_learning_rate(optimiser, 0.25)
-    assert [group["lr"] for group in optimiser.param_groups] == [0.25, 0.25]
-
-
-def test_a_learning_rate_on_the_device_is_changed_in_place() -> None:
-    rate = torch.tensor(0.1)
-    optimiser = torch.optim.Adam([torch.zeros(2, requires_grad=True)], lr=rate, capturable=True)
-    set_learning_rate(optimiser, 0.25)
-    assert optimiser.param_groups[0]["lr"] is rate  # where a recorded graph reads it
-    assert rate.item() == 0.25
-
-
-def test_the_optimiser_takes_adams_steps() -> None:
-    weight = torch.tensor([1.0, -2.0], requires_grad=True)
-    optimiser = Machine("cpu").optimiser([weight], 0.1)
-    first_moment = second_moment = np.zeros(2)
-    expected = np.array([1.0, -2.0])
-    for step in range(1, 4):
-        set_learning_rate(optimiser, 0.1 / step)
-        weight.grad = torch.tensor([0.5, -3.0]) * step
-        optimiser.step()
-        gradient = np.array([0.5, -3.0]) * step
-        first_moment = 0.9 * first_moment + 0.1 * gradient
-        second_moment = 0.999 * second_moment + 0.001 * gradient**2
-        correction = np.sqrt(second_moment / (1 - 0.999**step)) + 1e-8
-        expected = expected - 0.1 / step * first_moment / (1 - 0.9**step) / correction
-    np.testing.assert_allclose(weight.detach(), expected, rtol=1e-5)

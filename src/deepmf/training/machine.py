@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from deepmf.errors import DeviceUnavailable
 
@@ -21,7 +20,7 @@ _WARM_UP_STEPS = 3
 
 
 class Machine:
-    """A device with a precision; `generator` and `optimiser` belong to it."""
+    """A device with a precision; `generator` belongs to it."""
 
     def __init__(self, device: str = "auto", precision: str = "auto") -> None:
         has_gpu = torch.cuda.is_available()
@@ -39,13 +38,6 @@ class Machine:
         """Return a private generator on the device for one purpose of one seed."""
         return private_generator(seed, purpose, self.device)
 
-    def optimiser(self, parameters: Iterable[Tensor], learning_rate: float) -> torch.optim.Adam:
-        """Return Adam in one fused kernel; on a GPU its step size lives there too, so that a graph can read it."""
-        if self.is_gpu:
-            rate = torch.tensor(learning_rate, device=self.device)
-            return torch.optim.Adam(parameters, lr=rate, fused=True, capturable=True)
-        return torch.optim.Adam(parameters, lr=learning_rate, fused=True)
-
     def repeated(self, step: Step, generators: Iterable[torch.Generator], *, fixed_shapes: bool) -> Step:
         """Return a step that does the same with the least overhead: on a GPU, the replay of a recorded graph."""
         return _Replayed(step, list(generators)) if self.is_gpu and fixed_shapes else step
@@ -53,15 +45,6 @@ class Machine:
     def describe(self) -> str:
         """Name the device for a record of results."""
         return torch.cuda.get_device_name(self.device) if self.is_gpu else f"CPU, {torch.get_num_threads()} threads"
-
-
-def set_learning_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
-    """Change the step size in place, where a recorded graph will read it."""
-    for group in optimiser.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
 
 
 def private_generator(seed: int, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from deepmf.networks.dropout import use_generator
+from deepmf.training.adam import Adam
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.machine import Machine, private_generator, set_learning_rate
+from deepmf.training.machine import Machine, private_generator
 from deepmf.training.settings import TrainingSettings
 from deepmf.training.walk import Walk
 
@@ -79,7 +80,7 @@ class Trainer:
             block_columns=settings.block_columns,
             generator=self._walk_generator,
         )
-        self._optimiser = machine.optimiser(self._network.parameters(), settings.learning_rate)
+        self._optimiser = Adam(self._network.parameters(), settings.learning_rate)
         self._loss_sum = torch.zeros((), device=machine.device)
         self._good: dict[str, Tensor] | None = None  # the best weights, or the last with a finite loss
         self._step = machine.repeated(self._train_step, [self._generator], fixed_shapes=objective.fixed_shapes)
@@ -108,8 +109,7 @@ class Trainer:
         """Return a copy of everything that the next epoch depends on."""
         tensors = {f"network.{name}": tensor for name, tensor in self._network.state_dict().items()}
         tensors |= {f"good.{name}": tensor for name, tensor in (self._good or {}).items()}
-        for number, slots in self._optimiser.state_dict()["state"].items():
-            tensors |= {f"optimiser.{number}.{name}": slot for name, slot in slots.items()}
+        tensors |= {f"optimiser.{name}": slot for name, slot in self._optimiser.state().items()}
         tensors["generator.dropout"] = self._generator.get_state()
         tensors["generator.walk"] = self._walk_generator.get_state()
         return TrainingState(
@@ -124,11 +124,7 @@ class Trainer:
         if parts["good"]:
             device = self.machine.device
             self._good = {name: tensor.to(device) for name, tensor in parts["good"].items()}
-        slots: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in parts["optimiser"].items():
-            number, slot = name.split(".", 1)
-            slots.setdefault(int(number), {})[slot] = tensor
-        self._optimiser.load_state_dict({**self._optimiser.state_dict(), "state": slots})
+        self._optimiser.restore(parts["optimiser"])
         self._generator.set_state(parts["generator"]["dropout"])
         self._walk_generator.set_state(parts["generator"]["walk"])
 
@@ -136,7 +132,7 @@ class Trainer:
         """Run one epoch; say whether to go on."""
         start = time.perf_counter()
         rate = self.settings.learning_rate * self.settings.decay ** (epoch // self.settings.decay_every)
-        set_learning_rate(self._optimiser, rate)
+        self._optimiser.set_learning_rate(rate)
         self.objective.begin_epoch(epoch)
         self._walk.begin_epoch()
         self._network.train()
@@ -160,7 +156,7 @@ class Trainer:
 
     def _train_step(self) -> None:
         rows, columns = self._walk.next_block()
-        self._optimiser.zero_grad(set_to_none=True)
+        self._optimiser.forget_gradients()
         with self.machine.autocast():
             loss = self.objective.loss(rows, columns)
         loss.backward()  # type: ignore[no-untyped-call]
