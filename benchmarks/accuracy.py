@@ -14,17 +14,14 @@ entries, to choose settings by.
 import argparse
 import json
 import multiprocessing
-import os
-import platform
 import resource
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
+from workload import machine
 
 from deepmf.data.datasets import load, load_split
 from deepmf.data.splits import split_areas
@@ -83,23 +80,23 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     errors = {area: measure(plain, test) for area, test in tests.items()}
     joined_errors = {area: measure(joined, test) for area, test in tests.items()}
     history = fitted.history_
-    return job | {
-        "errors": errors,
-        "joined_errors": joined_errors,
-        "best_epoch": history.best_epoch,
-        "validation_rmse": history.best_error,
-        "epochs": len(history),
-        "fit_seconds": round(seconds, 2),
-        "epoch_seconds": round(history.seconds, 2),
-        "all_seconds": round(time.perf_counter() - start, 2),
-        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        "notes": history.records[-1].notes,
-        "hardware": Machine(model.settings.device).describe(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "commit": commit(),
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
+    return (
+        job
+        | {
+            "errors": errors,
+            "joined_errors": joined_errors,
+            "best_epoch": history.best_epoch,
+            "validation_rmse": history.best_error,
+            "epochs": len(history),
+            "fit_seconds": round(seconds, 2),
+            "epoch_seconds": round(history.seconds, 2),
+            "all_seconds": round(time.perf_counter() - start, 2),
+            "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            "notes": history.records[-1].notes,
+            "hardware": Machine(model.settings.device).describe(),
+        }
+        | machine()
+    )
 
 
 def timed_fit(model: DMF, train: ObservedMatrix, validation: ObservedMatrix) -> tuple[DMF, float]:
@@ -127,14 +124,6 @@ def write(results: Iterator[dict[str, Any]], path: Path) -> None:
         }
         job = [result[name] for name in ("model", "protocol", "seed", "settings")]
         print(*job, shown, f"{result['fit_seconds']} s", flush=True)
-
-
-def commit() -> str:
-    """Return the commit that is measured: the checkout's, or DEEPMF_COMMIT on a machine that has only the files."""
-    if given := os.environ.get("DEEPMF_COMMIT"):
-        return given
-    shown = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return shown.stdout.strip() or "unknown"
 
 
 def _value(text: str) -> Any:

@@ -1,6 +1,9 @@
-"""The matrix that the benchmarks run on: MovieLens-1M where it is, otherwise a generated one of the same size."""
+"""What the benchmarks run on: a matrix the size of MovieLens-1M, and the machine, commit and time for the record."""
 
+import os
 import platform
+import subprocess
+import time
 from typing import Any
 
 import torch
@@ -18,6 +21,22 @@ def ml_1m() -> tuple[str, ObservedMatrix]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what a benchmark ran on."""
+    """Return what a benchmark ran on, and when."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"machine": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__, "gpu": gpu}
+    return {
+        "machine": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "gpu": gpu,
+        "commit": commit(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def commit() -> str:
+    """Return the commit that is measured: the checkout's, or DEEPMF_COMMIT on a machine that has only the files."""
+    if given := os.environ.get("DEEPMF_COMMIT"):
+        return given
+    shown = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return shown.stdout.strip() or "unknown"
