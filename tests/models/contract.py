@@ -271,6 +271,8 @@ class ModelContract:
             fitted.extend(ObservedMatrix.from_entries(["n", "n"], ["column 1", "column 2"], [1, 10]))
         with pytest.raises(BadEntries, match="row labels are of one kind; got ints beside strs"):
             fitted.extend(ObservedMatrix.from_entries([7, 7], ["column 1", "column 2"], [1, 2]))
+        with pytest.raises(BadEntries, match="extend takes an ObservedMatrix; got list"):
+            fitted.extend([1, 2])  # type: ignore[arg-type]
         with pytest.raises(DuplicateEntries):
             fitted.extend(ObservedMatrix.from_entries(["n", "n"], ["column 1"] * 2, [1, 2]))
 

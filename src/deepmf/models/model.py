@@ -78,7 +78,9 @@ class Model(ABC):
         its entries over the trained rows; entries of area IV are never inputs. A row or column without any such
         entry is predicted from an empty description, and a `NothingObserved` warning names it.
         """
-        observations, rows, columns = self._seen.extended(new)
+        seen = self._seen
+        _check_matrix(new, "extend")
+        observations, rows, columns = seen.extended(new)
         model = copy.copy(self)
         model.observations_ = observations
         _warn_of_nothing(observations, "row", rows, observations.row_entries(rows).starts)
@@ -250,9 +252,15 @@ class Model(ABC):
         scores[row_of[inside], column_of[inside]] = -np.inf
 
 
+def _check_matrix(given: Any, taker: str) -> None:
+    if not isinstance(given, ObservedMatrix):
+        raise BadEntries(
+            f"{taker} takes an ObservedMatrix; got {type(given).__name__} (from_array and others make one)"
+        )
+
+
 def _check_trainable(train: ObservedMatrix) -> None:
-    if not isinstance(train, ObservedMatrix):
-        raise BadEntries(f"fit takes an ObservedMatrix; got {type(train).__name__} (from_array and others make one)")
+    _check_matrix(train, "fit")
     if train.n_entries == 0:
         raise BadEntries("there is nothing to learn: the matrix has no entries")
 
