@@ -47,6 +47,7 @@ def zst(content: bytes) -> bytes:
         ("ratings.dat", "1::30::4::978300760\n2::30::2.5::978302109\n2::10::1::978301968\n"),
         ("semicolon.txt", "user;item;rating\n1;30;4\n2;30;2.5\n2;10;1\n"),
         ("spaces.txt", "1 30 4\n2 30 2.5\n2 10 1\n"),
+        ("blank_start.csv", "\n\nuser,item,rating\n1,30,4\n2,30,2.5\n2,10,1\n"),
         ("pipe.txt", "1|30|4\n2|30|2.5\n2|10|1\n"),
     ],
 )
@@ -80,10 +81,19 @@ def test_ids_are_kept_as_given(tmp_path: Path) -> None:
     zeros = read_matrix(write(tmp_path, "user,item,rating\n007,1,3\n12,2,4\n"))
     assert zeros.row_labels.tolist() == ["007", "12"]
     assert zeros.column_labels.tolist() == [1, 2]
+    hidden = "user,item,rating\n" + "".join(f"{k},{k},{k % 5}\n" for k in range(1, 400)) + "007,3,5\n"
+    kept = read_matrix(write(tmp_path, hidden))
+    assert kept.shape[0] == 400
+    assert kept.rows.find(["007", "7"]).min() >= 0
     late = "user,item,rating\n" + "".join(f"{k},{k},{k % 5}\n" for k in range(999)) + "x9,5,4\n"
     found = read_matrix(write(tmp_path, late))
     assert found.rows.find(["x9", "17"]).min() >= 0
     assert found.column_labels.dtype == np.int64
+
+
+def test_quotation_marks_in_tab_separated_files_are_characters(tmp_path: Path) -> None:
+    matrix = read_matrix(write(tmp_path, 'a\t"Weird\t5\nb\t"Odd"\t3\n', "films.tsv"))
+    assert matrix.column_labels.tolist() == ['"Odd"', '"Weird']
 
 
 def test_given_scale_and_duplicates(tmp_path: Path) -> None:

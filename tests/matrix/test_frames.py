@@ -59,6 +59,19 @@ def test_wide_tables() -> None:
     assert ObservedMatrix.from_table(pandas_nullable) == matrix
 
 
+def test_integer_column_names() -> None:
+    table = pd.DataFrame([[1, 2, np.nan], [2, 3, 4.0]])
+    matrix = ObservedMatrix.from_table(table)
+    assert matrix.column_labels.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(matrix.to_array(), table.to_numpy())
+    long = ObservedMatrix.from_frame(pd.DataFrame([[1, 20, 3.0], [2, 30, 4.0]]))
+    assert long.entries().columns.tolist() == [20, 30]
+    with pytest.raises(BadEntries, match="at least three columns; got 2: 0, 1"):
+        ObservedMatrix.from_frame(pd.DataFrame([[1, 2]]))
+    with pytest.raises(BadEntries, match="columns of the same name"):
+        ObservedMatrix.from_table(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
 @libraries
 @pytest.mark.parametrize(
     "frame, message",

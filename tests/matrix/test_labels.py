@@ -1,6 +1,6 @@
 """Labels: kept as given, of one kind, found again."""
 
-from datetime import date
+from datetime import date, datetime
 
 import numpy as np
 import pytest
@@ -50,6 +50,15 @@ def test_numpy_labels_are_plain_labels() -> None:
     assert Labels(np.array([7, 9], dtype=np.uint8), axis="row").positions(range(7, 8)).tolist() == [0]
 
 
+def test_numpy_dates_are_dates() -> None:
+    days = np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[ns]")
+    assert Labels(days, axis="row").array.tolist() == [datetime(2020, 1, 1), datetime(2020, 1, 2)]
+
+
+def test_items_are_found_once_each_in_their_order() -> None:
+    assert Labels(["a", "b", "c"], axis="row").distinct_positions(["c", "a", "c", "b", "a"]).tolist() == [2, 0, 1]
+
+
 def test_unknown_labels_are_named() -> None:
     labels = Labels(["ann", "bob"], axis="row")
     with pytest.raises(UnknownLabel, match=r"^row 'zoe' is not known \(and 1 more\); there are 2 rows: 'ann', 'bob'$"):
@@ -93,6 +102,8 @@ def test_joining_appends_what_is_new() -> None:
         ([[1], [2]], "hashable"),
         ([2**70], "fit in 64 bits"),
         ("abc", "the single label 'abc'"),
+        (7, "rows must be a list of labels; got 7"),
+        (np.array([2**63 + 5], dtype=np.uint64), "such as 9223372036854775813, as strings"),
         (np.zeros((2, 2), dtype=int), "one-dimensional"),
     ],
 )

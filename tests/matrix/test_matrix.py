@@ -146,6 +146,9 @@ def test_duplicates() -> None:
     assert ObservedMatrix.from_entries(rows, columns, values, duplicates="last").entries().values.tolist() == [3, 2]
     assert ObservedMatrix.from_entries(rows, columns, values, duplicates="mean").entries().values.tolist() == [3, 2]
     scale = Scale([1, 2, 3, 4, 5])
+    inferred = ObservedMatrix.from_entries([1, 1, 2, 2], [1, 1, 1, 2], [4, 5, 3, 1], duplicates="mean")
+    assert inferred.scale == Scale([1, 3, 4, 5])  # 4.5 is nobody's level
+    assert inferred.entries().values.tolist() == [5, 3, 1]
     rounded = ObservedMatrix.from_entries(["a", "a"], [1, 1], [1, 2], scale, duplicates="mean")
     assert rounded.entries().values.tolist() == [2]
     with pytest.raises(BadSetting, match="duplicates must be 'error', 'last' or 'mean'; got 'first'"):

@@ -217,6 +217,10 @@ class ModelContract:
         assert fitted.recommend("row 3", n=1000).labels.size == matrix.shape[1] - rated.size
         some = fitted.recommend("row 3", n=2, columns=["column 1", "column 2", "column 4"], include_observed=True)
         assert set(some.labels) <= {"column 1", "column 2", "column 4"}
+        assert fitted.recommend("row 3", n=99, columns=[*rated, *rated]).labels.size == 0
+        twice = fitted.recommend("row 3", n=99, columns=["column 1", "column 1"], include_observed=True)
+        assert twice.labels.tolist() == ["column 1"]
+        assert fitted.recommend(("row 3", "row 5"), n=2).labels.shape == (2, 2)
         many = fitted.recommend(["row 3", "row 5"], n=4)
         assert many.labels.shape == many.values.shape == (2, 4)
         assert many.labels[0].tolist() == labels.tolist()
@@ -228,6 +232,7 @@ class ModelContract:
             (["row 1"], ["column 99"], UnknownLabel, "column 'column 99' is not known"),
             (["row 1", "row 2"], ["column 1"], BadEntries, "of one length; got 2 and 1"),
             ("row 1", "column 1", BadEntries, "a list of labels; got the single label 'row 1'"),
+            (1, 2, BadEntries, "rows must be a list of labels; got 1"),
         ],
     )
     def test_bad_pairs(self, fitted: Model, rows: Any, columns: Any, error: type[Exception], message: str) -> None:
@@ -255,6 +260,8 @@ class ModelContract:
         stranger = ObservedMatrix.from_entries(["row 1", "x"], ["column 1", "column 2"], [1, 2], matrix.scale)
         with pytest.raises(UnknownLabel, match="row 'x' is not known"):
             self.new().fit(matrix, validation=stranger)
+        with pytest.raises(BadEntries, match="validation takes an ObservedMatrix; got list"):
+            self.new().fit(matrix, validation=[1])  # type: ignore[arg-type]
         ten = ObservedMatrix.from_entries(["row 1"], ["column 1"], [10], Scale([1, 10]))
         with pytest.raises(BadEntries, match="validation has the scale one of 1, 10"):
             self.new().fit(matrix, validation=ten)
@@ -279,6 +286,7 @@ class ModelContract:
     def test_bad_settings(self) -> None:
         with pytest.raises(BadSetting, match="there is no setting 'epoch'; did you mean 'epochs'"):
             self.new(epoch=3)
+        assert self.new(epochs=np.int64(3), learning_rate=np.float32(0.5)).settings.to_dict()["epochs"] == 3
         with pytest.raises(BadSetting, match="learning_rate must be a number above 0; got 0"):
             self.new(learning_rate=0)
         with pytest.raises(BadSetting, match="n must be a whole number of at least 1; got 0"):

@@ -28,6 +28,19 @@ def test_frame_and_file_hold_every_missing_entry(tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("labels", [["a", "b", "c"], [3, 5, 7]])
+def test_rows_with_nothing_missing(tmp_path: Path, labels: list[object]) -> None:
+    one, two, three = labels
+    matrix = ObservedMatrix.from_entries([one, one, two, two, three], [one, two, one, two, one], [1, 2, 3, 4, 5])
+    model = Means().fit(matrix)
+    path = tmp_path / "completed.parquet"
+    assert model.complete_to(path) == 1
+    assert pl.read_parquet(path)["row"].to_list() == [three]
+    whole = Means().fit(ObservedMatrix.from_array([[1, 2], [3, 4]], row_labels=[one, two]))
+    assert whole.complete_to(path) == 0
+    assert whole.complete_frame().schema == model.complete_frame().schema | {"column": pl.Int64}
+
+
 def test_streaming_is_bounded(tmp_path: Path) -> None:
     rows, columns = np.arange(4000), np.arange(4000) % 3000
     matrix = ObservedMatrix.from_entries(rows, columns, rows % 5, column_labels=range(3000))

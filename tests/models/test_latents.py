@@ -14,5 +14,6 @@ def test_changes_leave_the_base_alone() -> None:
     assert two.base is three.base is base
     assert (len(one), len(two), len(three)) == (4, 6, 6)
     np.testing.assert_array_equal(two.whole()[:, 0], [0, -1, 6, 9, -1, -1])
+    assert two.whole() is two.whole()  # copied once, not for every batch
     np.testing.assert_array_equal(three.take(np.array([5, 1, 0]))[:, 0], [7, -1, 0])
     np.testing.assert_array_equal(one.whole()[:, 0], [0, 3, 6, 9])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deepmf.errors import BadEntries
+from deepmf.errors import BadEntries, OffScale
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.observations import AxisEntries, Observations
@@ -40,6 +40,13 @@ def test_known_entries_are_not_taken_twice() -> None:
         seen.extended(ObservedMatrix.from_entries(["b"], ["x"], [5], STARS))
     with pytest.raises(BadEntries, match="nothing new"):
         seen.extended(again)
+
+
+def test_values_are_judged_not_their_declared_scale() -> None:
+    declared = ObservedMatrix.from_entries(["c", "c"], ["x", "y"], [1, 5], Scale(low=0, high=10))
+    assert Observations.of(TRAIN).extended(declared).rows.tolist() == [2]
+    with pytest.raises(OffScale, match="the new entries have the scale one of 1, 6; the model's is 1 to 5"):
+        Observations.of(TRAIN).extended(ObservedMatrix.from_entries(["c", "c"], ["x", "y"], [1, 6]))
 
 
 def test_declared_rows_without_entries_are_new() -> None:

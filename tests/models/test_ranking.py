@@ -43,5 +43,6 @@ def test_most_similar() -> None:
     assert most_similar(directions, labels, "a", 99).labels.tolist() == ["b", "d", "c"]
     with pytest.raises(UnknownLabel):
         most_similar(directions, labels, "z", 2)
-    with pytest.raises(BadSetting, match="n must be"):
-        most_similar(directions, labels, "a", 0)
+    for n in (0, None, "5"):
+        with pytest.raises(BadSetting, match="n must be"):
+            most_similar(directions, labels, "a", n)  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Tried in this order on the first lines; the first that cuts them all into at least three fields is taken.
 _SEPARATORS = ("::", "\t", ",", ";", "|", " ")
+_UNQUOTED = ("::", "\t")  # where a quotation mark is a character like any other
 _SAMPLE_LINES = 200
 _WHOLE_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})")
 # What numpy, scipy and zipfile raise on a broken archive.
@@ -43,12 +44,13 @@ class _Layout:
     separator: str
     names: list[str]
     has_header: bool
+    n_blank: int  # lines before the first that is not blank
     sample: list[list[str]]
 
     @property
     def first_line(self) -> int:
         """The number of the first line with an entry, counted from 1."""
-        return 2 if self.has_header else 1
+        return self.n_blank + (2 if self.has_header else 1)
 
 
 def read_matrix(
@@ -159,9 +161,11 @@ def _read_parquet(path: Path, row: str | int | None, column: str | int | None, v
 
 def _sniff(path: Path, *, separator: str | None, header: bool | None, named: bool) -> _Layout:
     """Recognise the layout from the first lines."""
-    lines = _head(path)
+    head = _head(path)
+    lines = [line for line in head if line]
     if not lines:
         raise UnreadableFile(f"{path} is empty")
+    n_blank = head.index(lines[0])
     if separator is not None and not (len(separator) == 1 or separator == "::"):
         raise BadSetting(f"separator must be one character or '::'; got {separator!r}")
     found = separator or next((s for s in _SEPARATORS if min(map(len, _fields(lines, s))) >= 3), None)
@@ -177,7 +181,7 @@ def _sniff(path: Path, *, separator: str | None, header: bool | None, named: boo
     names = sample[0] if has_header else [str(number) for number in range(len(sample[0]))]
     if len(set(names)) < len(names):
         raise UnreadableFile(f"{path}: the header {lines[0][:80]!r} names a column twice")
-    return _Layout(found, names, has_header, sample[1:] if has_header else sample)
+    return _Layout(found, names, has_header, n_blank, sample[1:] if has_header else sample)
 
 
 def _head(path: Path) -> list[str]:
@@ -196,11 +200,11 @@ def _head(path: Path) -> list[str]:
         return []
     except (polars.exceptions.PolarsError, OSError) as error:
         raise _unreadable_text(path, error) from error
-    return [line.removesuffix("\r") for line in head.to_series().drop_nulls().to_list()]
+    return [(line or "").removesuffix("\r") for line in head.to_series().to_list()]
 
 
 def _fields(lines: Sequence[str], separator: str) -> list[list[str]]:
-    if separator == "::":
+    if separator in _UNQUOTED:
         return [line.split(separator) for line in lines]
     return list(csv.reader(lines, delimiter=separator))
 
@@ -214,9 +218,16 @@ def _read_text(
     except BadEntries as error:
         raise BadEntries(f"{path}: {error.message}") from error
     roles = list(chosen.values())
-    types: dict[str, Any] = {name: _id_type(layout, name) for name in roles[:2]} | {roles[2]: polars.Float64}
+    whole = [name for name in roles[:2] if _looks_whole(layout, name)]
     try:
-        return _without_blank_end(_scan(path, layout, types).select(roles).collect())
+        # Text is cast in the same pass that looks for ids such as 007, which a number would not keep as given.
+        typed = _scan(path, layout, {roles[2]: polars.Float64}).select(
+            *(polars.col(name).cast(polars.Int64) if name in whole else polars.col(name) for name in roles),
+            polars.any_horizontal([polars.lit(False), *(_unlike_numbers(name) for name in whole)]).alias(_UNPRINTABLE),
+        )
+        frame = typed.collect()
+        if frame.height == 0 or not frame[_UNPRINTABLE][0]:
+            return _without_blank_end(frame.drop(_UNPRINTABLE))
     except polars.exceptions.PolarsError:
         pass  # some field is not what the first lines promised: read text, and find out which
     except OSError as error:
@@ -228,12 +239,15 @@ def _read_text(
     return _cast(_without_blank_end(texts), path, layout.first_line)
 
 
-def _id_type(layout: _Layout, name: str) -> Any:
-    polars = _polars()
+def _looks_whole(layout: _Layout, name: str) -> bool:
     at = layout.names.index(name)
-    texts = [fields[at] for fields in layout.sample if at < len(fields)]
-    whole = all(map(_WHOLE_NUMBER.fullmatch, texts))
-    return polars.Int64 if whole else polars.String
+    return all(_WHOLE_NUMBER.fullmatch(fields[at]) for fields in layout.sample if at < len(fields))
+
+
+def _unlike_numbers(name: str) -> Any:
+    """Return the expression that says whether any id would change if it were read as a number and written again."""
+    text = _polars().col(name).str
+    return ((text.starts_with("0") & (text.len_bytes() > 1)) | text.starts_with("-0") | text.starts_with("+")).any()
 
 
 def _scan(path: Path, layout: _Layout, types: dict[str, Any]) -> pl.LazyFrame:
@@ -247,9 +261,9 @@ def _scan(path: Path, layout: _Layout, types: dict[str, Any]) -> pl.LazyFrame:
         path,
         separator=layout.separator[0],
         has_header=False,
-        skip_rows=1 if layout.has_header else 0,
+        skip_rows=layout.first_line - 1,
         schema=schema,
-        quote_char=None if layout.separator in ("::", "\t") else '"',
+        quote_char=None if layout.separator in _UNQUOTED else '"',
     )
     return lazy
 

@@ -38,7 +38,7 @@ class WideTable(NamedTuple):
 
     array: npt.NDArray[np.float64]
     row_labels: Sequence[Any] | None
-    column_labels: list[str]
+    column_labels: list[Any]
 
 
 def choose_columns(
@@ -46,8 +46,9 @@ def choose_columns(
 ) -> dict[str, str]:
     """Return the names of the row, column and value columns: as asked for, by usual name, or the first three."""
     if len(names) < 3:
+        shown = ", ".join(map(str, names))
         raise BadEntries(
-            f"a row, a column and a value are needed, so at least three columns; got {len(names)}: {', '.join(names)}"
+            f"a row, a column and a value are needed, so at least three columns; got {len(names)}: {shown}"
         )
     chosen = {
         role: _named(names, wanted, role)
@@ -55,14 +56,16 @@ def choose_columns(
         if wanted is not None
     }
     for role, usual in USUAL_NAMES.items():
-        plain = {name.lower().replace("_", "").replace(" ", ""): name for name in reversed(names)}
+        plain = {str(name).lower().replace("_", "").replace(" ", ""): name for name in reversed(names)}
         matches = [plain[word] for word in usual if word in plain and plain[word] not in chosen.values()]
         if role not in chosen and matches:
             chosen[role] = matches[0]
     left = iter(name for name in names if name not in chosen.values())
     chosen = {role: chosen[role] if role in chosen else next(left) for role in USUAL_NAMES}
     if len(set(chosen.values())) < 3:
-        raise BadEntries(f"row, column and value must be three different columns; got {', '.join(chosen.values())}")
+        raise BadEntries(
+            f"row, column and value must be three different columns; got {', '.join(map(str, chosen.values()))}"
+        )
     return chosen
 
 
@@ -72,13 +75,13 @@ def long_entries(
     """Take the row, column and value columns out of a long frame."""
     table = _eager(frame)
     chosen = choose_columns(table.columns, row=row, column=column, value=value)
-    values = table[chosen["value"]]
+    values = table.get_column(chosen["value"])
     if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
         raise BadEntries(f"column {chosen['value']!r} holds values of type {values.dtype}; numbers are needed")
     _check_no_null(values, "the value")
     return LongEntries(
-        _gather(table[chosen["row"]], axis="row"),
-        _gather(table[chosen["column"]], axis="column"),
+        _gather(table.get_column(chosen["row"]), axis="row"),
+        _gather(table.get_column(chosen["column"]), axis="column"),
         values.to_numpy(),
     )
 
@@ -88,15 +91,15 @@ def wide_table(frame: Any, *, row: str | None) -> WideTable:
     table = _eager(frame)
     labels = None
     if row is not None:
-        labels = table[_named(table.columns, row, "row")].to_list()
+        labels = table.get_column(_named(table.columns, row, "row")).to_list()
         table = table.drop(row)
     elif (index := getattr(frame, "index", None)) is not None:
         labels = index.tolist()
     for name in table.columns:
-        dtype = table[name].dtype
+        dtype = table.get_column(name).dtype
         if not (dtype.is_numeric() or str(dtype) == "Boolean"):
             raise BadEntries(f"column {name!r} holds values of type {dtype}; numbers are needed (or row={name!r})")
-    columns = [table[name].to_numpy().astype(np.float64) for name in table.columns]
+    columns = [table.get_column(name).to_numpy().astype(np.float64) for name in table.columns]
     array = np.column_stack(columns) if columns else np.empty((len(table), 0))
     return WideTable(array, labels, list(table.columns))
 
@@ -108,8 +111,13 @@ def _eager(frame: Any) -> nw.DataFrame[Any]:
         raise MissingDependency("reading frames needs narwhals: pip install narwhals") from error
     try:
         table = nw.from_native(frame)
+        names = table.collect_schema().names()
     except TypeError as error:
         raise BadEntries(f"a frame (pandas, polars, arrow, ...) is needed; got {type(frame).__name__}") from error
+    except nw.exceptions.DuplicateError as error:
+        raise BadEntries("the frame has columns of the same name; rename or drop them") from error
+    if len(set(names)) < len(names):
+        raise BadEntries("the frame has columns of the same name; rename or drop them")
     return table.collect() if isinstance(table, nw.LazyFrame) else table
 
 
@@ -120,7 +128,7 @@ def _named(names: Sequence[str], wanted: str | int, role: str) -> str:
         return names[wanted]
     if wanted not in names:
         raise BadEntries(f"there is no column {wanted!r} for the {role}; there are {', '.join(map(repr, names))}")
-    return str(wanted)
+    return wanted
 
 
 def _check_no_null(series: nw.Series[Any], what: str) -> None:

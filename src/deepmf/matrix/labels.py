@@ -83,6 +83,11 @@ class Labels(Sequence[Any]):
             raise UnknownLabel(f"{self.axis} {first!r} is not known{more}; there are {self._summary()}")
         return positions
 
+    def distinct_positions(self, items: Iterable[Any]) -> PositionArray:
+        """Return where the items stand, each once, in the order in which they first appear."""
+        positions = self.positions(items)
+        return positions[np.sort(np.unique(positions, return_index=True)[1])]
+
     def find(self, items: Iterable[Any]) -> PositionArray:
         """Return where each item stands, -1 for an unknown one."""
         array = label_array(items, axis=self.axis)
@@ -177,11 +182,19 @@ def label_array(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
         return items.array
     if isinstance(items, str | bytes):
         raise BadEntries(f"{axis}s must be a list of labels; got the single label {items!r}")
+    if not isinstance(items, Iterable):
+        raise BadEntries(f"{axis}s must be a list of labels; got {items!r}")
     array = items if isinstance(items, np.ndarray) else _from_iterable(items)
     if array.ndim != 1:
         raise BadEntries(f"{axis} labels must be one-dimensional; got shape {array.shape}")
+    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise BadEntries(
+            f"{axis} labels must fit in 64 bits with a sign; give larger ids, such as {array.max()}, as strings"
+        )
     if array.dtype.kind in "iu":
         return array.astype(np.int64, copy=False)
+    if array.dtype.kind in "mM":
+        array = array.astype(f"{array.dtype.kind}8[us]")  # what Python's own dates and times can hold
     if array.dtype.kind != "O":
         array = array.astype(object)  # Python's own str, float, datetime: kept as given
     return _checked_objects(array, axis=axis)

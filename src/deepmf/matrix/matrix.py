@@ -89,7 +89,7 @@ class ObservedMatrix:
 
         Labels are sorted where their kind can be. `row_labels` and `column_labels` give all labels in the order
         wanted instead, including those without an entry. `duplicates` says what becomes of a (row, column)
-        pair that occurs more than once.
+        pair that occurs more than once; a mean goes to the nearest level.
         """
         floats = numbers(values)
         row_axis = _axis(rows, row_labels, axis="row")
@@ -202,6 +202,8 @@ class ObservedMatrix:
         if np.any(again):
             if duplicates == "error":
                 raise duplicate_error(rows, columns, order, again)
+            if duplicates == "mean":
+                scale = scale or Scale.infer(ordered)  # before means bring values that nobody gave
             ordered = merged(ordered, again, duplicates)
             row_of, column_of = row_of[~again], column_of[~again]
             if duplicates == "mean" and scale is not None and scale.levels is not None:

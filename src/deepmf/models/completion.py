@@ -71,17 +71,16 @@ def complete_to(model: Completable, path: str | Path) -> int:
             count += frame.height
             yield frame
 
-    first = next(_missing_frames(model, n_rows=1))
-    lazy = polars.io.plugins.register_io_source(counted, schema=first.schema)
+    lazy = polars.io.plugins.register_io_source(counted, schema=_schema(model))
     write_atomically(path, lambda temporary: lazy.sink_parquet(temporary))
     return count
 
 
-def completed_rows(model: Completable, *, n_rows: int | None = None) -> Iterator[CompletedRows]:
+def completed_rows(model: Completable) -> Iterator[CompletedRows]:
     """Complete some rows at a time."""
     seen = model._seen
     columns = np.arange(len(seen.columns))
-    for rows in batches(np.arange(len(seen.rows))[:n_rows], width=columns.size):
+    for rows in batches(np.arange(len(seen.rows)), width=columns.size):
         values = model._to_values(model._score_block(rows, columns))
         known = seen.seen_columns(rows)
         observed = np.zeros(values.shape, dtype=bool)
@@ -91,18 +90,27 @@ def completed_rows(model: Completable, *, n_rows: int | None = None) -> Iterator
         yield CompletedRows(rows, values, observed)
 
 
-def _missing_frames(model: Completable, *, n_rows: int | None = None) -> Iterator[Any]:
+def _missing_frames(model: Completable) -> Iterator[Any]:
     polars = _polars()
-    seen = model._seen
-    for part in completed_rows(model, n_rows=n_rows):
+    seen, schema = model._seen, _schema(model)
+    for part in completed_rows(model):
         row_of, column_of = np.nonzero(~part.observed)
         yield polars.DataFrame(
             {
                 "row": seen.rows.array[part.rows[row_of]],
                 "column": seen.columns.array[column_of],
                 "value": part.values[row_of, column_of],
-            }
+            },
+            schema=schema,
         )
+
+
+def _schema(model: Completable) -> dict[str, Any]:
+    """Return the types of a completed frame: those of the labels, whatever a batch happens to hold."""
+    polars = _polars()
+    labels = {"row": model._seen.rows.array, "column": model._seen.columns.array}
+    types = {name: polars.Series(array[:1].tolist()).dtype for name, array in labels.items()}
+    return types | {"value": polars.Float64}
 
 
 def _polars() -> Any:

@@ -28,6 +28,7 @@ class Latents:
         self.base = base
         self.extra = np.empty((0, base.shape[1]), dtype=np.float32) if extra is None else extra
         self.slots = np.arange(base.shape[0]) if slots is None else slots
+        self._whole: LatentArray | None = base if self.extra.shape[0] == 0 else None
 
     def __len__(self) -> int:
         return int(self.slots.size)
@@ -45,8 +46,10 @@ class Latents:
         return taken
 
     def whole(self) -> LatentArray:
-        """Return the latents of all positions, without a copy where nothing has changed since training."""
-        return self.base if self.extra.shape[0] == 0 else self.take(np.arange(len(self)))
+        """Return the latents of all positions: those from training, or a copy made once where some have changed."""
+        if self._whole is None:
+            self._whole = self.take(np.arange(len(self)))
+        return self._whole
 
     def changed(self, positions: npt.NDArray[Any], latents: LatentArray, *, count: int) -> Latents:
         """Return a table of `count` positions in which those given have other latents."""

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, NotFitted, NothingObserved
+from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray, Scale
@@ -120,9 +121,9 @@ class Model(ABC):
         filled up with values of NaN.
         """
         seen = self._seen
-        single = not isinstance(rows, list | np.ndarray)
+        single = _is_label(rows, seen.rows)
         row_positions = seen.rows.positions([rows] if single else rows)
-        column_positions = np.arange(len(seen.columns)) if columns is None else seen.columns.positions(columns)
+        column_positions = np.arange(len(seen.columns)) if columns is None else seen.columns.distinct_positions(columns)
         parts = []
         for some in batches(row_positions, width=column_positions.size):
             scores = self._score_block(some, column_positions).astype(np.float64)
@@ -266,13 +267,21 @@ def _check_trainable(train: ObservedMatrix) -> None:
 
 
 def _check_validation(train: ObservedMatrix, validation: ObservedMatrix | None) -> None:
-    if validation is None or validation.n_entries == 0:
+    if validation is None:
         return
+    _check_matrix(validation, "validation")
     rows, columns, values = validation.entries()
     train.rows.positions(rows)
     train.columns.positions(columns)
     if not np.all(train.scale.holds(values)):
         raise BadEntries(f"validation has the scale {validation.scale}; the training matrix has {train.scale}")
+
+
+def _is_label(rows: Any, labels: Labels) -> bool:
+    """Say whether one row was asked for: a tuple is one where labels are tuples, otherwise several."""
+    if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+        return True
+    return isinstance(rows, tuple) and rows in labels
 
 
 def _warn_of_nothing(seen: Observations, axis: str, positions: IndexArray, starts: IndexArray) -> None:

@@ -149,9 +149,7 @@ class _Entries(NamedTuple):
 
 
 def _check_scale(scale: Scale, new: ObservedMatrix) -> None:
-    other = new.scale if new.scale.levels is None else new.scale.levels
-    legal = scale.holds([other.low, other.high] if isinstance(other, Scale) else other)
-    if not np.all(legal) or (isinstance(other, Scale) and scale.levels is not None):
+    if not np.all(scale.holds(new.values)):
         raise OffScale(f"the new entries have the scale {new.scale}; the model's is {scale}")
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
+import numpy as np
+
 from deepmf.errors import BadSetting
 
 
@@ -57,7 +59,7 @@ class TrainingSettings:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
                 raise BadSetting(f"there is no setting {name!r}{hint}")
-        return cls(**given)
+        return cls(**{name: _plain(value) for name, value in given.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values."""
@@ -86,3 +88,10 @@ class TrainingSettings:
         value = getattr(self, name)
         if value not in choices:
             raise BadSetting(f"{name} must be {' or '.join(map(repr, choices))}; got {value!r}")
+
+
+def _plain(value: Any) -> Any:
+    """Return Python's own numbers and tuples for numpy's."""
+    if isinstance(value, np.ndarray):
+        return tuple(value.tolist())
+    return value.item() if isinstance(value, np.generic) else value
