@@ -245,9 +245,9 @@ def _looks_whole(layout: _Layout, name: str) -> bool:
 
 
 def _unlike_numbers(name: str) -> Any:
-    """Return the expression that says whether any id would change if it were read as a number and written again."""
+    """Return the expression that says whether any id has leading zeros, which a number would lose."""
     text = _polars().col(name).str
-    return ((text.starts_with("0") & (text.len_bytes() > 1)) | text.starts_with("-0") | text.starts_with("+")).any()
+    return (text.starts_with("0") & (text.len_bytes() > 1)).any()
 
 
 def _scan(path: Path, layout: _Layout, types: dict[str, Any]) -> pl.LazyFrame:

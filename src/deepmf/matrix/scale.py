@@ -129,7 +129,7 @@ class Scale:
         array = np.asarray(values, dtype=np.float64)
         if self._levels is None:
             return (array >= self._low) & (array <= self._high)
-        return np.equal(self._levels[np.searchsorted(self._levels[:-1], array)], array)
+        return _among(self._levels, array)
 
     def __str__(self) -> str:
         """A few words for messages: `1 to 5 in steps of 1`."""
@@ -160,7 +160,7 @@ class Scale:
         return self._low, self._high, None if self._levels is None else tuple(self._levels.tolist())
 
 
-def _few_levels(values: FloatArray, *, piece: int = 1 << 20) -> FloatArray | None:
+def _few_levels(values: FloatArray, *, piece: int = 1 << 16) -> FloatArray | None:
     """Return the sorted distinct values, or None when there are more than a scale may have levels.
 
     Goes piece by piece, comparing with the levels seen so far: sorting all values would cost far more.
@@ -169,12 +169,22 @@ def _few_levels(values: FloatArray, *, piece: int = 1 << 20) -> FloatArray | Non
     for start in range(0, values.size, piece):
         fresh = values[start : start + piece]
         if seen.size:
-            fresh = fresh[seen[np.searchsorted(seen[:-1], fresh)] != fresh]
+            fresh = fresh[~_among(seen, fresh)]
         if fresh.size:
             seen = np.union1d(seen, fresh)
         if seen.size > MOST_LEVELS:
             return None
     return seen
+
+
+def _among(levels: FloatArray, values: FloatArray) -> npt.NDArray[np.bool_]:
+    """Say of each value whether it is one of the sorted levels; a few comparisons beat a search by far."""
+    if levels.size > 16:
+        return np.equal(levels[np.searchsorted(levels[:-1], values)], values)
+    among = values == levels[0]
+    for level in levels[1:]:
+        among |= values == level
+    return among
 
 
 def _checked_levels(levels: Iterable[float]) -> FloatArray:
