@@ -181,7 +181,7 @@ def _among(levels: FloatArray, values: FloatArray) -> npt.NDArray[np.bool_]:
     """Say of each value whether it is one of the sorted levels; a few comparisons beat a search by far."""
     if levels.size > 16:
         return np.equal(levels[np.searchsorted(levels[:-1], values)], values)
-    among = values == levels[0]
+    among: npt.NDArray[np.bool_] = values == levels[0]
     for level in levels[1:]:
         among |= values == level
     return among
