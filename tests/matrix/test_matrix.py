@@ -206,6 +206,8 @@ def test_at_most_20_bytes_per_entry() -> None:
     labels = matrix.rows.nbytes + matrix.columns.nbytes
     assert (held - labels) / matrix.n_entries < 16.2
     assert matrix.nbytes / matrix.n_entries < 16.1
+    doubles = ObservedMatrix.from_entries(rows, columns, generator.random(cells.size))
+    assert doubles.nbytes == 20 * doubles.n_entries + 4 * (sum(doubles.shape) + 2)
 
 
 @pytest.mark.parametrize(
