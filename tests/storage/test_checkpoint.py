@@ -24,7 +24,7 @@ from deepmf.models.dmf import DMF
 from deepmf.storage.checkpoint import Checkpoint
 from deepmf.storage.model_file import StoredFile, read_file, write_file
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.trainer import Callback, TrainingState
+from deepmf.training.loop import Callback, TrainingState
 
 SETTINGS = {
     "hidden_sizes": (16,),

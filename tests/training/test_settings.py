@@ -6,19 +6,25 @@ from typing import Any
 import pytest
 
 from deepmf.errors import BadSetting
+from deepmf.models.dmf import DMFSettings
 from deepmf.training.settings import TrainingSettings
 
 NAN, INFINITY = float("nan"), float("inf")
 
 WHOLE = [("epochs", 1), ("decay_every", 1), ("validate_every", 1), ("patience", 1), ("seed", 0)]
-# Batch norm needs two vectors to have statistics.
-WHOLE += [("block_rows", 2), ("block_columns", 2)]
 
 
 def test_the_defaults_are_the_papers_codes() -> None:
-    settings = TrainingSettings()
+    settings = DMFSettings()
     assert (settings.learning_rate, settings.decay, settings.decay_every, settings.epochs) == (1e-2, 0.65, 50, 1000)
     assert (settings.block_rows, settings.block_columns) == (300, 200)
+
+
+@pytest.mark.parametrize("name", ["block_rows", "block_columns"])
+def test_a_block_is_at_least_2_x_2(name: str) -> None:
+    for bad in (1, 0, 2.0, True):
+        with pytest.raises(BadSetting, match=f"^{name} must be a whole number of at least 2; got {bad!r}$"):
+            DMFSettings(**{name: bad})
 
 
 @pytest.mark.parametrize("name, low", WHOLE)
@@ -70,7 +76,7 @@ def test_choices(name: str, choices: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name, nearest", [("epoch", "epochs"), ("learningrate", "learning_rate"), ("blockrows", "block_rows")]
+    "name, nearest", [("epoch", "epochs"), ("learningrate", "learning_rate"), ("decayevery", "decay_every")]
 )
 def test_an_unknown_name_gets_the_nearest(name: str, nearest: str) -> None:
     with pytest.raises(BadSetting) as caught:
@@ -79,7 +85,7 @@ def test_an_unknown_name_gets_the_nearest(name: str, nearest: str) -> None:
 
 
 def test_an_unknown_name_without_a_near_one_gets_them_all() -> None:
-    with pytest.raises(BadSetting, match="^there is no setting 'xyzzy'; there are epochs, learning_rate, .*precision$"):
+    with pytest.raises(BadSetting, match="^there is no setting 'xyzzy'; there are seed, epochs, .*precision$"):
         TrainingSettings.from_names({"xyzzy": 3})
 
 

@@ -21,8 +21,10 @@ from deepmf.models.objective import DMFObjective
 from deepmf.networks.branch import Branch
 from deepmf.networks.two_branches import TwoBranches
 from deepmf.training.history import EpochRecord, History
+from deepmf.training.loop import Callback, Loop, TrainingState
 from deepmf.training.machine import Machine, private_generator
-from deepmf.training.trainer import Callback, Trainer, TrainingState
+from deepmf.training.trainer import Trainer
+from deepmf.training.walk import Axis
 
 CPU = Machine("cpu")
 # Three steps an epoch on the matrices below.
@@ -78,8 +80,8 @@ class Objective(DMFObjective):
         self.epochs.append(epoch)
         self.losses.append([])
 
-    def loss(self, rows: Tensor, columns: Tensor) -> Tensor:
-        loss = super().loss(rows, columns)
+    def loss(self, *block: Tensor) -> Tensor:
+        loss = super().loss(*block)
         if not torch.is_grad_enabled():
             return loss
         self.modes.add(("loss", self.network.training))
@@ -108,12 +110,11 @@ def same(one: Weights, other: Weights) -> bool:
     return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
-def new_trainer(
-    objective: Objective, settings: DMFSettings = SETTINGS, *, callbacks: Sequence[Callback] = ()
-) -> Trainer:
+def new_loop(objective: Objective, settings: DMFSettings = SETTINGS, *, callbacks: Sequence[Callback] = ()) -> Loop:
     counts = objective.train_matrix.row_counts, objective.train_matrix.column_counts
     rows, columns = (torch.from_numpy(np.flatnonzero(count)) for count in counts)
-    return Trainer(objective, settings, CPU, rows=rows, columns=columns, callbacks=callbacks)
+    axes = [Axis(rows, settings.block_rows), Axis(columns, settings.block_columns)]
+    return Loop(Trainer(objective, settings, CPU, axes=axes), settings, callbacks=callbacks)
 
 
 def plain(history: History) -> dict[str, Any]:
@@ -133,7 +134,7 @@ def is_usable(objective: Objective) -> bool:
 def test_learns_a_checkerboard() -> None:
     settings = replace(SETTINGS, epochs=40, dropout=0.0)
     objective = Objective(settings, BOARD)
-    history = new_trainer(objective, settings).run()
+    history = new_loop(objective, settings).run()
     losses = [record.loss for record in history.records]
     assert history.stopped == "epochs" and len(history) == 40
     assert losses[0] > 0.5 and losses[-1] < 0.2
@@ -142,7 +143,7 @@ def test_learns_a_checkerboard() -> None:
 
 def test_an_epoch_is_one_walk_and_its_loss_the_mean_of_its_steps() -> None:
     objective = Objective(validation=SPLIT.validation)
-    history = new_trainer(objective).run()
+    history = new_loop(objective).run()
     assert [len(losses) for losses in objective.losses] == [3] * 5
     for record, losses in zip(history.records, objective.losses, strict=True):
         assert record.loss == pytest.approx(np.mean(losses), rel=1e-6)
@@ -152,7 +153,7 @@ def test_an_epoch_is_one_walk_and_its_loss_the_mean_of_its_steps() -> None:
 
 def test_what_the_history_holds() -> None:
     settings = replace(SETTINGS, epochs=7, validate_every=3)
-    history = new_trainer(Objective(settings, errors=[0.5, 0.25, 0.75]), settings).run()
+    history = new_loop(Objective(settings, errors=[0.5, 0.25, 0.75]), settings).run()
     assert [record.epoch for record in history.records] == list(range(7))
     # The last epoch is always looked at.
     assert [record.validation_error for record in history.records] == [None, None, 0.5, None, None, 0.25, 0.75]
@@ -165,7 +166,7 @@ def test_what_the_history_holds() -> None:
 
 def test_the_true_validation_error_is_the_root_mean_squared_one() -> None:
     objective = Objective(validation=SPLIT.validation)
-    history = new_trainer(objective).run()
+    history = new_loop(objective).run()
     assert history.best_error == min(record.validation_error or math.inf for record in history.records)
     # The network is left with the weights of that epoch: they give its error again.
     objective.network.eval()
@@ -181,7 +182,7 @@ def test_the_true_validation_error_is_the_root_mean_squared_one() -> None:
 @pytest.mark.parametrize("errors, best", [([3, 1, 2, 1, 4], 1), ([5, 4, 3, 2, 1], 4), ([1, 1, 1, 1, 1], 0)])
 def test_the_best_weights_are_left(errors: list[float], best: int) -> None:
     objective = Objective(errors=errors)
-    history = new_trainer(objective).run()
+    history = new_loop(objective).run()
     assert (history.best_epoch, history.best_error) == (best, errors[best])
     assert same(weights_of(objective), objective.looks[best])
     assert not same(objective.looks[best], objective.looks[best - 1])
@@ -189,7 +190,7 @@ def test_the_best_weights_are_left(errors: list[float], best: int) -> None:
 
 def test_without_validation_the_last_weights_are_left() -> None:
     objective = Objective()
-    history = new_trainer(objective).run()
+    history = new_loop(objective).run()
     assert (history.best_epoch, history.best_error) == (4, None)
     assert len(objective.looks) == 5 and same(weights_of(objective), objective.looks[-1])
 
@@ -197,25 +198,25 @@ def test_without_validation_the_last_weights_are_left() -> None:
 def test_patience() -> None:
     settings = replace(SETTINGS, epochs=20, patience=3)
     objective = Objective(settings, errors=[5, 4, 3, 3.5, 2.5, 2.6, 2.5, 2.7, 1, 1])
-    history = new_trainer(objective, settings).run()
+    history = new_loop(objective, settings).run()
     assert (history.stopped, history.best_epoch, len(history)) == ("patience", 4, 8)
     assert same(weights_of(objective), objective.looks[4])
 
 
 def test_patience_waits_for_the_next_look() -> None:
     settings = replace(SETTINGS, epochs=20, validate_every=5, patience=2)
-    history = new_trainer(Objective(settings, errors=[3, 2, 2, 1]), settings).run()
+    history = new_loop(Objective(settings, errors=[3, 2, 2, 1]), settings).run()
     assert (history.stopped, history.best_epoch, len(history)) == ("patience", 9, 15)
 
 
 def test_without_validation_there_is_nothing_to_wait_for() -> None:
     settings = replace(SETTINGS, patience=1)
-    assert new_trainer(Objective(settings), settings).run().stopped == "epochs"
+    assert new_loop(Objective(settings), settings).run().stopped == "epochs"
 
 
 def test_the_learning_rate_falls_in_steps() -> None:
     settings = replace(SETTINGS, epochs=7, learning_rate=0.02, decay=0.5, decay_every=3)
-    history = new_trainer(Objective(settings), settings).run()
+    history = new_loop(Objective(settings), settings).run()
     rates = [record.learning_rate for record in history.records]
     assert rates == pytest.approx([0.02] * 3 + [0.01] * 3 + [0.005])
 
@@ -224,7 +225,7 @@ def test_the_learning_rate_is_the_one_that_is_used() -> None:
     settings = replace(SETTINGS, epochs=2, learning_rate=0.1, decay=1e-6, decay_every=1)
     objective = Objective(settings)
     start = weights_of(objective)["rows.first.weight"]
-    new_trainer(objective, settings).run()
+    new_loop(objective, settings).run()
     first, second = (look["rows.first.weight"] for look in objective.looks)
     # Three steps of Adam, each about as long as the learning rate.
     assert 0.05 < (first - start).abs().max().item() < 0.5
@@ -241,7 +242,7 @@ def test_callbacks_are_called_in_turn_after_every_epoch() -> None:
 
         return call
 
-    new_trainer(Objective(), callbacks=[callback("a"), callback("b")]).run()
+    new_loop(Objective(), callbacks=[callback("a"), callback("b")]).run()
     assert calls == [(name, epoch, epoch + 1) for epoch in range(5) for name in ("a", "b")]
 
 
@@ -255,7 +256,7 @@ def interrupting_at(epoch: int, error: type[BaseException] = KeyboardInterrupt) 
 
 def test_an_interrupt_leaves_the_best_weights_so_far() -> None:
     objective = Objective(errors=[3, 1, 2, 0.5, 0.1])
-    history = new_trainer(objective, callbacks=[interrupting_at(2)]).run()
+    history = new_loop(objective, callbacks=[interrupting_at(2)]).run()
     assert (history.stopped, len(history), history.best_epoch) == ("interrupted", 3, 1)
     assert same(weights_of(objective), objective.looks[1])
     assert is_usable(objective)
@@ -265,7 +266,7 @@ def test_an_interrupt_before_the_first_look_leaves_the_latest_weights() -> None:
     settings = replace(SETTINGS, validate_every=5)
     objective = Objective(settings)
     start = weights_of(objective)
-    history = new_trainer(objective, settings, callbacks=[interrupting_at(1)]).run()
+    history = new_loop(objective, settings, callbacks=[interrupting_at(1)]).run()
     assert (history.stopped, len(history), history.best_epoch) == ("interrupted", 2, None)
     assert not same(weights_of(objective), start) and is_usable(objective)
 
@@ -280,20 +281,20 @@ def test_an_interrupt_in_the_middle_of_an_epoch(monkeypatch: pytest.MonkeyPatch)
         return usual(rows, columns)
 
     monkeypatch.setattr(objective, "loss", loss)
-    history = new_trainer(objective).run()
+    history = new_loop(objective).run()
     assert (history.stopped, len(history)) == ("interrupted", 2)
     assert same(weights_of(objective), objective.looks[1])
 
 
 def test_any_other_error_passes_through() -> None:
     with pytest.raises(ZeroDivisionError):
-        new_trainer(Objective(), callbacks=[interrupting_at(2, ZeroDivisionError)]).run()
+        new_loop(Objective(), callbacks=[interrupting_at(2, ZeroDivisionError)]).run()
 
 
 @pytest.mark.parametrize("errors, best", [([], 2), ([3, 2, 1], 2), ([3, 1, 2], 1)])
 def test_a_loss_that_is_not_a_number_leaves_the_last_good_weights(errors: list[float], best: int) -> None:
     objective = Objective(errors=errors, not_finite_at=3)
-    history = new_trainer(objective).run()
+    history = new_loop(objective).run()
     assert (history.stopped, len(history), history.best_epoch) == ("diverged", 3, best)
     assert len(objective.looks) == 3
     assert same(weights_of(objective), objective.looks[best])
@@ -305,7 +306,7 @@ def test_a_loss_that_is_not_a_number_leaves_the_last_good_weights(errors: list[f
 def test_weights_that_went_bad_in_the_last_step_are_not_kept(validation: ObservedMatrix | None, n_epochs: int) -> None:
     settings = replace(SETTINGS, epochs=n_epochs)
     objective = Objective(settings, validation=validation, poisoned_at=2)
-    history = new_trainer(objective, settings).run()
+    history = new_loop(objective, settings).run()
     assert (history.stopped, len(history)) == ("diverged", 2)
     assert history.best_epoch is not None and same(weights_of(objective), objective.looks[history.best_epoch])
     assert is_usable(objective)
@@ -315,7 +316,7 @@ def test_weights_that_went_bad_in_the_last_step_are_not_kept(validation: Observe
 @pytest.mark.parametrize("n_epochs", [1, 5])
 def test_a_learning_rate_beyond_all_measure_diverges(validation: ObservedMatrix | None, n_epochs: int) -> None:
     settings = replace(SETTINGS, epochs=n_epochs, learning_rate=1e30)
-    history = new_trainer(Objective(settings, validation=validation), settings).run()
+    history = new_loop(Objective(settings, validation=validation), settings).run()
     assert history.stopped == "diverged" and history.best_epoch is None
 
 
@@ -326,7 +327,7 @@ def keep_all(trainer: Trainer, *, keep_every: int = 1) -> list[TrainingState]:
 
 
 def test_the_state_is_kept_every_so_many_epochs() -> None:
-    states = keep_all(new_trainer(Objective()), keep_every=2)
+    states = keep_all(new_loop(Objective()), keep_every=2)
     assert [len(state.content["history"]["records"]) for state in states] == [2, 4]
     assert [state.content["history"]["stopped"] for state in states] == ["", ""]
 
@@ -339,7 +340,7 @@ def test_a_state_is_a_copy() -> None:
         states.append(state)
         clones.append({name: tensor.clone() for name, tensor in state.tensors.items()})
 
-    new_trainer(Objective()).run(keep=keep)
+    new_loop(Objective()).run(keep=keep)
     assert all(same(state.tensors, clone) for state, clone in zip(states, clones, strict=True))
 
 
@@ -358,7 +359,7 @@ def test_two_and_three_epochs_are_five_to_the_bit(
 ) -> None:
     settings = replace(SETTINGS, validate_every=validate_every, decay_every=2)
     whole_objective = Objective(settings, train, validation)
-    whole = new_trainer(whole_objective, settings)
+    whole = new_loop(whole_objective, settings)
     whole_states = keep_all(whole)
     after_two = whole_states[1]
     objective = Objective(settings, train, validation)
@@ -366,7 +367,7 @@ def test_two_and_three_epochs_are_five_to_the_bit(
     with torch.no_grad():  # all that counts must come from the state
         for tensor in objective.network.state_dict().values():
             tensor.zero_()
-    rest = new_trainer(objective, settings)
+    rest = new_loop(objective, settings)
     rest.restore(after_two)
     assert same(rest.state().tensors, after_two.tensors)
     states = keep_all(rest)
@@ -378,7 +379,7 @@ def test_two_and_three_epochs_are_five_to_the_bit(
     # The epochs after the second did change every parameter, so equality says something.
     learned = [name for name, _ in objective.network.named_parameters()]
     assert all(
-        not torch.equal(states[-1].tensors[f"network.{name}"], after_two.tensors[f"network.{name}"]) for name in learned
+        not torch.equal(states[-1].tensors[f"learned.{name}"], after_two.tensors[f"learned.{name}"]) for name in learned
     )
 
 
@@ -386,19 +387,19 @@ def test_patience_goes_on_where_it_was() -> None:
     settings = replace(SETTINGS, epochs=20, patience=3)
     errors = [5.0, 1.0, 2.0, 3.0, 4.0, 0.5]
     states: list[TrainingState] = []
-    whole = new_trainer(Objective(settings, errors=errors), settings).run(keep=states.append)
+    whole = new_loop(Objective(settings, errors=errors), settings).run(keep=states.append)
     assert (whole.stopped, len(whole)) == ("patience", 5)
     objective = Objective(settings, errors=errors[3:])
-    rest = new_trainer(objective, settings)
+    rest = new_loop(objective, settings)
     rest.restore(states[2])
     assert plain(rest.run()) == plain(whole)
-    assert same(weights_of(objective), {name: states[1].tensors[f"network.{name}"] for name in weights_of(objective)})
+    assert same(weights_of(objective), {name: states[1].tensors[f"learned.{name}"] for name in weights_of(objective)})
 
 
 def test_a_state_of_the_last_epoch_needs_no_more_training() -> None:
     whole_objective, objective = Objective(errors=[3, 1, 2, 3, 4]), Objective()
-    last = keep_all(new_trainer(whole_objective))[-1]
-    trainer = new_trainer(objective)
+    last = keep_all(new_loop(whole_objective))[-1]
+    trainer = new_loop(objective)
     trainer.restore(last)
     history = trainer.run()
     assert (history.stopped, objective.epochs) == ("epochs", [])
@@ -410,7 +411,7 @@ def test_the_seed_decides_everything(train: ObservedMatrix) -> None:
     def result(seed: int) -> tuple[Weights, dict[str, Any]]:
         settings = replace(SETTINGS, seed=seed)
         objective = Objective(settings, train)
-        history = new_trainer(objective, settings).run()
+        history = new_loop(objective, settings).run()
         return weights_of(objective), plain(history)
 
     (one, one_history), (again, again_history), (other, other_history) = result(3), result(3), result(4)
@@ -423,8 +424,8 @@ def test_the_walk_and_dropout_follow_the_trainers_seed_each_in_its_own_way() -> 
     states, results = [], []
     for seed in (0, 1):
         objective = Objective(settings)  # the same weights to start with
-        trainer = new_trainer(objective, replace(settings, seed=seed))
-        states += [trainer.state().tensors[f"generator.{purpose}"] for purpose in ("walk", "dropout")]
+        trainer = new_loop(objective, replace(settings, seed=seed))
+        states += [trainer.state().tensors[f"state.generator.{purpose}"] for purpose in ("walk", "dropout")]
         trainer.run()
         results.append(weights_of(objective))
     assert all(not torch.equal(one, other) for one, other in combinations(states, 2))
@@ -435,13 +436,13 @@ def test_a_run_does_not_touch_the_global_generators() -> None:
     random.seed(5)
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
     objective = Objective(validation=SPLIT.validation)
-    trainer = new_trainer(objective)
+    trainer = new_loop(objective)
     trainer.run(keep=lambda _: None)
     after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
     assert before[:2] == after[:2] and torch.equal(before[2], after[2])
     # And they decide nothing.
     torch.manual_seed(1)
     again = Objective(validation=SPLIT.validation)
-    new_trainer(again).run()
+    new_loop(again).run()
     torch.set_rng_state(before[2])
     assert same(weights_of(again), weights_of(objective))

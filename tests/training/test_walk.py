@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepmf.training.walk import Walk
+from deepmf.training.walk import Axis, Walk
 
 Blocks = list[tuple[list[int], list[int]]]
 sizes = st.integers(1, 25)
@@ -17,7 +17,7 @@ sizes = st.integers(1, 25)
 def new_walk(n_rows: int, n_columns: int, *, block_rows: int = 4, block_columns: int = 3, seed: int = 0) -> Walk:
     generator = torch.Generator().manual_seed(seed)
     rows, columns = torch.arange(n_rows), torch.arange(n_columns)
-    return Walk(rows, columns, block_rows=block_rows, block_columns=block_columns, generator=generator)
+    return Walk([Axis(rows, block_rows), Axis(columns, block_columns)], generator=generator)
 
 
 def epoch(walk: Walk, *, n_steps: int | None = None) -> Blocks:
@@ -82,7 +82,7 @@ def test_every_epoch_is_shuffled_anew_rows_and_columns_apart() -> None:
 
 def test_the_generators_state_decides_the_epoch() -> None:
     generator = torch.Generator().manual_seed(1)
-    walk = Walk(torch.arange(9), torch.arange(8), block_rows=4, block_columns=3, generator=generator)
+    walk = Walk([Axis(torch.arange(9), 4), Axis(torch.arange(8), 3)], generator=generator)
     epoch(walk)
     state = generator.get_state()
     expected = [epoch(walk), epoch(walk)]
@@ -91,7 +91,7 @@ def test_the_generators_state_decides_the_epoch() -> None:
     generator.set_state(state)
     assert [epoch(walk), epoch(walk)] == expected
     fresh_generator = torch.Generator()
-    fresh = Walk(torch.arange(9), torch.arange(8), block_rows=4, block_columns=3, generator=fresh_generator)
+    fresh = Walk([Axis(torch.arange(9), 4), Axis(torch.arange(8), 3)], generator=fresh_generator)
     fresh_generator.set_state(state)
     assert [epoch(fresh), epoch(fresh)] == expected
 
@@ -105,8 +105,18 @@ def test_the_seed_decides_and_the_global_generator_is_not_touched() -> None:
 
 def test_rows_and_columns_without_entries_are_never_drawn() -> None:
     rows, columns = torch.tensor([1, 4, 5, 9, 30]), torch.tensor([0, 2, 3, 7])
-    walk = Walk(rows, columns, block_rows=2, block_columns=2, generator=torch.Generator().manual_seed(0))
+    walk = Walk([Axis(rows, 2), Axis(columns, 2)], generator=torch.Generator().manual_seed(0))
     drawn = [block for _ in range(20) for block in epoch(walk)]
     assert {row for block in drawn for row in block[0]} == set(rows.tolist())
     assert {column for block in drawn for column in block[1]} == set(columns.tolist())
     assert rows.tolist() == [1, 4, 5, 9, 30] and columns.tolist() == [0, 2, 3, 7]
+
+
+def test_one_axis_alone() -> None:
+    walk = Walk([Axis(torch.arange(10), 4)], generator=torch.Generator().manual_seed(0))
+    assert walk.n_steps == 3
+    walk.begin_epoch()
+    blocks = [walk.next_block() for _ in range(3)]
+    assert all(len(block) == 1 for block in blocks)
+    passed = [position for (rows,) in blocks for position in rows.tolist()]
+    assert sorted(passed[:10]) == list(range(10)) and passed[10:] == passed[:2]

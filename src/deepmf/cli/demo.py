@@ -124,7 +124,7 @@ def _compared(
     contenders = []
     for name, model in models.items():
         start = time.perf_counter()
-        with show_epochs(f"fitting {name}", model.settings.epochs) as callbacks:
+        with show_epochs(f"fitting {name}", getattr(model.settings, "epochs", None)) as callbacks:
             model.fit(split.train, split.validation, callbacks=callbacks)
         seconds, best = time.perf_counter() - start, model.history_.best_epoch
         models[name] = model.extend(split.extension)

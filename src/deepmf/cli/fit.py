@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,12 +14,12 @@ from deepmf.cli.output import check_writable, show_json
 from deepmf.cli.progress import show_epochs
 from deepmf.cli.settings import gather_settings, parse_scale
 from deepmf.errors import BadSetting, TrainingDiverged
+from deepmf.models.registry import HOMES, model_class
 
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.model import Model
 
-MODELS = {"dmf": "DMF", "dmf-d": "DMFD", "means": "Means"}
 VALIDATION_SHARE = 0.05
 
 
@@ -41,9 +40,7 @@ def fit(
             f"the best epoch, instead of {VALIDATION_SHARE:g}; 0 for none.",
         ),
     ] = None,
-    model: Annotated[
-        str, typer.Option(metavar="|".join(MODELS), help="DMF, DMF-D (learns its levels), or shrunk means.")
-    ] = "dmf",
+    model: Annotated[str, typer.Option(metavar="NAME", help=f"What to fit: {', '.join(HOMES)}.")] = "dmf",
     assignments: Annotated[
         list[str] | None,
         typer.Option(
@@ -86,14 +83,14 @@ def fit(
     """
     settings = gather_settings(config, assignments or ())
     settings |= {name: given for name, given in (("seed", seed), ("device", device)) if given is not None}
-    new_model = _new_model(model, settings)
+    new_model = model_class(model)(**settings)
     reading = Reading(row, column, value, separator, duplicates)
     check_writable(output)
     kept = _checkpoint(output, checkpoint, resume=resume)
     entries = reading.matrix(ratings, scale=parse_scale(scale))
     train, held_out = _parts(entries, validation, validation_share, reading, seed=new_model.settings.seed)
     start = time.perf_counter()
-    with show_epochs(f"fitting {type(new_model).__name__}", new_model.settings.epochs) as callbacks:
+    with show_epochs(f"fitting {type(new_model).__name__}", getattr(new_model.settings, "epochs", None)) as callbacks:
         try:
             new_model.fit(train, held_out, callbacks=callbacks, checkpoint=kept)
         except TrainingDiverged as error:
@@ -105,16 +102,6 @@ def fit(
     _show(_summary(new_model, train, held_out, seconds=time.perf_counter() - start, file=output), as_json=as_json)
     if new_model.history_.stopped == "interrupted":
         raise typer.Exit(130)
-
-
-def _new_model(name: str, settings: dict[str, Any]) -> Model:
-    from deepmf.models.load import MODELS as CLASSES
-
-    if name not in MODELS:
-        near = difflib.get_close_matches(name.lower(), MODELS, n=1)
-        hint = f"did you mean {near[0]!r}? All" if near else "all"
-        raise BadSetting(f"there is no model {name!r}; {hint}: {', '.join(MODELS)}")
-    return CLASSES[MODELS[name]](**settings)
 
 
 def _checkpoint(output: Path, checkpoint: Path | None, *, resume: bool) -> Path | None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from deepmf.training.history import EpochRecord, History
-    from deepmf.training.trainer import Callback
+    from deepmf.training.loop import Callback
 
 
 @contextmanager
-def show_epochs(title: str, n_epochs: int) -> Iterator[Sequence[Callback]]:
+def show_epochs(title: str, n_epochs: int | None) -> Iterator[Sequence[Callback]]:
     """Yield the callbacks that show each epoch: loss, validation error, best so far, time left. None where unseen."""
     if not sys.stderr.isatty():
         yield ()

@@ -106,12 +106,22 @@ class Scale:
 
         For an interval, values are only brought inside it.
         """
-        array = np.asarray(values, dtype=np.float64)
         if self._levels is None:
-            return np.clip(array, self._low, self._high)
-        middles = (self._levels[:-1] + self._levels[1:]) / 2.0
-        nearest: FloatArray = self._levels[np.searchsorted(middles, array, side="right")]
-        return nearest
+            return self.clip(values)
+        return self.level_of(values, (self._levels[:-1] + self._levels[1:]) / 2.0)
+
+    def level_of(self, values: npt.ArrayLike, boundaries: npt.ArrayLike) -> FloatArray:
+        """Return the level of each value by increasing boundaries between the levels; one on a boundary goes up."""
+        if self._levels is None:
+            raise BadSetting(f"{self!r} has no levels")
+        array = np.asarray(values, dtype=np.float64)
+        chosen: FloatArray = self._levels[np.searchsorted(np.asarray(boundaries), array, side="right")]
+        return chosen
+
+    def clip(self, values: npt.ArrayLike) -> FloatArray:
+        """Return the values brought inside the scale's ends."""
+        inside: FloatArray = np.clip(np.asarray(values, dtype=np.float64), self._low, self._high)
+        return inside
 
     def level_positions(self, values: npt.ArrayLike) -> npt.NDArray[np.intp]:
         """Return the position of each value among the levels; every value must be one of them."""

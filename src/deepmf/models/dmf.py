@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from deepmf.errors import BadEntries, BadModelFile, BadSetting, TrainingDiverged, TrainingInterrupted
+from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.row_order import IndexArray
-from deepmf.models.latents import LatentArray, Latents, pair_products
-from deepmf.models.model import Model
+from deepmf.matrix.scale import FloatArray
+from deepmf.models.latents import LatentArray, Latents
+from deepmf.models.network_model import NetworkModel
 from deepmf.models.objective import DMFObjective, all_directions
-from deepmf.models.observations import AxisEntries, Observations
+from deepmf.models.observations import AxisEntries
 from deepmf.networks.branch import Branch
 from deepmf.networks.encoding import ENCODINGS
 from deepmf.networks.summary import Summary
 from deepmf.networks.two_branches import TwoBranches
-from deepmf.networks.vectors import DenseVectors, SparseVectors, Vectors
-from deepmf.storage.checkpoint import Checkpoint
-from deepmf.storage.matrix_tensors import Packed
+from deepmf.networks.vectors import DenseVectors, Vectors
 from deepmf.training.machine import Machine, private_generator
-from deepmf.training.settings import TrainingSettings
-from deepmf.training.trainer import Callback, Trainer
+from deepmf.training.settings import Settings, TrainingSettings
+from deepmf.training.walk import Axis
 
 # The convolution's widths in the authors' code, for rows and for columns.
 _SUMMARY_WIDTHS = (20, 10)
@@ -44,10 +40,14 @@ class DMFSettings(TrainingSettings):
     dropout: the fraction dropped after every hidden layer.
     gamma: the weight of the L2 penalty in equation 1.
     loss: "root" (the root of a block's mean squared error, as in the authors' code) or "mean" (equation 1).
+    block_rows, block_columns: the block of one step, at least 2 x 2.
     inputs: "scaled" (to [-1, 1], the paper's footnote 1) or "raw" (as they are); what is missing is 0.
     summary_filters: filters of a convolution before each branch, for very wide vectors (0: none; 32 in the code).
     """
 
+    epochs: int = 1000
+    block_rows: int = 300
+    block_columns: int = 200
     hidden_sizes: tuple[int, ...] = (2048,)
     column_hidden_sizes: tuple[int, ...] | None = None
     latent_size: int = 1024
@@ -63,6 +63,8 @@ class DMFSettings(TrainingSettings):
             sizes = getattr(self, name)
             if sizes is not None:
                 object.__setattr__(self, name, _checked_sizes(name, sizes))
+        for name in ("block_rows", "block_columns"):
+            self.check_whole(name, low=2)  # batch norm needs two vectors to have statistics
         self.check_whole("latent_size", low=1)
         self.check_number("dropout", low=0.0, high=0.99)
         self.check_number("gamma", low=0.0)
@@ -77,7 +79,7 @@ class DMFSettings(TrainingSettings):
         return (*self.hidden_sizes, self.latent_size), (*own, self.latent_size)
 
 
-class DMF(Model):
+class DMF(NetworkModel):
     """Deep matrix factorization: the cosine of what two branches make of a row's and of a column's entries.
 
     Settings are keyword arguments; `DMFSettings` explains them. A row or column without any entry is predicted from
@@ -90,64 +92,26 @@ class DMF(Model):
     array([5., 1., 5.])
     """
 
-    settings_class: ClassVar[type[TrainingSettings]] = DMFSettings
+    settings_class: ClassVar[type[Settings]] = DMFSettings
     settings: DMFSettings
     network_: TwoBranches
-    row_latents_: Latents
-    column_latents_: Latents
 
-    def _fit(
-        self,
-        train: ObservedMatrix,
-        validation: ObservedMatrix | None,
-        *,
-        callbacks: Sequence[Callback],
-        checkpoint: Path | None,
-        checkpoint_every: int,
-    ) -> None:
-        machine = Machine(self.settings.device, self.settings.precision)
+    def _axes(self, train: ObservedMatrix) -> Sequence[Axis]:
         rows, columns = np.flatnonzero(train.row_counts), np.flatnonzero(train.column_counts)
         if rows.size < 2 or columns.size < 2:
             raise BadEntries(
                 f"{type(self).__name__} learns from at least two rows and two columns with entries; "
                 f"got {rows.size} and {columns.size}"
             )
-        objective = self._objective(train, validation, machine)
-        trainer = Trainer(
-            objective,
-            self.settings,
-            machine,
-            rows=torch.from_numpy(rows),
-            columns=torch.from_numpy(columns),
-            callbacks=callbacks,
-        )
-        if checkpoint is None:
-            self.history_ = trainer.run()
-        else:
-            kept = Checkpoint(checkpoint, self._fingerprint(train, validation))
-            self.history_ = kept.run(trainer, every=checkpoint_every)
-        self._finish(train, objective)
-
-    def _finish(self, train: ObservedMatrix, objective: DMFObjective) -> None:
-        """Compute all latents once, and say what ended training if it was not its own end."""
-        stopped, epoch, best = self.history_.stopped, len(self.history_), self.history_.best_epoch
-        if best is not None or stopped != "diverged":
-            self.observations_ = Observations.of(train)
-            network = objective.network.eval()
-            with torch.no_grad():
-                self.row_latents_ = _latents(network.rows, objective.blocks.rows)
-                self.column_latents_ = _latents(network.columns, objective.blocks.columns)
-            self.network_ = network.to("cpu")
-        if stopped == "diverged":
-            kept = "" if best is None else f"; the model keeps the weights of epoch {best}"
-            raise TrainingDiverged(
-                f"the loss of epoch {epoch} is not a finite number{kept}; try a smaller learning_rate"
-            )
-        if stopped == "interrupted":
-            warnings.warn(f"training was interrupted in epoch {epoch}", TrainingInterrupted, stacklevel=4)
+        sizes = self.settings.block_rows, self.settings.block_columns
+        return [Axis(torch.from_numpy(those), size) for those, size in zip((rows, columns), sizes, strict=True)]
 
     def _objective(self, train: ObservedMatrix, validation: ObservedMatrix | None, machine: Machine) -> DMFObjective:
         return DMFObjective(self._new_network(train), train, validation, self.settings, machine)
+
+    def _set_latents(self, objective: DMFObjective) -> None:
+        self.row_latents_ = _latents(objective.network.rows, objective.blocks.rows)
+        self.column_latents_ = _latents(objective.network.columns, objective.blocks.columns)
 
     def _new_network(self, train: ObservedMatrix) -> TwoBranches:
         return TwoBranches(*self._branches(train))
@@ -181,68 +145,25 @@ class DMF(Model):
                 self.column_latents_ = self.column_latents_.changed(columns, latents, count=len(seen.columns))
 
     def _vectors(self, entries: AxisEntries, n_inputs: int) -> Vectors:
-        inputs = ENCODINGS[self.settings.inputs].encode(self.scale_, entries.values).astype(np.float32)
-        starts, others, weights = (torch.from_numpy(np.array(array)) for array in (*entries[:2], inputs))
+        vectors = self._sparse_vectors(entries, self.settings.inputs)
         if not self.settings.summary_filters:
-            return SparseVectors(starts, others, weights)
-        table = torch.zeros(starts.numel() - 1, n_inputs)
-        table[torch.repeat_interleave(torch.arange(len(table)), starts.diff().long()), others.long()] = weights
+            return vectors
+        table = torch.zeros(len(vectors), n_inputs)
+        table[torch.repeat_interleave(torch.arange(len(table)), vectors.starts.diff()), vectors.indices.long()] = (
+            vectors.weights
+        )
         return DenseVectors(table)
 
     def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        return np.clip(pair_products(self.row_latents_, self.column_latents_, rows, columns), -1.0, 1.0)
-
-    def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        every = columns.size == len(self.column_latents_) and np.array_equal(columns, np.arange(columns.size))
-        column_latents = self.column_latents_.whole() if every else self.column_latents_.take(columns)
-        cosines: LatentArray = self.row_latents_.take(rows) @ column_latents.T
+        cosines: LatentArray = super()._score_pairs(rows, columns)
         return np.clip(cosines, -1.0, 1.0, out=cosines)
 
-    def _row_directions(self) -> LatentArray:
-        return self.row_latents_.whole()
+    def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        cosines: LatentArray = super()._score_block(rows, columns)
+        return np.clip(cosines, -1.0, 1.0, out=cosines)
 
-    def _column_directions(self) -> LatentArray:
-        return self.column_latents_.whole()
-
-    def _fingerprint(self, train: ObservedMatrix, validation: ObservedMatrix | None) -> dict[str, Any]:
-        """Return what tells this training run from others."""
-        return {
-            "model": type(self).__name__,
-            **self.settings.to_dict(),
-            "training entries": _digest(train),
-            "validation entries": None if validation is None else _digest(validation),
-        }
-
-    def _learned(self) -> Packed:
-        tensors = {f"network.{name}": tensor.numpy() for name, tensor in self.network_.state_dict().items()}
-        for axis, latents in (("rows", self.row_latents_), ("columns", self.column_latents_)):
-            tensors |= {f"latents.{axis}.{part}": getattr(latents, part) for part in ("base", "extra", "slots")}
-        return Packed({}, tensors)
-
-    def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
-        self.network_ = self._new_network(self._seen.train).eval()
-        weights = {
-            name.removeprefix("network."): torch.from_numpy(tensor.copy())
-            for name, tensor in tensors.items()
-            if name.startswith("network.")
-        }
-        try:
-            self.network_.load_state_dict(weights)
-            self.row_latents_ = self._stored_latents(tensors, "rows", len(self._seen.rows))
-            self.column_latents_ = self._stored_latents(tensors, "columns", len(self._seen.columns))
-        except (RuntimeError, KeyError) as error:
-            raise BadModelFile(f"the stored weights do not fit the stored settings ({error})") from error
-
-    def _stored_latents(self, tensors: dict[str, npt.NDArray[Any]], axis: str, count: int) -> Latents:
-        base, extra, slots = (tensors[f"latents.{axis}.{part}"] for part in ("base", "extra", "slots"))
-        width, n_slots = self.settings.latent_size, base.shape[0] + extra.shape[0]
-        if base.shape[1:] != (width,) or extra.shape[1:] != (width,) or slots.shape != (count,):
-            raise BadModelFile(f"the stored latents of {axis} are not of the shape ({count}, {width})")
-        if base.dtype != np.float32 or extra.dtype != np.float32 or slots.dtype != np.int64:
-            raise BadModelFile(f"the stored latents of {axis} are of another type than float32")
-        if count and not 0 <= slots.min() <= slots.max() < n_slots:
-            raise BadModelFile(f"the stored latents of {axis} are not all there")
-        return Latents(base, extra, slots)
+    def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
+        return self.scale_.from_unit(scores)
 
 
 def _latents(branch: Branch, vectors: Vectors) -> Latents:
@@ -254,12 +175,3 @@ def _checked_sizes(name: str, sizes: Any) -> tuple[int, ...]:
     if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in given):
         raise BadSetting(f"{name} must be whole numbers of at least 1, such as (2048,); got {sizes!r}")
     return given
-
-
-def _digest(matrix: ObservedMatrix) -> str:
-    """Return a short fingerprint of a matrix's entries."""
-    digest = hashlib.sha256(repr(matrix.scale).encode())
-    for array in (matrix.by_row.starts, matrix.by_row.columns, matrix.values):
-        digest.update(np.ascontiguousarray(array).data)
-    digest.update(repr((matrix.row_labels.tolist()[:1000], matrix.column_labels.tolist()[:1000])).encode())
-    return digest.hexdigest()[:16]

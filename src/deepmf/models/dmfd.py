@@ -19,7 +19,7 @@ from deepmf.networks.branch import Branch
 from deepmf.networks.quantizer import Quantizer, sharpness_at
 from deepmf.networks.two_branches import TwoBranches
 from deepmf.training.machine import Machine
-from deepmf.training.settings import TrainingSettings
+from deepmf.training.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ class DMFD(DMF):
     array([5., 1., 5.])
     """
 
-    settings_class: ClassVar[type[TrainingSettings]] = DMFDSettings
+    settings_class: ClassVar[type[Settings]] = DMFDSettings
     settings: DMFDSettings
     network_: QuantizedBranches
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from deepmf.errors import BadModelFile, UserError
-from deepmf.models.dmf import DMF
-from deepmf.models.dmfd import DMFD
-from deepmf.models.means import Means
 from deepmf.models.model import Model
+from deepmf.models.registry import HOMES, class_named
 from deepmf.storage.model_file import read_file
-
-MODELS: dict[str, type[Model]] = {model.__name__: model for model in (DMF, DMFD, Means)}
 
 
 def load(path: str | Path) -> Model:
@@ -19,6 +15,7 @@ def load(path: str | Path) -> Model:
 
     >>> import pathlib, tempfile
     >>> from deepmf.data.synthetic import generate
+    >>> from deepmf.models.means import Means
     >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
     >>> Means().fit(generate(seed=0).matrix).save(path)
     >>> type(load(path)).__name__
@@ -26,10 +23,12 @@ def load(path: str | Path) -> Model:
     """
     stored = read_file(path, kind="model")
     name = stored.content.get("class")
-    if not isinstance(name, str) or name not in MODELS:
-        raise BadModelFile(f"{path} holds a model of the class {name!r}; this version knows {', '.join(MODELS)}")
+    model_class = class_named(name) if isinstance(name, str) else None
+    if model_class is None:
+        known = ", ".join(class_name for _, class_name in HOMES.values())
+        raise BadModelFile(f"{path} holds a model of the class {name!r}; this version knows {known}")
     try:
-        return MODELS[name].from_stored(stored.content, stored.tensors)
+        return model_class.from_stored(stored.content, stored.tensors)
     except BadModelFile as error:
         raise BadModelFile(f"{path}: {error}") from error
     except (UserError, KeyError, TypeError, ValueError) as error:

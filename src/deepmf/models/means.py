@@ -16,13 +16,13 @@ from deepmf.matrix.scale import FloatArray
 from deepmf.models.model import Model
 from deepmf.models.observations import AxisEntries, Observations
 from deepmf.storage.matrix_tensors import Packed
-from deepmf.training.settings import TrainingSettings
-from deepmf.training.trainer import Callback
+from deepmf.training.loop import Callback
+from deepmf.training.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeansSettings(TrainingSettings):
-    """The settings of the shrunk means; those of training are ignored.
+class MeansSettings(Settings):
+    """The settings of the shrunk means.
 
     shrinkage: how many entries of the overall mean each row's and column's own entries are mixed with.
     """
@@ -45,7 +45,7 @@ class Means(Model):
     array([3.])
     """
 
-    settings_class: ClassVar[type[TrainingSettings]] = MeansSettings
+    settings_class: ClassVar[type[Settings]] = MeansSettings
     settings: MeansSettings
     mean_: float
     row_effects_: FloatArray
@@ -92,10 +92,6 @@ class Means(Model):
 
     def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         return self.mean_ + self.row_effects_[rows][:, None] + self.column_effects_[columns]
-
-    def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
-        values: FloatArray = np.clip(scores, self.scale_.low, self.scale_.high)
-        return values
 
     def _learned(self) -> Packed:
         effects = {"effects.rows": self.row_effects_, "effects.columns": self.column_effects_}

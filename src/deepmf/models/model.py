@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, NotFitted, NothingObserved
+from deepmf.data.splits import AREAS
+from deepmf.errors import BadEntries, BadSetting, CannotExtend, NotFitted, NothingObserved
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.row_order import IndexArray
@@ -23,8 +24,8 @@ from deepmf.models.ranking import Ranking, batches, best_positions, most_similar
 from deepmf.storage.matrix_tensors import Packed, pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
 from deepmf.training.history import History
-from deepmf.training.settings import TrainingSettings
-from deepmf.training.trainer import Callback
+from deepmf.training.loop import Callback
+from deepmf.training.settings import Settings
 
 
 class Model(ABC):
@@ -33,7 +34,9 @@ class Model(ABC):
     The constructor stores settings, `fit` learns, names that end in `_` are learned.
     """
 
-    settings_class: ClassVar[type[TrainingSettings]]
+    settings_class: ClassVar[type[Settings]]
+    predicts: ClassVar[tuple[str, ...]] = AREAS  # the areas it can predict in
+    cannot: ClassVar[str] = ""  # why not in the others
 
     def __init__(self, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
@@ -77,11 +80,16 @@ class Model(ABC):
 
         This model stays as it is. A new row is described by its entries over the trained columns, a new column by
         its entries over the trained rows; entries of area IV are never inputs. A row or column without any such
-        entry is predicted from an empty description, and a `NothingObserved` warning names it.
+        entry is predicted from an empty description, and a `NothingObserved` warning names it. What a method cannot
+        predict for is refused with the reason (`CannotExtend`).
         """
         seen = self._seen
         _check_matrix(new, "extend")
+        if self.predicts == ("I",):
+            raise CannotExtend(f"{type(self).__name__} cannot be extended: {self.cannot}")
         observations, rows, columns = seen.extended(new)
+        self._refuse_new("II", "row", seen.rows, observations.rows)
+        self._refuse_new("III", "column", seen.columns, observations.columns)
         model = copy.copy(self)
         model.observations_ = observations
         _warn_of_nothing(observations, "row", rows, observations.row_entries(rows).starts)
@@ -165,8 +173,8 @@ class Model(ABC):
         """Return the scores (rows, columns) of all pairs of some positions."""
 
     def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return predictions in the scale's units."""
-        return self.scale_.from_unit(scores)
+        """Return predictions in the scale's units; scores are those already, if not inside its ends."""
+        return self.scale_.clip(scores)
 
     def _to_levels(self, scores: npt.NDArray[Any]) -> FloatArray:
         """Return legal levels."""
@@ -242,6 +250,13 @@ class Model(ABC):
                 f"rows and columns are pairs, so of one length; got {row_positions.size} and {column_positions.size}"
             )
         return row_positions, column_positions
+
+    def _refuse_new(self, area: str, axis: str, known: Labels, labels: Labels) -> None:
+        """Refuse new rows (area II) or new columns (area III) where the method cannot predict for them."""
+        if area in self.predicts or len(labels) == len(known):
+            return
+        first = labels.array[len(known) :].tolist()[0]
+        raise CannotExtend(f"{type(self).__name__} cannot predict for new {axis}s, such as {first!r}: {self.cannot}")
 
     def _hide_observed(self, scores: FloatArray, rows: IndexArray, columns: IndexArray) -> None:
         """Put what is observed already at the end of every ranking."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from deepmf.networks.two_branches import TwoBranches, directions
 from deepmf.networks.vectors import Vectors
 from deepmf.training.blocks import Blocks
 from deepmf.training.machine import Machine
+from deepmf.training.trainer import Objective
 
 _VECTORS_AT_A_TIME = 1024
 
@@ -31,8 +32,10 @@ class ObjectiveSettings(Protocol):
     def summary_filters(self) -> int: ...
 
 
-class DMFObjective:
+class DMFObjective(Objective):
     """Equation 1: the (root) mean squared error of the cosines on a block's observed entries, plus an L2 penalty."""
+
+    network: TwoBranches
 
     def __init__(
         self,
@@ -49,14 +52,11 @@ class DMFObjective:
         )
         self.fixed_shapes = self.blocks.dense
         self._settings = settings
-        self._validation: tuple[Tensor, Tensor, Tensor] | None = None
-        if validation is not None and validation.n_entries:
-            rows, columns, values = validation.entries()
-            arrays = train.rows.positions(rows), train.columns.positions(columns), values
-            self._validation = tuple(torch.from_numpy(array).to(machine.device) for array in arrays)  # type: ignore[assignment]
+        self._validation = validation_tensors(train, validation, machine)
 
-    def loss(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Return the loss of a block."""
+    def loss(self, *block: Tensor) -> Tensor:
+        """Return the loss of a block: its rows and its columns."""
+        rows, columns = block
         cosines = self.network(self.blocks.rows.take(rows), self.blocks.columns.take(columns))
         loss = self.error(cosines, self.blocks.targets(rows, columns))
         if self._settings.gamma:
@@ -75,13 +75,6 @@ class DMFObjective:
         # The smallest trace keeps the root's slope finite for a block that is predicted exactly, or has no entry.
         return (mean + 1e-12).sqrt() if self._settings.loss == "root" else mean
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Nothing changes by the epoch."""
-
-    def notes(self) -> dict[str, Any]:
-        """Nothing is noted beside the losses."""
-        return {}
-
     def validation_error(self) -> float | None:
         """Return the root mean squared error on validation entries, in the scale's units."""
         if self._validation is None:
@@ -95,6 +88,18 @@ class DMFObjective:
     def predictions(self, cosines: Tensor) -> Tensor:
         """Return what the model would answer, in the scale's units."""
         return in_units_of(self.scale.low, self.scale.high, cosines)
+
+
+def validation_tensors(
+    train: ObservedMatrix, validation: ObservedMatrix | None, machine: Machine
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Return the rows, columns and values of validation entries, as positions in the training matrix; None if none."""
+    if validation is None or not validation.n_entries:
+        return None
+    rows, columns, values = validation.entries()
+    arrays = train.rows.positions(rows), train.columns.positions(columns), values
+    row_of, column_of, value_of = (torch.from_numpy(array).to(machine.device) for array in arrays)
+    return row_of, column_of, value_of
 
 
 def all_directions(branch: Branch, vectors: Vectors, *, single_precision: bool = False) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.storage.model_file import read_file, write_file
 from deepmf.training.history import History
-from deepmf.training.trainer import Trainer, TrainingState
+from deepmf.training.loop import Loop, TrainingState
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Checkpoint:
     path: Path
     fingerprint: dict[str, Any]
 
-    def run(self, trainer: Trainer, *, every: int) -> History:
+    def run(self, loop: Loop, *, every: int) -> History:
         """Run a training from where it was killed, or from its start, keeping its state every so many epochs.
 
         The file goes when training is over; one that was interrupted keeps it, to be continued.
@@ -33,8 +33,8 @@ class Checkpoint:
             raise BadSetting(f"the checkpoint {self.path} needs a folder {self.path.parent}, which does not exist")
         state = self.read()
         if state is not None:
-            trainer.restore(state)
-        history = trainer.run(keep=self.write, keep_every=every)
+            loop.restore(state)
+        history = loop.run(keep=self.write, keep_every=every)
         if history.stopped != "interrupted":
             self.path.unlink(missing_ok=True)
         return history

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ class Adam:
     It calls torch's function: the first use of the class `torch.optim.Adam` imports torch's compiler, which takes
     longer (2 to 6 s) than many a training.
     """
+
+    replayable = True
 
     def __init__(self, parameters: Iterable[Tensor], learning_rate: float) -> None:
         self._parameters = list(parameters)
@@ -32,14 +34,16 @@ class Adam:
         else:
             self._rate = rate
 
-    def forget_gradients(self) -> None:
-        """Let the next backward pass start from nothing."""
+    def step(self, evaluate: Callable[[], Tensor]) -> Tensor:
+        """Take a step along the gradients that `evaluate` leaves with the parameters; return the loss before it."""
         for parameter in self._parameters:
-            parameter.grad = None
+            parameter.grad = None  # the backward pass starts from nothing
+        loss = evaluate()
+        self._update()
+        return loss
 
     @torch.no_grad()
-    def step(self) -> None:
-        """Take a step along the gradients."""
+    def _update(self) -> None:
         adam(
             self._parameters,
             [parameter.grad for parameter in self._parameters if parameter.grad is not None],

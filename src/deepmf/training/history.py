@@ -8,12 +8,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One epoch: mean loss of its steps, validation error where it was looked at, and what the model notes."""
+    """One epoch: its loss (a mean over steps), validation error where it was looked at, and what the model notes."""
 
     epoch: int
     loss: float
     validation_error: float | None
-    learning_rate: float
+    learning_rate: float | None  # None where there are no steps of a size
     seconds: float
     notes: dict[str, Any] = field(default_factory=dict)
 

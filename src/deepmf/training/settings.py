@@ -1,4 +1,4 @@
-"""The settings of a training run, checked when they are made."""
+"""The settings of models, checked when they are made: of any, of one learned in epochs, of one that is a network."""
 
 from __future__ import annotations
 
@@ -13,42 +13,13 @@ from deepmf.errors import BadSetting
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingSettings:
-    """How long and in which steps a network is trained; the defaults are the paper's code's.
+class Settings:
+    """What every model is given: the seed of all that is random."""
 
-    epochs: passes of the walk over all rows or all columns, whichever are fewer blocks.
-    learning_rate, decay, decay_every: Adam's step size, multiplied by `decay` every so many epochs.
-    block_rows, block_columns: the block of one step, at least 2 x 2.
-    validate_every: epochs between looks at the validation error.
-    patience: stop when the validation error has not improved for so many epochs (None: never).
-    device: "auto" (a GPU where there is one), "cpu" or "cuda".
-    precision: "auto" (half on a GPU, single elsewhere), "single" or "half" (bfloat16 products).
-    """
-
-    epochs: int = 1000
-    learning_rate: float = 1e-2
-    decay: float = 0.65
-    decay_every: int = 50
-    block_rows: int = 300
-    block_columns: int = 200
-    validate_every: int = 5
-    patience: int | None = None
     seed: int = 0
-    device: str = "auto"
-    precision: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "decay_every", "validate_every"):
-            self.check_whole(name, low=1)
-        for name in ("block_rows", "block_columns"):
-            self.check_whole(name, low=2)  # batch norm needs two vectors to have statistics
         self.check_whole("seed", low=0)
-        self.check_number("learning_rate", above=0.0)
-        self.check_number("decay", above=0.0, high=1.0)
-        if self.patience is not None:
-            self.check_whole("patience", low=1)
-        self.check_choice("device", ("auto", "cpu", "cuda"))
-        self.check_choice("precision", ("auto", "single", "half"))
 
     @classmethod
     def from_names(cls, given: Mapping[str, Any]) -> Self:
@@ -88,6 +59,52 @@ class TrainingSettings:
         value = getattr(self, name)
         if value not in choices:
             raise BadSetting(f"{name} must be {' or '.join(map(repr, choices))}; got {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopSettings(Settings):
+    """How long a model is learned.
+
+    epochs: passes over the entries, or sweeps of a method of linear algebra.
+    validate_every: epochs between looks at the validation error.
+    patience: stop when the validation error has not improved for so many epochs (None: never).
+    """
+
+    epochs: int = 100
+    validate_every: int = 1
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("epochs", "validate_every"):
+            self.check_whole(name, low=1)
+        if self.patience is not None:
+            self.check_whole("patience", low=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings(LoopSettings):
+    """In which steps a network is trained, and on what.
+
+    learning_rate, decay, decay_every: the optimiser's step size, multiplied by `decay` every so many epochs.
+    device: "auto" (a GPU where there is one), "cpu" or "cuda".
+    precision: "auto" (half on a GPU, single elsewhere), "single" or "half" (bfloat16 products).
+    """
+
+    validate_every: int = 5
+    learning_rate: float = 1e-2
+    decay: float = 0.65
+    decay_every: int = 50
+    device: str = "auto"
+    precision: str = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_whole("decay_every", low=1)
+        self.check_number("learning_rate", above=0.0)
+        self.check_number("decay", above=0.0, high=1.0)
+        self.check_choice("device", ("auto", "cpu", "cuda"))
+        self.check_choice("precision", ("auto", "single", "half"))
 
 
 def _plain(value: Any) -> Any:

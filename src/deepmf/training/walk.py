@@ -3,49 +3,57 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
-class Walk:
-    """Shuffled passes over the rows and the columns, a block of each at a time.
+class Axis(NamedTuple):
+    """The positions of an axis that have entries, and how many of them make a block."""
 
-    An epoch ends when all rows, or all columns, have been passed once. Blocks are of one size: the last one of a
+    positions: Tensor
+    block: int
+
+
+class Walk:
+    """Shuffled passes over one axis or both, a block of each at a time.
+
+    An epoch ends when all of one axis has been passed once. Blocks are of one size: the last one of a
     pass takes up from its start again. Everything a step reads lies on the device.
     """
 
-    def __init__(
-        self, rows: Tensor, columns: Tensor, *, block_rows: int, block_columns: int, generator: torch.Generator
-    ) -> None:
-        self._rows, self._columns = rows, columns  # positions that have entries
-        self._row_order, self._column_order = rows.clone(), columns.clone()
-        self._row_offsets = torch.arange(min(block_rows, rows.numel()), device=rows.device)
-        self._column_offsets = torch.arange(min(block_columns, columns.numel()), device=rows.device)
-        self._step = torch.zeros((), dtype=torch.int64, device=rows.device)
-        self._generator = generator
-        self.n_steps = min(
-            math.ceil(rows.numel() / self._row_offsets.numel()),
-            math.ceil(columns.numel() / self._column_offsets.numel()),
-        )
+    def __init__(self, axes: Sequence[Axis], *, generator: torch.Generator) -> None:
+        self._passes = [_Pass(axis, generator) for axis in axes]
+        self._step = torch.zeros((), dtype=torch.int64, device=axes[0].positions.device)
+        self.n_steps = min(one.n_blocks for one in self._passes)
 
     def begin_epoch(self) -> None:
-        """Shuffle both passes and go back to their start."""
-        self._row_order.copy_(_shuffled(self._rows, self._generator))
-        self._column_order.copy_(_shuffled(self._columns, self._generator))
+        """Shuffle every pass and go back to its start."""
+        for one in self._passes:
+            one.shuffle()
         self._step.zero_()
 
-    def next_block(self) -> tuple[Tensor, Tensor]:
-        """Return the row positions and column positions of the next block."""
-        rows = _slice(self._row_order, self._row_offsets, self._step)
-        columns = _slice(self._column_order, self._column_offsets, self._step)
+    def next_block(self) -> tuple[Tensor, ...]:
+        """Return the positions of the next block, those of each axis."""
+        block = tuple(one.block(self._step) for one in self._passes)
         self._step += 1
-        return rows, columns
+        return block
 
 
-def _shuffled(positions: Tensor, generator: torch.Generator) -> Tensor:
-    return positions[torch.randperm(positions.numel(), generator=generator).to(positions.device)]
+class _Pass:
+    """One shuffled pass over an axis."""
 
+    def __init__(self, axis: Axis, generator: torch.Generator) -> None:
+        self._positions, self._generator = axis.positions, generator
+        self._order = axis.positions.clone()
+        self._offsets = torch.arange(min(axis.block, self._order.numel()), device=self._order.device)
+        self.n_blocks = math.ceil(self._order.numel() / self._offsets.numel())
 
-def _slice(order: Tensor, offsets: Tensor, step: Tensor) -> Tensor:
-    return order[(step * offsets.numel() + offsets) % order.numel()]
+    def shuffle(self) -> None:
+        order = torch.randperm(self._positions.numel(), generator=self._generator)
+        self._order.copy_(self._positions[order.to(self._positions.device)])
+
+    def block(self, step: Tensor) -> Tensor:
+        return self._order[(step * self._offsets.numel() + self._offsets) % self._order.numel()]

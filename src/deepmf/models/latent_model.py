@@ -1,0 +1,142 @@
+"""A model of latents: learned in epochs, it scores a pair by the inner product of a row's and a column's latent."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadModelFile, TrainingDiverged, TrainingInterrupted
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.row_order import IndexArray
+from deepmf.models.latents import LatentArray, Latents, pair_products
+from deepmf.models.model import Model
+from deepmf.models.observations import Observations
+from deepmf.storage.checkpoint import Checkpoint
+from deepmf.storage.matrix_tensors import Packed
+from deepmf.training.history import History
+from deepmf.training.loop import Callback, Loop, Task
+from deepmf.training.settings import LoopSettings
+
+
+class LatentModel(Model):
+    """What all models share that the loop learns and whose answers are made of latents.
+
+    A subclass says which task the loop runs (`_task`) and takes from it what was learned (`_adopt`).
+    """
+
+    settings: LoopSettings
+    row_latents_: Latents
+    column_latents_: Latents
+
+    @abstractmethod
+    def _task(self, train: ObservedMatrix, validation: ObservedMatrix | None) -> Any:
+        """Return the task that learns from a matrix."""
+
+    @abstractmethod
+    def _adopt(self, task: Any) -> None:
+        """Set the latents, and all else that is learned, from a task that has run."""
+
+    def _fit(
+        self,
+        train: ObservedMatrix,
+        validation: ObservedMatrix | None,
+        *,
+        callbacks: Sequence[Callback],
+        checkpoint: Path | None,
+        checkpoint_every: int,
+    ) -> None:
+        task: Task = self._task(train, validation)
+        loop = Loop(task, self.settings, callbacks=callbacks)
+        if checkpoint is None:
+            self.history_ = loop.run()
+        else:
+            kept = Checkpoint(checkpoint, self._fingerprint(train, validation))
+            self.history_ = kept.run(loop, every=checkpoint_every)
+        if self.history_.best_epoch is not None or self.history_.stopped != "diverged":
+            self.observations_ = Observations.of(train)
+            self._adopt(task)
+        _say_how_it_ended(self.history_)
+
+    def _fingerprint(self, train: ObservedMatrix, validation: ObservedMatrix | None) -> dict[str, Any]:
+        """Return what tells this training run from others."""
+        return {
+            "model": type(self).__name__,
+            **self.settings.to_dict(),
+            "training entries": _digest(train),
+            "validation entries": None if validation is None else _digest(validation),
+        }
+
+    def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        return pair_products(self.row_latents_, self.column_latents_, rows, columns)
+
+    def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        every = columns.size == len(self.column_latents_) and np.array_equal(columns, np.arange(columns.size))
+        column_latents = self.column_latents_.whole() if every else self.column_latents_.take(columns)
+        products: LatentArray = self.row_latents_.take(rows) @ column_latents.T
+        return products
+
+    def _row_directions(self) -> LatentArray:
+        return _directions(self.row_latents_.whole())
+
+    def _column_directions(self) -> LatentArray:
+        return _directions(self.column_latents_.whole())
+
+    def _learned(self) -> Packed:
+        tensors: dict[str, npt.NDArray[Any]] = {}
+        for axis, latents in (("rows", self.row_latents_), ("columns", self.column_latents_)):
+            tensors |= {f"latents.{axis}.{part}": getattr(latents, part) for part in ("base", "extra", "slots")}
+        return Packed({}, tensors)
+
+    def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
+        try:
+            self.row_latents_ = _stored_latents(tensors, "rows", len(self._seen.rows))
+            self.column_latents_ = _stored_latents(tensors, "columns", len(self._seen.columns))
+        except KeyError as error:
+            raise BadModelFile(f"the stored latents are not all there ({error})") from error
+        if self.row_latents_.base.shape[1] != self.column_latents_.base.shape[1]:
+            raise BadModelFile("the stored latents of rows and columns are of different sizes")
+
+
+def _say_how_it_ended(history: History) -> None:
+    """Say what ended training if it was not its own end."""
+    epoch, best = len(history), history.best_epoch
+    if history.stopped == "diverged":
+        kept = "" if best is None else f"; the model keeps what it had learned in epoch {best}"
+        raise TrainingDiverged(f"the loss of epoch {epoch} is not a finite number{kept}; try a smaller learning_rate")
+    if history.stopped == "interrupted":
+        warnings.warn(f"training was interrupted in epoch {epoch}", TrainingInterrupted, stacklevel=4)
+
+
+def _directions(latents: LatentArray) -> LatentArray:
+    """Return latents of length 1; those of length 0 as they are."""
+    lengths = np.linalg.norm(latents, axis=1, keepdims=True)
+    lengths[lengths == 0] = 1
+    directions: LatentArray = (latents / lengths).astype(np.float32)
+    return directions
+
+
+def _stored_latents(tensors: dict[str, npt.NDArray[Any]], axis: str, count: int) -> Latents:
+    base, extra, slots = (tensors[f"latents.{axis}.{part}"] for part in ("base", "extra", "slots"))
+    if base.ndim != 2 or extra.shape[1:] != base.shape[1:] or slots.shape != (count,):
+        raise BadModelFile(f"the stored latents of {axis} are not of the shape ({count}, latent)")
+    if base.dtype != np.float32 or extra.dtype != np.float32 or slots.dtype != np.int64:
+        raise BadModelFile(f"the stored latents of {axis} are of another type than float32")
+    if count and not 0 <= slots.min() <= slots.max() < base.shape[0] + extra.shape[0]:
+        raise BadModelFile(f"the stored latents of {axis} are not all there")
+    return Latents(base, extra, slots)
+
+
+def _digest(matrix: ObservedMatrix) -> str:
+    """Return a short fingerprint of a matrix's entries."""
+    digest = hashlib.sha256(repr(matrix.scale).encode())
+    for array in (matrix.by_row.starts, matrix.by_row.columns, matrix.values):
+        digest.update(np.ascontiguousarray(array).data)
+    digest.update(repr((matrix.row_labels.tolist()[:1000], matrix.column_labels.tolist()[:1000])).encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,87 @@
+"""A model whose latents a trained network computes from the entries of a row or of a column."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from deepmf.errors import BadModelFile
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.latent_model import LatentModel
+from deepmf.models.observations import AxisEntries
+from deepmf.networks.encoding import ENCODINGS
+from deepmf.networks.vectors import SparseVectors
+from deepmf.storage.matrix_tensors import Packed
+from deepmf.training.machine import Machine
+from deepmf.training.settings import TrainingSettings
+from deepmf.training.trainer import Objective, Optimiser, Trainer
+from deepmf.training.walk import Axis
+
+
+class NetworkModel(LatentModel):
+    """What all models share that train a network: the trainer as their task, and the network in their file."""
+
+    settings: TrainingSettings
+    network_: nn.Module
+
+    @abstractmethod
+    def _new_network(self, train: ObservedMatrix) -> nn.Module:
+        """Return a network for a matrix, with fresh weights."""
+
+    @abstractmethod
+    def _objective(self, train: ObservedMatrix, validation: ObservedMatrix | None, machine: Machine) -> Objective:
+        """Return what is minimised, on a machine."""
+
+    @abstractmethod
+    def _axes(self, train: ObservedMatrix) -> Sequence[Axis]:
+        """Return the axes that training walks over."""
+
+    @abstractmethod
+    def _set_latents(self, objective: Any) -> None:
+        """Compute all latents once, with the trained network."""
+
+    def _optimiser(self, network: nn.Module) -> Optimiser | None:
+        """Return what to step with; None for Adam."""
+        return None
+
+    def _task(self, train: ObservedMatrix, validation: ObservedMatrix | None) -> Trainer:
+        machine = Machine(self.settings.device, self.settings.precision)
+        axes = self._axes(train)
+        objective = self._objective(train, validation, machine)
+        optimiser = self._optimiser(objective.network)
+        return Trainer(objective, self.settings, machine, axes=axes, optimiser=optimiser)
+
+    def _adopt(self, task: Trainer) -> None:
+        network = task.objective.network.eval()
+        with torch.no_grad():
+            self._set_latents(task.objective)
+        self.network_ = network.to("cpu")
+
+    def _sparse_vectors(self, entries: AxisEntries, inputs: str) -> SparseVectors:
+        """Return some rows or columns as the network reads them, encoded by one of the rules."""
+        weights = ENCODINGS[inputs].encode(self.scale_, entries.values).astype(np.float32)
+        return SparseVectors(*(torch.from_numpy(np.array(array)) for array in (*entries[:2], weights)))
+
+    def _learned(self) -> Packed:
+        learned = super()._learned()
+        network = {f"network.{name}": tensor.numpy() for name, tensor in self.network_.state_dict().items()}
+        return Packed(learned.content, learned.tensors | network)
+
+    def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
+        super()._set_learned(content, tensors)
+        self.network_ = self._new_network(self._seen.train).eval()
+        weights = {
+            name.removeprefix("network."): torch.from_numpy(tensor.copy())
+            for name, tensor in tensors.items()
+            if name.startswith("network.")
+        }
+        try:
+            self.network_.load_state_dict(weights)
+        except RuntimeError as error:
+            raise BadModelFile(f"the stored weights do not fit the stored settings ({error})") from error

@@ -1,0 +1,150 @@
+"""The one loop: epochs, validation, the best kept, early stopping, exact continuation."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from deepmf.training.history import EpochRecord, History
+from deepmf.training.settings import LoopSettings
+
+Callback = Callable[[EpochRecord, History], None]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What came of one epoch: its loss, its step size where there is one, and what else the history should keep."""
+
+    loss: float
+    learning_rate: float | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class Task(Protocol):
+    """What the loop learns: a network with its optimiser, or a method of linear algebra."""
+
+    def run_epoch(self, epoch: int) -> Epoch:
+        """Learn for one epoch."""
+
+    def validation_error(self) -> float | None:
+        """Return the error on validation entries: None where there are none, NaN where what is learned is no good."""
+
+    def learned(self) -> dict[str, Tensor]:
+        """Return everything that is learned, not copied."""
+
+    def set_learned(self, learned: Mapping[str, Tensor]) -> None:
+        """Go back to what was learned earlier."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the next epoch depends on beside what is learned, not copied."""
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take up such a state."""
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """Everything a training needs to continue as if it had never stopped."""
+
+    content: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+class Loop:
+    """Runs the epochs of a task; the only loop there is."""
+
+    def __init__(self, task: Task, settings: LoopSettings, *, callbacks: Sequence[Callback] = ()) -> None:
+        self.task, self.settings = task, settings
+        self.history = History()
+        self._callbacks = callbacks
+        self._good: dict[str, Tensor] | None = None  # what validation recommends, or the last with a finite loss
+
+    def run(self, *, keep: Callable[[TrainingState], None] | None = None, keep_every: int = 1) -> History:
+        """Run to the end, and leave the task with the best it has learned.
+
+        `keep` is called with the state every so many epochs. Ctrl-C ends the loop early; `history.stopped` tells. A
+        loss or validation error that is not finite ends it too, with the last good weights.
+        """
+        try:
+            for epoch in range(len(self.history), self.settings.epochs):
+                if not self._run_epoch(epoch):
+                    break
+                if keep is not None and (epoch + 1) % keep_every == 0:
+                    keep(self.state())
+            else:
+                self.history.stopped = "epochs"
+        except KeyboardInterrupt:
+            self.history.stopped = "interrupted"
+        if self._good is not None:
+            self.task.set_learned(self._good)
+        return self.history
+
+    def state(self) -> TrainingState:
+        """Return a copy of everything that the next epoch depends on."""
+        tensors = {f"learned.{name}": tensor for name, tensor in self.task.learned().items()}
+        tensors |= {f"good.{name}": tensor for name, tensor in (self._good or {}).items()}
+        tensors |= {f"state.{name}": tensor for name, tensor in self.task.state().items()}
+        return TrainingState(
+            {"history": self.history.to_dict()}, {name: tensor.cpu().clone() for name, tensor in tensors.items()}
+        )
+
+    def restore(self, state: TrainingState) -> None:
+        """Continue from a state: the next epoch runs as it would have."""
+        self.history = History.from_dict(state.content["history"])
+        self.task.set_learned(_part(state.tensors, "learned"))
+        self.task.restore(_part(state.tensors, "state"))
+        devices = {name: tensor.device for name, tensor in self.task.learned().items()}
+        good = {name: tensor.to(devices[name]) for name, tensor in _part(state.tensors, "good").items()}
+        self._good = good or None
+
+    def _run_epoch(self, epoch: int) -> bool:
+        """Run one epoch; say whether to go on."""
+        start = time.perf_counter()
+        outcome = self.task.run_epoch(epoch)
+        looked = (epoch + 1) % self.settings.validate_every == 0 or epoch + 1 == self.settings.epochs
+        error = self._validate(epoch) if looked and math.isfinite(outcome.loss) else None
+        if not math.isfinite(outcome.loss) or (error is not None and not math.isfinite(error)):
+            self.history.stopped = "diverged"
+            return False
+        seconds = time.perf_counter() - start
+        record = EpochRecord(epoch, outcome.loss, error, outcome.learning_rate, seconds, outcome.notes)
+        self.history.records.append(record)
+        for callback in self._callbacks:
+            callback(record, self.history)
+        if looked and self._out_of_patience(epoch):
+            self.history.stopped = "patience"
+            return False
+        return True
+
+    def _validate(self, epoch: int) -> float | None:
+        """Look at the validation error, and remember what is learned where it recommends that."""
+        error = self.task.validation_error()
+        if error is not None and not math.isfinite(error):
+            return math.nan
+        if error is None or self.history.best_error is None or error < self.history.best_error:
+            self._remember()
+            self.history.best_epoch, self.history.best_error = epoch, error
+        return error
+
+    def _remember(self) -> None:
+        current = self.task.learned()
+        if self._good is None:
+            self._good = {name: tensor.clone() for name, tensor in current.items()}
+        else:
+            for name, tensor in current.items():
+                self._good[name].copy_(tensor)
+
+    def _out_of_patience(self, epoch: int) -> bool:
+        patience, best = self.settings.patience, self.history.best_epoch
+        has_error = self.history.best_error is not None
+        return patience is not None and has_error and best is not None and epoch - best >= patience
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    start = f"{prefix}."
+    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
