@@ -24,3 +24,54 @@ def movielens() -> Path:
     if not (folder / "ml-1m").is_dir():
         pytest.skip(f"no MovieLens data in {folder}; set DEEPMF_DATA to a folder that has it")
     return folder
+
+
+# Two small recipes on generated data.
+MEANS = """
+title = "shrunk means"
+model = "means"
+data = "generated"
+protocol = "areas"
+new_shares = [0.2, 0.1]
+seeds = [0, 1]
+source = "a paper"
+
+[search]
+shrinkage = [1, 1000]
+
+[published]
+I = { rmse = 0.9 }
+IV = { rmse = 1.0 }
+"""
+DMFD = """
+title = "DMF-D"
+model = "dmf-d"
+data = "generated"
+protocol = "entries"
+seeds = [0, 1]
+joined = true
+
+[settings]
+hidden_sizes = [8]
+latent_size = 4
+dropout = 0.1
+epochs = 6
+validate_every = 2
+device = "cpu"
+
+[quick]
+epochs = 2
+"""
+
+
+@pytest.fixture
+def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of recipes, with one table of two rows; results are of the commit `abc`."""
+    folder = tmp_path / "recipes"
+    (folder / "small").mkdir(parents=True)
+    (folder / "small" / "table.toml").write_text('title = "A small table"\nmetrics = ["rmse"]\nremarks = ["remark"]\n')
+    (folder / "small" / "1-means.toml").write_text(MEANS)
+    (folder / "small" / "2-dmf-d.toml").write_text(DMFD)
+    monkeypatch.setattr("deepmf.experiments.recipe.FOLDER", folder)
+    monkeypatch.setenv("DEEPMF_COMMIT", "abc")
+    return folder

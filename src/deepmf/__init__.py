@@ -3,24 +3,44 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from deepmf.models.registry import HOMES as _MODELS
+
 if TYPE_CHECKING:
     from deepmf.data.read import read_matrix
     from deepmf.data.splits import split_areas, split_entries, split_from_masks
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
+    from deepmf.models.als import ALS
+    from deepmf.models.autorec import IAutoRec, UAutoRec
+    from deepmf.models.cfnade import ICFNADE, UCFNADE
+    from deepmf.models.deep_autorec import DeepUAutoRec
     from deepmf.models.dmf import DMF
     from deepmf.models.dmfd import DMFD
     from deepmf.models.load import load
     from deepmf.models.means import Means
+    from deepmf.models.odmc import ODMC
+    from deepmf.models.optspace import OptSpace
+    from deepmf.models.rankk import RankK
+    from deepmf.models.rdmc import RDMC
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ALS",
     "DMF",
     "DMFD",
+    "ICFNADE",
+    "ODMC",
+    "RDMC",
+    "UCFNADE",
+    "DeepUAutoRec",
+    "IAutoRec",
     "Means",
     "ObservedMatrix",
+    "OptSpace",
+    "RankK",
     "Scale",
+    "UAutoRec",
     "load",
     "read_matrix",
     "split_areas",
@@ -30,9 +50,6 @@ __all__ = [
 
 # Names are looked up when first used, so that `import deepmf` and `deepmf --help` load nothing heavy.
 _HOMES = {
-    "DMF": "deepmf.models.dmf",
-    "DMFD": "deepmf.models.dmfd",
-    "Means": "deepmf.models.means",
     "load": "deepmf.models.load",
     "ObservedMatrix": "deepmf.matrix.matrix",
     "Scale": "deepmf.matrix.scale",
@@ -40,7 +57,7 @@ _HOMES = {
     "split_areas": "deepmf.data.splits",
     "split_entries": "deepmf.data.splits",
     "split_from_masks": "deepmf.data.splits",
-}
+} | {name: module for module, name in _MODELS.values()}
 
 
 def __getattr__(name: str) -> Any:

@@ -26,6 +26,9 @@ DeepMFWarning (UserWarning)
 └── ConstantValues              all entries are equal, so there is nothing to learn but that value
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 class DeepMFError(Exception):
     """The root of every error deepmf raises on purpose."""
@@ -121,3 +124,19 @@ class TrainingInterrupted(DeepMFWarning):
 
 class ConstantValues(DeepMFWarning):
     """All entries are equal: every prediction will be that value."""
+
+
+def nearest_name(given: object, known: Iterable[str]) -> str:
+    """Say which of the known names is nearest to one that does not exist, or all of them.
+
+    >>> nearest_name("epoch", ["epochs", "seed"])
+    "did you mean 'epochs'?"
+    >>> nearest_name("xyzzy", ["epochs", "seed"])
+    'there are epochs, seed'
+    """
+    names = list(known)
+    near = [
+        *difflib.get_close_matches(str(given), names, n=1),
+        *difflib.get_close_matches(str(given).lower(), names, n=1),
+    ]
+    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"

@@ -11,7 +11,7 @@ from deepmf.training.settings import TrainingSettings
 
 NAN, INFINITY = float("nan"), float("inf")
 
-WHOLE = [("epochs", 1), ("decay_every", 1), ("validate_every", 1), ("patience", 1), ("seed", 0)]
+WHOLE = [("epochs", 1), ("validate_every", 1), ("patience", 1), ("seed", 0)]
 
 
 def test_the_defaults_are_the_papers_codes() -> None:
@@ -56,6 +56,31 @@ def test_bad_decays(bad: Any) -> None:
     with pytest.raises(BadSetting) as caught:
         TrainingSettings(decay=bad)
     assert str(caught.value) == f"decay must be a number above 0 and at most 1; got {bad!r}"
+
+
+@pytest.mark.parametrize("bad", [0, -5, 2.0, 2.5, "3", True, NAN, None])
+def test_bad_numbers_of_epochs_between_decays(bad: Any) -> None:
+    with pytest.raises(BadSetting) as caught:
+        TrainingSettings(decay_every=bad)
+    assert str(caught.value) == f"decay_every must be a whole number of at least 1; got {bad!r}"
+
+
+@pytest.mark.parametrize("bad", [(0, 5), (3, 3), (5, 2), (1.0,), ("3",), (True,), [4, 1]])
+def test_bad_epochs_of_decay(bad: Any) -> None:
+    with pytest.raises(BadSetting) as caught:
+        TrainingSettings(decay_every=bad)
+    expected = f"decay_every must be increasing epochs from 1 on, such as (24, 36); got {tuple(bad)!r}"
+    assert str(caught.value) == expected
+
+
+def test_the_learning_rate_decays_every_so_many_epochs_or_at_those_given() -> None:
+    every = TrainingSettings(learning_rate=0.8, decay=0.5, decay_every=3)
+    assert [every.learning_rate_at(epoch) for epoch in range(7)] == [0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2]
+    given = TrainingSettings(learning_rate=0.8, decay=0.5, decay_every=(1, 4, 5))
+    assert [given.learning_rate_at(epoch) for epoch in range(7)] == [0.8, 0.4, 0.4, 0.4, 0.2, 0.1, 0.1]
+    assert TrainingSettings(decay_every=()).learning_rate_at(10**6) == 1e-2
+    # As read from a file, which knows lists alone.
+    assert TrainingSettings.from_names(given.to_dict() | {"decay_every": [1, 4, 5]}) == given
 
 
 @pytest.mark.parametrize("name, good", [("learning_rate", 1), ("learning_rate", 1e-9), ("decay", 1), ("decay", 1e-3)])

@@ -221,6 +221,13 @@ def test_the_learning_rate_falls_in_steps() -> None:
     assert rates == pytest.approx([0.02] * 3 + [0.01] * 3 + [0.005])
 
 
+def test_the_learning_rate_falls_at_given_epochs() -> None:
+    settings = replace(SETTINGS, epochs=6, learning_rate=0.02, decay=0.5, decay_every=(1, 4))
+    history = new_loop(Objective(settings), settings).run()
+    rates = [record.learning_rate for record in history.records]
+    assert rates == pytest.approx([0.02] + [0.01] * 3 + [0.005] * 2)
+
+
 def test_the_learning_rate_is_the_one_that_is_used() -> None:
     settings = replace(SETTINGS, epochs=2, learning_rate=0.1, decay=1e-6, decay_every=1)
     objective = Objective(settings)

@@ -162,7 +162,7 @@ class DMF(NetworkModel):
         cosines: LatentArray = super()._score_block(rows, columns)
         return np.clip(cosines, -1.0, 1.0, out=cosines)
 
-    def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
+    def _to_units(self, scores: npt.NDArray[Any]) -> FloatArray:
         return self.scale_.from_unit(scores)
 
 

@@ -126,6 +126,6 @@ class DMFD(DMF):
     def _to_levels(self, scores: npt.NDArray[Any]) -> FloatArray:
         levels = self.scale_.levels
         assert levels is not None
-        units = torch.from_numpy(self.scale_.from_unit(scores).astype(np.float32))
+        units = torch.from_numpy(self._to_units(scores).astype(np.float32))
         chosen: FloatArray = levels[self.network_.quantizer.positions(units).numpy()]
         return chosen

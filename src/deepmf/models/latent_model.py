@@ -22,7 +22,7 @@ from deepmf.storage.checkpoint import Checkpoint
 from deepmf.storage.matrix_tensors import Packed
 from deepmf.training.history import History
 from deepmf.training.loop import Callback, Loop, Task
-from deepmf.training.settings import LoopSettings
+from deepmf.training.settings import LoopSettings, TrainingSettings
 
 
 class LatentModel(Model):
@@ -62,7 +62,7 @@ class LatentModel(Model):
         if self.history_.best_epoch is not None or self.history_.stopped != "diverged":
             self.observations_ = Observations.of(train)
             self._adopt(task)
-        _say_how_it_ended(self.history_)
+        _say_how_it_ended(self.history_, self.settings)
 
     def _fingerprint(self, train: ObservedMatrix, validation: ObservedMatrix | None) -> dict[str, Any]:
         """Return what tells this training run from others."""
@@ -104,12 +104,13 @@ class LatentModel(Model):
             raise BadModelFile("the stored latents of rows and columns are of different sizes")
 
 
-def _say_how_it_ended(history: History) -> None:
+def _say_how_it_ended(history: History, settings: LoopSettings) -> None:
     """Say what ended training if it was not its own end."""
     epoch, best = len(history), history.best_epoch
     if history.stopped == "diverged":
         kept = "" if best is None else f"; the model keeps what it had learned in epoch {best}"
-        raise TrainingDiverged(f"the loss of epoch {epoch} is not a finite number{kept}; try a smaller learning_rate")
+        hint = "; try a smaller learning_rate" if isinstance(settings, TrainingSettings) else ""
+        raise TrainingDiverged(f"the loss of epoch {epoch} is not a finite number{kept}{hint}")
     if history.stopped == "interrupted":
         warnings.warn(f"training was interrupted in epoch {epoch}", TrainingInterrupted, stacklevel=4)
 

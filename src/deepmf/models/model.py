@@ -111,9 +111,19 @@ class Model(ABC):
             raise BadSetting(f"the scale {self.scale_} has no levels; predict gives real values")
         return self._to_levels(self._score_pairs(*self._positions(rows, columns)))
 
+    def scores(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
+        """Return the real-valued score of each pair in the scale's units, also where predictions are levels."""
+        return self._to_units(self._score_pairs(*self._positions(rows, columns)))
+
     def areas(self, rows: Iterable[Any], columns: Iterable[Any]) -> npt.NDArray[np.str_]:
         """Return the area of each pair: "I" trained row and column, "II" new row, "III" new column, "IV" both new."""
         return self._seen.areas(*self._positions(rows, columns))
+
+    def row_counts(self, rows: Iterable[Any]) -> npt.NDArray[np.int64]:
+        """Return how many entries describe each of some rows: those over the trained columns."""
+        distinct, which = np.unique(self._seen.rows.positions(rows), return_inverse=True)
+        counts: npt.NDArray[np.int64] = np.diff(self._seen.row_entries(distinct).starts)[which]
+        return counts
 
     def recommend(
         self,
@@ -172,9 +182,13 @@ class Model(ABC):
     def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the scores (rows, columns) of all pairs of some positions."""
 
-    def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return predictions in the scale's units; scores are those already, if not inside its ends."""
+    def _to_units(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return scores in the scale's units; they are those already, if not inside its ends."""
         return self.scale_.clip(scores)
+
+    def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return predictions in the scale's units."""
+        return self._to_units(scores)
 
     def _to_levels(self, scores: npt.NDArray[Any]) -> FloatArray:
         """Return legal levels."""

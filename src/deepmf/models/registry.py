@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, nearest_name
 
 if TYPE_CHECKING:
     from deepmf.models.model import Model
@@ -15,6 +14,16 @@ if TYPE_CHECKING:
 HOMES = {
     "dmf": ("deepmf.models.dmf", "DMF"),
     "dmf-d": ("deepmf.models.dmfd", "DMFD"),
+    "i-autorec": ("deepmf.models.autorec", "IAutoRec"),
+    "u-autorec": ("deepmf.models.autorec", "UAutoRec"),
+    "deep-u-autorec": ("deepmf.models.deep_autorec", "DeepUAutoRec"),
+    "i-cf-nade": ("deepmf.models.cfnade", "ICFNADE"),
+    "u-cf-nade": ("deepmf.models.cfnade", "UCFNADE"),
+    "optspace": ("deepmf.models.optspace", "OptSpace"),
+    "rankk": ("deepmf.models.rankk", "RankK"),
+    "rdmc": ("deepmf.models.rdmc", "RDMC"),
+    "odmc": ("deepmf.models.odmc", "ODMC"),
+    "als": ("deepmf.models.als", "ALS"),
     "means": ("deepmf.models.means", "Means"),
 }
 
@@ -26,9 +35,7 @@ def model_class(name: str) -> type[Model]:
     'DMFD'
     """
     if name not in HOMES:
-        near = difflib.get_close_matches(name.lower(), HOMES, n=1)
-        hint = f"did you mean {near[0]!r}? All" if near else "all"
-        raise BadSetting(f"there is no model {name!r}; {hint}: {', '.join(HOMES)}")
+        raise BadSetting(f"there is no model {name!r}; {nearest_name(name, HOMES)}")
     return _imported(*HOMES[name])
 
 

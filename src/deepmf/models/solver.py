@@ -12,7 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from deepmf.errors import CannotExtend
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.row_order import IndexArray
 from deepmf.metrics import rmse_error
 from deepmf.models.latent_model import LatentModel
 from deepmf.models.latents import Latents
@@ -69,6 +71,9 @@ class SolvedModel(LatentModel):
 
     def _adopt(self, task: Solving) -> None:
         self._take_from(task.solver)
+
+    def _extend(self, rows: IndexArray, columns: IndexArray) -> None:
+        raise CannotExtend(self.cannot)  # unless a subclass can
 
     def _take_from(self, solver: Any) -> None:
         """Set what is learned from a solver."""

@@ -34,7 +34,7 @@ class Blocks:
         self, matrix: ObservedMatrix, encoding: Encoding, machine: Machine, *, force_dense: bool | None = None
     ) -> None:
         self.shape = matrix.shape
-        self.dense = _prefer_dense(matrix, machine) if force_dense is None else force_dense
+        self.dense = prefer_dense(matrix, machine) if force_dense is None else force_dense
         self._device = machine.device
         units = matrix.scale.to_unit(matrix.values)
         inputs = encoding.encode(matrix.scale, matrix.values)
@@ -76,7 +76,8 @@ class Blocks:
         return torch.from_numpy(np.array(array)).to(self._device)  # a copy: the matrix's own arrays are read-only
 
 
-def _prefer_dense(matrix: ObservedMatrix, machine: Machine) -> bool:
+def prefer_dense(matrix: ObservedMatrix, machine: Machine) -> bool:
+    """Say whether dense tables of a matrix are faster on a machine, and fit."""
     n_cells = matrix.shape[0] * matrix.shape[1]
     if machine.is_gpu:
         return n_cells * (4 + 2 * (2 if machine.half else 4)) <= DENSE_BYTES_ON_GPU

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, nearest_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +27,7 @@ class Settings:
         known = [field.name for field in fields(cls)]
         for name in given:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
-                raise BadSetting(f"there is no setting {name!r}{hint}")
+                raise BadSetting(f"there is no setting {name!r}; {nearest_name(name, known)}")
         return cls(**{name: _plain(value) for name, value in given.items()})
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,7 +84,10 @@ class LoopSettings(Settings):
 class TrainingSettings(LoopSettings):
     """In which steps a network is trained, and on what.
 
-    learning_rate, decay, decay_every: the optimiser's step size, multiplied by `decay` every so many epochs.
+    learning_rate, decay, decay_every: the optimiser's step size, multiplied by `decay` every so many epochs, or at
+        the epochs given, such as (24, 36, 48).
+    averaging: how much of the running average of the weights a step keeps, such as 0.995; validation and the trained
+        model then use the average (0: the weights themselves).
     device: "auto" (a GPU where there is one), "cpu" or "cuda".
     precision: "auto" (half on a GPU, single elsewhere), "single" or "half" (bfloat16 products).
     """
@@ -94,17 +95,35 @@ class TrainingSettings(LoopSettings):
     validate_every: int = 5
     learning_rate: float = 1e-2
     decay: float = 0.65
-    decay_every: int = 50
+    decay_every: int | tuple[int, ...] = 50
+    averaging: float = 0.0
     device: str = "auto"
     precision: str = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_whole("decay_every", low=1)
+        self._check_decay_every()
         self.check_number("learning_rate", above=0.0)
         self.check_number("decay", above=0.0, high=1.0)
+        self.check_number("averaging", low=0.0, high=1.0)
         self.check_choice("device", ("auto", "cpu", "cuda"))
         self.check_choice("precision", ("auto", "single", "half"))
+
+    def learning_rate_at(self, epoch: int) -> float:
+        """Return the step size of an epoch, counted from 0."""
+        every = self.decay_every
+        n_decays = sum(mark <= epoch for mark in every) if isinstance(every, tuple) else epoch // every
+        return float(self.learning_rate * self.decay**n_decays)
+
+    def _check_decay_every(self) -> None:
+        if not isinstance(self.decay_every, list | tuple):
+            self.check_whole("decay_every", low=1)
+            return
+        epochs = tuple(self.decay_every)
+        whole = all(isinstance(epoch, int) and not isinstance(epoch, bool) and epoch >= 1 for epoch in epochs)
+        if not whole or any(late <= early for early, late in pairwise(epochs)):
+            raise BadSetting(f"decay_every must be increasing epochs from 1 on, such as (24, 36); got {epochs!r}")
+        object.__setattr__(self, "decay_every", epochs)
 
 
 def _plain(value: Any) -> Any:

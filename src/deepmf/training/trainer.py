@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from deepmf.networks.dropout import use_generator
 from deepmf.training.adam import Adam
+from deepmf.training.average import Average
 from deepmf.training.loop import Epoch
 from deepmf.training.machine import Machine, private_generator
 from deepmf.training.settings import TrainingSettings
@@ -86,20 +88,22 @@ class Trainer:
         placed = [Axis(axis.positions.to(machine.device), axis.block) for axis in axes]
         self._walk = Walk(placed, generator=self._walk_generator)
         self._optimiser = optimiser or Adam(self._network.parameters(), settings.learning_rate)
+        self._average = Average(self._network.parameters(), settings.averaging) if settings.averaging else None
         self._loss_sum = torch.zeros((), device=machine.device)
         fixed_shapes = objective.fixed_shapes and self._optimiser.replayable
         self._step = machine.repeated(self._train_step, [self._generator], fixed_shapes=fixed_shapes)
 
     def run_epoch(self, epoch: int) -> Epoch:
         """Walk over all rows, or all columns, once."""
-        rate = self.settings.learning_rate * self.settings.decay ** (epoch // self.settings.decay_every)
+        rate = self.settings.learning_rate_at(epoch)
         self._optimiser.set_learning_rate(rate)
         self.objective.begin_epoch(epoch)
         self._walk.begin_epoch()
         self._network.train()
         self._loss_sum.zero_()
-        for _ in range(self._walk.n_steps):
-            self._step()
+        with nullcontext() if self._average is None else self._average.set_aside():
+            for _ in range(self._walk.n_steps):
+                self._step()
         return Epoch(self._loss_sum.item() / self._walk.n_steps, rate, self.objective.notes())
 
     def validation_error(self) -> float | None:
@@ -112,7 +116,7 @@ class Trainer:
         return error
 
     def learned(self) -> dict[str, Tensor]:
-        """Return the weights and statistics of the network, not copied."""
+        """Return the weights (their average, where there is one) and statistics of the network, not copied."""
         return dict(self._network.state_dict())
 
     def set_learned(self, learned: Mapping[str, Tensor]) -> None:
@@ -120,24 +124,27 @@ class Trainer:
         self._network.load_state_dict(learned)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state of the optimiser and of the generators."""
+        """Return the state of the optimiser, of the average and of the generators."""
         tensors = {f"optimiser.{name}": slot for name, slot in self._optimiser.state().items()}
+        if self._average is not None:
+            tensors |= {f"average.{name}": slot for name, slot in self._average.state().items()}
         tensors["generator.dropout"] = self._generator.get_state()
         tensors["generator.walk"] = self._walk_generator.get_state()
         return tensors
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take up such a state."""
-        start = "optimiser."
-        self._optimiser.restore(
-            {name.removeprefix(start): slot for name, slot in state.items() if name.startswith(start)}
-        )
+        self._optimiser.restore(_part(state, "optimiser."))
+        if self._average is not None:
+            self._average.restore(_part(state, "average."))
         self._generator.set_state(state["generator.dropout"])
         self._walk_generator.set_state(state["generator.walk"])
 
     def _train_step(self) -> None:
         for number, evaluate in enumerate(self.objective.passes(*self._walk.next_block())):
             loss = self._optimiser.step(lambda evaluate=evaluate: self._differentiated(evaluate))  # type: ignore[misc]
+            if self._average is not None:
+                self._average.update()
             if number == 0:
                 self._loss_sum += loss
 
@@ -147,3 +154,7 @@ class Trainer:
             loss = evaluate()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
+
+
+def _part(state: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
+    return {name.removeprefix(start): slot for name, slot in state.items() if name.startswith(start)}
