@@ -19,6 +19,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/python tools/file_tree.py
+	$(BIN)/python tools/result_tables.py
 
 bench: $(READY)
 	@for name in reading training_step memory latency gpu_fit; do \

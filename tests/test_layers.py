@@ -30,7 +30,12 @@ CORE = {name for name, rank in RANK.items() if rank <= RANK["experiments"]}
 CORE_MAY_IMPORT = {"torch", "numpy", "scipy", "safetensors", "deepmf"}
 
 # What the core imports inside functions only, where it is used.
-ON_DEMAND = {"matrix/frames.py": {"narwhals", "polars"}, "data/read.py": {"polars"}, "models/completion.py": {"polars"}}
+ON_DEMAND = {
+    "matrix/frames.py": {"narwhals", "polars"},
+    "data/read.py": {"polars"},
+    "models/completion.py": {"polars"},
+    "experiments/pictures.py": {"matplotlib"},
+}
 
 
 def module_name(path: Path) -> str:

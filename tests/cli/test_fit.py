@@ -121,7 +121,7 @@ def test_ids_of_digits_are_strings_where_the_ratings_have_strings(run: Any, tmp_
         (["--set", "hidden_sizes=[0]"], "hidden_sizes must be whole numbers of at least 1"),
         (["--set", "epochs"], "--set takes name=value, such as dropout=0.5; got 'epochs'"),
         (["--model", "dmfd"], "there is no model 'dmfd'; did you mean 'dmf"),
-        (["--model", "svd++"], "there is no model 'svd++'; all: dmf, dmf-d, means"),
+        (["--model", "svd++"], "there is no model 'svd++'; there are dmf, dmf-d, i-autorec"),
         (["--device", "gpu"], "device must be 'auto' or 'cpu' or 'cuda'; got 'gpu'"),
         (["--row", "nobody"], "there is no column 'nobody' for the row; there are 'user', 'film', 'stars'"),
         (["--separator", "ab"], "separator must be one character or '::'; got 'ab'"),

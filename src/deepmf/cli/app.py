@@ -16,6 +16,7 @@ from deepmf.cli.evaluate import evaluate
 from deepmf.cli.fit import fit
 from deepmf.cli.predict import predict
 from deepmf.cli.recommend import recommend
+from deepmf.cli.reproduce import reproduce
 from deepmf.errors import DeepMFWarning, UserError
 
 # The ancestor of all that typer says about options and arguments, whichever library it builds on.
@@ -51,7 +52,7 @@ def options(
         typer.echo(context.get_help())
 
 
-for _command in (demo, fit, predict, evaluate, recommend):
+for _command in (demo, fit, predict, evaluate, recommend, reproduce):
     app.command(_command.__name__)(_command)
 
 

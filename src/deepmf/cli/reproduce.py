@@ -1,0 +1,114 @@
+"""`deepmf reproduce`: run a table of the paper from data to picture, with the published figures beside ours."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deepmf.cli.options import Json
+from deepmf.cli.output import show_json, show_table
+from deepmf.errors import BadSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deepmf.experiments.run import Progress
+
+QUICK = "A QUICK RUN on generated data, to see that everything works: not the result."
+
+
+def reproduce(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="table1, table2 or another folder of recipes.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FOLDER", help="Where the results of all tables are kept; results unless given."
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="ROW", help="Only this row of the table, such as dmf; repeatable.")
+    ] = None,
+    splits: Annotated[int | None, typer.Option(metavar="N", help="The first N splits instead of all.")] = None,
+    jobs: Annotated[int, typer.Option(metavar="N", help="How many fits run at once, on one GPU or on the cores.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="Minutes on two cores, offline, on generated data.")] = False,
+    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Whether to draw pictures too.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Run a table of the paper and show it, the published figures in brackets beside ours.
+
+    Every finished fit is kept in FOLDER/TABLE/results.jsonl: a run that was stopped continues where it was. The table
+    is written there as Markdown and CSV too, and pictures as SVG and PNG.
+
+    Example: deepmf reproduce table1 --only dmf --only i-autorec --splits 1
+    """
+    from deepmf.experiments.recipe import quick as quickly
+    from deepmf.experiments.recipe import read_table
+    from deepmf.experiments.results import Results
+    from deepmf.experiments.run import run
+    from deepmf.experiments.trial import run_trial, trials_of
+
+    recipes = read_table(table, only=only or ())
+    if splits is not None and splits < 1:
+        raise BadSetting(f"--splits must be at least 1; got {splits}")
+    if quick:
+        recipes = [quickly(recipe) for recipe in recipes]
+    results = Results(out or Path("results-quick" if quick else "results"))
+    trials = [trial for recipe in recipes for trial in trials_of(recipe, n_splits=splits)]
+    with _show_progress(table, len(trials)) as show:
+        for progress in run(run_trial, trials, results, jobs=jobs):
+            show(progress)
+    _publish(table, results.folder / table, results.records(recipes), pictures=pictures, quick=quick, as_json=as_json)
+
+
+def _publish(
+    table: str, folder: Path, records: list[dict[str, Any]], *, pictures: bool, quick: bool, as_json: bool
+) -> None:
+    """Write the table and its pictures beside the results, and show it."""
+    from deepmf.experiments.pictures import draw
+    from deepmf.experiments.recipe import layout_of
+    from deepmf.experiments.table import as_csv, costs, lines, markdown
+    from deepmf.storage.atomic import write_atomically
+
+    layout = layout_of(table)
+    remarks = [*([QUICK] if quick else []), *layout.remarks]
+    text = f"# {layout.title}\n\n{markdown(table, records)}\n" + "".join(f"- {remark}\n" for remark in remarks)
+    text += f"\n{costs(records)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "table.md", lambda path: path.write_text(text, encoding="utf-8"))
+    write_atomically(folder / "table.csv", lambda path: path.write_text(as_csv(table, records), encoding="utf-8"))
+    drawn = draw(table, records, folder) if pictures else []
+    if as_json:
+        show_json({"table": table, "quick": quick, "folder": str(folder), "records": records})
+        return
+    header, *rows = lines(table, records)
+    show_table(header, rows, title=QUICK if quick else layout.title)
+    for remark in layout.remarks:
+        typer.echo(remark)
+    typer.echo(f"{folder}: results.jsonl, table.md, table.csv" + (f", {len(drawn)} pictures" if drawn else ""))
+
+
+@contextmanager
+def _show_progress(table: str, n_trials: int) -> Iterator[Callable[[Progress], None]]:
+    """Yield what shows each finished fit: a bar with the time left on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda progress: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}"))
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"reproducing {table}", total=n_trials, state="the first fits are running")
+
+        def show(progress: Progress) -> None:
+            first = progress.records[0]
+            state = f"last: {first['recipe']}, split {first['seed']}; about {progress.seconds_left / 60:.0f} min left"
+            bar.update(task, completed=progress.n_done, state=state)
+
+        yield show

@@ -1,0 +1,1 @@
+"""Published results as data, and what it takes to run them again."""

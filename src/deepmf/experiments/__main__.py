@@ -1,0 +1,83 @@
+"""`python -m deepmf.experiments`: tables and searches where only torch, numpy, scipy and safetensors are installed.
+
+python -m deepmf.experiments run table1 --jobs 8 --only dmf i-autorec --out results
+python -m deepmf.experiments search table1 --only i-autorec --out results/search
+python -m deepmf.experiments show table1 --out results
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from deepmf.errors import UserError
+from deepmf.experiments.recipe import Recipe, read_table
+from deepmf.experiments.results import Results
+from deepmf.experiments.run import Progress, run
+from deepmf.experiments.search import best_of, candidates
+from deepmf.experiments.table import costs, markdown
+from deepmf.experiments.trial import run_choice, run_trial, trials_of
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return 0, or 2 where the user can mend something."""
+    options = _parser().parse_args(arguments)
+    try:
+        recipes = read_table(options.table, only=options.only)
+        {"run": _run, "search": _search, "show": _show}[options.command](options, recipes)
+    except UserError as error:
+        sys.stderr.write(f"deepmf.experiments: {error}\n")
+        return 2
+    return 0
+
+
+def _run(options: argparse.Namespace, recipes: list[Recipe]) -> None:
+    trials = [trial for recipe in recipes for trial in trials_of(recipe, n_splits=options.splits)]
+    for progress in run(run_trial, trials, Results(options.out), jobs=options.jobs):
+        _say(progress)
+    _show(options, recipes)
+
+
+def _search(options: argparse.Namespace, recipes: list[Recipe]) -> None:
+    trials = [trial for recipe in recipes for trial in candidates(recipe, n_splits=options.splits or 1)]
+    results = Results(options.out)
+    try:
+        for progress in run(run_choice, trials, results, jobs=options.jobs):
+            _say(progress)
+    finally:  # a candidate may diverge: the others are ranked all the same
+        named = {trial.recipe.name: trial.recipe for trial in trials}
+        sys.stdout.write(best_of(recipes, results.records(named.values())))
+
+
+def _show(options: argparse.Namespace, recipes: list[Recipe]) -> None:
+    records = Results(options.out).records(recipes)
+    sys.stdout.write(markdown(options.table, records) + "\n" + costs(records))
+
+
+def _say(progress: Progress) -> None:
+    first = progress.records[0]
+    shown = ", ".join(f"{record['area']} {record['rmse']:.4f}" for record in progress.records)
+    where = "" if first["new_share"] is None else f", {first['new_share']:.0%} new"
+    sys.stderr.write(
+        f"{progress.n_done}/{progress.n_trials} {first['recipe']}, seed {first['seed']}{where}: {shown} "
+        f"({first['seconds']:.0f} s; about {progress.seconds_left / 60:.1f} min left)\n"
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m deepmf.experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=["run", "search", "show"])
+    parser.add_argument("table")
+    parser.add_argument("--only", nargs="+", default=(), metavar="RECIPE", help="some rows of the table, such as dmf")
+    parser.add_argument("--splits", type=int, help="the first so many splits instead of all")
+    parser.add_argument("--jobs", type=int, default=1, help="how many trials run at once")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where results are kept")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""The protocols of published results: how a data set is cut into what is learned from and what is predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from deepmf.data.datasets import load, load_split
+from deepmf.data.splits import Split, split_areas, split_entries
+from deepmf.data.synthetic import generate
+from deepmf.matrix.matrix import ObservedMatrix
+
+# The name of a small matrix that is generated, for quick runs where no data set is at hand.
+GENERATED = "generated"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a model is given, and by area what it is to predict.
+
+    `extension` describes new rows and columns, where there are any. `choice` holds the validation entries of each
+    area, for choosing settings; `test` the entries that are looked at once, at the end.
+    """
+
+    train: ObservedMatrix
+    validation: ObservedMatrix
+    extension: ObservedMatrix | None
+    choice: dict[str, ObservedMatrix]
+    test: dict[str, ObservedMatrix]
+
+
+def areas(data: str, *, seed: int, new_share: float) -> Problem:
+    """Declare a share of the rows and of the columns new, and cut each of the four areas 75 / 5 / 20."""
+    split = split_areas(_matrix(data), new_rows=new_share, new_columns=new_share, seed=seed)
+    choice = {"I": split.validation} | split.new_validation
+    return Problem(split.train, split.validation, split.extension, choice, split.test)
+
+
+def entries(data: str, *, seed: int, new_share: float) -> Problem:
+    """Cut the entries 75 / 5 / 20 at random; all rows and columns are known."""
+    return _of_split(split_entries(_matrix(data), train=0.75, validation=0.05, test=0.2, seed=seed))
+
+
+def published(data: str, *, seed: int, new_share: float) -> Problem:
+    """Take the parts that were published with the data set; the same for every seed."""
+    if data == GENERATED:
+        return entries(data, seed=seed, new_share=new_share)
+    split = load_split(data)
+    if split.validation.n_entries == 0:
+        parts = split_entries(split.train, train=0.95, validation=0.05, test=0.0, seed=seed)
+        split = Split(parts.train, parts.validation, split.test)
+    return _of_split(split)
+
+
+def _matrix(data: str) -> ObservedMatrix:
+    return generate(400, 300, density=0.1, seed=0).matrix if data == GENERATED else load(data)
+
+
+def _of_split(split: Split) -> Problem:
+    return Problem(split.train, split.validation, None, {"I": split.validation}, {"I": split.test})
+
+
+PROTOCOLS: dict[str, Callable[..., Problem]] = {"areas": areas, "entries": entries, "published": published}

@@ -1,0 +1,168 @@
+"""A recipe: one published result as data, with the method, its settings, the protocol and the published figures."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from deepmf.data.catalogue import DATASETS
+from deepmf.data.splits import AREAS
+from deepmf.errors import BadSetting, UnreadableFile, nearest_name
+from deepmf.experiments.protocol import GENERATED, PROTOCOLS
+from deepmf.models.registry import model_class
+
+FOLDER = Path(__file__).parent / "recipes"
+METRICS = ("rmse", "mae", "level_rmse", "level_mae")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One row of a table: everything needed to run it, and what was published for it.
+
+    name: the table and the file, such as "table1/dmf".
+    protocol: "areas", "entries" or "published"; `new_shares` are the shares of new rows and columns that "areas" runs.
+    seeds: one split each; the seed of the split is also that of the model.
+    settings: of the model; `quick` are those that replace them in a quick run.
+    search: for each setting the values among which validation entries chose the one in `settings`.
+    joined: whether validation entries join the inputs at test time, as in the authors' code.
+    published: area -> metric -> figure, from `source`; `assumptions` says what the source leaves open.
+    """
+
+    name: str
+    title: str
+    model: str
+    data: str = "ml-1m"
+    protocol: str
+    new_shares: tuple[float, ...] = (0.2,)
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    quick: Mapping[str, Any] = field(default_factory=dict)
+    search: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    joined: bool = False
+    published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    source: str = ""
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> str:
+        """The table whose own row this is."""
+        return self.name.partition("/")[0]
+
+    @property
+    def row(self) -> str:
+        """The name within its table."""
+        return self.name.partition("/")[2]
+
+    def candidates(self) -> Iterator[Recipe]:
+        """Yield this recipe with every combination of the values that its search names."""
+        for values in itertools.product(*self.search.values()):
+            yield replace(self, settings=dict(self.settings) | dict(zip(self.search, values, strict=True)))
+
+
+def quick(recipe: Recipe) -> Recipe:
+    """Return a recipe that takes seconds: on generated data, two splits, with its quick settings. Never the result."""
+    settings = dict(recipe.settings) | dict(recipe.quick)
+    return replace(recipe, data=GENERATED, settings=settings, seeds=recipe.seeds[:2], new_shares=recipe.new_shares[:1])
+
+
+def tables() -> list[str]:
+    """Return the names of all tables.
+
+    >>> "table1" in tables()
+    True
+    """
+    return sorted(folder.name for folder in FOLDER.iterdir() if folder.is_dir())
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a table shows: its title, the metrics it compares, the tables whose rows come first, remarks underneath."""
+
+    title: str
+    metrics: tuple[str, ...]
+    includes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def layout_of(table: str) -> Layout:
+    """Return the layout of a table, from its `table.toml`."""
+    if table not in tables():
+        raise BadSetting(f"there is no table {table!r}; {nearest_name(table, tables())}")
+    content = tomllib.loads((FOLDER / table / "table.toml").read_text(encoding="utf-8"))
+    _check_keys(content, [each.name for each in fields(Layout)])
+    return Layout(**{key: _frozen(value) for key, value in content.items()})
+
+
+def read_table(table: str, *, only: Sequence[str] = ()) -> list[Recipe]:
+    """Return the recipes of a table: rows of the tables it includes, then its own by file name; or some by name."""
+    recipes = [recipe for included in layout_of(table).includes for recipe in read_table(included)]
+    recipes += [read_recipe(path) for path in sorted((FOLDER / table).glob("[0-9]*.toml"))]
+    rows = {recipe.row: recipe for recipe in recipes}
+    for row in only:
+        if row not in rows:
+            raise BadSetting(f"{table} has no row {row!r}; {nearest_name(row, rows)}")
+    return [recipe for recipe in recipes if not only or recipe.row in only]
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Return the recipe in a TOML file; a key that does not exist is an error that names the nearest."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UnreadableFile(f"{path} is not TOML ({error})") from error
+    except OSError as error:
+        raise UnreadableFile(f"{path} cannot be read ({error.strerror})") from error
+    name = f"{path.parent.name}/{path.stem.lstrip('0123456789').lstrip('-')}"  # the number gives the order
+    try:
+        _check_keys(content, [each.name for each in fields(Recipe) if each.name != "name"])
+        recipe = Recipe(name=name, **{key: _frozen(value) for key, value in content.items()})
+        _check(recipe)
+    except TypeError as error:
+        raise BadSetting(f"the recipe {path}: {_missing(error)}") from error
+    except BadSetting as error:
+        raise BadSetting(f"the recipe {path}: {error}") from error
+    return recipe
+
+
+def _check(recipe: Recipe) -> None:
+    _check_choice("protocol", recipe.protocol, list(PROTOCOLS))
+    _check_choice("data set", recipe.data, [*DATASETS, GENERATED])
+    if not recipe.seeds or not all(isinstance(seed, int) and seed >= 0 for seed in recipe.seeds):
+        raise BadSetting(f"seeds must be whole numbers that are not negative, at least one; got {recipe.seeds!r}")
+    for settings in (recipe.settings, dict(recipe.settings) | dict(recipe.quick)):
+        model_class(recipe.model)(**settings)
+    for candidate in recipe.candidates():
+        model_class(recipe.model)(**candidate.settings)
+    for area, figures in recipe.published.items():
+        _check_choice("area", area, [*AREAS, "all"])
+        for metric in figures:
+            _check_choice("metric", metric, list(METRICS))
+    if recipe.published and not recipe.source:
+        raise BadSetting("published figures need their source")
+
+
+def _check_keys(content: Mapping[str, Any], known: list[str]) -> None:
+    for key in content:
+        if key not in known:
+            raise BadSetting(f"there is no key {key!r}; {nearest_name(key, known)}")
+
+
+def _check_choice(what: str, given: str, choices: list[str]) -> None:
+    if given not in choices:
+        raise BadSetting(f"there is no {what} {given!r}; {nearest_name(given, choices)}")
+
+
+def _frozen(value: Any) -> Any:
+    """Return lists as tuples, at any depth."""
+    if isinstance(value, list):
+        return tuple(_frozen(item) for item in value)
+    return {key: _frozen(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _missing(error: TypeError) -> str:
+    """Say which key is missing, in the words of the file."""
+    return str(error).replace("Recipe.__init__() missing", "it lacks").replace("keyword-only argument", "key")

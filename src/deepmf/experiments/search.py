@@ -1,0 +1,55 @@
+"""The search that chooses a recipe's settings: every candidate measured on validation entries."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from deepmf.experiments.recipe import Recipe
+from deepmf.experiments.trial import Record, Trial, trials_of
+
+
+def candidates(recipe: Recipe, *, n_splits: int = 1) -> list[Trial]:
+    """Return the trials of every combination of settings that a recipe's search names, on the first splits."""
+    return [
+        trial
+        for candidate in recipe.candidates()
+        for trial in trials_of(
+            replace(candidate, name=_named(candidate), new_shares=candidate.new_shares[:1]), n_splits=n_splits
+        )
+    ]
+
+
+def best_of(recipes: Iterable[Recipe], records: Sequence[Record]) -> str:
+    """Return, for each recipe, its candidates from best to worst by the mean error over areas, as Markdown."""
+    text = []
+    for recipe in recipes:
+        names = [_named(candidate) for candidate in recipe.candidates()]
+        ranked = sorted((_mean_error(records, name), name) for name in names)
+        areas = dict.fromkeys(record["area"] for record in records if record["recipe"] in names)
+        text.append(f"\n{recipe.title}\n\n| settings | {' | '.join(areas)} | mean | seconds |")
+        text.append(f"| --- |{' --- |' * (len(areas) + 2)}")
+        for mean, name in ranked:
+            own = [record for record in records if record["recipe"] == name]
+            shown = [f"{_mean(own, area):.4f}" for area in areas]
+            seconds = statistics.mean(record["seconds"] for record in own) if own else float("nan")
+            text.append(f"| {name.partition('?')[2]} | {' | '.join(shown)} | {mean:.4f} | {seconds:.0f} |")
+    return "\n".join(text) + "\n"
+
+
+def _named(candidate: Recipe) -> str:
+    """Name a candidate by what is searched: `table1/i-autorec?gamma=100`."""
+    given = ", ".join(f"{name}={json.dumps(candidate.settings[name])}" for name in candidate.search)
+    return f"{candidate.name}?{given}"
+
+
+def _mean_error(records: Sequence[Record], name: str) -> float:
+    errors = [record["rmse"] for record in records if record["recipe"] == name]
+    return statistics.mean(errors) if errors else float("inf")
+
+
+def _mean(records: Sequence[Record], area: str) -> float:
+    errors = [record["rmse"] for record in records if record["area"] == area]
+    return statistics.mean(errors) if errors else float("nan")

@@ -1,0 +1,170 @@
+"""A trial: one recipe on one split, fitted and measured in every area that its method can predict in."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from deepmf.errors import NothingObserved
+from deepmf.evaluation.areas import evaluate
+from deepmf.evaluation.cold_start import cold_start
+from deepmf.evaluation.confusion import confusion
+from deepmf.experiments.protocol import PROTOCOLS, Problem
+from deepmf.experiments.recipe import Recipe
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.model import Model
+from deepmf.models.registry import model_class
+from deepmf.training.machine import Machine
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A recipe, and the split to run it on."""
+
+    recipe: Recipe
+    seed: int
+    new_share: float
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What tells this trial from all others of a table."""
+        return {
+            "recipe": self.recipe.name,
+            "seed": self.seed,
+            "new_share": self.new_share if self.recipe.protocol == "areas" else None,
+        }
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that the model is made with."""
+        return {"seed": self.seed} | dict(self.recipe.settings)
+
+
+def trials_of(recipe: Recipe, *, n_splits: int | None = None) -> list[Trial]:
+    """Return the trials that a recipe asks for, on the first splits or on all."""
+    shares = recipe.new_shares if recipe.protocol == "areas" else recipe.new_shares[:1]
+    return [Trial(recipe, seed, share) for share in shares for seed in recipe.seeds[:n_splits]]
+
+
+def run_trial(trial: Trial) -> list[Record]:
+    """Fit once, and return one record for each area of the test entries."""
+    return _measured(trial, on_validation=False)
+
+
+def run_choice(trial: Trial) -> list[Record]:
+    """Fit once, and return one record for each area of the validation entries, to choose settings by."""
+    return _measured(trial, on_validation=True)
+
+
+def _measured(trial: Trial, *, on_validation: bool) -> list[Record]:
+    recipe = trial.recipe
+    problem = PROTOCOLS[recipe.protocol](recipe.data, seed=trial.seed, new_share=trial.new_share)
+    model = model_class(recipe.model)(**trial.settings)
+    start = time.perf_counter()
+    model.fit(problem.train, problem.validation)
+    seconds = time.perf_counter() - start
+    extended = _extended(model, problem, joined=recipe.joined and not on_validation)
+    wanted = problem.choice if on_validation else problem.test
+    common = trial.key | _circumstances(trial, model, seconds)
+    records = [
+        common | {"area": area} | _errors(extended, test) for area, test in wanted.items() if area in model.predicts
+    ]
+    records[0] |= {"curve": _curve(model)} | _quantizer(extended, wanted["I"])  # once for each trial
+    return records
+
+
+def _extended(model: Model, problem: Problem, *, joined: bool) -> Model:
+    """Return the model with everything that describes new rows and columns, as far as it can take it."""
+    if problem.extension is not None and model.predicts != ("I",):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NothingObserved)  # some of a random split are always empty
+            model = model.extend(within_reach(model, problem))
+    return model.extend(problem.validation) if joined else model
+
+
+def within_reach(model: Model, problem: Problem) -> ObservedMatrix:
+    """Return the entries that a model can be extended by: those of known rows, or columns, where it needs them."""
+    assert problem.extension is not None
+    rows, columns = (
+        np.arange(len(new)) if area in model.predicts else np.flatnonzero(known.find(new.array) >= 0)
+        for area, new, known in (
+            ("II", problem.extension.rows, problem.train.rows),
+            ("III", problem.extension.columns, problem.train.columns),
+        )
+    )
+    return problem.extension.take(rows, columns)
+
+
+def _errors(model: Model, test: ObservedMatrix) -> Record:
+    overall = asdict(evaluate(model, test)[-1])
+    errors: Record = {name: value for name, value in overall.items() if name != "area"}
+    errors["cold_start"] = [list(astuple(group)) for group in cold_start(model, test)]
+    if model.scale_.levels is not None:
+        errors["confusion"] = confusion(model, test).tolist()
+    return errors
+
+
+def _quantizer(model: Model, test: ObservedMatrix) -> Record:
+    """Return the learned boundaries of a model that has some, and how its scores spread over the scale."""
+    boundaries = getattr(model, "boundaries_", None)
+    if boundaries is None or model.scale_.levels is None:
+        return {}
+    counts, edges = np.histogram(
+        model.scores(*test.entries()[:2]), bins=80, range=(model.scale_.low, model.scale_.high)
+    )
+    learned = {"levels": model.scale_.levels.tolist(), "boundaries": boundaries.tolist()}
+    return learned | {"scores": {"edges": edges.tolist(), "counts": counts.tolist()}}
+
+
+def _curve(model: Model) -> list[list[float | None]]:
+    """Return epoch, loss and validation error wherever the latter was looked at."""
+    records = model.history_.records
+    return [[each.epoch, each.loss, each.validation_error] for each in records if each.validation_error is not None]
+
+
+def _circumstances(trial: Trial, model: Model, seconds: float) -> Record:
+    history = model.history_
+    device = getattr(model.settings, "device", "cpu")
+    return {
+        "model": trial.recipe.model,
+        "data": trial.recipe.data,
+        "protocol": trial.recipe.protocol,
+        "settings": model.settings.to_dict(),
+        "commit": commit(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "hardware": Machine(device).describe() if device != "cpu" else f"CPU, {torch.get_num_threads()} threads",
+        "machine": f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}",
+        "seconds": round(seconds, 2),
+        "peak_memory_mb": _peak_memory(),
+        "epochs": len(history),
+        "best_epoch": history.best_epoch,
+        "validation_rmse": history.best_error,
+    }
+
+
+def _peak_memory() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak // (1 << 20 if sys.platform == "darwin" else 1 << 10))
+
+
+def commit() -> str:
+    """Return the commit that runs: the checkout's, or DEEPMF_COMMIT on a machine that has only the files."""
+    if given := os.environ.get("DEEPMF_COMMIT"):
+        return given
+    here = os.path.dirname(__file__)  # noqa: PTH120
+    shown = subprocess.run(
+        ["git", "-C", here, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return shown.stdout.strip() or "unknown"

@@ -1,0 +1,78 @@
+"""`deepmf reproduce`: a table from data to picture, kept as it grows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_a_table_is_shown_and_written(run: Any, recipes: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, shown, err = run("reproduce", "small", "-o", out)
+    assert (code, err) == (0, "")
+    assert "A small table" in shown and "shrunk means" in shown and "(0.900)" in shown and "remark" in shown
+    names = {path.name for path in (out / "small").iterdir()}
+    assert {"results.jsonl", "table.md", "table.csv", "areas.svg", "quantizer.png"} <= names
+    text = (out / "small" / "table.md").read_text()
+    assert text.startswith("# A small table\n\n| method | new |") and "- remark" in text and "QUICK" not in text
+    assert len((out / "small" / "results.jsonl").read_text().splitlines()) == 18
+
+
+def test_rows_splits_and_json(run: Any, recipes: Path, tmp_path: Path) -> None:
+    arguments = ["reproduce", "small", "--only", "dmf-d", "--splits", 1, "-o", tmp_path / "out", "--no-pictures"]
+    code, shown, err = run(*arguments, "--json")
+    assert (code, err) == (0, "")
+    answer = json.loads(shown)
+    assert [record["recipe"] for record in answer["records"]] == ["small/dmf-d"] and answer["quick"] is False
+    assert {path.name for path in (tmp_path / "out" / "small").iterdir()} == {"results.jsonl", "table.md", "table.csv"}
+
+
+def test_quick_is_marked_and_kept_apart(
+    run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, shown, err = run("reproduce", "small", "--quick", "--only", "dmf-d", "--no-pictures")
+    assert (code, err) == (0, "")
+    assert "A QUICK RUN" in shown and "not the result" in shown
+    assert "A QUICK RUN" in (tmp_path / "results-quick" / "small" / "table.md").read_text()
+    record = json.loads((tmp_path / "results-quick" / "small" / "results.jsonl").read_text().splitlines()[0])
+    assert (record["data"], record["epochs"]) == ("generated", 2)
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["smal"], "there is no table 'smal'; did you mean 'small'?"),
+        (["small", "--only", "dmfd"], "small has no row 'dmfd'; did you mean 'dmf-d'?"),
+        (["small", "--splits", "0"], "--splits must be at least 1; got 0"),
+        (["small", "--jobs", "0"], "jobs must be a whole number of at least 1; got 0"),
+    ],
+)
+def test_bad_input_is_one_line(run: Any, recipes: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    code, shown, err = run("reproduce", *arguments, "-o", tmp_path / "out")
+    assert (code, shown) == (2, "")
+    assert err == f"deepmf: {message}\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_data_set_that_is_not_there(run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = recipes / "small" / "1-means.toml"
+    path.write_text(path.read_text().replace('"generated"', '"ml-1m"'))
+    monkeypatch.setenv("DEEPMF_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setattr("urllib.request.OpenerDirector.open", _no_network)
+    code, _, err = run("reproduce", "small", "--only", "means", "-o", tmp_path / "out")
+    assert code == 2 and err.count("\n") == 1 and "ml-1m" in err
+
+
+def _no_network(*_: object, **__: object) -> None:
+    raise OSError(101, "Network is unreachable")
+
+
+def test_another_commit_is_refused(run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["reproduce", "small", "--only", "means", "--splits", 1, "-o", tmp_path / "out", "--no-pictures"]
+    assert run(*arguments).code == 0
+    monkeypatch.setenv("DEEPMF_COMMIT", "def")
+    code, _, err = run(*arguments)
+    assert code == 2 and "holds results of commit abc; this is def" in err and "--out" in err

@@ -1,0 +1,49 @@
+"""Pictures: every one is drawn from results, readable, and the same for the same results."""
+
+from pathlib import Path
+
+import pytest
+
+from deepmf.errors import MissingDependency
+from deepmf.experiments.pictures import PICTURES, draw
+from deepmf.experiments.recipe import read_table
+from deepmf.experiments.trial import Record, run_trial, trials_of
+
+
+@pytest.fixture
+def records(recipes: Path) -> list[Record]:
+    trials = [trial for recipe in read_table("small") for trial in trials_of(recipe, n_splits=1)]
+    return [record for trial in trials for record in run_trial(trial)]
+
+
+def test_every_picture_is_drawn(records: list[Record], tmp_path: Path) -> None:
+    paths = draw("small", records, tmp_path / "out")
+    assert {path.name for path in paths} == {f"{name}.{ending}" for name in PICTURES for ending in ("svg", "png")}
+    text = {path.stem: path.read_text() for path in paths if path.suffix == ".svg"}
+    for name, words in {
+        "areas": ["area I", "area IV", "RMSE", "shrunk means", "published"],
+        "learning-curves": ["RMSE on validation entries", "DMF-D"],
+        "quantizer": ["predicted level", "score", "learned", "uniform"],
+        "confusion": ["true level", "predicted level"],
+        "cold-start": ["observed entries of the new row", "RMSE in area II"],
+    }.items():
+        assert all(word in text[name] for word in words), name
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths if path.suffix == ".png")
+
+
+def test_the_same_results_give_the_same_files(records: list[Record], tmp_path: Path) -> None:
+    first = {path.name: path.read_bytes() for path in draw("small", records, tmp_path / "a")}
+    again = {path.name: path.read_bytes() for path in draw("small", records, tmp_path / "b")}
+    assert first == again
+
+
+def test_what_the_records_do_not_hold_is_not_drawn(records: list[Record], tmp_path: Path) -> None:
+    means = [record for record in records if record["recipe"] == "small/means"]
+    assert {path.stem for path in draw("small", means, tmp_path)} == {"areas", "confusion", "cold-start"}
+    assert draw("small", [], tmp_path / "nothing") == []
+
+
+def test_without_matplotlib(records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(MissingDependency, match=r"pictures need matplotlib: pip install 'deepmf\[plots\]'"):
+        draw("small", records, tmp_path)

@@ -1,0 +1,115 @@
+"""Recipes: what a file may say, and that every shipped one is sound."""
+
+from pathlib import Path
+
+import pytest
+
+from deepmf.errors import BadSetting, UnreadableFile
+from deepmf.experiments.recipe import FOLDER, METRICS, Recipe, layout_of, quick, read_recipe, read_table, tables
+from deepmf.models.registry import HOMES, model_class
+
+SHIPPED = [recipe for table in tables() for recipe in read_table(table)]
+
+
+@pytest.mark.parametrize("recipe", SHIPPED, ids=lambda recipe: recipe.name)
+def test_every_shipped_recipe_is_sound(recipe: Recipe) -> None:
+    assert recipe.title and recipe.model in HOMES
+    if recipe.published:
+        assert "Matrix Factorization via Deep Learning" in recipe.source
+    used = model_class(recipe.model)(**recipe.settings).settings.to_dict()
+    for name, values in recipe.search.items():
+        assert used[name] in values, f"{name}={used[name]} is not among those that were searched"
+
+
+@pytest.mark.parametrize("table", tables())
+def test_every_table_has_a_layout(table: str) -> None:
+    layout = layout_of(table)
+    assert layout.title and layout.metrics and set(layout.metrics) <= set(METRICS)
+
+
+def test_the_papers_tables_are_whole() -> None:
+    """The figures of the paper's own tables, typed again from the paper."""
+    published = {recipe.title: recipe.published for recipe in read_table("table1") if recipe.published}
+    one = {title: {area: cell["rmse"] for area, cell in figures.items()} for title, figures in published.items()}
+    assert one["DMF"] == {"I": 0.850, "II": 0.883, "III": 0.864, "IV": 0.904}
+    assert one["I-AutoRec"] == {"I": 0.841, "III": 0.856}
+    assert one["U-AutoRec"] == {"I": 0.906, "II": 0.976}
+    assert one["Deep U-AutoRec"] == {"I": 0.889, "II": 0.969}
+    two = {recipe.title: tuple(recipe.published["I"].values()) for recipe in read_table("table2") if recipe.published}
+    assert two == {
+        "RankK": (0.944, 0.656),
+        "OptSpace": (0.940, 0.665),
+        "RDMC": (0.987, 0.670),
+        "ODMC": (0.937, 0.658),
+        "DMF-D": (0.898, 0.625),
+    }
+
+
+def test_a_recipe_is_read(recipes: Path) -> None:
+    means, dmfd = read_table("small")
+    assert (means.name, means.row, means.title) == ("small/means", "means", "shrunk means")
+    assert (means.new_shares, means.seeds, means.published["I"]) == ((0.2, 0.1), (0, 1), {"rmse": 0.9})
+    assert dmfd.settings["hidden_sizes"] == (8,)
+    assert read_table("small", only=["dmf-d"]) == [dmfd]
+    assert [candidate.settings for candidate in means.candidates()] == [{"shrinkage": 1}, {"shrinkage": 1000}]
+
+
+def test_a_quick_recipe_is_another(recipes: Path) -> None:
+    _, dmfd = read_table("small")
+    fast = quick(dmfd)
+    assert (fast.settings["epochs"], fast.settings["latent_size"], fast.data) == (2, 4, "generated")
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ('titel = "x"', "there is no key 'titel'; did you mean 'title'?"),
+        ('protocol = "area"', "there is no protocol 'area'; did you mean 'areas'?"),
+        ('model = "dfm"', "there is no model 'dfm'; did you mean 'dmf'?"),
+        ('data = "ml-2m"', "there is no data set 'ml-2m'; did you mean 'ml-"),
+        ("seeds = []", "seeds must be whole numbers that are not negative, at least one; got ()"),
+        ("[settings]\nepoch = 3", "there is no setting 'epoch'; did you mean 'epochs'?"),
+        ("[settings]\nepochs = 0", "epochs must be a whole number of at least 1; got 0"),
+        ("[quick]\nepochs = 0", "epochs must be a whole number of at least 1; got 0"),
+        ("[search]\nepochs = [1, 0]", "epochs must be a whole number of at least 1; got 0"),
+        ("[published]\nV = { rmse = 1 }", "there is no area 'V'; did you mean 'IV'?"),
+        ("[published]\nI = { rsme = 1 }", "there is no metric 'rsme'; did you mean 'rmse'?"),
+        ("[published]\nI = { rmse = 1 }", "published figures need their source"),
+    ],
+)
+def test_a_typo_is_named(tmp_path: Path, line: str, message: str) -> None:
+    keys = {"title": '"t"', "model": '"dmf"', "protocol": '"areas"'}
+    keys.pop(line.split(" ")[0], None)
+    path = tmp_path / "table" / "1-row.toml"
+    path.parent.mkdir()
+    path.write_text("".join(f"{key} = {value}\n" for key, value in keys.items()) + line + "\n")
+    with pytest.raises(BadSetting) as caught:
+        read_recipe(path)
+    assert str(caught.value).startswith(f"the recipe {path}: {message}")
+
+
+def test_a_key_that_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text('title = "t"\nmodel = "dmf"\n')
+    with pytest.raises(BadSetting, match="it lacks 1 required key: 'protocol'"):
+        read_recipe(path)
+
+
+def test_files_that_are_no_recipes(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text("title = ")
+    with pytest.raises(UnreadableFile, match="x.toml is not TOML"):
+        read_recipe(path)
+    with pytest.raises(UnreadableFile, match="nowhere.toml cannot be read .No such file"):
+        read_recipe(tmp_path / "nowhere.toml")
+
+
+def test_unknown_tables_and_rows(recipes: Path) -> None:
+    with pytest.raises(BadSetting, match="there is no table 'smal'; did you mean 'small'?"):
+        read_table("smal")
+    with pytest.raises(BadSetting, match="small has no row 'mean'; did you mean 'means'?"):
+        read_table("small", only=["mean"])
+
+
+def test_recipes_are_shipped_with_the_package() -> None:
+    assert FOLDER.is_dir() and (FOLDER / "table1").is_dir()

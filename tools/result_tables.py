@@ -1,0 +1,40 @@
+"""Write the tables of the README and the docs from the committed results, between lines such as `<!-- table1 -->`.
+
+Run by `make format`; a test checks that the pages agree with the results.
+"""
+
+import re
+from pathlib import Path
+
+from deepmf.experiments.recipe import read_table
+from deepmf.experiments.results import Results
+from deepmf.experiments.search import best_of
+from deepmf.experiments.search import candidates as candidates_of
+from deepmf.experiments.table import costs, markdown
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "reproduction.md")
+BLOCK = re.compile(r"(<!-- (table|costs|search) ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def block(kind: str, table: str) -> str:
+    """Return what stands in a block of a page: a table, what it cost, or how its settings were chosen."""
+    recipes = read_table(table)
+    if kind == "search":
+        searched = [recipe for recipe in recipes if recipe.search]
+        names = [trial.recipe for recipe in searched for trial in candidates_of(recipe)]
+        return best_of(searched, Results(RESULTS / "search").records(names))
+    records = Results(RESULTS).records(recipes)
+    shown = markdown(table, records) if kind == "table" else costs(records)
+    return f"\n{shown}\n"
+
+
+def written(page: str) -> str:
+    """Return a page's text with every block as it should be."""
+    return BLOCK.sub(lambda found: found[1] + block(found[2], found[3]) + found[4], page)
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
