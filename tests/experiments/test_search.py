@@ -20,7 +20,7 @@ def test_candidates_are_ranked_by_their_validation_error(recipes: Path, tmp_path
     list(run(run_choice, trials, results))
     shown = best_of([means], results.records(trial.recipe for trial in trials)).splitlines()
     assert shown[1] == "shrunk means"
-    assert shown[3].startswith("| settings | I | II | III | IV | mean | seconds |")
+    assert shown[3].startswith("| settings | I | II | III | IV | mean RMSE | seconds |")
     # Shrinking everything to the overall mean is worse than hardly shrinking at all.
     assert [line.split("|")[1].strip() for line in shown[5:]] == ["shrinkage=1", "shrinkage=1000"]
     means_shown = [float(line.split("|")[6]) for line in shown[5:]]

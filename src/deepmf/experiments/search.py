@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from deepmf.experiments.recipe import Recipe
+from deepmf.experiments.recipe import Recipe, layout_of
+from deepmf.experiments.table import NAMES
 from deepmf.experiments.trial import Record, Trial, trials_of
 
 
@@ -23,17 +24,18 @@ def candidates(recipe: Recipe, *, n_splits: int = 1) -> list[Trial]:
 
 
 def best_of(recipes: Iterable[Recipe], records: Sequence[Record]) -> str:
-    """Return, for each recipe, its candidates from best to worst by the mean error over areas, as Markdown."""
+    """Return, for each recipe, its candidates from best to worst by the mean over areas of its table's first metric."""
     text = []
     for recipe in recipes:
         names = [_named(candidate) for candidate in recipe.candidates()]
-        ranked = sorted((_mean_error(records, name), name) for name in names)
+        metric = layout_of(recipe.table).metrics[0]
+        ranked = sorted((_mean_error(records, name, metric), name) for name in names)
         areas = dict.fromkeys(record["area"] for record in records if record["recipe"] in names)
-        text.append(f"\n{recipe.title}\n\n| settings | {' | '.join(areas)} | mean | seconds |")
+        text.append(f"\n{recipe.title}\n\n| settings | {' | '.join(areas)} | mean {NAMES[metric]} | seconds |")
         text.append(f"| --- |{' --- |' * (len(areas) + 2)}")
         for mean, name in ranked:
             own = [record for record in records if record["recipe"] == name]
-            shown = [f"{_mean(own, area):.4f}" for area in areas]
+            shown = [f"{_mean_error(own, name, metric, area):.4f}" for area in areas]
             seconds = statistics.mean(record["seconds"] for record in own) if own else float("nan")
             text.append(f"| {name.partition('?')[2]} | {' | '.join(shown)} | {mean:.4f} | {seconds:.0f} |")
     return "\n".join(text) + "\n"
@@ -45,11 +47,6 @@ def _named(candidate: Recipe) -> str:
     return f"{candidate.name}?{given}"
 
 
-def _mean_error(records: Sequence[Record], name: str) -> float:
-    errors = [record["rmse"] for record in records if record["recipe"] == name]
-    return statistics.mean(errors) if errors else float("inf")
-
-
-def _mean(records: Sequence[Record], area: str) -> float:
-    errors = [record["rmse"] for record in records if record["area"] == area]
-    return statistics.mean(errors) if errors else float("nan")
+def _mean_error(records: Sequence[Record], name: str, metric: str, area: str | None = None) -> float:
+    own = [record for record in records if record["recipe"] == name and area in (None, record["area"])]
+    return statistics.mean(record[metric] for record in own) if own else float("inf")

@@ -42,7 +42,7 @@ _MOST_DENSE_LEVELS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class CFNADESettings(TrainingSettings):
-    """The settings of I-CF-NADE; but for `normalise`, the defaults are those of Zheng et al. 2016 on MovieLens-1M.
+    """The settings of I-CF-NADE; but for `epochs` and `normalise`, the defaults are those of Zheng et al. 2016.
 
     hidden_size: the width of the hidden layer.
     batch_size: how many columns (or rows) make a step.

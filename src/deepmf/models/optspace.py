@@ -125,10 +125,13 @@ class OptSpaceSolver(Solver):
         return core
 
     def gradient(self) -> Spaces:
-        """Return the gradient of F on the manifolds: (I - XX') R Y S' and (I - YY') R' X S, R the sparse residuals."""
+        """Return the gradient of F: R Y S' and R' X S, where R are the sparse residuals.
+
+        It is tangent to the manifolds as it stands, for X'RY = 0 are the normal equations of S.
+        """
         (rows, columns), core, residuals, _ = self.point
         sparse = self._sparse(residuals)
-        return Spaces(_tangent(rows, sparse @ (columns @ core.T)), _tangent(columns, sparse.T @ (rows @ core)))
+        return Spaces(sparse @ (columns @ core.T), sparse.T @ (rows @ core))
 
     def _change(self, direction: Spaces) -> FloatArray:
         """Return by how much the observed entries of X S Y' change along a direction, to first order: (entries,)."""
@@ -208,12 +211,6 @@ def leading_spaces(matrix: scipy.sparse.csr_array, rank: int, generator: np.rand
 
 
 def _orthonormal(vectors: FloatArray) -> FloatArray:
-    """Return an orthonormal basis of what the columns span, in C order, so that a stored one multiplies to the bit."""
-    basis: FloatArray = np.ascontiguousarray(np.linalg.qr(vectors).Q)
+    """Return an orthonormal basis of what the columns span."""
+    basis: FloatArray = np.linalg.qr(vectors).Q
     return basis
-
-
-def _tangent(basis: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Return the part of vectors that is orthogonal to a space."""
-    tangent: FloatArray = vectors - basis @ (basis.T @ vectors)
-    return tangent
