@@ -115,7 +115,7 @@ def test_pairs_and_blocks_in_pieces(model_class: type[CFNADE], monkeypatch: pyte
     np.testing.assert_allclose(block, model._score_block(np.arange(30), np.arange(25))[some_rows][:, some_columns])
     monkeypatch.setattr(cfnade, "_PAIRS_AT_A_TIME", 7)
     monkeypatch.setattr(cfnade, "_SCORES_AT_A_TIME", 50)
-    monkeypatch.setattr(cfnade, "_VECTORS_AT_A_TIME", 4)
+    monkeypatch.setattr("deepmf.models.vector_model._VECTORS_AT_A_TIME", 4)
     np.testing.assert_allclose(model._score_pairs(rows, columns), pairs, rtol=1e-6)
     np.testing.assert_allclose(model._score_block(some_rows, some_columns), block, rtol=1e-6)
     again = model_class(**QUICK | {"epochs": 3}).fit(odd_matrix())
@@ -318,7 +318,7 @@ def test_needs_levels(scale: Scale) -> None:
     "changes, message",
     [
         ({"hidden_size": 0}, "hidden_size must be a whole number of at least 1; got 0"),
-        ({"batch_size": None}, "batch_size must be a whole number of at least 1; got None"),
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1; got 0"),
         ({"gamma": -1}, "gamma must be a number at least 0"),
         ({"normalise": "sum"}, "normalise must be 'none' or 'root' or 'count'; got 'sum'"),
     ],

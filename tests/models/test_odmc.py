@@ -171,12 +171,39 @@ class TestODMC(ModelContract):
         np.testing.assert_allclose(other.boundaries_, 10 * one.boundaries_ - 70)
         np.testing.assert_array_equal(other.predict(rows, columns), 10 * one.predict(rows, columns) - 70)
 
-    def test_a_column_with_most_of_the_entries_does_not_blow_up(self) -> None:
-        generator = np.random.default_rng(0)
-        tall = generator.integers(1, 6, (3000, 2)).astype(float)
-        tall[generator.random(3000) < 0.9, 1] = np.nan
-        history = ODMC(latent_size=2, epochs=3).fit(ObservedMatrix.from_array(tall)).history_
-        assert history.records[-1].loss < history.records[0].loss
+    def test_a_sweep_is_gradient_descent_with_momentum(self) -> None:
+        settings = {"latent_size": 2, "alpha": 0.0, "learning_rate": 0.1, "decay": 0.5, "momentum": 0.6, "seed": 3}
+        solver, plain = (solver_of(unequal(60, 40), **settings) for _ in range(2))
+        n_entries, clipped = plain.entry_levels.size, 0
+        velocities = {name: np.zeros_like(array) for name, array in plain.learned.items()}
+        for sweep, rate in ((1, 0.1), (2, 0.05)):
+            order = np.random.default_rng([3, sweep]).permutation(n_entries)
+            for batch in np.split(order, np.arange(plain._batch_size, n_entries, plain._batch_size)):
+                slopes = plain.slopes(batch)
+                for name, array in plain.learned.items():
+                    slope = getattr(slopes, name) / (batch.size if name == "thresholds" else 1)
+                    velocities[name] = 0.6 * velocities[name] - rate * slope
+                    plain.learned[name] = array + velocities[name]
+                free = plain.learned["thresholds"]
+                plain.learned["thresholds"] = np.clip(free, 0, 1)
+                velocities["thresholds"] = np.where(free == np.clip(free, 0, 1), velocities["thresholds"], 0)
+                clipped += int(np.sum(free != np.clip(free, 0, 1)))
+            solver.sweep()
+        assert clipped > 0
+        for name, array in plain.learned.items():
+            np.testing.assert_allclose(solver.learned[name], array, atol=1e-10, err_msg=name)
+
+    @pytest.mark.parametrize("shape", [(2000, 1), (15, 12), (400, 300), (3, 9000)])
+    def test_batches_are_many_and_spread(self, shape: tuple[int, int]) -> None:
+        matrix = ObservedMatrix.from_array(np.random.default_rng(0).integers(1, 6, shape) / 1.0)
+        size = solver_of(matrix)._batch_size
+        assert 1 <= size <= min(sum(shape), matrix.n_entries / 64)
+        assert size * max(matrix.row_counts.max(), matrix.column_counts.max()) <= 100 * matrix.n_entries
+
+    def test_a_column_with_all_entries_does_not_blow_up(self) -> None:
+        tall = ObservedMatrix.from_array(np.random.default_rng(0).integers(1, 6, (20_000, 1)) / 1.0)
+        history = ODMC(latent_size=2, epochs=2, gamma=0.1, margin=0.25).fit(tall).history_
+        assert history.records[-1].loss < 1.1 * history.records[0].loss
 
     def test_a_resumed_run_goes_on_to_the_bit(self) -> None:
         matrix = additive()

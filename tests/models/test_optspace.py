@@ -99,6 +99,14 @@ class TestOptSpace(ModelContract):
         assert np.all(np.diff(objectives) <= 0)
         assert objectives[-1] < 0.5 * objectives[0]
 
+    def test_a_step_that_is_too_long_is_shortened(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("deepmf.models.optspace._OVERSHOOT", 100.0)
+        solver = solver_of(additive(), latent_size=4)
+        first = solver.point.spaces.moved(Spaces(*(-100 * part for part in solver.gradient())), 1.0)
+        assert solver.best_at(first).objective > solver.point.objective
+        objectives = [solver.point.objective, *(solver.sweep() for _ in range(10))]
+        assert np.all(np.diff(objectives) < 0)
+
     def test_half_of_a_matrix_without_noise_gives_the_whole(self) -> None:
         whole, observed = low_rank()
         model = OptSpace(latent_size=2, epochs=150).fit(observed)
@@ -121,6 +129,14 @@ class TestOptSpace(ModelContract):
             rows, columns = leading_spaces(matrix, rank, np.random.default_rng(0))
             np.testing.assert_allclose(rows @ rows.T, left[:, :rank] @ left[:, :rank].T, atol=1e-8)
             np.testing.assert_allclose(columns @ columns.T, right[:rank].T @ right[:rank], atol=1e-8)
+
+    def test_the_start_is_the_same_where_the_rank_is_less_than_asked_for(self) -> None:
+        generator = np.random.default_rng(0)
+        matrix = ObservedMatrix.from_array(np.outer(generator.integers(1, 4, 80), generator.integers(1, 4, 60)) / 1.0)
+        one, other = (solver_of(matrix, latent_size=6).arrays() for _ in range(2))
+        for name, space in one.items():
+            np.testing.assert_array_equal(space, other[name])
+            np.testing.assert_allclose(space.T @ space, np.eye(6), atol=1e-12)
 
     def test_trimming_drops_exactly_the_heavy_rows_and_columns(self) -> None:
         values = np.full((8, 8), np.nan)

@@ -315,6 +315,11 @@ class ObservedMatrix:
             scale=self.scale,
         )
 
+    @property
+    def mean(self) -> float:
+        """The mean of all entries."""
+        return float(self.values.mean(dtype=np.float64))
+
     def to_sparse(self) -> scipy.sparse.csr_array:
         """Return the entries as a scipy CSR array of float64, stored zeros included."""
         return scipy.sparse.csr_array(

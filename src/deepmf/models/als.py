@@ -19,11 +19,12 @@ from deepmf.matrix.scale import FloatArray
 from deepmf.models.latents import LatentArray
 from deepmf.models.observations import AxisEntries
 from deepmf.models.solver import Arrays, SolvedModel, Solver
-from deepmf.networks.two_branches import directions
 from deepmf.training.settings import LoopSettings, Settings
 
 # Entries whose factors are gathered at a time: 42 numbers for each take 2.6 MB.
 _ENTRIES_AT_A_TIME = 1 << 14
+# Rows with fewer entries count as many, so that the Gram matrices of a group take no more than a few megabytes.
+_LEAST_WIDTH = 32
 # The smallest ridge as a share of the diagonal: single precision cannot solve with less.
 _LEAST_RIDGE = 1e-5
 # Passes of the subspace iteration that the start comes from; more start lower, and end no better.
@@ -36,9 +37,9 @@ class ALSSettings(LoopSettings):
 
     epochs: sweeps, each of which solves for all rows and then for all columns.
     latent_size: how many latents a row or column has beside its effect; cut to the smaller side of the matrix.
-    penalty: the weight of squared latents, in units of the width of the scale, so that it fits any scale.
-    count_power: that weight grows with the number of entries of the row or column to this power (0: it does not; 1: as
-        in Zhou et al., "Large-scale parallel collaborative filtering for the Netflix prize", 2008).
+    penalty: the weight of squared latents; times the width of the scale, so that it means the same on any.
+    count_power: that weight is also times the number of entries of the row or column to this power (0: it is constant;
+        1: as in Zhou et al., "Large-scale parallel collaborative filtering for the Netflix prize", 2008).
     effect_penalty: the weight of squared row and column effects.
     """
 
@@ -62,7 +63,6 @@ class Group(NamedTuple):
     positions: IndexArray  # (rows,)
     others: npt.NDArray[np.int32]  # (rows, entries) their columns; one past the last column where padded
     values: LatentArray  # (rows, entries) less the mean; 0 where padded
-    ridges: LatentArray  # (rows, latent + 1)
 
 
 class Solved(NamedTuple):
@@ -73,7 +73,7 @@ class Solved(NamedTuple):
 
 
 class Side:
-    """One side of a matrix, said of its rows, laid out once for all solves.
+    """One side of a matrix, laid out once for all solves; told of rows, it serves columns alike.
 
     Factors (rows, latent + 1) are the latents of each row and, last, its effect.
     """
@@ -81,25 +81,29 @@ class Side:
     def __init__(self, entries: AxisEntries, *, n_others: int, train: ObservedMatrix, settings: ALSSettings) -> None:
         counts = np.diff(entries.starts)
         width = train.scale.high - train.scale.low or 1.0  # a scale of one value has no width
-        size = min(settings.latent_size, *train.shape)
-        self.ridges = np.full((counts.size, size + 1), settings.effect_penalty)
-        self.ridges[:, :-1] = (settings.penalty * width * counts.astype(np.float64) ** settings.count_power)[:, None]
-        self._groups = list(_groups(entries, n_others=n_others, mean=_mean(train), ridges=self.ridges))
+        self.latent_ridges = settings.penalty * width * counts.astype(np.float64) ** settings.count_power  # (rows,)
+        self.effect_ridge = settings.effect_penalty
+        self._groups = list(_groups(entries, n_others=n_others, mean=train.mean))
 
     def solve(self, others: LatentArray) -> Solved:
         """Return the ridge solution of every row given the factors of the columns; rows without entries get zeros."""
         table = _table(others)
-        factors = np.zeros(self.ridges.shape, dtype=np.float32)
+        factors = np.zeros((self.latent_ridges.size, others.shape[1]), dtype=np.float32)
 
         def solve_group(group: Group) -> float:
-            factors[group.positions], objective = _ridge_solution(_gram(group, table), group.ridges)
+            ridges = np.full((group.positions.size, others.shape[1]), self.effect_ridge, dtype=np.float32)
+            ridges[:, :-1] = self.latent_ridges[group.positions, None]
+            factors[group.positions], objective = _ridge_solution(_gram(group, table), ridges)
             return objective
 
         return Solved(factors, sum(_in_threads(solve_group, self._groups)))
 
     def penalty(self, factors: LatentArray) -> float:
         """Return the penalty of factors."""
-        return float(np.einsum("rd,rd,rd->", self.ridges, factors, factors))
+        squares = np.square(factors, dtype=np.float64)
+        return float(
+            (squares[:, :-1].sum(axis=1) * self.latent_ridges).sum() + squares[:, -1].sum() * self.effect_ridge
+        )
 
 
 class ALSSolver(Solver):
@@ -117,11 +121,11 @@ class ALSSolver(Solver):
         (row_starts, columns), (column_starts, rows, order) = train.by_row, train.by_column
         by_row = AxisEntries(row_starts, columns, train.values.astype(np.float64))
         by_column = AxisEntries(column_starts, rows, by_row.values[order])
-        self.mean = _mean(train)
+        self.mean = train.mean
         self.rows = Side(by_row, n_others=n_columns, train=train, settings=settings)
         self.columns = Side(by_column, n_others=n_rows, train=train, settings=settings)
-        self.row_factors = np.zeros(self.rows.ridges.shape, dtype=np.float32)
         self.column_factors = first_column_factors(train, settings)
+        self.row_factors = np.zeros((n_rows, self.column_factors.shape[1]), dtype=np.float32)
 
     def sweep(self) -> float:
         """Solve for all rows, then for all columns."""
@@ -157,6 +161,7 @@ class ALS(SolvedModel):
 
     settings_class: ClassVar[type[Settings]] = ALSSettings
     settings: ALSSettings
+    extra_columns: ClassVar[int] = 3  # effect, constant and mean
 
     def _solver(self, train: ObservedMatrix) -> ALSSolver:
         return ALSSolver(train, self.settings)
@@ -168,18 +173,12 @@ class ALS(SolvedModel):
         if rows.size:
             side = Side(seen.row_entries(rows), n_others=n_columns, train=seen.train, settings=self.settings)
             factors = side.solve(np.delete(self.column_latents_.base, (-3, -1), axis=1)).factors
-            latents = _row_latents(factors, _mean(seen.train))
+            latents = _row_latents(factors, seen.train.mean)
             self.row_latents_ = self.row_latents_.changed(rows, latents, count=len(seen.rows))
         if columns.size:
             side = Side(seen.column_entries(columns), n_others=n_rows, train=seen.train, settings=self.settings)
             latents = _column_latents(side.solve(self.row_latents_.base[:, :-2]).factors)
             self.column_latents_ = self.column_latents_.changed(columns, latents, count=len(seen.columns))
-
-    def _row_directions(self) -> LatentArray:
-        return _directions(self.row_latents_.whole())
-
-    def _column_directions(self) -> LatentArray:
-        return _directions(self.column_latents_.whole())
 
 
 def first_column_factors(train: ObservedMatrix, settings: ALSSettings) -> LatentArray:
@@ -213,7 +212,7 @@ def _leading_vectors(matrix: scipy.sparse.csr_array, size: int, generator: np.ra
 
 def _without_effects(train: ObservedMatrix, shrinkage: float) -> tuple[FloatArray, FloatArray]:
     """Return what shrunk means of columns, then of rows, leave of the values, and the column effects."""
-    left = train.values.astype(np.float64) - _mean(train)
+    left = train.values.astype(np.float64) - train.mean
     effects: list[FloatArray] = []
     for which, counts in ((train.by_row.columns, train.column_counts), (train.entry_rows, train.row_counts)):
         sums = np.bincount(which, weights=left, minlength=counts.size)
@@ -222,14 +221,13 @@ def _without_effects(train: ObservedMatrix, shrinkage: float) -> tuple[FloatArra
     return left, effects[0]
 
 
-def _groups(entries: AxisEntries, *, n_others: int, mean: float, ridges: FloatArray) -> Iterator[Group]:
+def _groups(entries: AxisEntries, *, n_others: int, mean: float) -> Iterator[Group]:
     """Yield groups of rows, those with most entries first, each of a bounded number of padded entries."""
     starts, counts = entries.starts[:-1].astype(np.int64), np.diff(entries.starts)
     left = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     while left.size:
         width = int(counts[left[0]])
-        # The Gram matrices of a group take no more room than the factors they are made of.
-        positions, left = np.split(left, [max(1, _ENTRIES_AT_A_TIME // max(width, ridges.shape[1]))])
+        positions, left = np.split(left, [max(1, _ENTRIES_AT_A_TIME // max(width, _LEAST_WIDTH))])
         places = np.arange(width)
         observed = places < counts[positions, None]
         places = np.where(observed, starts[positions, None] + places, 0)
@@ -237,7 +235,6 @@ def _groups(entries: AxisEntries, *, n_others: int, mean: float, ridges: FloatAr
             positions,
             np.where(observed, entries.others[places], n_others).astype(np.int32),
             np.where(observed, entries.values[places] - mean, 0.0).astype(np.float32),
-            ridges[positions].astype(np.float32),
         )
 
 
@@ -301,13 +298,3 @@ def _row_latents(factors: LatentArray, mean: float) -> LatentArray:
 def _column_latents(factors: LatentArray) -> LatentArray:
     ones = np.ones((len(factors), 1), dtype=np.float32)
     return np.hstack([factors[:, :-1], ones, factors[:, -1:], ones])
-
-
-def _directions(latents: LatentArray) -> LatentArray:
-    """Return the latents proper, without effects and mean, of length 1."""
-    proper: LatentArray = directions(torch.tensor(latents[:, :-3])).numpy()
-    return proper
-
-
-def _mean(train: ObservedMatrix) -> float:
-    return float(train.values.mean(dtype=np.float64))

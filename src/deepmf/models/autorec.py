@@ -13,11 +13,10 @@ from deepmf.models.autoencoder import (
     AutoencoderModel,
     AutoencoderObjective,
     AutoencoderSettings,
-    ReadsColumns,
-    ReadsRows,
     Units,
     squared_errors,
 )
+from deepmf.models.vector_model import ReadsColumns, ReadsRows
 from deepmf.networks.autoencoder import Autoencoder
 from deepmf.training.adam import Adam
 from deepmf.training.batches import AxisName

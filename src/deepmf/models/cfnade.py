@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,22 +15,17 @@ from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray
-from deepmf.models.autoencoder import ReadsColumns, ReadsRows
-from deepmf.models.latents import LatentArray, Latents
-from deepmf.models.network_model import NetworkModel
+from deepmf.models.latents import Latents
 from deepmf.models.objective import validation_tensors
-from deepmf.models.observations import AxisEntries
+from deepmf.models.vector_model import ReadsColumns, ReadsRows, VectorModel, VectorSettings, all_hidden
 from deepmf.networks.cfnade import NORMALISATIONS, Nade, entries_where, expected_values, ordinal_costs
-from deepmf.networks.two_branches import directions
-from deepmf.networks.vectors import Batch, SparseBatch, SparseVectors, Vectors
-from deepmf.training.batches import AxisName, Batches
+from deepmf.networks.vectors import Batch, SparseBatch
+from deepmf.training.batches import Batches
 from deepmf.training.blocks import DENSE_BYTES_ON_GPU, prefer_dense
 from deepmf.training.machine import Machine, private_generator
-from deepmf.training.settings import Settings, TrainingSettings
+from deepmf.training.settings import Settings
 from deepmf.training.trainer import Objective
-from deepmf.training.walk import Axis
 
-_VECTORS_AT_A_TIME = 1024
 _PAIRS_AT_A_TIME = 1 << 14
 _SCORES_AT_A_TIME = 1 << 22  # 32 MB in double precision
 
@@ -41,7 +36,7 @@ _MOST_DENSE_LEVELS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class CFNADESettings(TrainingSettings):
+class CFNADESettings(VectorSettings):
     """The settings of I-CF-NADE; but for `epochs` and `normalise`, the defaults are those of Zheng et al. 2016.
 
     hidden_size: the width of the hidden layer.
@@ -54,16 +49,14 @@ class CFNADESettings(TrainingSettings):
 
     epochs: int = 200
     learning_rate: float = 1e-3
-    decay: float = 1.0
     averaging: float = 0.995
-    batch_size: int = 512
+    batch_size: int | None = 512
     hidden_size: int = 500
     gamma: float = 0.02
     normalise: str = "count"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_whole("batch_size", low=1)
         self.check_whole("hidden_size", low=1)
         self.check_number("gamma", low=0.0)
         self.check_choice("normalise", tuple(NORMALISATIONS))
@@ -138,7 +131,7 @@ class CFNADEObjective(Objective):
         return float((expected_values(scores, self._levels) - values).square().mean().sqrt())
 
 
-class CFNADE(NetworkModel):
+class CFNADE(VectorModel):
     """What I-CF-NADE and U-CF-NADE share.
 
     The latent of a vector is its hidden activations, and a constant 1. That of an output is how they change the
@@ -146,7 +139,6 @@ class CFNADE(NetworkModel):
     latents. Predictions come from the hidden activations and the network's scores of all levels.
     """
 
-    axis: ClassVar[AxisName]  # what it reads
     settings: CFNADESettings
     network_: Nade
 
@@ -156,9 +148,8 @@ class CFNADE(NetworkModel):
         distribution: FloatArray = scores.double().softmax(1).numpy()
         return distribution
 
-    def _axes(self, train: ObservedMatrix) -> Sequence[Axis]:
-        positions = np.flatnonzero(train.row_counts if self.axis == "row" else train.column_counts)
-        return [Axis(torch.from_numpy(positions), self.settings.batch_size)]
+    def _inputs(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return level_numbers(self._seen.train, values)
 
     def _objective(self, train: ObservedMatrix, validation: ObservedMatrix | None, machine: Machine) -> CFNADEObjective:
         return CFNADEObjective(self._new_network(train), train, validation, machine, model=self)
@@ -170,7 +161,7 @@ class CFNADE(NetworkModel):
         # One entry more of each level: one that nobody used is rare, not impossible.
         counts = np.bincount(level_numbers(train, train.values) - 1, minlength=levels.size) + 1.0
         return Nade(
-            train.shape[1] if self.axis == "row" else train.shape[0],
+            self._n_outputs(train),
             self.settings.hidden_size,
             frequencies=torch.from_numpy(counts / counts.sum()).float(),
             normalise=self.settings.normalise,
@@ -179,25 +170,9 @@ class CFNADE(NetworkModel):
 
     def _set_latents(self, objective: CFNADEObjective) -> None:
         network = objective.network
-        read = Latents(_with_constant(all_hidden(network, objective.batches.vectors)))
         last = torch.cat([network.last.weight, network.last.bias[:, None]], dim=1)
-        outputs = Latents(last.view(network.n_levels, network.n_places, -1)[1:].sum(0).cpu().numpy())
-        self.row_latents_, self.column_latents_ = (read, outputs) if self.axis == "row" else (outputs, read)
-
-    def _extend(self, rows: IndexArray, columns: IndexArray) -> None:
-        seen = self._seen
-        with torch.no_grad():
-            if self.axis == "row" and rows.size:
-                latents = self._latents_of(seen.row_entries(rows))
-                self.row_latents_ = self.row_latents_.changed(rows, latents, count=len(seen.rows))
-            if self.axis == "column" and columns.size:
-                latents = self._latents_of(seen.column_entries(columns))
-                self.column_latents_ = self.column_latents_.changed(columns, latents, count=len(seen.columns))
-
-    def _latents_of(self, entries: AxisEntries) -> LatentArray:
-        numbers = level_numbers(self._seen.train, entries.values).astype(np.float32)
-        vectors = SparseVectors(*(torch.from_numpy(np.array(array)) for array in (*entries[:2], numbers)))
-        return _with_constant(all_hidden(self.network_, vectors))
+        outputs = last.view(network.n_levels, network.n_places, -1)[1:].sum(0)
+        self._place_latents(all_hidden(network, objective.batches.vectors), outputs)
 
     def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         return expected_values(self._level_scores(rows, columns), self._levels()).numpy()
@@ -234,12 +209,6 @@ class CFNADE(NetworkModel):
 
     def _levels(self) -> Tensor:
         return torch.tensor(self.scale_.levels, dtype=torch.float64)
-
-    def _row_directions(self) -> LatentArray:
-        return _directions(self.row_latents_)
-
-    def _column_directions(self) -> LatentArray:
-        return _directions(self.column_latents_)
 
 
 class ICFNADE(ReadsColumns, CFNADE):
@@ -279,12 +248,6 @@ def level_numbers(train: ObservedMatrix, values: npt.ArrayLike) -> npt.NDArray[n
     return train.scale.level_positions(values) + 1
 
 
-def all_hidden(network: Nade, vectors: Vectors) -> Tensor:
-    """Return the hidden activations of all vectors (vectors, hidden), some at a time."""
-    ids = torch.arange(len(vectors), device=network.first_bias.device)
-    return torch.cat([network.hidden(vectors.take(some)) for some in torch.split(ids, _VECTORS_AT_A_TIME)])
-
-
 def pair_scores(network: Nade, hidden: Tensor, vectors: Tensor, outputs: Tensor) -> Tensor:
     """Return the scores of all levels for each pair of a vector and an output, (pairs, levels)."""
     order = torch.argsort(vectors, stable=True)
@@ -296,18 +259,8 @@ def pair_scores(network: Nade, hidden: Tensor, vectors: Tensor, outputs: Tensor)
 def _prefer_dense(train: ObservedMatrix, machine: Machine, *, model: CFNADE) -> bool:
     """Say whether dense tables are faster: on a GPU, where they and those of a step fit."""
     n_levels = 0 if train.scale.levels is None else train.scale.levels.size
-    n_places = train.shape[1] if model.axis == "row" else train.shape[0]
-    step_bytes = 4 * _NUMBERS_A_SCORE * model.settings.batch_size * n_places * n_levels
+    n_places = model._n_outputs(train)
+    batch = model.settings.batch_size or sum(train.shape) - n_places
+    step_bytes = 4 * _NUMBERS_A_SCORE * batch * n_places * n_levels
     fits = n_levels <= _MOST_DENSE_LEVELS and step_bytes <= DENSE_BYTES_ON_GPU
     return machine.is_gpu and fits and prefer_dense(train, machine)
-
-
-def _with_constant(hidden: Tensor) -> LatentArray:
-    latents: LatentArray = torch.cat([hidden, torch.ones_like(hidden[:, :1])], dim=1).cpu().numpy()
-    return latents
-
-
-def _directions(latents: Latents) -> LatentArray:
-    """Return latents without the constant part, of length 1."""
-    likeness: LatentArray = directions(torch.from_numpy(latents.whole()[:, :-1])).numpy()
-    return likeness

@@ -14,11 +14,10 @@ from deepmf.models.autoencoder import (
     AutoencoderModel,
     AutoencoderObjective,
     AutoencoderSettings,
-    ReadsRows,
     Units,
     squared_errors,
 )
-from deepmf.models.dmf import _checked_sizes
+from deepmf.models.vector_model import ReadsRows
 from deepmf.networks.autoencoder import Autoencoder
 from deepmf.networks.vectors import SparseBatch
 from deepmf.training.machine import Machine, private_generator
@@ -50,7 +49,7 @@ class DeepAutoRecSettings(AutoencoderSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "hidden_sizes", _checked_sizes("hidden_sizes", self.hidden_sizes))
+        self.check_sizes("hidden_sizes")
         self.check_number("dropout", low=0.0, high=0.99)
         self.check_whole("refeeds", low=0)
         self.check_number("momentum", low=0.0, high=0.999)

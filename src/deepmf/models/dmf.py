@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from deepmf.errors import BadEntries, BadSetting
+from deepmf.errors import BadEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray
@@ -60,9 +60,8 @@ class DMFSettings(TrainingSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("hidden_sizes", "column_hidden_sizes"):
-            sizes = getattr(self, name)
-            if sizes is not None:
-                object.__setattr__(self, name, _checked_sizes(name, sizes))
+            if getattr(self, name) is not None:
+                self.check_sizes(name)
         for name in ("block_rows", "block_columns"):
             self.check_whole(name, low=2)  # batch norm needs two vectors to have statistics
         self.check_whole("latent_size", low=1)
@@ -168,10 +167,3 @@ class DMF(NetworkModel):
 
 def _latents(branch: Branch, vectors: Vectors) -> Latents:
     return Latents(all_directions(branch, vectors, single_precision=True).cpu().numpy())
-
-
-def _checked_sizes(name: str, sizes: Any) -> tuple[int, ...]:
-    given = tuple(sizes) if isinstance(sizes, list | tuple) else (sizes,)
-    if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in given):
-        raise BadSetting(f"{name} must be whole numbers of at least 1, such as (2048,); got {sizes!r}")
-    return given

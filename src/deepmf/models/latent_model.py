@@ -7,7 +7,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ class LatentModel(Model):
     """
 
     settings: LoopSettings
+    extra_columns: ClassVar[int] = 0  # how many of a latent's last numbers are means, effects or constants
     row_latents_: Latents
     column_latents_: Latents
 
@@ -83,10 +84,19 @@ class LatentModel(Model):
         return products
 
     def _row_directions(self) -> LatentArray:
-        return _directions(self.row_latents_.whole())
+        return self._directions(self.row_latents_)
 
     def _column_directions(self) -> LatentArray:
-        return _directions(self.column_latents_.whole())
+        return self._directions(self.column_latents_)
+
+    def _directions(self, latents: Latents) -> LatentArray:
+        """Return the latents proper, of length 1; those of length 0 as they are."""
+        whole = latents.whole()
+        proper = whole[:, : whole.shape[1] - self.extra_columns]
+        lengths = np.linalg.norm(proper, axis=1, keepdims=True)
+        lengths[lengths == 0] = 1
+        directions: LatentArray = (proper / lengths).astype(np.float32)
+        return directions
 
     def _learned(self) -> Packed:
         tensors: dict[str, npt.NDArray[Any]] = {}
@@ -113,14 +123,6 @@ def _say_how_it_ended(history: History, settings: LoopSettings) -> None:
         raise TrainingDiverged(f"the loss of epoch {epoch} is not a finite number{kept}{hint}")
     if history.stopped == "interrupted":
         warnings.warn(f"training was interrupted in epoch {epoch}", TrainingInterrupted, stacklevel=4)
-
-
-def _directions(latents: LatentArray) -> LatentArray:
-    """Return latents of length 1; those of length 0 as they are."""
-    lengths = np.linalg.norm(latents, axis=1, keepdims=True)
-    lengths[lengths == 0] = 1
-    directions: LatentArray = (latents / lengths).astype(np.float32)
-    return directions
 
 
 def _stored_latents(tensors: dict[str, npt.NDArray[Any]], axis: str, count: int) -> Latents:

@@ -61,7 +61,7 @@ class Means(Model):
         checkpoint_every: int,
     ) -> None:
         self.observations_ = Observations.of(train)
-        self.mean_ = float(train.values.mean(dtype=np.float64))
+        self.mean_ = train.mean
         self.row_effects_, self.column_effects_ = np.empty(0), np.empty(0)
         n_rows, n_columns = train.shape
         self._extend(np.arange(n_rows), np.arange(n_columns))

@@ -32,7 +32,7 @@ class ODMCSettings(LoopSettings):
     alpha: the weight, for each entry, of the penalty that holds the boundaries near the middle between two levels.
     margin: by which share of the gap between two levels a score must stay clear of a boundary; 0 in the paper. Scores
         gather at the boundaries then, and on two levels one score for all entries, the boundary, is free of loss: 0.25
-        serves these better, and takes validation errors on MovieLens-1M from .915 / .649 to .911 / .637.
+        serves these better, and takes validation errors on MovieLens-1M from .915 / .649 to .910 / .637.
     learning_rate, decay: the step size of stochastic gradients, multiplied by `decay` after every sweep.
     momentum: the share of the last step that is made again.
     """
@@ -77,7 +77,7 @@ class ODMCSolver(Solver):
 
     Ours, as the paper leaves it open: the mean; row and column effects, as a column of U beside a column of ones in V
     and the other way round (on validation entries of MovieLens-1M they take the error of levels from .928 / .662 to
-    .915 / .650); alpha for each entry, so that its meaning does not depend on their number; thresholds step along the
+    .915 / .649); alpha for each entry, so that its meaning does not depend on their number; thresholds step along the
     mean gradient of a batch, latents along its sum. All is computed in units of a quarter of the scale, as stars
     are, so that settings mean the same on every scale.
     """
@@ -89,7 +89,7 @@ class ODMCSolver(Solver):
         self.settings = settings
         self.unit = (train.scale.high - train.scale.low) / 4.0
         self._levels = levels / self.unit
-        self._mean = float(train.values.mean(dtype=np.float64)) / self.unit
+        self._mean = train.mean / self.unit
         self.entry_rows, self.entry_columns = train.entry_rows, train.by_row.columns
         self.entry_levels = train.scale.level_positions(train.values)
         self._shape = train.shape
@@ -101,17 +101,10 @@ class ODMCSolver(Solver):
     def _start(self) -> dict[str, FloatArray]:
         """Return random latents without effects, and thresholds in the middle."""
         generator = np.random.default_rng([self.settings.seed, 0])
-        n_rows, n_columns, rank = *self._shape, self.settings.latent_size
-        zeros, ones = np.zeros, np.ones
-        return {
-            "rows": np.hstack(
-                [_SPREAD * generator.standard_normal((n_rows, rank)), zeros((n_rows, 1)), ones((n_rows, 1))]
-            ),
-            "columns": np.hstack(
-                [_SPREAD * generator.standard_normal((n_columns, rank)), ones((n_columns, 1)), zeros((n_columns, 1))]
-            ),
-            "thresholds": np.full(self._levels.size - 1, 0.5),
-        }
+        shapes = ((size, self.settings.latent_size) for size in self._shape)
+        rows, columns = (np.pad(_SPREAD * generator.standard_normal(shape), ((0, 0), (0, 2))) for shape in shapes)
+        rows[:, -1] = columns[:, -2] = 1.0  # beside the column effects, and the row effects
+        return {"rows": rows, "columns": columns, "thresholds": np.full(self._levels.size - 1, 0.5)}
 
     @property
     def boundaries(self) -> FloatArray:
@@ -201,6 +194,7 @@ class ODMC(SolvedModel):
     settings: ODMCSettings
     predicts: ClassVar[tuple[str, ...]] = ("I",)
     cannot: ClassVar[str] = FACTORS_ONLY
+    extra_columns: ClassVar[int] = 2  # the effects and their constants
     boundaries_: FloatArray
 
     def _solver(self, train: ObservedMatrix) -> ODMCSolver:

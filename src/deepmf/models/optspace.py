@@ -74,7 +74,7 @@ class OptSpaceSolver(Solver):
     """
 
     def __init__(self, train: ObservedMatrix, settings: OptSpaceSettings) -> None:
-        self.mean = float(train.values.mean(dtype=np.float64))
+        self.mean = train.mean
         self.entry_rows, self.entry_columns = train.entry_rows, train.by_row.columns
         self._starts, self._shape = train.by_row.starts, train.shape
         self.values = train.values.astype(np.float64) - self.mean
@@ -183,6 +183,7 @@ class OptSpace(SolvedModel):
     settings: OptSpaceSettings
     predicts: ClassVar[tuple[str, ...]] = ("I",)
     cannot: ClassVar[str] = FACTORS_ONLY
+    extra_columns: ClassVar[int] = 1  # the mean
 
     def _solver(self, train: ObservedMatrix) -> OptSpaceSolver:
         return OptSpaceSolver(train, self.settings)

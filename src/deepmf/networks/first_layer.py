@@ -43,7 +43,7 @@ class _SparseProduct(torch.autograd.Function):
     def forward(context: Any, weight: Tensor, indices: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
         context.save_for_backward(indices, starts, weights)
         context.n_inputs = weight.shape[0]
-        return _bag(weight, indices, starts, weights)
+        return bag(weight, indices, starts, weights)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
@@ -52,10 +52,11 @@ class _SparseProduct(torch.autograd.Function):
         vector_of = torch.repeat_interleave(torch.arange(starts.numel() - 1, device=starts.device), starts.diff())
         inputs = torch.arange(context.n_inputs + 1, device=starts.device, dtype=indices.dtype)
         input_starts = torch.searchsorted(indices[order], inputs)
-        return _bag(gradients[0].contiguous(), vector_of[order], input_starts, weights[order]), None, None, None
+        return bag(gradients[0].contiguous(), vector_of[order], input_starts, weights[order]), None, None, None
 
 
-def _bag(table: Tensor, indices: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
+def bag(table: Tensor, indices: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
+    """Return the weighted sum of lines of a table for each vector: its entries are starts[k]:starts[k + 1]."""
     return functional.embedding_bag(
         indices.to(starts.dtype), table, starts, mode="sum", per_sample_weights=weights, include_last_offset=True
     )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepmf.networks.first_layer import _bag
+from deepmf.networks.first_layer import bag
 
 
 class LastLayer(nn.Module):
@@ -59,8 +59,8 @@ class _SampledProduct(torch.autograd.Function):
         output_starts = torch.searchsorted(indices[order], outputs)
         by_output = gradient[order]
         return (
-            _bag(weight, indices, starts, gradient),
-            _bag(hidden, vector_of[order], output_starts, by_output),
+            bag(weight, indices, starts, gradient),
+            bag(hidden, vector_of[order], output_starts, by_output),
             torch.segment_reduce(by_output, "sum", offsets=output_starts),
             None,
             None,

@@ -52,6 +52,14 @@ class Settings:
             bounds += [f"at most {high:g}"] if high < float("inf") else []
             raise BadSetting(f"{name} must be a number {' and '.join(bounds)}; got {value!r}")
 
+    def check_sizes(self, name: str) -> None:
+        """Refuse a setting that is not one or several whole numbers from 1 up; keep it as a tuple."""
+        sizes = getattr(self, name)
+        given = tuple(sizes) if isinstance(sizes, list | tuple) else (sizes,)
+        if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in given):
+            raise BadSetting(f"{name} must be whole numbers of at least 1, such as (2048,); got {sizes!r}")
+        object.__setattr__(self, name, given)
+
     def check_choice(self, name: str, choices: tuple[str, ...]) -> None:
         """Refuse a setting that is none of the choices."""
         value = getattr(self, name)
