@@ -70,6 +70,20 @@ def _no_network(*_: object, **__: object) -> None:
     raise OSError(101, "Network is unreachable")
 
 
+def test_tables_and_pictures_of_results_that_ran_elsewhere(
+    run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    assert run("reproduce", "small", "--only", "means", "-o", out, "--no-pictures").code == 0
+    monkeypatch.setenv("DEEPMF_COMMIT", "def")
+    before = (out / "small" / "results.jsonl").read_text()
+    code, shown, err = run("reproduce", "small", "--from-results", "-o", out)
+    assert (code, err) == (0, "") and "shrunk means" in shown and "DMF-D" not in shown
+    assert (out / "small" / "areas.svg").exists() and (out / "small" / "results.jsonl").read_text() == before
+    code, _, err = run("reproduce", "small", "--from-results", "-o", tmp_path / "nothing")
+    assert code == 2 and "holds no results of small" in err and not (tmp_path / "nothing").exists()
+
+
 def test_another_commit_is_refused(run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["reproduce", "small", "--only", "means", "--splits", 1, "-o", tmp_path / "out", "--no-pictures"]
     assert run(*arguments).code == 0

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from deepmf.errors import MissingDependency
-from deepmf.experiments.pictures import PICTURES, draw
+from deepmf.experiments.pictures import PICTURES, _pooled, draw
 from deepmf.experiments.recipe import read_table
 from deepmf.experiments.trial import Record, run_trial, trials_of
 
@@ -47,3 +48,10 @@ def test_without_matplotlib(records: list[Record], tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(MissingDependency, match=r"pictures need matplotlib: pip install 'deepmf\[plots\]'"):
         draw("small", records, tmp_path)
+
+
+def test_cold_start_curves_pool_the_splits() -> None:
+    groups = [[0, 0, 50, 9.0], [1, 1, 30, 1.0], [1, 1, 10, 2.0], [2, 4, 3, 1.0], [500, None, 40, 0.5]]
+    middles, errors = _pooled(groups)
+    assert middles == [1, 500]  # rows without entries, and groups with few test entries, are left out
+    assert errors == pytest.approx([np.sqrt((30 * 1 + 10 * 4) / 40), 0.5])

@@ -65,6 +65,10 @@ def test_csv_holds_every_figure(recipes: Path) -> None:
     assert [row["area"] for row in rows if row["recipe"] == "small/dmf-d"] == ["I"]
 
 
+def test_without_new_rows_no_column_tells_of_them(recipes: Path) -> None:
+    assert lines("small", RECORDS[-1:]) == [["method", "RMSE"], ["DMF-D", "0.8000"]]
+
+
 def test_rows_that_were_not_run_are_not_shown(recipes: Path) -> None:
     assert len(lines("small", RECORDS[-1:])) == 2
     assert lines("small", [])[1:] == []

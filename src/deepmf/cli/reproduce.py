@@ -12,7 +12,7 @@ import typer
 
 from deepmf.cli.options import Json
 from deepmf.cli.output import show_json, show_table
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, FileAbsent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +36,12 @@ def reproduce(
     splits: Annotated[int | None, typer.Option(metavar="N", help="The first N splits instead of all.")] = None,
     jobs: Annotated[int, typer.Option(metavar="N", help="How many fits run at once, on one GPU or on the cores.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Minutes on two cores, offline, on generated data.")] = False,
+    from_results: Annotated[
+        bool,
+        typer.Option(
+            "--from-results", help="Run nothing: make table and pictures of what FOLDER holds, of any commit."
+        ),
+    ] = False,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Whether to draw pictures too.")] = True,
     as_json: Json = False,
 ) -> None:
@@ -59,10 +65,14 @@ def reproduce(
         recipes = [quickly(recipe) for recipe in recipes]
     results = Results(out or Path("results-quick" if quick else "results"))
     trials = [trial for recipe in recipes for trial in trials_of(recipe, n_splits=splits)]
-    with _show_progress(table, len(trials)) as show:
-        for progress in run(run_trial, trials, results, jobs=jobs):
-            show(progress)
-    _publish(table, results.folder / table, results.records(recipes), pictures=pictures, quick=quick, as_json=as_json)
+    if not from_results:
+        with _show_progress(table, len(trials)) as show:
+            for progress in run(run_trial, trials, results, jobs=jobs):
+                show(progress)
+    records = results.records(recipes)
+    if not records:
+        raise FileAbsent(f"{results.folder / table} holds no results of {table}; without --from-results it is run")
+    _publish(table, results.folder / table, records, pictures=pictures, quick=quick, as_json=as_json)
 
 
 def _publish(

@@ -128,16 +128,18 @@ def confusion(table: str, records: Sequence[Record]) -> Figure | None:
 
 
 def cold_start(table: str, records: Sequence[Record]) -> Figure | None:
-    """Return the error against the number of observed entries of the row: new rows where there are any, else known."""
+    """Return the error against the number of observed entries of the row, all splits together.
+
+    New rows where there are any, otherwise known ones.
+    """
     area = "II" if any(record["area"] == "II" for record in records) else "I"
-    shown = _first_of_each(table, [record for record in records if record["area"] == area and record["cold_start"]])
+    shown = _of_each(table, [record for record in records if record["area"] == area and record["cold_start"]])
     if not shown:
         return None
     figure, (axis,) = _figure(width=7.2, height=4.4)
-    for number, (recipe, record) in enumerate(shown):
-        groups = [group for group in record["cold_start"] if group[2] >= 30]  # fewer entries say little
-        middles = [group[0] if group[1] is None else (group[0] + group[1]) / 2 for group in groups]
-        axis.plot(middles, [group[3] for group in groups], label=recipe.title, **_style(number))
+    for number, (recipe, own) in enumerate(shown):
+        middles, errors = _pooled([group for record in own for group in record["cold_start"]])
+        axis.plot(middles, errors, label=recipe.title, **_style(number))
     axis.set_xscale("log")
     axis.xaxis.set_major_formatter("{x:g}")
     axis.xaxis.set_minor_formatter("")
@@ -145,6 +147,17 @@ def cold_start(table: str, records: Sequence[Record]) -> Figure | None:
     axis.set_ylabel(f"RMSE in area {area}")
     axis.legend(frameon=False, fontsize="small", ncols=2)
     return figure
+
+
+def _pooled(groups: Sequence[Sequence[Any]], *, least: int = 30) -> tuple[list[float], list[float]]:
+    """Return the middle and the error of each group of rows over all splits; of fewer test entries it says little."""
+    middles, errors = [], []
+    for first, last in sorted({(group[0], group[1]) for group in groups}, key=lambda ends: int(ends[0])):
+        counts, each = np.array([group[2:] for group in groups if group[0] == first], dtype=float).T
+        if first > 0 and counts.sum() >= least:
+            middles.append(first if last is None else (first + last) / 2)
+            errors.append(float(np.sqrt(np.average(each**2, weights=counts))))
+    return middles, errors
 
 
 PICTURES: dict[str, Callable[[str, Sequence[Record]], Figure | None]] = {
@@ -168,20 +181,27 @@ def _first_share(shown: Sequence[Cell]) -> float | None:
     return next((cell.new_share for cell in shown if cell.new_share is not None), None)
 
 
-def _first_of_each(table: str, records: Sequence[Record]) -> list[tuple[Recipe, Record]]:
-    """Return the first split's record of each recipe, in the table's order."""
+def _of_each(table: str, records: Sequence[Record]) -> list[tuple[Recipe, list[Record]]]:
+    """Return the records of each recipe at its first share, in the table's order, the first split first."""
     found = []
     for recipe in read_table(table):
         own = [record for record in records if record["recipe"] == recipe.name]
         own = [record for record in own if record["new_share"] in (None, recipe.new_shares[0])]
         if own:
-            found.append((recipe, min(own, key=lambda record: int(record["seed"]))))
+            found.append((recipe, sorted(own, key=lambda record: int(record["seed"]))))
     return found
+
+
+def _first_of_each(table: str, records: Sequence[Record]) -> list[tuple[Recipe, Record]]:
+    """Return the first split's record of each recipe, in the table's order."""
+    return [(recipe, own[0]) for recipe, own in _of_each(table, records)]
 
 
 def _style(number: int) -> dict[str, Any]:
     marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
-    return {"color": COLOURS[number % len(COLOURS)], "marker": marker, "markersize": 4, "linewidth": 1.4}
+    dashes = "-" if number < len(COLOURS) else "--"
+    colour = COLOURS[number % len(COLOURS)]
+    return {"color": colour, "marker": marker, "linestyle": dashes, "markersize": 4, "linewidth": 1.4}
 
 
 def _figure(*, width: float, height: float, columns: int = 1, rows: int = 1) -> tuple[Figure, list[Any]]:

@@ -35,8 +35,11 @@ def best_of(recipes: Iterable[Recipe], records: Sequence[Record]) -> str:
         text.append(f"| --- |{' --- |' * (len(areas) + 2)}")
         for mean, name in ranked:
             own = [record for record in records if record["recipe"] == name]
+            if not own:
+                text.append(f"| {name.partition('?')[2]} |{' - |' * (len(areas) + 2)}")
+                continue
             shown = [f"{_mean_error(own, name, metric, area):.4f}" for area in areas]
-            seconds = statistics.mean(record["seconds"] for record in own) if own else float("nan")
+            seconds = statistics.mean(record["seconds"] for record in own)
             text.append(f"| {name.partition('?')[2]} | {' | '.join(shown)} | {mean:.4f} | {seconds:.0f} |")
     return "\n".join(text) + "\n"
 

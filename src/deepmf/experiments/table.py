@@ -61,12 +61,15 @@ def lines(table: str, records: Sequence[Record]) -> list[list[str]]:
     metrics = layout_of(table).metrics
     found = cells(table, records)
     areas = [area for area in AREAS if any(cell.area == area and str(cell) != "-" for cell in found)]
-    header = ["method", "new", *(_heading(area, metric, areas, metrics) for area in areas for metric in metrics)]
+    shares = any(cell.new_share is not None for cell in found)  # otherwise nothing is new
+    names = ["method", "new"] if shares else ["method"]
+    header = [*names, *(_heading(area, metric, areas, metrics) for area in areas for metric in metrics)]
     rows: dict[tuple[str, float | None], list[str]] = {}
     for cell in found:
         if cell.area in areas:
             share = "none" if cell.new_share is None else f"{cell.new_share:.0%}"
-            rows.setdefault((cell.recipe.name, cell.new_share), [cell.recipe.title, share]).append(str(cell))
+            start = [cell.recipe.title, share][: len(names)]
+            rows.setdefault((cell.recipe.name, cell.new_share), start).append(str(cell))
     return [header, *rows.values()]
 
 
