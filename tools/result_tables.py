@@ -1,4 +1,4 @@
-"""Write the tables of the README and the docs from the committed results, between lines such as `<!-- table1 -->`.
+"""Write the tables of the README and the docs from the committed results, between lines like `<!-- table table1 -->`.
 
 Run by `make format`; a test checks that the pages agree with the results.
 """

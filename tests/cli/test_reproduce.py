@@ -46,7 +46,7 @@ def test_quick_is_marked_and_kept_apart(
     [
         (["smal"], "there is no table 'smal'; did you mean 'small'?"),
         (["small", "--only", "dmfd"], "small has no row 'dmfd'; did you mean 'dmf-d'?"),
-        (["small", "--splits", "0"], "--splits must be at least 1; got 0"),
+        (["small", "--splits", "0"], "splits must be at least 1; got 0"),
         (["small", "--jobs", "0"], "jobs must be a whole number of at least 1; got 0"),
     ],
 )

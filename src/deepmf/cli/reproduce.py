@@ -12,7 +12,7 @@ import typer
 
 from deepmf.cli.options import Json
 from deepmf.cli.output import show_json, show_table
-from deepmf.errors import BadSetting, FileAbsent
+from deepmf.errors import FileAbsent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ def reproduce(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FOLDER", help="Where the results of all tables are kept; results unless given."
+            "--out", "-o", metavar="FOLDER", help="Where the results of all tables are kept; reproduced unless given."
         ),
     ] = None,
     only: Annotated[
@@ -59,32 +59,30 @@ def reproduce(
     from deepmf.experiments.trial import run_trial, trials_of
 
     recipes = read_table(table, only=only or ())
-    if splits is not None and splits < 1:
-        raise BadSetting(f"--splits must be at least 1; got {splits}")
     if quick:
         recipes = [quickly(recipe) for recipe in recipes]
-    results = Results(out or Path("results-quick" if quick else "results"))
+    results = Results(out or Path("reproduced-quick" if quick else "reproduced"))
     trials = [trial for recipe in recipes for trial in trials_of(recipe, n_splits=splits)]
     if not from_results:
         with _show_progress(table, len(trials)) as show:
             for progress in run(run_trial, trials, results, jobs=jobs):
                 show(progress)
-    records = results.records(recipes)
+    records = results.records(read_table(table))  # all that are there, also of rows that were run before
     if not records:
         raise FileAbsent(f"{results.folder / table} holds no results of {table}; without --from-results it is run")
-    _publish(table, results.folder / table, records, pictures=pictures, quick=quick, as_json=as_json)
+    _publish(table, results.folder / table, records, pictures=pictures, as_json=as_json)
 
 
-def _publish(
-    table: str, folder: Path, records: list[dict[str, Any]], *, pictures: bool, quick: bool, as_json: bool
-) -> None:
+def _publish(table: str, folder: Path, records: list[dict[str, Any]], *, pictures: bool, as_json: bool) -> None:
     """Write the table and its pictures beside the results, and show it."""
     from deepmf.experiments.pictures import draw
+    from deepmf.experiments.protocol import GENERATED
     from deepmf.experiments.recipe import layout_of
     from deepmf.experiments.table import as_csv, costs, lines, markdown
     from deepmf.storage.atomic import write_atomically
 
     layout = layout_of(table)
+    quick = any(record["data"] == GENERATED for record in records)
     remarks = [*([QUICK] if quick else []), *layout.remarks]
     text = f"# {layout.title}\n\n{markdown(table, records)}\n" + "".join(f"- {remark}\n" for remark in remarks)
     text += f"\n{costs(records)}"

@@ -31,7 +31,7 @@ def cold_start(model: Model, test: ObservedMatrix) -> list[ColdStart]:
     >>> train = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
     >>> test = ObservedMatrix.from_entries(["bob"], ["Alien"], [3], train.scale)
     >>> cold_start(Means(shrinkage=0).fit(train), test)
-    [ColdStart(first=1, last=1, n_entries=1, rmse=2.0)]
+    [ColdStart(first=1, last=1, n_entries=1, rmse=1.0)]
     """
     rows, columns, values = test.entries()
     predicted = model.predict(rows, columns)

@@ -18,7 +18,7 @@ def confusion(model: Model, test: ObservedMatrix) -> npt.NDArray[np.int64]:
     >>> test = ObservedMatrix.from_entries(["bob"], ["Alien"], [3], train.scale)
     >>> confusion(Means(shrinkage=0).fit(train), test)
     array([[0, 0, 0],
-           [1, 0, 0],
+           [0, 0, 1],
            [0, 0, 0]])
     """
     scale = model.scale_

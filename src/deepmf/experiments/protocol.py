@@ -42,7 +42,7 @@ def entries(data: str, *, seed: int, new_share: float) -> Problem:
 
 
 def published(data: str, *, seed: int, new_share: float) -> Problem:
-    """Take the parts that were published with the data set; the same for every seed."""
+    """Take the parts that were published with the data set; the seed draws validation entries where none were."""
     if data == GENERATED:
         return entries(data, seed=seed, new_share=new_share)
     split = load_split(data)

@@ -123,6 +123,8 @@ def _key(holder: dict[str, Any]) -> Key:
 def _differing(record: Record, trial: Trial) -> str:
     """Name the settings in which a record and a trial differ."""
     settings = model_class(trial.recipe.model)(**trial.settings).settings.to_dict()
-    own = json.loads(json.dumps(settings | {"data": trial.recipe.data, "protocol": trial.recipe.protocol}))
-    kept = record["settings"] | {"data": record["data"], "protocol": record["protocol"]}
+    recipe = trial.recipe
+    beside = {"data": recipe.data, "protocol": recipe.protocol, "joined": recipe.joined}
+    own = json.loads(json.dumps(settings | beside))
+    kept = record["settings"] | {name: record.get(name) for name in beside}
     return ", ".join(name for name in own | kept if own.get(name) != kept.get(name))

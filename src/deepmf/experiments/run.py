@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 import torch
@@ -76,8 +78,16 @@ def _finished(work: _Guarded, trials: Sequence[Trial], jobs: int) -> Iterator[li
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     # A fresh process for each trial: its peak memory is its own, and a GPU's memory is given back.
-    with multiprocessing.get_context("spawn").Pool(jobs, _set_threads, (threads,), maxtasksperchild=1) as pool:
-        yield from pool.imap_unordered(work, trials)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, spawn, _set_threads, (threads,), max_tasks_per_child=1) as pool:
+        try:
+            yield from (done.result() for done in as_completed([pool.submit(work, trial) for trial in trials]))
+        except BrokenProcessPool as error:
+            raise BadSetting(
+                f"a fit was killed, perhaps for want of memory; fewer --jobs than {jobs} need less"
+            ) from error
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _set_threads(count: int) -> None:

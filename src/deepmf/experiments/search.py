@@ -29,6 +29,8 @@ def best_of(recipes: Iterable[Recipe], records: Sequence[Record]) -> str:
     for recipe in recipes:
         names = [_named(candidate) for candidate in recipe.candidates()]
         metric = layout_of(recipe.table).metrics[0]
+        if not any(record["recipe"] in names for record in records):
+            continue
         ranked = sorted((_mean_error(records, name, metric), name) for name in names)
         areas = dict.fromkeys(record["area"] for record in records if record["recipe"] in names)
         text.append(f"\n{recipe.title}\n\n| settings | {' | '.join(areas)} | mean {NAMES[metric]} | seconds |")

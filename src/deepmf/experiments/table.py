@@ -81,14 +81,21 @@ def markdown(table: str, records: Sequence[Record]) -> str:
 
 
 def costs(records: Sequence[Record]) -> str:
-    """Return what each recipe took, as Markdown: seconds to fit and peak memory, means over its trials, and on what."""
-    rows = [["method", "protocol", "fits", "seconds each", "peak memory, MB", "on"]]
+    """Return what each recipe took, as Markdown: seconds to fit, peak memory of the process, and on what; means."""
+    rows = [["row", "protocol", "fits", "seconds each", "peak main memory, MB", "on"]]
     for recipe in dict.fromkeys(record["recipe"] for record in records):
         own = [record for record in records if record["recipe"] == recipe and "curve" in record]  # once for each trial
         means = [statistics.mean(record[name] for record in own) for name in ("seconds", "peak_memory_mb")]
         first = own[0]
         rows.append(
-            [first["model"], first["protocol"], str(len(own)), f"{means[0]:.1f}", f"{means[1]:.0f}", first["hardware"]]
+            [
+                recipe.partition("/")[2],
+                first["protocol"],
+                str(len(own)),
+                f"{means[0]:.1f}",
+                f"{means[1]:.0f}",
+                first["hardware"],
+            ]
         )
     rows.insert(1, ["---"] * len(rows[0]))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from deepmf.errors import NothingObserved
+from deepmf.errors import BadSetting, NothingObserved
 from deepmf.evaluation.areas import evaluate
 from deepmf.evaluation.cold_start import cold_start
 from deepmf.evaluation.confusion import confusion
@@ -54,6 +54,8 @@ class Trial:
 
 def trials_of(recipe: Recipe, *, n_splits: int | None = None) -> list[Trial]:
     """Return the trials that a recipe asks for, on the first splits or on all."""
+    if n_splits is not None and n_splits < 1:
+        raise BadSetting(f"splits must be at least 1; got {n_splits}")
     shares = recipe.new_shares if recipe.protocol == "areas" else recipe.new_shares[:1]
     return [Trial(recipe, seed, share) for share in shares for seed in recipe.seeds[:n_splits]]
 
@@ -141,6 +143,7 @@ def _circumstances(trial: Trial, model: Model, seconds: float) -> Record:
         "model": trial.recipe.model,
         "data": trial.recipe.data,
         "protocol": trial.recipe.protocol,
+        "joined": trial.recipe.joined,
         "settings": model.settings.to_dict(),
         "commit": commit(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -160,11 +163,18 @@ def _peak_memory() -> int:
 
 
 def commit() -> str:
-    """Return the commit that runs: the checkout's, or DEEPMF_COMMIT on a machine that has only the files."""
+    """Return the commit that runs, and whether the source has changed since.
+
+    The checkout's, or DEEPMF_COMMIT on a machine that has only the files.
+    """
     if given := os.environ.get("DEEPMF_COMMIT"):
         return given
     here = os.path.dirname(__file__)  # noqa: PTH120
-    shown = subprocess.run(
-        ["git", "-C", here, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return shown.stdout.strip() or "unknown"
+    commit = _git(here, "rev-parse", "--short", "HEAD")
+    changed = _git(here, "status", "--porcelain", "--", os.path.dirname(here))  # noqa: PTH120
+    return (commit or "unknown") + ("-changed" if changed else "")
+
+
+def _git(folder: str, *words: str) -> str:
+    shown = subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=False)
+    return shown.stdout.strip()

@@ -123,6 +123,12 @@ class Scale:
         inside: FloatArray = np.clip(np.asarray(values, dtype=np.float64), self._low, self._high)
         return inside
 
+    def levels_for(self, method: str) -> FloatArray:
+        """Return the levels for a method that needs at least two; a scale without them is refused."""
+        if self._levels is None or self._levels.size < 2:
+            raise BadSetting(f"{method} needs a scale of at least two levels; this one is {self}")
+        return self._levels
+
     def level_positions(self, values: npt.ArrayLike) -> npt.NDArray[np.intp]:
         """Return the position of each value among the levels; every value must be one of them."""
         if self._levels is None:

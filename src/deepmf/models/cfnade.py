@@ -11,7 +11,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray
@@ -155,9 +154,7 @@ class CFNADE(VectorModel):
         return CFNADEObjective(self._new_network(train), train, validation, machine, model=self)
 
     def _new_network(self, train: ObservedMatrix) -> Nade:
-        levels = train.scale.levels
-        if levels is None or levels.size < 2:
-            raise BadSetting(f"CF-NADE needs a scale of at least two levels; this one is {train.scale}")
+        levels = train.scale.levels_for("CF-NADE")
         # One entry more of each level: one that nobody used is rare, not impossible.
         counts = np.bincount(level_numbers(train, train.values) - 1, minlength=levels.size) + 1.0
         return Nade(

@@ -15,7 +15,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray
 from deepmf.models.latents import LatentArray, Latents
-from deepmf.models.network_model import NetworkModel
+from deepmf.models.network_model import NetworkModel, sparse_vectors
 from deepmf.models.objective import DMFObjective, all_directions
 from deepmf.models.observations import AxisEntries
 from deepmf.networks.branch import Branch
@@ -144,7 +144,7 @@ class DMF(NetworkModel):
                 self.column_latents_ = self.column_latents_.changed(columns, latents, count=len(seen.columns))
 
     def _vectors(self, entries: AxisEntries, n_inputs: int) -> Vectors:
-        vectors = self._sparse_vectors(entries, self.settings.inputs)
+        vectors = sparse_vectors(entries, ENCODINGS[self.settings.inputs].encode(self.scale_, entries.values))
         if not self.settings.summary_filters:
             return vectors
         table = torch.zeros(len(vectors), n_inputs)

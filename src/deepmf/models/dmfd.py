@@ -10,7 +10,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import FloatArray
 from deepmf.models.dmf import DMF, DMFSettings
@@ -115,10 +114,7 @@ class DMFD(DMF):
         return DMFDObjective(self._new_network(train), train, validation, self.settings, machine)
 
     def _new_network(self, train: ObservedMatrix) -> QuantizedBranches:
-        levels = train.scale.levels
-        if levels is None or levels.size < 2:
-            raise BadSetting(f"DMF-D needs a scale of at least two levels; this one is {train.scale}")
-        return QuantizedBranches(*self._branches(train), Quantizer(levels.tolist()))
+        return QuantizedBranches(*self._branches(train), Quantizer(train.scale.levels_for("DMF-D").tolist()))
 
     def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
         return self._to_levels(scores)

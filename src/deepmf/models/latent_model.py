@@ -22,7 +22,7 @@ from deepmf.storage.checkpoint import Checkpoint
 from deepmf.storage.matrix_tensors import Packed
 from deepmf.training.history import History
 from deepmf.training.loop import Callback, Loop, Task
-from deepmf.training.settings import LoopSettings, TrainingSettings
+from deepmf.training.settings import LoopSettings
 
 
 class LatentModel(Model):
@@ -119,8 +119,10 @@ def _say_how_it_ended(history: History, settings: LoopSettings) -> None:
     epoch, best = len(history), history.best_epoch
     if history.stopped == "diverged":
         kept = "" if best is None else f"; the model keeps what it had learned in epoch {best}"
-        hint = "; try a smaller learning_rate" if isinstance(settings, TrainingSettings) else ""
-        raise TrainingDiverged(f"the loss of epoch {epoch} is not a finite number{kept}{hint}")
+        hint = "; try a smaller learning_rate" if hasattr(settings, "learning_rate") else ""
+        raise TrainingDiverged(
+            f"the loss of epoch {epoch}, or its validation error, is not a finite number{kept}{hint}"
+        )
     if history.stopped == "interrupted":
         warnings.warn(f"training was interrupted in epoch {epoch}", TrainingInterrupted, stacklevel=4)
 

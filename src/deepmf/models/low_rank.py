@@ -33,7 +33,7 @@ class LowRank(NamedTuple):
         """Return the matrix 0 with random column vectors, a start for `truncated_svd`; no rank exceeds the shape."""
         rank = min(rank, *shape)
         directions = np.random.default_rng(seed).standard_normal((shape[1], rank))
-        return cls(np.zeros((shape[0], rank)), np.zeros(rank), _orthonormal(directions))
+        return cls(np.zeros((shape[0], rank)), np.zeros(rank), orthonormal(directions))
 
     def times(self, block: FloatArray) -> FloatArray:
         """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
@@ -133,7 +133,7 @@ def truncated_svd(matrix: Products, *, start: FloatArray, steps: int) -> LowRank
     """
     column_vectors = start
     for _ in range(steps):
-        row_basis = _orthonormal(matrix.times(column_vectors))
+        row_basis = orthonormal(matrix.times(column_vectors))
         column_vectors, values, turn = np.linalg.svd(matrix.transposed_times(row_basis), full_matrices=False)
     return LowRank(row_basis @ turn.T, values, np.ascontiguousarray(column_vectors))
 
@@ -156,7 +156,7 @@ def sparse_of(matrix: ObservedMatrix, values: FloatArray) -> scipy.sparse.csr_ar
     return scipy.sparse.csr_array((values, matrix.by_row.columns, matrix.by_row.starts), shape=matrix.shape)
 
 
-def _orthonormal(vectors: FloatArray) -> FloatArray:
+def orthonormal(vectors: FloatArray) -> FloatArray:
     """Return an orthonormal basis, row by row in memory as storage keeps it, so that products agree to the bit."""
     basis: FloatArray = np.ascontiguousarray(np.linalg.qr(vectors).Q)
     return basis

@@ -15,13 +15,17 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.latent_model import LatentModel
 from deepmf.models.observations import AxisEntries
-from deepmf.networks.encoding import ENCODINGS
 from deepmf.networks.vectors import SparseVectors
 from deepmf.storage.matrix_tensors import Packed
 from deepmf.training.machine import Machine
 from deepmf.training.settings import TrainingSettings
 from deepmf.training.trainer import Objective, Optimiser, Trainer
 from deepmf.training.walk import Axis
+
+
+def sparse_vectors(entries: AxisEntries, inputs: npt.NDArray[Any]) -> SparseVectors:
+    """Return some rows or columns as a network reads them: their entries, with inputs in place of values."""
+    return SparseVectors(*(torch.from_numpy(np.array(array)) for array in (*entries[:2], inputs.astype(np.float32))))
 
 
 class NetworkModel(LatentModel):
@@ -62,11 +66,6 @@ class NetworkModel(LatentModel):
         with torch.no_grad():
             self._set_latents(task.objective)
         self.network_ = network.to("cpu")
-
-    def _sparse_vectors(self, entries: AxisEntries, inputs: str) -> SparseVectors:
-        """Return some rows or columns as the network reads them, encoded by one of the rules."""
-        weights = ENCODINGS[inputs].encode(self.scale_, entries.values).astype(np.float32)
-        return SparseVectors(*(torch.from_numpy(np.array(array)) for array in (*entries[:2], weights)))
 
     def _learned(self) -> Packed:
         learned = super()._learned()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadModelFile, BadSetting
+from deepmf.errors import BadModelFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import FloatArray
 from deepmf.models.solver import FACTORS_ONLY, Arrays, SolvedModel, Solver
@@ -83,9 +83,7 @@ class ODMCSolver(Solver):
     """
 
     def __init__(self, train: ObservedMatrix, settings: ODMCSettings) -> None:
-        levels = train.scale.levels
-        if levels is None or levels.size < 2:
-            raise BadSetting(f"ODMC needs a scale of at least two levels; this one is {train.scale}")
+        levels = train.scale.levels_for("ODMC")
         self.settings = settings
         self.unit = (train.scale.high - train.scale.low) / 4.0
         self._levels = levels / self.unit

@@ -11,6 +11,7 @@ import scipy.sparse
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import FloatArray
+from deepmf.models.low_rank import orthonormal
 from deepmf.models.solver import FACTORS_ONLY, Arrays, SolvedModel, Solver
 from deepmf.training.settings import LoopSettings, Settings
 
@@ -53,7 +54,7 @@ class Spaces(NamedTuple):
 
     def moved(self, direction: Spaces, step: float) -> Spaces:
         """Return the spaces a step further, back on the manifolds by a QR decomposition."""
-        return Spaces(*(_orthonormal(here + step * to) for here, to in zip(self, direction, strict=True)))
+        return Spaces(*(orthonormal(here + step * to) for here, to in zip(self, direction, strict=True)))
 
 
 class Point(NamedTuple):
@@ -204,14 +205,8 @@ def leading_spaces(matrix: scipy.sparse.csr_array, rank: int, generator: np.rand
     block = generator.standard_normal((matrix.shape[1], rank))
     blocks = []
     for _ in range(_POWERS):
-        block = _orthonormal(matrix.T @ (matrix @ block))
+        block = orthonormal(matrix.T @ (matrix @ block))
         blocks.append(block)
-    basis = _orthonormal(np.hstack(blocks))
+    basis = orthonormal(np.hstack(blocks))
     left, _, right = np.linalg.svd(matrix @ basis, full_matrices=False)
-    return Spaces(_orthonormal(left[:, :rank]), _orthonormal(basis @ right[:rank].T))
-
-
-def _orthonormal(vectors: FloatArray) -> FloatArray:
-    """Return an orthonormal basis of what the columns span."""
-    basis: FloatArray = np.linalg.qr(vectors).Q
-    return basis
+    return Spaces(orthonormal(left[:, :rank]), orthonormal(basis @ right[:rank].T))

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import FloatArray, Scale
 from deepmf.models.low_rank import LowRank, RowBlocks, grown, soft_threshold, truncated_svd
@@ -192,8 +191,7 @@ class RDMC(SolvedModel):
     extra_columns: ClassVar[int] = 1  # the mean
 
     def _solver(self, train: ObservedMatrix) -> RDMCSolver:
-        if train.scale.levels is None or train.scale.levels.size < 2:
-            raise BadSetting(f"RDMC needs a scale of at least two levels; this one is {train.scale}")
+        train.scale.levels_for("RDMC")
         return RDMCSolver(train, self.settings)
 
     def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:

@@ -15,9 +15,9 @@ from torch import Tensor
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.row_order import IndexArray
 from deepmf.models.latents import LatentArray, Latents
-from deepmf.models.network_model import NetworkModel
+from deepmf.models.network_model import NetworkModel, sparse_vectors
 from deepmf.models.observations import AxisEntries
-from deepmf.networks.vectors import SparseVectors, Vectors
+from deepmf.networks.vectors import Vectors
 from deepmf.training.batches import AxisName
 from deepmf.training.settings import TrainingSettings
 from deepmf.training.walk import Axis
@@ -80,8 +80,7 @@ class VectorModel(NetworkModel):
 
     @torch.no_grad()
     def _latents_of(self, entries: AxisEntries) -> LatentArray:
-        inputs = self._inputs(entries.values).astype(np.float32)
-        vectors = SparseVectors(*(torch.from_numpy(np.array(array)) for array in (*entries[:2], inputs)))
+        vectors = sparse_vectors(entries, self._inputs(entries.values))
         return _with_constant(all_hidden(self.network_, vectors))
 
 

@@ -1,1 +1,1 @@
-"""Training: the one loop with the one optimiser."""
+"""Training: the one loop, and what it steps with."""

@@ -57,9 +57,10 @@ class Batches:
             self.vectors = self._sparse(starts, rows, values[entries])
 
     def take(self, ids: Tensor) -> TrainingBatch:
-        """Return the vectors with these positions; where they are all that have entries, in their own order.
+        """Return the vectors with these positions; where they are all that have entries, all there are, in order.
 
-        All at once they need no gathering, and a step on them sums up in the same order every time.
+        All at once they need no gathering, and a step on them sums up in the same order every time. Those without
+        entries have no targets.
         """
         if ids.numel() == self.positions.size:
             return self._whole()

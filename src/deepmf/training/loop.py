@@ -96,10 +96,10 @@ class Loop:
     def restore(self, state: TrainingState) -> None:
         """Continue from a state: the next epoch runs as it would have."""
         self.history = History.from_dict(state.content["history"])
-        self.task.set_learned(_part(state.tensors, "learned"))
-        self.task.restore(_part(state.tensors, "state"))
+        self.task.set_learned(part(state.tensors, "learned"))
+        self.task.restore(part(state.tensors, "state"))
         devices = {name: tensor.device for name, tensor in self.task.learned().items()}
-        good = {name: tensor.to(devices[name]) for name, tensor in _part(state.tensors, "good").items()}
+        good = {name: tensor.to(devices[name]) for name, tensor in part(state.tensors, "good").items()}
         self._good = good or None
 
     def _run_epoch(self, epoch: int) -> bool:
@@ -145,6 +145,7 @@ class Loop:
         return patience is not None and has_error and best is not None and epoch - best >= patience
 
 
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names start with a prefix and a dot, without it."""
     start = f"{prefix}."
     return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}

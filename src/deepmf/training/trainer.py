@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from deepmf.networks.dropout import use_generator
 from deepmf.training.adam import Adam
 from deepmf.training.average import Average
-from deepmf.training.loop import Epoch
+from deepmf.training.loop import Epoch, part
 from deepmf.training.machine import Machine, private_generator
 from deepmf.training.settings import TrainingSettings
 from deepmf.training.walk import Axis, Walk
@@ -134,9 +134,9 @@ class Trainer:
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take up such a state."""
-        self._optimiser.restore(_part(state, "optimiser."))
+        self._optimiser.restore(part(state, "optimiser"))
         if self._average is not None:
-            self._average.restore(_part(state, "average."))
+            self._average.restore(part(state, "average"))
         self._generator.set_state(state["generator.dropout"])
         self._walk_generator.set_state(state["generator.walk"])
 
@@ -154,7 +154,3 @@ class Trainer:
             loss = evaluate()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
-
-
-def _part(state: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
-    return {name.removeprefix(start): slot for name, slot in state.items() if name.startswith(start)}
