@@ -22,7 +22,7 @@ format: $(READY)
 	$(BIN)/python tools/result_tables.py
 
 bench: $(READY)
-	@for name in reading training_step memory latency gpu_fit; do \
+	@for name in reading training_step memory latency als gpu_fit; do \
 	    echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # The environment is rebuilt from nothing whenever the pins or the declared dependencies change.

@@ -35,10 +35,10 @@ def test_quick_is_marked_and_kept_apart(
     code, shown, err = run("reproduce", "small", "--quick", "--only", "dmf-d", "--no-pictures")
     assert (code, err) == (0, "")
     assert "A QUICK RUN" in shown and "not the result" in shown
-    assert "A QUICK RUN" in (tmp_path / "results-quick" / "small" / "table.md").read_text()
-    record = json.loads((tmp_path / "results-quick" / "small" / "results.jsonl").read_text().splitlines()[0])
+    assert "A QUICK RUN" in (tmp_path / "reproduced-quick" / "small" / "table.md").read_text()
+    record = json.loads((tmp_path / "reproduced-quick" / "small" / "results.jsonl").read_text().splitlines()[0])
     assert (record["data"], record["epochs"]) == ("generated", 2)
-    assert not (tmp_path / "results").exists()
+    assert not (tmp_path / "reproduced").exists()
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,20 @@ def test_a_data_set_that_is_not_there(run: Any, recipes: Path, tmp_path: Path, m
 
 def _no_network(*_: object, **__: object) -> None:
     raise OSError(101, "Network is unreachable")
+
+
+def test_quick_results_are_never_shown_as_the_result(run: Any, recipes: Path, tmp_path: Path) -> None:
+    path = recipes / "small" / "1-means.toml"
+    path.write_text(path.read_text().replace('"generated"', '"ml-1m"'))
+    arguments = ["reproduce", "small", "--only", "means", "-o", tmp_path / "out", "--no-pictures"]
+    assert "A QUICK RUN" in run(*arguments, "--quick").out
+    assert "A QUICK RUN" in run(*arguments, "--from-results").out
+
+
+def test_rows_that_were_run_before_stay_in_the_table(run: Any, recipes: Path, tmp_path: Path) -> None:
+    for row in ("means", "dmf-d"):
+        shown = run("reproduce", "small", "--only", row, "--splits", 1, "-o", tmp_path / "out", "--no-pictures").out
+    assert "shrunk means" in shown and "DMF-D" in shown
 
 
 def test_tables_and_pictures_of_results_that_ran_elsewhere(

@@ -1,6 +1,8 @@
 """Running trials, keeping them, and going on behind a kill."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,25 @@ def test_several_at_once_give_the_same(recipes: Path, tmp_path: Path) -> None:
         )
 
     assert errors(one) == errors(many) and len(errors(one)) == 8
+
+
+def _killed(trial: Trial) -> list[Record]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return []
+
+
+def test_a_killed_fit_does_not_hang_the_rest(recipes: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="a fit was killed, perhaps for want of memory; fewer --jobs than 2 need less"):
+        list(run(_killed, all_trials()[:2], Results(tmp_path / "out"), jobs=2))
+
+
+def test_how_validation_entries_are_used_is_a_setting_too(recipes: Path, tmp_path: Path) -> None:
+    results = Results(tmp_path / "out")
+    list(run(run_trial, all_trials()[-1:], results))
+    path = recipes / "small" / "2-dmf-d.toml"
+    path.write_text(path.read_text().replace("joined = true", "joined = false"))
+    with pytest.raises(BadSetting, match=r"with other settings \(joined\)"):
+        list(run(run_trial, all_trials(), results))
 
 
 def test_results_of_another_commit_are_not_mixed(

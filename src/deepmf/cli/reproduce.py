@@ -67,22 +67,24 @@ def reproduce(
         with _show_progress(table, len(trials)) as show:
             for progress in run(run_trial, trials, results, jobs=jobs):
                 show(progress)
+    own_data = {recipe.name: recipe.data for recipe in read_table(table)}
     records = results.records(read_table(table))  # all that are there, also of rows that were run before
+    quick = quick or any(record["data"] != own_data[record["recipe"]] for record in records)
     if not records:
         raise FileAbsent(f"{results.folder / table} holds no results of {table}; without --from-results it is run")
-    _publish(table, results.folder / table, records, pictures=pictures, as_json=as_json)
+    _publish(table, results.folder / table, records, pictures=pictures, quick=quick, as_json=as_json)
 
 
-def _publish(table: str, folder: Path, records: list[dict[str, Any]], *, pictures: bool, as_json: bool) -> None:
+def _publish(
+    table: str, folder: Path, records: list[dict[str, Any]], *, pictures: bool, quick: bool, as_json: bool
+) -> None:
     """Write the table and its pictures beside the results, and show it."""
     from deepmf.experiments.pictures import draw
-    from deepmf.experiments.protocol import GENERATED
     from deepmf.experiments.recipe import layout_of
     from deepmf.experiments.table import as_csv, costs, lines, markdown
     from deepmf.storage.atomic import write_atomically
 
     layout = layout_of(table)
-    quick = any(record["data"] == GENERATED for record in records)
     remarks = [*([QUICK] if quick else []), *layout.remarks]
     text = f"# {layout.title}\n\n{markdown(table, records)}\n" + "".join(f"- {remark}\n" for remark in remarks)
     text += f"\n{costs(records)}"

@@ -175,8 +175,9 @@ class RDMC(SolvedModel):
 
     Predictions are legal levels, the nearest ones of the scores; rankings go by the scores underneath. For matrices
     with at least two levels. The paper leaves its solver's details open; ours are in `RDMCSolver`, and differ in that
-    the entries become levels gradually: held to levels from the first sweep, missing entries stick to those they start
-    from. Settings are keyword arguments; `RDMCSettings` explains them.
+    the entries are drawn to levels gradually, with the default number of sweeps a tenth of the way: held to levels from
+    the first sweep, missing entries stick to those they start from. Settings are keyword arguments; `RDMCSettings`
+    explains them.
 
     >>> from deepmf.data.synthetic import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
