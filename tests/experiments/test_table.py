@@ -28,14 +28,14 @@ def test_a_cell_is_a_mean_a_spread_and_a_published_figure(recipes: Path) -> None
     assert (first.mean, first.n_splits, first.published) == (pytest.approx(0.92), 2, 0.9)
     assert first.spread == pytest.approx(0.02 / 2**0.5)
     assert first.difference == pytest.approx(0.02)
-    assert str(first) == "0.9200 ± 0.0141 (0.900)"
+    assert str(first) == "0.9200 ± 0.0141 (0.900, +0.020)"
 
 
 def test_lines_of_a_table(recipes: Path) -> None:
     assert lines("small", RECORDS) == [
         ["method", "new", "area I", "area II", "area IV"],
-        ["shrunk means", "20%", "0.9200 ± 0.0141 (0.900)", "0.9500", "(1.000)"],
-        ["shrunk means", "10%", "0.8900 (0.900)", "-", "(1.000)"],
+        ["shrunk means", "20%", "0.9200 ± 0.0141 (0.900, +0.020)", "0.9500", "(1.000)"],
+        ["shrunk means", "10%", "0.8900 (0.900, -0.010)", "-", "(1.000)"],
         ["DMF-D", "none", "0.8000", "-", "-"],
     ]
 
@@ -44,7 +44,7 @@ def test_markdown(recipes: Path) -> None:
     assert markdown("small", RECORDS).splitlines()[:3] == [
         "| method | new | area I | area II | area IV |",
         "| --- | --- | --- | --- | --- |",
-        "| shrunk means | 20% | 0.9200 ± 0.0141 (0.900) | 0.9500 | (1.000) |",
+        "| shrunk means | 20% | 0.9200 ± 0.0141 (0.900, +0.020) | 0.9500 | (1.000) |",
     ]
 
 

@@ -35,11 +35,12 @@ class Cell:
         return None if self.mean is None or self.published is None else self.mean - self.published
 
     def __str__(self) -> str:
-        """`0.8613 ± 0.0024 (0.850)`: ours, its spread, the published figure; `-` where the method cannot."""
+        """`0.8613 ± 0.0024 (0.850, +0.011)`: ours, its spread, the published figure, the difference; `-` where none."""
         if self.mean is None:
             return "-" if self.published is None else f"({self.published:.3f})"
         spread = "" if self.spread is None else f" ± {self.spread:.4f}"
-        return f"{self.mean:.4f}{spread}" + ("" if self.published is None else f" ({self.published:.3f})")
+        beside = "" if self.published is None else f" ({self.published:.3f}, {self.difference:+.3f})"
+        return f"{self.mean:.4f}{spread}{beside}"
 
 
 def cells(table: str, records: Sequence[Record]) -> list[Cell]:
@@ -74,7 +75,7 @@ def lines(table: str, records: Sequence[Record]) -> list[list[str]]:
 
 
 def markdown(table: str, records: Sequence[Record]) -> str:
-    """Return a table as Markdown; the published figure stands in brackets."""
+    """Return a table as Markdown; the published figure, and how far ours is from it, stand in brackets."""
     header, *rows = lines(table, records)
     shown = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in shown) + "\n"
