@@ -1,8 +1,6 @@
 """What the benchmarks run on: a matrix the size of MovieLens-1M, and the machine, commit and time for the record."""
 
-import os
 import platform
-import subprocess
 import time
 from typing import Any
 
@@ -10,6 +8,7 @@ import torch
 
 from deepmf.data.datasets import find, load
 from deepmf.data.synthetic import generate
+from deepmf.experiments.trial import commit
 from deepmf.matrix.matrix import ObservedMatrix
 
 
@@ -32,11 +31,3 @@ def machine() -> dict[str, Any]:
         "commit": commit(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-
-
-def commit() -> str:
-    """Return the commit that is measured: the checkout's, or DEEPMF_COMMIT on a machine that has only the files."""
-    if given := os.environ.get("DEEPMF_COMMIT"):
-        return given
-    shown = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return shown.stdout.strip() or "unknown"
