@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deepmf.experiments.table import as_csv, cells, lines, markdown
+from deepmf.experiments.table import as_csv, cells, lines, markdown, remarks
 
 
 def record(recipe: str, seed: int, area: str, rmse: float, share: float | None = 0.2) -> dict[str, Any]:
@@ -63,6 +63,13 @@ def test_csv_holds_every_figure(recipes: Path) -> None:
         "difference": "0.02",
     }
     assert [row["area"] for row in rows if row["recipe"] == "small/dmf-d"] == ["I"]
+
+
+def test_remarks_tell_sources_and_assumptions(recipes: Path) -> None:
+    path = recipes / "small" / "2-dmf-d.toml"
+    path.write_text('assumptions = ["inputs are raw"]\n' + path.read_text())
+    assert remarks("small", RECORDS) == ["remark", "Published in a paper.", "Assumed for DMF-D: inputs are raw."]
+    assert remarks("small", RECORDS[:1]) == ["remark", "Published in a paper."]
 
 
 def test_without_new_rows_no_column_tells_of_them(recipes: Path) -> None:

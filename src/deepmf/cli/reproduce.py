@@ -81,12 +81,12 @@ def _publish(
     """Write the table and its pictures beside the results, and show it."""
     from deepmf.experiments.pictures import draw
     from deepmf.experiments.recipe import layout_of
-    from deepmf.experiments.table import as_csv, costs, lines, markdown
+    from deepmf.experiments.table import as_csv, costs, lines, markdown, remarks
     from deepmf.storage.atomic import write_atomically
 
     layout = layout_of(table)
-    remarks = [*([QUICK] if quick else []), *layout.remarks]
-    text = f"# {layout.title}\n\n{markdown(table, records)}\n" + "".join(f"- {remark}\n" for remark in remarks)
+    said = [*([QUICK] if quick else []), *remarks(table, records)]
+    text = f"# {layout.title}\n\n{markdown(table, records)}\n" + "".join(f"- {remark}\n" for remark in said)
     text += f"\n{costs(records)}"
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "table.md", lambda path: path.write_text(text, encoding="utf-8"))
@@ -97,7 +97,7 @@ def _publish(
         return
     header, *rows = lines(table, records)
     show_table(header, rows, title=QUICK if quick else layout.title)
-    for remark in layout.remarks:
+    for remark in remarks(table, records):
         typer.echo(remark)
     typer.echo(f"{folder}: results.jsonl, table.md, table.csv" + (f", {len(drawn)} pictures" if drawn else ""))
 

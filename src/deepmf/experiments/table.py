@@ -81,6 +81,19 @@ def markdown(table: str, records: Sequence[Record]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in shown) + "\n"
 
 
+def remarks(table: str, records: Sequence[Record]) -> list[str]:
+    """Return what stands under a table: its remarks, where published figures are from, what was assumed for which."""
+    run = {record["recipe"] for record in records}
+    recipes = [recipe for recipe in read_table(table) if recipe.name in run]
+    sources = dict.fromkeys(f"Published in {recipe.source}." for recipe in recipes if recipe.source)
+    assumed: dict[str, list[str]] = {}
+    for recipe in recipes:
+        for assumption in recipe.assumptions:
+            assumed.setdefault(assumption, []).append(recipe.title)
+    assumptions = [f"Assumed for {', '.join(titles)}: {assumption}." for assumption, titles in assumed.items()]
+    return [*layout_of(table).remarks, *sources, *assumptions]
+
+
 def costs(records: Sequence[Record]) -> str:
     """Return what each recipe took, as Markdown: seconds to fit, peak memory of the process, and on what; means."""
     rows = [["row", "protocol", "fits", "seconds each", "peak main memory, MB", "on"]]
