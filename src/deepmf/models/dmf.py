@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,48 +9,37 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from deepmf.errors import BadEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray
-from deepmf.models.latents import LatentArray, Latents
-from deepmf.models.network_model import NetworkModel, sparse_vectors
+from deepmf.models.latents import LatentArray
+from deepmf.models.network_model import sparse_vectors
 from deepmf.models.objective import DMFObjective, all_directions
 from deepmf.models.observations import AxisEntries
+from deepmf.models.two_branch_model import TwoBranchModel, TwoBranchSettings
 from deepmf.networks.branch import Branch
 from deepmf.networks.encoding import ENCODINGS
 from deepmf.networks.summary import Summary
 from deepmf.networks.two_branches import TwoBranches
 from deepmf.networks.vectors import DenseVectors, Vectors
 from deepmf.training.machine import Machine, private_generator
-from deepmf.training.settings import Settings, TrainingSettings
-from deepmf.training.walk import Axis
+from deepmf.training.settings import Settings
 
 # The convolution's widths in the authors' code, for rows and for columns.
 _SUMMARY_WIDTHS = (20, 10)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DMFSettings(TrainingSettings):
-    """The settings of DMF; the defaults are those of the paper and its code on MovieLens-1M.
+class DMFSettings(TwoBranchSettings):
+    """The settings of DMF beside those of its branches; the defaults are the paper's and its code's on MovieLens-1M.
 
-    hidden_sizes, latent_size: the widths of a branch (h_X and h_Y in section 2 of the paper); `column_hidden_sizes`
-        where the branch for columns has others.
-    dropout: the fraction dropped after every hidden layer.
     gamma: the weight of the L2 penalty in equation 1.
     loss: "root" (the root of a block's mean squared error, as in the authors' code) or "mean" (equation 1).
-    block_rows, block_columns: the block of one step, at least 2 x 2.
     inputs: "scaled" (to [-1, 1], the paper's footnote 1) or "raw" (as they are); what is missing is 0.
     summary_filters: filters of a convolution before each branch, for very wide vectors (0: none; 32 in the code).
     """
 
     epochs: int = 1000
-    block_rows: int = 300
-    block_columns: int = 200
-    hidden_sizes: tuple[int, ...] = (2048,)
-    column_hidden_sizes: tuple[int, ...] | None = None
-    latent_size: int = 1024
-    dropout: float = 0.8
     gamma: float = 0.0
     loss: str = "root"
     inputs: str = "scaled"
@@ -59,26 +47,13 @@ class DMFSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("hidden_sizes", "column_hidden_sizes"):
-            if getattr(self, name) is not None:
-                self.check_sizes(name)
-        for name in ("block_rows", "block_columns"):
-            self.check_whole(name, low=2)  # batch norm needs two vectors to have statistics
-        self.check_whole("latent_size", low=1)
-        self.check_number("dropout", low=0.0, high=0.99)
         self.check_number("gamma", low=0.0)
         self.check_choice("loss", ("root", "mean"))
         self.check_choice("inputs", tuple(ENCODINGS))
         self.check_whole("summary_filters", low=0)
 
-    @property
-    def branch_sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The widths of all layers of the branch for rows, and of the branch for columns."""
-        own = self.hidden_sizes if self.column_hidden_sizes is None else self.column_hidden_sizes
-        return (*self.hidden_sizes, self.latent_size), (*own, self.latent_size)
 
-
-class DMF(NetworkModel):
+class DMF(TwoBranchModel):
     """Deep matrix factorization: the cosine of what two branches make of a row's and of a column's entries.
 
     Settings are keyword arguments; `DMFSettings` explains them. A row or column without any entry is predicted from
@@ -95,22 +70,8 @@ class DMF(NetworkModel):
     settings: DMFSettings
     network_: TwoBranches
 
-    def _axes(self, train: ObservedMatrix) -> Sequence[Axis]:
-        rows, columns = np.flatnonzero(train.row_counts), np.flatnonzero(train.column_counts)
-        if rows.size < 2 or columns.size < 2:
-            raise BadEntries(
-                f"{type(self).__name__} learns from at least two rows and two columns with entries; "
-                f"got {rows.size} and {columns.size}"
-            )
-        sizes = self.settings.block_rows, self.settings.block_columns
-        return [Axis(torch.from_numpy(those), size) for those, size in zip((rows, columns), sizes, strict=True)]
-
     def _objective(self, train: ObservedMatrix, validation: ObservedMatrix | None, machine: Machine) -> DMFObjective:
         return DMFObjective(self._new_network(train), train, validation, self.settings, machine)
-
-    def _set_latents(self, objective: DMFObjective) -> None:
-        self.row_latents_ = _latents(objective.network.rows, objective.blocks.rows)
-        self.column_latents_ = _latents(objective.network.columns, objective.blocks.columns)
 
     def _new_network(self, train: ObservedMatrix) -> TwoBranches:
         return TwoBranches(*self._branches(train))
@@ -130,18 +91,11 @@ class DMF(NetworkModel):
         rows, columns = branches
         return rows, columns
 
-    def _extend(self, rows: IndexArray, columns: IndexArray) -> None:
-        seen = self._seen
-        n_rows, n_columns = seen.train.shape
-        with torch.no_grad():
-            if rows.size:
-                vectors = self._vectors(seen.row_entries(rows), n_columns)
-                latents = _latents(self.network_.rows, vectors).base
-                self.row_latents_ = self.row_latents_.changed(rows, latents, count=len(seen.rows))
-            if columns.size:
-                vectors = self._vectors(seen.column_entries(columns), n_rows)
-                latents = _latents(self.network_.columns, vectors).base
-                self.column_latents_ = self.column_latents_.changed(columns, latents, count=len(seen.columns))
+    def _row_latents(self, vectors: Vectors) -> LatentArray:
+        return _directions(self.network_.rows, vectors)
+
+    def _column_latents(self, vectors: Vectors) -> LatentArray:
+        return _directions(self.network_.columns, vectors)
 
     def _vectors(self, entries: AxisEntries, n_inputs: int) -> Vectors:
         vectors = sparse_vectors(entries, ENCODINGS[self.settings.inputs].encode(self.scale_, entries.values))
@@ -165,5 +119,6 @@ class DMF(NetworkModel):
         return self.scale_.from_unit(scores)
 
 
-def _latents(branch: Branch, vectors: Vectors) -> Latents:
-    return Latents(all_directions(branch, vectors, single_precision=True).cpu().numpy())
+def _directions(branch: Branch, vectors: Vectors) -> LatentArray:
+    directions: LatentArray = all_directions(branch, vectors, single_precision=True).cpu().numpy()
+    return directions

@@ -62,10 +62,10 @@ class NetworkModel(LatentModel):
         return Trainer(objective, self.settings, machine, axes=axes, optimiser=optimiser)
 
     def _adopt(self, task: Trainer) -> None:
-        network = task.objective.network.eval()
+        self.network_ = task.objective.network.eval()
         with torch.no_grad():
             self._set_latents(task.objective)
-        self.network_ = network.to("cpu")
+        self.network_.to("cpu")
 
     def _learned(self) -> Packed:
         learned = super()._learned()

@@ -1,0 +1,105 @@
+"""A model of two branches: one reads a row's entries, the other a column's, and new ones are described the same way."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from deepmf.errors import BadEntries
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.row_order import IndexArray
+from deepmf.models.latents import LatentArray, Latents
+from deepmf.models.network_model import NetworkModel
+from deepmf.models.observations import AxisEntries
+from deepmf.networks.vectors import Vectors
+from deepmf.training.blocks import Blocks
+from deepmf.training.settings import TrainingSettings
+from deepmf.training.walk import Axis
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoBranchSettings(TrainingSettings):
+    """The settings of two branches.
+
+    hidden_sizes, latent_size: the widths of a branch (h_X and h_Y in section 2 of the paper); `column_hidden_sizes`
+        where the branch for columns has others.
+    dropout: the fraction dropped after every hidden layer.
+    block_rows, block_columns: the block of one step, at least 2 x 2.
+    """
+
+    block_rows: int = 300
+    block_columns: int = 200
+    hidden_sizes: tuple[int, ...] = (2048,)
+    column_hidden_sizes: tuple[int, ...] | None = None
+    latent_size: int = 1024
+    dropout: float = 0.8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("hidden_sizes", "column_hidden_sizes"):
+            if getattr(self, name) is not None:
+                self.check_sizes(name)
+        for name in ("block_rows", "block_columns"):
+            self.check_whole(name, low=2)  # batch norm needs two vectors to have statistics
+        self.check_whole("latent_size", low=1)
+        self.check_number("dropout", low=0.0, high=0.99)
+
+    @property
+    def branch_sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The widths of all layers of the branch for rows, and of the branch for columns."""
+        own = self.hidden_sizes if self.column_hidden_sizes is None else self.column_hidden_sizes
+        return (*self.hidden_sizes, self.latent_size), (*own, self.latent_size)
+
+
+class BlockObjective(Protocol):
+    """An objective whose steps are on blocks of a matrix."""
+
+    blocks: Blocks
+
+
+class TwoBranchModel(NetworkModel):
+    """What models of two branches share: the walk over rows and columns, and extension as a forward pass."""
+
+    settings: TwoBranchSettings
+
+    @abstractmethod
+    def _row_latents(self, vectors: Vectors) -> LatentArray:
+        """Return what the trained network makes of some rows (rows, latent)."""
+
+    @abstractmethod
+    def _column_latents(self, vectors: Vectors) -> LatentArray:
+        """Return what the trained network makes of some columns (columns, latent)."""
+
+    @abstractmethod
+    def _vectors(self, entries: AxisEntries, n_inputs: int) -> Vectors:
+        """Return some rows or columns as a branch reads them."""
+
+    def _axes(self, train: ObservedMatrix) -> Sequence[Axis]:
+        rows, columns = np.flatnonzero(train.row_counts), np.flatnonzero(train.column_counts)
+        if rows.size < 2 or columns.size < 2:
+            raise BadEntries(
+                f"{type(self).__name__} learns from at least two rows and two columns with entries; "
+                f"got {rows.size} and {columns.size}"
+            )
+        sizes = self.settings.block_rows, self.settings.block_columns
+        return [Axis(torch.from_numpy(those), size) for those, size in zip((rows, columns), sizes, strict=True)]
+
+    def _set_latents(self, objective: BlockObjective) -> None:
+        self.row_latents_ = Latents(self._row_latents(objective.blocks.rows))
+        self.column_latents_ = Latents(self._column_latents(objective.blocks.columns))
+
+    def _extend(self, rows: IndexArray, columns: IndexArray) -> None:
+        seen = self._seen
+        n_rows, n_columns = seen.train.shape
+        with torch.no_grad():
+            if rows.size:
+                latents = self._row_latents(self._vectors(seen.row_entries(rows), n_columns))
+                self.row_latents_ = self.row_latents_.changed(rows, latents, count=len(seen.rows))
+            if columns.size:
+                latents = self._column_latents(self._vectors(seen.column_entries(columns), n_rows))
+                self.column_latents_ = self.column_latents_.changed(columns, latents, count=len(seen.columns))
