@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from deepmf.models.means import Means
     from deepmf.models.odmc import ODMC
     from deepmf.models.optspace import OptSpace
+    from deepmf.models.ordinal_dmf import OrdinalDMF
     from deepmf.models.rankk import RankK
     from deepmf.models.rdmc import RDMC
 
@@ -38,6 +39,7 @@ __all__ = [
     "Means",
     "ObservedMatrix",
     "OptSpace",
+    "OrdinalDMF",
     "RankK",
     "Scale",
     "UAutoRec",

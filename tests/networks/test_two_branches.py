@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from deepmf.networks.branch import Branch
-from deepmf.networks.two_branches import TwoBranches, cosines, directions
+from deepmf.networks.two_branches import TwoBranches, inner_products, directions
 from deepmf.networks.vectors import SparseBatch
 
 
@@ -54,14 +54,14 @@ def test_a_pair_does_not_depend_on_the_others_of_its_batch() -> None:
 @given(st.integers(1, 6), st.floats(-3, 3), st.integers(0, 9))
 def test_cosines_are_bounded_and_ignore_lengths(n_latents: int, power: float, seed: int) -> None:
     rows, columns = table(4, n_latents, seed), table(3, n_latents, seed + 100)
-    found = cosines(directions(rows), directions(columns))
+    found = inner_products(directions(rows), directions(columns))
     assert found.abs().max().item() <= 1 + 1e-6
-    torch.testing.assert_close(cosines(directions(rows * 10**power), directions(columns)), found, rtol=0, atol=1e-5)
+    torch.testing.assert_close(inner_products(directions(rows * 10**power), directions(columns)), found, rtol=0, atol=1e-5)
 
 
 def test_parallel_opposite_and_orthogonal() -> None:
     rows = torch.tensor([[3.0, 4.0], [-0.3, -0.4], [4.0, -3.0]])
-    found = cosines(directions(rows), directions(torch.tensor([[6.0, 8.0]])))
+    found = inner_products(directions(rows), directions(torch.tensor([[6.0, 8.0]])))
     torch.testing.assert_close(found, torch.tensor([[1.0], [-1.0], [0.0]]), rtol=0, atol=1e-6)
 
 

@@ -25,7 +25,8 @@ _ENTRIES_AT_A_TIME = 1 << 20
 class AreaErrors:
     """The errors in one area ("I" to "IV") or in all of them ("all").
 
-    `level_rmse` and `level_mae` are those of the predicted levels; None on a scale without levels.
+    `level_rmse` and `level_mae` are those of the levels that the model predicts for that metric; None on a scale
+    without levels.
     """
 
     area: str
@@ -78,14 +79,14 @@ class _Answers:
 
     areas: npt.NDArray[np.str_]
     values: FloatArray
-    levels: FloatArray | None
+    levels: dict[str, FloatArray]  # by the metric they are to be best by; none on a scale without levels
 
 
 def _predicted(model: Model, entries: Entries) -> _Answers:
     size = entries.values.size
     areas = np.empty(size, dtype="<U3")
     values = np.empty(size)
-    levels = None if model.scale_.levels is None else np.empty(size)
+    levels = {} if model.scale_.levels is None else {metric: np.empty(size) for metric in ("rmse", "mae")}
     for start in range(0, size, _ENTRIES_AT_A_TIME):
         some = slice(start, start + _ENTRIES_AT_A_TIME)
         pairs: tuple[npt.NDArray[Any], npt.NDArray[Any]] = entries.rows[some], entries.columns[some]
@@ -94,21 +95,21 @@ def _predicted(model: Model, entries: Entries) -> _Answers:
         except UnknownLabel as error:
             raise UnknownLabel(f"{error}; {EXTEND_HINT}") from error
         values[some] = model.predict(*pairs)
-        if levels is not None:
-            levels[some] = model.predict_levels(*pairs)
+        for metric, chosen in levels.items():
+            chosen[some] = model.predict_levels(*pairs, metric=metric)
     return _Answers(areas, values, levels)
 
 
 def _errors(area: str, answers: _Answers, values: FloatArray, inside: npt.NDArray[np.bool_]) -> AreaErrors:
     actual = values[inside]
-    levels = None if answers.levels is None else answers.levels[inside]
+    levels = {metric: chosen[inside] for metric, chosen in answers.levels.items()}
     return AreaErrors(
         area=area,
         n_entries=actual.size,
         rmse=rmse_error(answers.values[inside], actual),
         mae=mae_error(answers.values[inside], actual),
-        level_rmse=None if levels is None else rmse_error(levels, actual),
-        level_mae=None if levels is None else mae_error(levels, actual),
+        level_rmse=rmse_error(levels["rmse"], actual) if levels else None,
+        level_mae=mae_error(levels["mae"], actual) if levels else None,
     )
 
 

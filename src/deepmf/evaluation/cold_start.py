@@ -1,4 +1,4 @@
-"""The cold-start curve: the error against how many entries describe the row."""
+"""The cold start: the error against how many entries describe the row, as they happen to be or as we let them be."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import numpy as np
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.model import Model
+
+# How many entries of a new row are let in, one after another.
+LET_IN = (1, 2, 5, 10, 20)
 
 # The first number of entries of each group; the last has no end.
 STARTS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
@@ -44,3 +47,38 @@ def cold_start(model: Model, test: ObservedMatrix) -> list[ColdStart]:
             error = rmse_error(predicted[inside], values[inside])
             curve.append(ColdStart(first, last, int(np.count_nonzero(inside)), error))
     return curve
+
+
+@dataclass(frozen=True)
+class LetIn:
+    """The error for new rows of which at most so many entries are known (None: all of them)."""
+
+    n_known: int | None
+    rmse: float
+
+
+def let_in(model: Model, newcomers: ObservedMatrix, test: ObservedMatrix, *, seed: int = 0) -> list[LetIn]:
+    """Return the error on the same test entries of new rows as more and more of their other entries become known.
+
+    The model must not cover the rows of `newcomers` yet; a row that has fewer entries gives all it has.
+    """
+    rows, columns, values = test.entries()
+    curve = []
+    for n_known in (*LET_IN, None):
+        known = newcomers if n_known is None else at_most(newcomers, n_known, seed=seed)
+        predicted = model.extend(known).predict(rows, columns)
+        curve.append(LetIn(n_known, rmse_error(predicted, values)))
+    return curve
+
+
+def at_most(matrix: ObservedMatrix, n_entries: int, *, seed: int) -> ObservedMatrix:
+    """Return a matrix with at most so many entries of each row, chosen at random: of one seed, the first of one order.
+
+    >>> matrix = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
+    >>> at_most(matrix, 1, seed=0).row_counts
+    array([1, 1])
+    """
+    draws = np.random.default_rng(seed).random(matrix.n_entries)
+    order = np.lexsort([draws, matrix.entry_rows])  # rows stay together, each in an order of its own
+    place_in_row = np.arange(matrix.n_entries) - matrix.by_row.starts[matrix.entry_rows[order]]
+    return matrix.take_entries(np.sort(order[place_in_row < n_entries]))

@@ -16,7 +16,7 @@ from deepmf.experiments.protocol import GENERATED, PROTOCOLS
 from deepmf.models.registry import model_class
 
 FOLDER = Path(__file__).parent / "recipes"
-METRICS = ("rmse", "mae", "level_rmse", "level_mae")
+METRICS = ("rmse", "mae", "level_rmse", "level_mae", "calibration_error", "coverage")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Recipe:
     """One row of a table: everything needed to run it, and what was published for it.
 
     name: the table and the file, such as "table1/dmf".
-    protocol: "areas", "entries" or "published"; `new_shares` are the shares of new rows and columns that "areas" runs.
+    protocol: how the data are split (`PROTOCOLS`); `new_shares` are those of new rows and columns that "areas" runs.
     seeds: one split each; the seed of the split is also that of the model.
     settings: of the model; `quick` are those that replace them in a quick run.
     search: for each setting the values among which validation entries chose the one in `settings`.
@@ -67,6 +67,16 @@ def quick(recipe: Recipe) -> Recipe:
     """Return a recipe that takes seconds: on generated data, two splits, with its quick settings. Never the result."""
     settings = dict(recipe.settings) | dict(recipe.quick)
     return replace(recipe, data=GENERATED, settings=settings, seeds=recipe.seeds[:2], new_shares=recipe.new_shares[:1])
+
+
+def on_device(recipe: Recipe, device: str) -> Recipe:
+    """Return a recipe that trains on a device; one whose method knows no devices stays as it is."""
+    model = model_class(recipe.model)
+    if "device" not in [each.name for each in fields(model.settings_class)]:
+        return recipe
+    settings = dict(recipe.settings) | {"device": device}
+    model(**settings)
+    return replace(recipe, settings=settings)
 
 
 def tables() -> list[str]:

@@ -13,7 +13,14 @@ from deepmf.data.splits import AREAS
 from deepmf.experiments.recipe import Recipe, layout_of, read_table
 from deepmf.experiments.trial import Record
 
-NAMES = {"rmse": "RMSE", "mae": "MAE", "level_rmse": "RMSE of levels", "level_mae": "MAE of levels"}
+NAMES = {
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "level_rmse": "RMSE of levels",
+    "level_mae": "MAE of levels",
+    "calibration_error": "calibration error",
+    "coverage": "share inside the 90 % interval",
+}
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,7 @@ def _cell(recipe: Recipe, share: float | None, area: str, metric: str, records: 
     values = [
         record[metric]
         for record in records
-        if (record["recipe"], record["new_share"], record["area"]) == (recipe.name, share, area)
+        if (record["recipe"], record["new_share"], record["area"]) == (recipe.name, share, area) and metric in record
     ]
     mean = statistics.mean(values) if values else None
     spread = statistics.stdev(values) if len(values) > 1 else None

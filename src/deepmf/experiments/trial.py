@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
@@ -17,7 +19,8 @@ import torch
 
 from deepmf.errors import BadSetting, NothingObserved
 from deepmf.evaluation.areas import evaluate
-from deepmf.evaluation.cold_start import cold_start
+from deepmf.evaluation.calibration import Distributional, calibration
+from deepmf.evaluation.cold_start import cold_start, let_in
 from deepmf.evaluation.confusion import confusion
 from deepmf.experiments.protocol import PROTOCOLS, Problem
 from deepmf.experiments.recipe import Recipe
@@ -83,6 +86,9 @@ def _measured(trial: Trial, *, on_validation: bool) -> list[Record]:
     records = [
         common | {"area": area} | _errors(extended, test) for area, test in wanted.items() if area in model.predicts
     ]
+    for record in records:
+        if record["area"] == "II" and not on_validation:
+            record |= _let_in(model, problem, wanted["II"])
     records[0] |= {"curve": _curve(model)} | _quantizer(extended, wanted["I"])  # once for each trial
     return records
 
@@ -90,10 +96,17 @@ def _measured(trial: Trial, *, on_validation: bool) -> list[Record]:
 def _extended(model: Model, problem: Problem, *, joined: bool) -> Model:
     """Return the model with everything that describes new rows and columns, as far as it can take it."""
     if problem.extension is not None and model.predicts != ("I",):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NothingObserved)  # some of a random split are always empty
+        with _some_empty():
             model = model.extend(within_reach(model, problem))
     return model.extend(problem.validation) if joined else model
+
+
+@contextmanager
+def _some_empty() -> Iterator[None]:
+    """Take it that some rows and columns of a random split are always empty."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NothingObserved)
+        yield
 
 
 def within_reach(model: Model, problem: Problem) -> ObservedMatrix:
@@ -115,7 +128,21 @@ def _errors(model: Model, test: ObservedMatrix) -> Record:
     errors["cold_start"] = [list(astuple(group)) for group in cold_start(model, test)]
     if model.scale_.levels is not None:
         errors["confusion"] = confusion(model, test).tolist()
+        if isinstance(model, Distributional):
+            found = calibration(model, test, coverage=0.9)
+            errors |= {"calibration_error": found.error, "coverage": found.coverage}
     return errors
+
+
+def _let_in(model: Model, problem: Problem, test: ObservedMatrix) -> Record:
+    """Return the errors for new rows as more and more of their entries become known."""
+    assert problem.extension is not None
+    extension, train = problem.extension, problem.train
+    new_rows = np.flatnonzero(train.rows.find(extension.row_labels) < 0)
+    known_columns = np.flatnonzero(train.columns.find(extension.column_labels) >= 0)
+    with _some_empty():
+        curve = let_in(model, extension.take(new_rows, known_columns), test)
+    return {"let_in": [list(astuple(point)) for point in curve]}
 
 
 def _quantizer(model: Model, test: ObservedMatrix) -> Record:

@@ -27,6 +27,8 @@ from deepmf.training.history import History
 from deepmf.training.loop import Callback
 from deepmf.training.settings import Settings
 
+LEVEL_METRICS = ("rmse", "mae", "accuracy")
+
 
 class Model(ABC):
     """What every model can do once it is fitted; subclasses learn and score.
@@ -105,10 +107,13 @@ class Model(ABC):
         """Return the prediction for each pair of a row and a column, in the scale's units."""
         return self._to_values(self._score_pairs(*self._positions(rows, columns)))
 
-    def predict_levels(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
-        """Return a legal level for each pair of a row and a column."""
-        if self.scale_.levels is None:
-            raise BadSetting(f"the scale {self.scale_} has no levels; predict gives real values")
+    def predict_levels(self, rows: Iterable[Any], columns: Iterable[Any], *, metric: str = "rmse") -> FloatArray:
+        """Return a legal level for each pair of a row and a column.
+
+        `metric` is what the levels should be best by ("rmse", "mae" or "accuracy"), for models that answer with a
+        distribution; the others have one answer for all.
+        """
+        self._check_levels(metric)
         return self._to_levels(self._score_pairs(*self._positions(rows, columns)))
 
     def scores(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
@@ -256,6 +261,12 @@ class Model(ABC):
         if self.observations_ is None:
             raise NotFitted(f"this {type(self).__name__} is not fitted yet: call fit first")
         return self.observations_
+
+    def _check_levels(self, metric: str) -> None:
+        if self.scale_.levels is None:
+            raise BadSetting(f"the scale {self.scale_} has no levels; predict gives real values")
+        if metric not in LEVEL_METRICS:
+            raise BadSetting(f"metric must be {' or '.join(map(repr, LEVEL_METRICS))}; got {metric!r}")
 
     def _positions(self, rows: Iterable[Any], columns: Iterable[Any]) -> tuple[IndexArray, IndexArray]:
         row_positions, column_positions = self._seen.rows.positions(rows), self._seen.columns.positions(columns)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 HOMES = {
     "dmf": ("deepmf.models.dmf", "DMF"),
     "dmf-d": ("deepmf.models.dmfd", "DMFD"),
+    "dmf-o": ("deepmf.models.ordinal_dmf", "OrdinalDMF"),
     "i-autorec": ("deepmf.models.autorec", "IAutoRec"),
     "u-autorec": ("deepmf.models.autorec", "UAutoRec"),
     "deep-u-autorec": ("deepmf.models.deep_autorec", "DeepUAutoRec"),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
+from deepmf.networks.channels import Channels
 from deepmf.networks.dropout import Dropout
 from deepmf.networks.first_layer import FirstLayer
 from deepmf.networks.summary import Summary
@@ -18,7 +19,8 @@ from deepmf.networks.vectors import Batch
 class Branch(nn.Module):
     """Fully connected layers with batch norm after every one, ReLU and dropout between them (h_X or h_Y of the paper).
 
-    `summary` is an optional convolution in front for very wide vectors.
+    `summary` is an optional convolution in front for very wide vectors. With `n_facts` it reads channels: two inputs
+    for every place of a vector, and so many facts about all of it.
     """
 
     def __init__(
@@ -29,20 +31,28 @@ class Branch(nn.Module):
         dropout: float,
         generator: torch.Generator,
         summary: Summary | None = None,
+        n_facts: int = 0,
     ) -> None:
         super().__init__()
         self.summary = summary
         self.first = FirstLayer(summary.n_outputs if summary else n_inputs, sizes[0], generator=generator)
+        self.facts = _linear(n_facts, sizes[0], generator) if n_facts else None
         self.others = nn.ModuleList(_linear(*shape, generator) for shape in pairwise(sizes))
         self.norms = nn.ModuleList(nn.BatchNorm1d(size, momentum=0.1) for size in sizes)
         self.dropout = Dropout(dropout)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Batch | Channels) -> Tensor:
         """Map a batch of vectors to latents (batch, latent)."""
+        facts = None
+        if isinstance(batch, Channels):
+            batch, facts = batch
         if self.summary is not None:
             assert isinstance(batch, Tensor), "a summary reads dense vectors"
             batch = self.summary(batch)
-        latents: Tensor = self.norms[0](self.first(batch))
+        latents: Tensor = self.first(batch)
+        if facts is not None and self.facts is not None:
+            latents = latents + self.facts(facts)
+        latents = self.norms[0](latents)
         for layer, norm in zip(self.others, list(self.norms)[1:], strict=True):
             latents = norm(layer(self.dropout(torch.relu(latents))))
         return latents

@@ -6,16 +6,20 @@ import torch
 from torch import Tensor, nn
 
 
-class Dropout(nn.Module):
-    """Set a fraction of the inputs to zero in training, and scale up the rest.
+class RandomModule(nn.Module):
+    """A module that draws random numbers: from `generator`, which the trainer hands over, never from the global one."""
 
-    Torch's own dropout draws from the global generator; this one from `generator`, which the trainer hands over.
-    """
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator: torch.Generator | None = None
+
+
+class Dropout(RandomModule):
+    """Set a fraction of the inputs to zero in training, and scale up the rest."""
 
     def __init__(self, fraction: float) -> None:
         super().__init__()
         self.fraction = fraction
-        self.generator: torch.Generator | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Drop out in training mode; otherwise return the inputs."""
@@ -26,7 +30,7 @@ class Dropout(nn.Module):
 
 
 def use_generator(network: nn.Module, generator: torch.Generator) -> None:
-    """Let every dropout of a network draw from this generator."""
+    """Let every module of a network that draws do so from this generator."""
     for module in network.modules():
-        if isinstance(module, Dropout):
+        if isinstance(module, RandomModule):
             module.generator = generator

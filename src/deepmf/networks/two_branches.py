@@ -20,7 +20,7 @@ class TwoBranches(nn.Module):
 
     def forward(self, rows: Batch, columns: Batch) -> Tensor:
         """Return the cosines (rows, columns), in [-1, 1]."""
-        return cosines(directions(self.rows(rows)), directions(self.columns(columns)))
+        return inner_products(directions(self.rows(rows)), directions(self.columns(columns)))
 
     def squared_weights(self) -> Tensor:
         """Return ||W_X||^2 + ||W_Y||^2 of equation 1."""
@@ -36,7 +36,7 @@ def directions(latents: Tensor) -> Tensor:
     return functional.normalize(latents.float(), dim=1)
 
 
-def cosines(row_directions: Tensor, column_directions: Tensor) -> Tensor:
-    """Return the cosine of every pair (rows, columns) of directions, in single precision."""
-    with torch.autocast(row_directions.device.type, enabled=False):
-        return row_directions @ column_directions.T
+def inner_products(row_latents: Tensor, column_latents: Tensor) -> Tensor:
+    """Return the inner product of every pair (rows, columns) of latents, in single precision."""
+    with torch.autocast(row_latents.device.type, enabled=False):
+        return row_latents @ column_latents.T

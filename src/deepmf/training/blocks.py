@@ -24,14 +24,21 @@ DENSE_BYTES_ON_GPU = 16 << 30
 class Blocks:
     """A matrix ready for block steps: `rows` and `columns` are vectors, `targets` the values in units of [-1, 1].
 
-    Dense tables are used where a measured rule says that they are faster and fit; `force_dense` overrides it.
+    Dense tables are used where a measured rule says that they are faster and fit; `force_dense` overrides it. In dense
+    vectors `missing` stands where nothing is observed.
     """
 
     rows: Vectors
     columns: Vectors
 
     def __init__(
-        self, matrix: ObservedMatrix, encoding: Encoding, machine: Machine, *, force_dense: bool | None = None
+        self,
+        matrix: ObservedMatrix,
+        encoding: Encoding,
+        machine: Machine,
+        *,
+        force_dense: bool | None = None,
+        missing: float = 0.0,
     ) -> None:
         self.shape = matrix.shape
         self.dense = prefer_dense(matrix, machine) if force_dense is None else force_dense
@@ -41,7 +48,7 @@ class Blocks:
         if self.dense:
             table_type = torch.bfloat16 if machine.half else torch.float32
             self._target_table = self._table(matrix, units, missing=float("nan"))
-            table = self._table(matrix, inputs, missing=0.0).to(table_type)
+            table = self._table(matrix, inputs, missing=missing).to(table_type)
             self.rows, self.columns = DenseVectors(table), DenseVectors(table.T.contiguous())
         else:
             by_row, by_column = matrix.by_row, matrix.by_column

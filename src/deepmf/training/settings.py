@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
@@ -92,8 +93,9 @@ class LoopSettings(Settings):
 class TrainingSettings(LoopSettings):
     """In which steps a network is trained, and on what.
 
-    learning_rate, decay, decay_every: the optimiser's step size, multiplied by `decay` every so many epochs, or at
-        the epochs given, such as (24, 36, 48).
+    learning_rate: the optimiser's step size at the start.
+    schedule: "steps" (times `decay` every `decay_every` epochs, or at the epochs given, such as (24, 36, 48)) or
+        "cosine" (down to 0 along half a wave).
     averaging: how much of the running average of the weights a step keeps, such as 0.995; validation and the trained
         model then use the average (0: the weights themselves).
     device: "auto" (a GPU where there is one), "cpu" or "cuda".
@@ -102,6 +104,7 @@ class TrainingSettings(LoopSettings):
 
     validate_every: int = 5
     learning_rate: float = 1e-2
+    schedule: str = "steps"
     decay: float = 0.65
     decay_every: int | tuple[int, ...] = 50
     averaging: float = 0.0
@@ -112,6 +115,7 @@ class TrainingSettings(LoopSettings):
         super().__post_init__()
         self._check_decay_every()
         self.check_number("learning_rate", above=0.0)
+        self.check_choice("schedule", ("steps", "cosine"))
         self.check_number("decay", above=0.0, high=1.0)
         self.check_number("averaging", low=0.0, high=1.0)
         self.check_choice("device", ("auto", "cpu", "cuda"))
@@ -119,6 +123,8 @@ class TrainingSettings(LoopSettings):
 
     def learning_rate_at(self, epoch: int) -> float:
         """Return the step size of an epoch, counted from 0."""
+        if self.schedule == "cosine":
+            return float(self.learning_rate * (1.0 + math.cos(math.pi * epoch / self.epochs)) / 2.0)
         every = self.decay_every
         n_decays = sum(mark <= epoch for mark in every) if isinstance(every, tuple) else epoch // every
         return float(self.learning_rate * self.decay**n_decays)

@@ -1,0 +1,102 @@
+"""Ordered answers: the levels of a scale or the bins of an interval, and distributions over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import FloatArray
+
+# Added to the count of every answer, so that one that nobody gave still has a chance.
+_PRIOR_COUNT = 0.5
+
+
+class OrderedAnswers(NamedTuple):
+    """What can be answered, in increasing order.
+
+    boundaries: between neighbours, in units of [-1, 1]; a value above one belongs to the answers above it.
+    exceeded: for each boundary the share of entries above it.
+    """
+
+    answers: list[float]
+    boundaries: list[float]
+    exceeded: list[float]
+
+
+def answers_of(matrix: ObservedMatrix, *, n_bins: int) -> OrderedAnswers:
+    """Return the levels of a matrix; where it has none, the means of (at most) so many bins of equal frequency.
+
+    >>> answers_of(ObservedMatrix.from_entries([0, 0, 1], [0, 1, 1], [1, 3, 3]), n_bins=8).answers
+    [1.0, 3.0]
+    """
+    scale = matrix.scale
+    values = matrix.values.astype(np.float64)
+    if scale.levels is not None:
+        boundaries = (scale.levels[:-1] + scale.levels[1:]) / 2.0
+        answers = scale.levels
+        counts = np.bincount(np.searchsorted(boundaries, values), minlength=answers.size)
+    else:
+        boundaries = np.unique(np.quantile(values, np.arange(1, n_bins) / n_bins))
+        bin_of = np.searchsorted(boundaries, values)
+        counts = np.bincount(bin_of, minlength=boundaries.size + 1)
+        ends = np.clip(np.concatenate([[scale.low], boundaries, [scale.high]]), scale.low, scale.high)
+        middles = (ends[:-1] + ends[1:]) / 2.0
+        sums = np.bincount(bin_of, weights=values, minlength=counts.size)
+        answers = np.where(counts > 0, sums / np.maximum(counts, 1), middles)
+    smooth = counts + _PRIOR_COUNT
+    exceeded = 1.0 - np.cumsum(smooth)[:-1] / smooth.sum()
+    return OrderedAnswers(answers.tolist(), scale.to_unit(boundaries).tolist(), exceeded.tolist())
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Distributions over ordered answers.
+
+    exceeded: (pairs, answers - 1) the chance of more than each answer but the last.
+    boundaries: between neighbouring answers, in the units of the answers.
+    """
+
+    answers: FloatArray
+    boundaries: FloatArray
+    exceeded: FloatArray
+
+    @property
+    def distribution(self) -> FloatArray:
+        """The probability of each answer (pairs, answers)."""
+        return -np.diff(self.exceeded, axis=1, prepend=1.0, append=0.0)
+
+    def best(self, metric: str) -> FloatArray:
+        """Return the most probable answer ("accuracy"), or the median ("mae")."""
+        if metric == "accuracy":
+            chosen: FloatArray = self.answers[self.distribution.argmax(axis=1)]
+            return chosen
+        median: FloatArray = self.answers[(self.exceeded > 0.5).sum(axis=1)]
+        return median
+
+    def middle(self, coverage: float) -> tuple[FloatArray, FloatArray]:
+        """Return the lowest and the highest answer between tails of equal weight, each answer half on either side."""
+        below = 1.0 - self.exceeded  # the chance of at most each answer but the last
+        middles = (np.pad(below, ((0, 0), (1, 0))) + np.pad(below, ((0, 0), (0, 1)), constant_values=1.0)) / 2.0
+        first = (middles < (1.0 - coverage) / 2.0).sum(axis=1)
+        last = (middles <= (1.0 + coverage) / 2.0).sum(axis=1) - 1
+        median = (self.exceeded > 0.5).sum(axis=1)  # for a coverage that no answer fits into
+        empty = first > last
+        return self.answers[np.where(empty, median, first)], self.answers[np.where(empty, median, last)]
+
+    def quantiles(self, share: float) -> FloatArray:
+        """Return the value that each distribution exceeds with probability 1 - share; within a bin all are as likely.
+
+        The outermost bins are taken to lie around their means.
+        """
+        inner, answers = self.boundaries, self.answers
+        edges = np.concatenate([[2 * answers[0] - inner[0]], inner, [2 * answers[-1] - inner[-1]]])
+        below = np.pad(1.0 - self.exceeded, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0)))
+        bin_of = (below[:, 1:-1] < share).sum(axis=1)
+        pairs = np.arange(bin_of.size)
+        start, width = below[pairs, bin_of], below[pairs, bin_of + 1] - below[pairs, bin_of]
+        part = np.divide(share - start, width, out=np.full(start.shape, 0.5), where=width > 0)
+        quantiles: FloatArray = edges[bin_of] + np.clip(part, 0.0, 1.0) * (edges[bin_of + 1] - edges[bin_of])
+        return quantiles

@@ -1,0 +1,78 @@
+"""What OrdinalDMF minimises: how badly it foretells entries that are hidden from both branches."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.objective import validation_tensors
+from deepmf.networks.channels import show
+from deepmf.networks.encoding import ENCODINGS
+from deepmf.networks.ordinal_branches import OrdinalBranches
+from deepmf.networks.two_branches import inner_products
+from deepmf.networks.vectors import Batch, SparseBatch
+from deepmf.training.blocks import Blocks
+from deepmf.training.machine import Machine
+from deepmf.training.trainer import Objective
+
+
+class OrdinalObjective(Objective):
+    """The ordinal loss on the hidden entries of a block; what is visible is read, never asked for."""
+
+    network: OrdinalBranches
+
+    def __init__(
+        self, network: OrdinalBranches, train: ObservedMatrix, validation: ObservedMatrix | None, machine: Machine
+    ) -> None:
+        self.network = network.to(machine.device)
+        self.blocks = Blocks(train, ENCODINGS["scaled"], machine, missing=float("nan"))
+        self.fixed_shapes = self.blocks.dense
+        self._validation = validation_tensors(train, validation, machine)
+
+    def loss(self, *block: Tensor) -> Tensor:
+        """Return the mean loss of a block's hidden entries."""
+        rows, columns = block
+        network, drawn = self.network, self.network.hiding.draw()
+        row_batch, column_batch = self.blocks.rows.take(rows), self.blocks.columns.take(columns)
+        row_of, columns_of_row = _positions(row_batch, rows)
+        column_of, rows_of_column = _positions(column_batch, columns)
+        row_latents = network.row_latents(show(row_batch, ~network.hiding.hidden(row_of, columns_of_row, drawn)))
+        column_latents = network.column_latents(
+            show(column_batch, ~network.hiding.hidden(rows_of_column, column_of, drawn))
+        )
+        targets = self.blocks.targets(rows, columns)
+        asked = network.hiding.hidden(rows[:, None], columns, drawn) & ~targets.isnan()
+        return self._error(inner_products(row_latents, column_latents), self._marks(row_latents), targets, asked)
+
+    def validation_error(self) -> float | None:
+        """Return the root mean squared error on validation entries, in the scale's units."""
+        if self._validation is None:
+            return None
+        rows, columns, values = self._validation
+        row_latents = self.network.viewed_row_latents(self.blocks.rows)
+        column_latents = self.network.viewed_column_latents(self.blocks.columns)
+        scores = (row_latents[rows] * column_latents[columns]).sum(1)
+        predictions = self.network.head.expected(self.network.head.logits(scores, self._marks(row_latents)[rows]))
+        return float((predictions - values).square().mean().sqrt())
+
+    def _marks(self, row_latents: Tensor) -> Tensor:
+        return row_latents[:, -self.network.head.n_marks :]
+
+    def _error(self, scores: Tensor, marks: Tensor, targets: Tensor, asked: Tensor) -> Tensor:
+        """Return the mean loss of what is asked for: of all cells where shapes are to be fixed, otherwise of those."""
+        head = self.network.head
+        if self.fixed_shapes:
+            losses = head.loss(head.logits(scores, marks[:, None]), targets) * asked
+        else:
+            row_at, column_at = asked.nonzero(as_tuple=True)
+            logits = head.logits(scores[row_at, column_at], marks[row_at])
+            losses = head.loss(logits, targets[row_at, column_at])
+        return losses.sum() / asked.sum().clamp(min=1)
+
+
+def _positions(batch: Batch, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return, for each entry or place of some vectors, the position of its vector and its place in it."""
+    if isinstance(batch, SparseBatch):
+        return torch.repeat_interleave(ids, batch.starts.diff()), batch.indices
+    return ids[:, None], torch.arange(batch.shape[1], device=batch.device)

@@ -1,0 +1,50 @@
+"""Hiding: which entries the branches do not see, in a step of training or in one of several looks at a vector."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from deepmf.networks.dropout import RandomModule
+
+# Odd numbers without pattern, as 32-bit integers: two that spread rows and columns, two of a mixer ("lowbias32" in
+# Wellons' search for integer hashes) that leaves no trace of either.
+_SPREAD_ROWS, _SPREAD_COLUMNS = -1640531535, -2048144777
+_MIX = (0x7FEB352D, -2073254261)
+
+
+class Hiding(RandomModule):
+    """Hides a fresh random share of all entries in every step, the same ones from both branches.
+
+    Whether an entry is hidden is computed from its row, its column and one number drawn for the step. So nothing is
+    drawn or stored for entries that no branch reads, and both branches agree without being told.
+    """
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+        self._below = round((share - 0.5) * 2**32)
+
+    def draw(self) -> Tensor:
+        """Draw the number of a step."""
+        device = None if self.generator is None else self.generator.device
+        return torch.randint(-(2**31), 2**31 - 1, (), dtype=torch.int32, generator=self.generator, device=device)
+
+    def hidden(self, rows: Tensor, columns: Tensor, drawn: Tensor) -> Tensor:
+        """Say which entries at these positions are hidden in a step; rows and columns are broadcast."""
+        mixed = rows.int() * _SPREAD_ROWS + columns.int() * _SPREAD_COLUMNS + drawn
+        mixed = (mixed ^ ((mixed >> 16) & 0xFFFF)) * _MIX[0]
+        mixed = (mixed ^ ((mixed >> 15) & 0x1FFFF)) * _MIX[1]
+        mixed = mixed ^ ((mixed >> 16) & 0xFFFF)
+        return mixed < self._below
+
+
+def views(n_views: int, n_inputs: int, *, share: float, generator: torch.Generator) -> Tensor:
+    """Return which inputs each of some views sees (views, inputs).
+
+    A view hides about the share that a step of training hides. Every input is seen by the same number of views, so
+    that their average leaves nothing out. Views are of inputs, not of vectors: equal vectors have equal views.
+    """
+    n_seen = min(max(round((1.0 - share) * n_views), 1), n_views)
+    order = torch.rand(n_views, n_inputs, generator=generator).argsort(dim=0)
+    return order.argsort(dim=0) < n_seen
