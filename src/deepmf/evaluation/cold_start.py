@@ -51,9 +51,9 @@ def cold_start(model: Model, test: ObservedMatrix) -> list[ColdStart]:
 
 @dataclass(frozen=True)
 class LetIn:
-    """The error for new rows of which at most so many entries are known (None: all of them)."""
+    """The error for new rows of which at most so many entries are known."""
 
-    n_known: int | None
+    n_known: int
     rmse: float
 
 
@@ -64,9 +64,8 @@ def let_in(model: Model, newcomers: ObservedMatrix, test: ObservedMatrix, *, see
     """
     rows, columns, values = test.entries()
     curve = []
-    for n_known in (*LET_IN, None):
-        known = newcomers if n_known is None else at_most(newcomers, n_known, seed=seed)
-        predicted = model.extend(known).predict(rows, columns)
+    for n_known in LET_IN:
+        predicted = model.extend(at_most(newcomers, n_known, seed=seed)).predict(rows, columns)
         curve.append(LetIn(n_known, rmse_error(predicted, values)))
     return curve
 

@@ -15,6 +15,8 @@ from deepmf.models.registry import model_class
 
 Key = tuple[str, int, float | None]
 
+_NEEDED = {"recipe", "seed", "new_share", "area", "commit", "data", "settings"}
+
 AFRESH = "delete the folder to start afresh, or give another with --out"
 
 
@@ -39,6 +41,11 @@ class Results:
             done |= self._of(table).finished([trial for trial in trials if trial.recipe.table == table])
         return [trial for trial in trials if _key(trial.key) not in done]
 
+    def check_writable(self, trials: Iterable[Trial]) -> None:
+        """Raise now what adding records of these trials would raise after the first fit."""
+        for table in {trial.recipe.table for trial in trials}:
+            self._of(table).add([])
+
     def add(self, records: Sequence[Record]) -> None:
         """Append the records of one trial, all of them or none."""
         self._of(records[0]["recipe"].partition("/")[0]).add(records)
@@ -58,17 +65,23 @@ class _TableResults:
         """Return all records; a last line that was cut off by a kill does not count."""
         if not self.path.exists():
             return []
-        lines = self.path.read_text(encoding="utf-8").split("\n")
+        try:
+            lines = self.path.read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UnreadableFile(f"{self.path} cannot be read ({error})") from error
         records: list[Record] = []
         for number, line in enumerate(lines, start=1):
             if not line:
                 continue
             try:
-                records.append(json.loads(line))
+                record = json.loads(line)
             except json.JSONDecodeError as error:
                 if number == len(lines):  # no newline behind it: it was being written
                     break
                 raise UnreadableFile(f"line {number} of {self.path} is not JSON ({error})") from error
+            if not isinstance(record, dict) or not record.keys() >= _NEEDED:
+                raise UnreadableFile(f"line {number} of {self.path} is not a result; {AFRESH}")
+            records.append(record)
         return records
 
     def finished(self, trials: Sequence[Trial]) -> set[Key]:

@@ -37,6 +37,7 @@ def run(work: Work, trials: Sequence[Trial], results: Results, *, jobs: int = 1)
     if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
         raise BadSetting(f"jobs must be a whole number of at least 1; got {jobs!r}")
     missing = results.missing(trials)
+    results.check_writable(missing)
     start = time.perf_counter()
     failed: list[Failure] = []
     for number, outcome in enumerate(_finished(_Guarded(work), missing, min(jobs, len(missing))), start=1):

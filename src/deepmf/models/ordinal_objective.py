@@ -16,6 +16,9 @@ from deepmf.training.blocks import Blocks
 from deepmf.training.machine import Machine
 from deepmf.training.trainer import Objective
 
+# Enough to tell a better epoch from a worse one; all views cost more than the epochs between two looks.
+_VIEWS_TO_VALIDATE = 8
+
 
 class OrdinalObjective(Objective):
     """The ordinal loss on the hidden entries of a block; what is visible is read, never asked for."""
@@ -46,12 +49,12 @@ class OrdinalObjective(Objective):
         return self._error(inner_products(row_latents, column_latents), self._marks(row_latents), targets, asked)
 
     def validation_error(self) -> float | None:
-        """Return the root mean squared error on validation entries, in the scale's units."""
+        """Return the root mean squared error on validation entries, in the scale's units, by a few views."""
         if self._validation is None:
             return None
         rows, columns, values = self._validation
-        row_latents = self.network.viewed_row_latents(self.blocks.rows)
-        column_latents = self.network.viewed_column_latents(self.blocks.columns)
+        row_latents = self.network.viewed_row_latents(self.blocks.rows, n_views=_VIEWS_TO_VALIDATE)
+        column_latents = self.network.viewed_column_latents(self.blocks.columns, n_views=_VIEWS_TO_VALIDATE)
         scores = (row_latents[rows] * column_latents[columns]).sum(1)
         predictions = self.network.head.expected(self.network.head.logits(scores, self._marks(row_latents)[rows]))
         return float((predictions - values).square().mean().sqrt())

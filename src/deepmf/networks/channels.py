@@ -43,8 +43,9 @@ def _dense(batch: Tensor) -> Channels:
     observed = ~batch.isnan()
     values = batch.nan_to_num(0.0)
     counts = observed.sum(1)
-    scale = counts.clamp(min=1).rsqrt()[:, None].to(batch.dtype)
-    return Channels(torch.cat([values * scale, observed * scale], dim=1), _facts(values.float().sum(1), counts))
+    places = torch.cat([values, observed.to(batch.dtype)], dim=1)
+    places *= counts.clamp(min=1).rsqrt()[:, None].to(batch.dtype)
+    return Channels(places, _facts(values.sum(1, dtype=torch.float32), counts))
 
 
 def _sparse(batch: SparseBatch, n_inputs: int) -> Channels:

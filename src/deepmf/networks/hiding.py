@@ -7,8 +7,8 @@ from torch import Tensor
 
 from deepmf.networks.dropout import RandomModule
 
-# Odd numbers without pattern, as 32-bit integers: two that spread rows and columns, two of a mixer ("lowbias32" in
-# Wellons' search for integer hashes) that leaves no trace of either.
+# Odd numbers without pattern, as 32-bit integers: two that spread rows and columns, two of a mixer ("lowbias32" of
+# Wellons' search for integer hashes).
 _SPREAD_ROWS, _SPREAD_COLUMNS = -1640531535, -2048144777
 _MIX = (0x7FEB352D, -2073254261)
 
@@ -32,11 +32,16 @@ class Hiding(RandomModule):
 
     def hidden(self, rows: Tensor, columns: Tensor, drawn: Tensor) -> Tensor:
         """Say which entries at these positions are hidden in a step; rows and columns are broadcast."""
-        mixed = rows.int() * _SPREAD_ROWS + columns.int() * _SPREAD_COLUMNS + drawn
-        mixed = (mixed ^ ((mixed >> 16) & 0xFFFF)) * _MIX[0]
-        mixed = (mixed ^ ((mixed >> 15) & 0x1FFFF)) * _MIX[1]
-        mixed = mixed ^ ((mixed >> 16) & 0xFFFF)
-        return mixed < self._below
+        row_number = _mixed(rows.int() * _SPREAD_ROWS + drawn)
+        column_number = _mixed(columns.int() * _SPREAD_COLUMNS - drawn)
+        return row_number * column_number < self._below  # the product modulo 2^32 is as good as drawn for each pair
+
+
+def _mixed(numbers: Tensor) -> Tensor:
+    """Return 32-bit integers that look random, one for one; odd, so that their products lose nothing."""
+    numbers = (numbers ^ ((numbers >> 16) & 0xFFFF)) * _MIX[0]
+    numbers = (numbers ^ ((numbers >> 15) & 0x1FFFF)) * _MIX[1]
+    return (numbers ^ ((numbers >> 16) & 0xFFFF)) | 1
 
 
 def views(n_views: int, n_inputs: int, *, share: float, generator: torch.Generator) -> Tensor:

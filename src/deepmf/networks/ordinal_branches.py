@@ -52,13 +52,13 @@ class OrdinalBranches(nn.Module):
         """Return the latents of columns from their visible entries."""
         return self.head.column_latents(self.columns(channels(batch, self.column_views.shape[1])))
 
-    def viewed_row_latents(self, vectors: Vectors) -> Tensor:
-        """Return the mean latents of all rows over their views."""
-        return _viewed(vectors, self.row_views, self.row_latents)
+    def viewed_row_latents(self, vectors: Vectors, *, n_views: int | None = None) -> Tensor:
+        """Return the mean latents of all rows over their views, or over the first few."""
+        return _viewed(vectors, self.row_views[:n_views], self.row_latents)
 
-    def viewed_column_latents(self, vectors: Vectors) -> Tensor:
-        """Return the mean latents of all columns over their views."""
-        return _viewed(vectors, self.column_views, self.column_latents)
+    def viewed_column_latents(self, vectors: Vectors, *, n_views: int | None = None) -> Tensor:
+        """Return the mean latents of all columns over their views, or over the first few."""
+        return _viewed(vectors, self.column_views[:n_views], self.column_latents)
 
 
 def _viewed(vectors: Vectors, views: Tensor, latents_of: Callable[[Batch], Tensor]) -> Tensor:
