@@ -76,15 +76,25 @@ class Answers:
         median: FloatArray = self.answers[(self.exceeded > 0.5).sum(axis=1)]
         return median
 
-    def middle(self, coverage: float) -> tuple[FloatArray, FloatArray]:
-        """Return the lowest and the highest answer between tails of equal weight, each answer half on either side."""
-        below = 1.0 - self.exceeded  # the chance of at most each answer but the last
-        middles = (np.pad(below, ((0, 0), (1, 0))) + np.pad(below, ((0, 0), (0, 1)), constant_values=1.0)) / 2.0
-        first = (middles < (1.0 - coverage) / 2.0).sum(axis=1)
-        last = (middles <= (1.0 + coverage) / 2.0).sum(axis=1) - 1
-        median = (self.exceeded > 0.5).sum(axis=1)  # for a coverage that no answer fits into
-        empty = first > last
-        return self.answers[np.where(empty, median, first)], self.answers[np.where(empty, median, last)]
+    def interval(self, coverage: float) -> tuple[FloatArray, FloatArray]:
+        """Return the ends of the interval of answers whose probability is nearest to a coverage.
+
+        It grows from the likeliest answer, each time to the likelier neighbour. A few answers cannot add up to the
+        coverage exactly; at least so much would be far more on average, the nearest is right on average.
+        """
+        chances = np.pad(self.distribution, ((0, 0), (1, 1)), constant_values=-1.0)  # nothing lies beyond the ends
+        pairs = np.arange(len(chances))
+        first = last = chances.argmax(axis=1)
+        inside = chances[pairs, first]
+        best_first, best_last, smallest_gap = first, last, np.abs(inside - coverage)
+        for _ in range(self.answers.size - 1):
+            down = chances[pairs, first - 1] >= chances[pairs, last + 1]
+            first, last = first - down, last + ~down
+            inside = inside + chances[pairs, np.where(down, first, last)]
+            nearer = np.abs(inside - coverage) < smallest_gap
+            smallest_gap = np.where(nearer, np.abs(inside - coverage), smallest_gap)
+            best_first, best_last = np.where(nearer, first, best_first), np.where(nearer, last, best_last)
+        return self.answers[best_first - 1], self.answers[best_last - 1]
 
     def quantiles(self, share: float) -> FloatArray:
         """Return the value that each distribution exceeds with probability 1 - share; within a bin all are as likely.

@@ -70,8 +70,8 @@ class LatentModel(Model):
         return {
             "model": type(self).__name__,
             **self.settings.to_dict(),
-            "training entries": _digest(train),
-            "validation entries": None if validation is None else _digest(validation),
+            "training entries": digest(train),
+            "validation entries": None if validation is None else digest(validation),
         }
 
     def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
@@ -138,7 +138,7 @@ def _stored_latents(tensors: dict[str, npt.NDArray[Any]], axis: str, count: int)
     return Latents(base, extra, slots)
 
 
-def _digest(matrix: ObservedMatrix) -> str:
+def digest(matrix: ObservedMatrix) -> str:
     """Return a short fingerprint of a matrix's entries."""
     digest = hashlib.sha256(repr(matrix.scale).encode())
     for array in (matrix.by_row.starts, matrix.by_row.columns, matrix.values):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -12,15 +13,18 @@ import torch
 from scipy.special import expit
 from torch import Tensor
 
-from deepmf.errors import BadSetting
+from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray
 from deepmf.models.answers import Answers, answers_of
+from deepmf.models.latent_model import digest
 from deepmf.models.latents import LatentArray
+from deepmf.models.load import load
 from deepmf.models.network_model import sparse_vectors
 from deepmf.models.observations import AxisEntries
 from deepmf.models.ordinal_objective import OrdinalObjective
+from deepmf.models.teachers import Teacher, Teachers
 from deepmf.models.two_branch_model import TwoBranchModel, TwoBranchSettings
 from deepmf.networks.branch import Branch
 from deepmf.networks.channels import N_FACTS
@@ -29,6 +33,7 @@ from deepmf.networks.hiding import Hiding, views
 from deepmf.networks.ordinal_branches import OrdinalBranches
 from deepmf.networks.ordinal_head import OrdinalHead
 from deepmf.networks.vectors import Vectors
+from deepmf.training.loop import Callback
 from deepmf.training.machine import Machine, private_generator
 from deepmf.training.settings import Settings
 
@@ -40,6 +45,8 @@ class OrdinalDMFSettings(TwoBranchSettings):
     hiding: the share of all entries that each step hides from both branches, and asks for.
     views: how many partial looks at a row or column make its latent; more are better and slower (1: one at all of it).
     bins: in how many bins of equal frequency the values of a scale without levels are cut.
+    teachers: how many models are trained first, of which this one then learns what they agree on: more accurate, for
+        so many times the time.
     """
 
     epochs: int = 800
@@ -49,12 +56,14 @@ class OrdinalDMFSettings(TwoBranchSettings):
     hiding: float = 0.6
     views: int = 32
     bins: int = 32
+    teachers: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_number("hiding", above=0.0, high=0.95)
         self.check_whole("views", low=1)
         self.check_whole("bins", low=2)
+        self.check_whole("teachers", low=0)
 
 
 class Interval(NamedTuple):
@@ -110,8 +119,8 @@ class OrdinalDMF(TwoBranchModel):
     def predict_interval(self, rows: Iterable[Any], columns: Iterable[Any], *, coverage: float = 0.9) -> Interval:
         """Return intervals that hold the true value with about this probability.
 
-        Both tails are of equal weight. A level counts half to either side of itself (the mid-p rule): counted fully,
-        intervals of few levels would hold far more than they promise.
+        Of levels, those around the likeliest one whose probability is nearest to the coverage; without levels,
+        what lies between two tails of equal weight.
         """
         if not 0.0 < coverage < 1.0:
             raise BadSetting(f"coverage must be between 0 and 1; got {coverage!r}")
@@ -119,7 +128,61 @@ class OrdinalDMF(TwoBranchModel):
         if self.scale_.levels is None:
             ends = (answers.quantiles((1.0 + side * coverage) / 2.0) for side in (-1, 1))
             return Interval(*map(self.scale_.clip, ends))
-        return Interval(*answers.middle(coverage))
+        return Interval(*answers.interval(coverage))
+
+    def _fit(
+        self,
+        train: ObservedMatrix,
+        validation: ObservedMatrix | None,
+        *,
+        callbacks: Sequence[Callback],
+        checkpoint: Path | None,
+        checkpoint_every: int,
+    ) -> None:
+        files = [checkpoint and checkpoint.with_name(f"{checkpoint.name}.teacher-{n}") for n in self._teacher_numbers]
+        self._taught_by = [
+            self._teacher(number, file, train, validation, callbacks=callbacks, checkpoint_every=checkpoint_every)
+            for number, file in zip(self._teacher_numbers, files, strict=True)
+        ]
+        super()._fit(train, validation, callbacks=callbacks, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+        self._taught_by = []
+        for file in files:
+            if file is not None and self.history_.stopped != "interrupted":
+                file.unlink(missing_ok=True)
+
+    @property
+    def _teacher_numbers(self) -> range:
+        return range(self.settings.teachers)
+
+    def _teacher(
+        self,
+        number: int,
+        file: Path | None,
+        train: ObservedMatrix,
+        validation: ObservedMatrix | None,
+        *,
+        callbacks: Sequence[Callback],
+        checkpoint_every: int,
+    ) -> Teacher:
+        """Train a teacher; with a file, keep it there until the student is trained, and take it from there."""
+        seed = np.random.SeedSequence([self.settings.seed, number]).generate_state(1)
+        model = type(self)(**self.settings.to_dict() | {"teachers": 0, "seed": int(seed[0])})
+        if file is not None and file.exists():
+            kept = load(file)
+            if kept.settings != model.settings or digest(kept._seen.train) != digest(train):
+                raise BadModelFile(f"{file} is a teacher of another run; delete it to start afresh")
+            assert isinstance(kept, OrdinalDMF)
+            return kept._as_teacher()
+        training = None if file is None else file.with_name(f"{file.name}.checkpoint")
+        model.fit(train, validation, callbacks=callbacks, checkpoint=training, checkpoint_every=checkpoint_every)
+        if model.history_.stopped == "interrupted":
+            raise KeyboardInterrupt
+        if file is not None:
+            model.save(file)
+        return model._as_teacher()
+
+    def _as_teacher(self) -> Teacher:
+        return Teacher(self.row_latents_, self.column_latents_)
 
     def _new_network(self, train: ObservedMatrix) -> OrdinalBranches:
         n_rows, n_columns = train.shape
@@ -147,7 +210,8 @@ class OrdinalDMF(TwoBranchModel):
     def _objective(
         self, train: ObservedMatrix, validation: ObservedMatrix | None, machine: Machine
     ) -> OrdinalObjective:
-        return OrdinalObjective(self._new_network(train), train, validation, machine)
+        teachers = Teachers(self._taught_by, machine) if self._taught_by else None
+        return OrdinalObjective(self._new_network(train), train, validation, machine, teachers=teachers)
 
     def _row_latents(self, vectors: Vectors) -> LatentArray:
         latents: LatentArray = self.network_.viewed_row_latents(vectors).cpu().numpy()

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.objective import validation_tensors
+from deepmf.models.teachers import Teachers
 from deepmf.networks.channels import show
 from deepmf.networks.encoding import ENCODINGS
 from deepmf.networks.ordinal_branches import OrdinalBranches
@@ -21,16 +22,26 @@ _VIEWS_TO_VALIDATE = 8
 
 
 class OrdinalObjective(Objective):
-    """The ordinal loss on the hidden entries of a block; what is visible is read, never asked for."""
+    """The ordinal loss on the hidden entries of a block; what is visible is read, never asked for.
+
+    With teachers, they are asked about everything in the block that is not visible, and their answers count as much.
+    """
 
     network: OrdinalBranches
 
     def __init__(
-        self, network: OrdinalBranches, train: ObservedMatrix, validation: ObservedMatrix | None, machine: Machine
+        self,
+        network: OrdinalBranches,
+        train: ObservedMatrix,
+        validation: ObservedMatrix | None,
+        machine: Machine,
+        *,
+        teachers: Teachers | None = None,
     ) -> None:
         self.network = network.to(machine.device)
         self.blocks = Blocks(train, ENCODINGS["scaled"], machine, missing=float("nan"))
         self.fixed_shapes = self.blocks.dense
+        self._teachers = teachers
         self._validation = validation_tensors(train, validation, machine)
 
     def loss(self, *block: Tensor) -> Tensor:
@@ -44,9 +55,13 @@ class OrdinalObjective(Objective):
         column_latents = network.column_latents(
             show(column_batch, ~network.hiding.hidden(rows_of_column, column_of, drawn))
         )
-        targets = self.blocks.targets(rows, columns)
-        asked = network.hiding.hidden(rows[:, None], columns, drawn) & ~targets.isnan()
-        return self._error(inner_products(row_latents, column_latents), self._marks(row_latents), targets, asked)
+        scores, marks = inner_products(row_latents, column_latents), self._marks(row_latents)
+        targets, hidden = self.blocks.targets(rows, columns), network.hiding.hidden(rows[:, None], columns, drawn)
+        loss = self._mean_loss(scores, marks, network.head.above(targets), ~targets.isnan() & hidden)
+        if self._teachers is None:
+            return loss
+        taught = self._teachers.exceeded(network.head, rows, columns)
+        return loss + self._mean_loss(scores, marks, taught, targets.isnan() | hidden)
 
     def validation_error(self) -> float | None:
         """Return the root mean squared error on validation entries, in the scale's units, by a few views."""
@@ -62,15 +77,15 @@ class OrdinalObjective(Objective):
     def _marks(self, row_latents: Tensor) -> Tensor:
         return row_latents[:, -self.network.head.n_marks :]
 
-    def _error(self, scores: Tensor, marks: Tensor, targets: Tensor, asked: Tensor) -> Tensor:
-        """Return the mean loss of what is asked for: of all cells where shapes are to be fixed, otherwise of those."""
+    def _mean_loss(self, scores: Tensor, marks: Tensor, exceeded: Tensor, asked: Tensor) -> Tensor:
+        """Return the mean loss of what is asked: over all of the block where shapes are to be fixed, or those alone."""
         head = self.network.head
         if self.fixed_shapes:
-            losses = head.loss(head.logits(scores, marks[:, None]), targets) * asked
+            losses = head.loss(head.logits(scores, marks[:, None]), exceeded) * asked
         else:
             row_at, column_at = asked.nonzero(as_tuple=True)
             logits = head.logits(scores[row_at, column_at], marks[row_at])
-            losses = head.loss(logits, targets[row_at, column_at])
+            losses = head.loss(logits, exceeded[row_at, column_at])
         return losses.sum() / asked.sum().clamp(min=1)
 
 

@@ -59,7 +59,7 @@ class OrdinalHead(nn.Module):
     def row_latents(self, outputs: Tensor) -> Tensor:
         """Return the latents of rows: scaled direction, effect, 1; then their marks: thresholds and the slope's log."""
         direction, effects = self._split(outputs, self.n_row_outputs)
-        effect, offsets, log_slope = effects.split([1, self.n_marks - 1, 1], dim=1)
+        effect, offsets, log_slope = effects[:, :1], effects[:, 1:-1], effects[:, -1:]
         first = self.first_threshold + offsets[:, :1]
         gaps = functional.softplus(self.gaps + offsets[:, 1:])
         thresholds = torch.cat([first, first + gaps.cumsum(1)], dim=1)
@@ -76,15 +76,17 @@ class OrdinalHead(nn.Module):
         """Return the cumulative logits (..., answers - 1) of scores (...) in rows with these marks (..., marks)."""
         return marks[..., -1:].exp() * scores[..., None] - marks[..., :-1]
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the binary cross-entropy of each target (...), summed over the boundaries."""
-        above = (targets[..., None] > self.boundaries).to(logits.dtype)
-        return functional.binary_cross_entropy_with_logits(logits, above, reduction="none").sum(-1)
+    def above(self, targets: Tensor) -> Tensor:
+        """Say which boundaries each target exceeds, as 0 or 1 (..., answers - 1)."""
+        return (targets[..., None] > self.boundaries).float()
+
+    def loss(self, logits: Tensor, exceeded: Tensor) -> Tensor:
+        """Return the binary cross-entropy (...), summed over boundaries, of which are or may be exceeded."""
+        return functional.binary_cross_entropy_with_logits(logits, exceeded, reduction="none").sum(-1)
 
     def expected(self, logits: Tensor) -> Tensor:
         """Return the expected answer: the first, and every step up times the chance to take it."""
         return self.answers[0] + (logits.sigmoid() * self.answers.diff().to(logits.dtype)).sum(-1)
 
     def _split(self, outputs: Tensor, n_effects: int) -> tuple[Tensor, Tensor]:
-        latent, effects = outputs.float().split([outputs.shape[1] - n_effects, n_effects], dim=1)
-        return directions(latent), _EFFECT_SIZE * effects
+        return directions(outputs[:, :-n_effects]), _EFFECT_SIZE * outputs[:, -n_effects:].float()
