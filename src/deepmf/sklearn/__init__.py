@@ -1,0 +1,37 @@
+"""Imputation in scikit-learn's manner: an imputer, and honest scores to choose one by."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from deepmf.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from deepmf.sklearn.imputer import DMFImputer
+    from deepmf.sklearn.scores import hidden_entries_score, imputation_scores
+    from deepmf.sklearn.splitters import AreaSplit, EntrySplit
+
+__all__ = ["AreaSplit", "DMFImputer", "EntrySplit", "hidden_entries_score", "imputation_scores"]
+
+# Names are looked up when first used, so that a missing scikit-learn is an error that says what to install.
+_HOMES = {
+    "AreaSplit": "deepmf.sklearn.splitters",
+    "DMFImputer": "deepmf.sklearn.imputer",
+    "EntrySplit": "deepmf.sklearn.splitters",
+    "hidden_entries_score": "deepmf.sklearn.scores",
+    "imputation_scores": "deepmf.sklearn.scores",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'deepmf.sklearn' has no attribute {name!r}")
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "sklearn":
+            raise
+        raise MissingDependency(f"{name} needs scikit-learn: pip install 'deepmf[sklearn]'") from error
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,101 @@
+"""How well an imputer fills in entries that were hidden from it: 1 is perfect, 0 no better than the columns' means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.utils import check_array
+
+from deepmf.errors import BadEntries, BadSetting
+from deepmf.matrix.scale import FloatArray
+from deepmf.sklearn.splitters import EntrySplit, Splitter
+from deepmf.sklearn.table import CHECKS, MaskArray, dense_copy, showing
+
+
+def hidden_entries_score(
+    imputer: Any,
+    X: Any,  # noqa: N803
+    y: Any = None,
+    *,
+    hidden: float = 0.2,
+    seed: int = 0,
+) -> float:
+    """Hide a share of the entries of a table, let a fitted imputer fill them in, and return how well it did.
+
+    A scorer for `GridSearchCV` and `cross_val_score`, with any `cv` over rows: the rows that they hold out are new to
+    the imputer (area II). It works with every imputer, and with a pipeline whose steps keep the columns' units. The
+    score is 1 - sum of squared errors / sum of squared deviations from the columns' means, each in units of the
+    column's standard deviation in `X`; the error is about sqrt(1 - score) standard deviations.
+
+    >>> from sklearn.impute import SimpleImputer
+    >>> table = np.random.RandomState(0).normal(size=(200, 3))
+    >>> abs(round(hidden_entries_score(SimpleImputer().fit(table), table), 2))
+    0.0
+    """
+    fold = next(EntrySplit(n_splits=1, hidden=hidden, seed=seed).split(X))
+    checked = check_array(X, **CHECKS)
+    return _score(imputer.transform(showing(X, checked, fold.shown)), dense_copy(checked), fold.hidden)
+
+
+def imputation_scores(imputer: Any, X: Any, *, cv: Splitter | None = None) -> FloatArray:  # noqa: N803
+    """Return the score of an imputer in every fold of a splitter, (folds,), fitted anew in each.
+
+    `EntrySplit()`, the default, asks for entries of rows that it was fitted on (area I), `AreaSplit()` for entries of
+    new rows (area II). The score is that of `hidden_entries_score`.
+
+    >>> from sklearn.impute import SimpleImputer
+    >>> table = np.random.RandomState(0).normal(size=(200, 3))
+    >>> imputation_scores(SimpleImputer(), table, cv=EntrySplit(n_splits=3)).round(1) + 0.0
+    array([0., 0., 0.])
+    """
+    splitter = EntrySplit() if cv is None else cv
+    if not isinstance(splitter, Splitter):
+        raise BadSetting(
+            f"cv must be an EntrySplit or an AreaSplit; got {cv!r} (splits of rows go to scikit-learn's "
+            "cross_val_score with scoring=hidden_entries_score)"
+        )
+    checked = check_array(X, **CHECKS)
+    truth = dense_copy(checked)
+    scores = []
+    for fold in splitter.split(X):
+        known_rows = np.flatnonzero(fold.fitted.any(axis=1))
+        fitted = clone(imputer).fit(showing(X, checked, fold.fitted, rows=known_rows))
+        asked_rows = np.flatnonzero(fold.hidden.any(axis=1))
+        completed = fitted.transform(showing(X, checked, fold.shown, rows=asked_rows))
+        scores.append(_score(completed, truth, fold.hidden, rows=asked_rows))
+    return np.array(scores)
+
+
+def _score(
+    completed: Any, truth: npt.NDArray[Any], hidden: MaskArray, *, rows: npt.NDArray[np.intp] | None = None
+) -> float:
+    """Compare the hidden entries of a completed table (its rows, or some of them) with the truth."""
+    means, spreads = _means_and_spreads(truth)
+    if rows is not None:
+        truth, hidden = truth[rows], hidden[rows]
+    answers = np.asarray(completed)
+    if answers.shape != truth.shape:
+        raise BadEntries(
+            f"the completed table is {answers.shape[0]} x {answers.shape[1]}, the table {truth.shape[0]} x "
+            f"{truth.shape[1]}: an imputer can only be scored if it keeps all columns (keep_empty_features=True)"
+        )
+    row_of, column_of = np.nonzero(hidden & (spreads > 0))
+    if row_of.size == 0:
+        raise BadEntries("no entry is hidden in a column whose values differ, so there is nothing to score")
+    values, spread = truth[row_of, column_of], spreads[column_of]
+    errors = np.sum(np.square((answers[row_of, column_of] - values) / spread))
+    deviations = np.sum(np.square((values - means[column_of]) / spread))
+    return float(1.0 - errors / deviations)
+
+
+def _means_and_spreads(table: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+    """Return the mean and the standard deviation of each column's entries; 0 for a column without any."""
+    observed = ~np.isnan(table)
+    counts = np.maximum(observed.sum(axis=0), 1)
+    filled = np.where(observed, table, 0.0).astype(np.float64)
+    means = filled.sum(axis=0) / counts
+    deviations = np.where(observed, filled - means, 0.0)
+    return means, np.sqrt(np.square(deviations).sum(axis=0) / counts)

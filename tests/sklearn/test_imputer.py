@@ -1,0 +1,311 @@
+"""The imputer keeps scikit-learn's rules and does for a table with holes what a data scientist expects."""
+
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from deepmf.data.synthetic import generate
+from deepmf.errors import BadEntries, BadSetting, CannotExtend, NothingObserved, OffScale
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import rmse_error
+from deepmf.models.registry import HOMES, model_class
+from deepmf.sklearn.imputer import TABLE_SETTINGS, DMFImputer
+from deepmf.sklearn.scores import hidden_entries_score
+from deepmf.sklearn.table import TableEntries
+
+Array = npt.NDArray[np.float64]
+
+
+def small(**parameters: Any) -> DMFImputer:
+    """An imputer that fits in a blink."""
+    return DMFImputer(**({"hidden_sizes": (16,), "latent_size": 4, "epochs": 5, "random_state": 0} | parameters))
+
+
+def low_rank(n_rows: int, n_columns: int, *, rank: int = 3, noise: float = 0.3, seed: int = 0) -> Array:
+    """A full table of low rank whose columns have units that differ by powers of ten."""
+    generated = generate(
+        n_rows,
+        n_columns,
+        density=1.0,
+        rank=rank,
+        levels=None,
+        noise=noise,
+        row_effect=0.3,
+        popularity=0.0,
+        selection=0.0,
+        named=False,
+        seed=seed,
+    )
+    random = np.random.default_rng(seed)
+    return generated.matrix.to_array() * 10.0 ** random.integers(-3, 5, n_columns) + random.normal(0, 100, n_columns)
+
+
+def holes(table: Array, share: float, seed: int = 0) -> Array:
+    """The table with a share of its cells missing."""
+    return np.where(np.random.default_rng(seed).random(table.shape) < share, np.nan, table)
+
+
+@pytest.fixture(scope="module")
+def table() -> Array:
+    return holes(low_rank(40, 6), 0.2)
+
+
+@pytest.fixture(scope="module")
+def fitted(table: Array) -> DMFImputer:
+    return small().fit(table)
+
+
+@parametrize_with_checks([small(epochs=2), DMFImputer(model="means", scale="shared")])
+def test_keeps_the_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_observed_entries_come_back_unchanged(table: Array, fitted: DMFImputer) -> None:
+    given = table.copy()
+    completed = fitted.transform(given)
+    np.testing.assert_array_equal(given, table)
+    observed = ~np.isnan(table)
+    np.testing.assert_array_equal(completed[observed], table[observed])
+    assert np.all(np.isfinite(completed))
+
+
+def test_rows_of_the_fit_are_completed_like_new_ones(table: Array, fitted: DMFImputer) -> None:
+    completed = fitted.transform(table)
+    np.testing.assert_array_equal(small().fit_transform(table), completed)
+    alone = np.vstack([fitted.transform(row[None]) for row in table])
+    np.testing.assert_allclose(alone, completed, rtol=1e-5)
+    np.testing.assert_allclose(fitted.transform(table[::-1]), completed[::-1], rtol=1e-5)
+
+
+def test_new_rows_are_extended_to(table: Array, fitted: DMFImputer) -> None:
+    new = np.array([[np.nan, *table[0, 1:]]])
+    more = fitted.model_.extend(fitted._matrix(TableEntries.of(new), first_row=40))
+    expected = fitted.units_.values(more.predict([40], ["x0"]), np.array([0]))
+    assert more.areas([40], ["x0"]).tolist() == ["II"]
+    assert fitted.transform(new)[0, 0] == expected[0]
+
+
+def test_the_unit_of_a_column_does_not_matter(table: Array) -> None:
+    factors, shifts = np.array([1000.0, 1e-3, 1, 7, 2, 1]), np.array([0, 5.0, -3, 0, 100, 0])
+    here, there = (
+        DMFImputer(model="als", random_state=0).fit_transform(each) for each in (table, table * factors + shifts)
+    )
+    np.testing.assert_allclose(there, here * factors + shifts, rtol=1e-4)
+
+
+def test_answers_stay_within_what_the_column_showed(table: Array, fitted: DMFImputer) -> None:
+    wild = table * np.where(np.arange(6) == 2, 1e6, 1)
+    completed = fitted.transform(wild)
+    observed = ~np.isnan(wild)
+    np.testing.assert_array_equal(completed[observed], wild[observed])
+    lows, highs = np.nanmin(table, axis=0), np.nanmax(table, axis=0)
+    inside = (completed >= lows) & (completed <= highs)
+    assert np.all(inside[~observed])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_as_good_as_its_neighbours_on_a_table_of_low_rank() -> None:
+    truth = low_rank(500, 12)
+    table = holes(truth, 0.4)
+    known, new = table[:400], table[400:]
+    scaler = StandardScaler().fit(known)  # scikit-learn's imputers need columns of one unit
+    answers = {"mean": SimpleImputer().fit(known).transform(new)}
+    for other in (KNNImputer(n_neighbors=10), IterativeImputer()):
+        completed = make_pipeline(scaler, other).fit(known).transform(new)
+        answers[type(other).__name__] = scaler.inverse_transform(completed)
+    for model in ("dmf", "als"):
+        answers[model] = DMFImputer(model, random_state=0).fit(known).transform(new)
+    missing, spreads = np.isnan(new), truth.std(axis=0)
+    right = (truth[400:] / spreads)[missing]
+    errors = {name: rmse_error((completed / spreads)[missing], right) for name, completed in answers.items()}
+    assert errors["dmf"] < 0.7 * errors["mean"], errors
+    assert errors["dmf"] < 0.95 * errors["KNNImputer"], errors
+    assert errors["dmf"] < 1.1 * errors["IterativeImputer"], errors
+    assert errors["als"] < errors["IterativeImputer"], errors
+
+
+def test_absent_is_missing_and_a_stored_zero_is_an_entry(table: Array) -> None:
+    with_zeros = np.where(np.arange(40)[:, None] % 7 == 0, table * 0, table)
+    rows, columns = np.nonzero(~np.isnan(with_zeros))
+    stored = scipy.sparse.coo_array((with_zeros[rows, columns], (rows, columns)), shape=table.shape)
+    assert np.count_nonzero(stored.data == 0) > 20
+    expected = small().fit_transform(with_zeros)
+    for kind in ("csr", "csc", "coo", "lil"):
+        completed = small().fit_transform(stored.asformat(kind))
+        assert isinstance(completed, np.ndarray)
+        np.testing.assert_array_equal(completed, expected)
+
+
+def test_frames(table: Array) -> None:
+    counts = np.round(np.where(np.isnan(table), np.nan, np.arange(6)))
+    for values in (table, counts):
+        names = list("abcdef")
+        frame = pd.DataFrame(values, columns=names, index=np.arange(40) + 7)
+        expected = small().fit_transform(values)
+        imputer = small().set_output(transform="pandas")
+        completed = imputer.fit_transform(frame)
+        pd.testing.assert_frame_equal(completed, pd.DataFrame(expected, columns=names, index=frame.index))
+        assert imputer.get_feature_names_out().tolist() == names
+        assert imputer.model_.column_labels_.tolist() == names
+        polars = pl.from_pandas(frame)  # null where missing
+        assert polars.null_count().row(0) != (0,) * 6
+        np.testing.assert_array_equal(small().fit_transform(polars), expected)
+        assert small().set_output(transform="polars").fit_transform(polars).columns == names
+    np.testing.assert_array_equal(small().fit_transform(frame.astype("Int64")), expected)
+
+
+def test_single_precision_stays(table: Array) -> None:
+    single = table.astype(np.float32)
+    completed = DMFImputer(model="als").fit_transform(single)
+    assert completed.dtype == np.float32
+    np.testing.assert_array_equal(completed[~np.isnan(table)], single[~np.isnan(table)])
+
+
+def test_a_column_without_entries(table: Array) -> None:
+    table = pd.DataFrame(table, columns=list("abcdef"))
+    table["c"] = np.nan
+    full = table.assign(c=3.0)
+    with pytest.warns(NothingObserved, match=r"1 column.s. without any entry are left out \('c'\)"):
+        imputer = small().fit(table)
+    assert imputer.get_feature_names_out().tolist() == list("abdef")
+    expected = small().fit_transform(table.drop(columns="c"))
+    np.testing.assert_array_equal(imputer.transform(full), expected)
+    kept = small(keep_empty_features=True).fit(table)
+    assert kept.get_feature_names_out().tolist() == list("abcdef")
+    np.testing.assert_array_equal(kept.transform(table)[:, 2], np.zeros(40))
+    np.testing.assert_array_equal(kept.transform(full)[:, 2], np.full(40, 3.0))
+    np.testing.assert_array_equal(np.delete(kept.transform(table), 2, axis=1), expected)
+
+
+def test_a_row_without_entries_gets_the_means(table: Array, fitted: DMFImputer) -> None:
+    empty = np.full((2, 6), np.nan)
+    np.testing.assert_allclose(fitted.transform(empty), np.tile(np.nanmean(table, axis=0), (2, 1)))
+    assert np.all(np.isfinite(small().fit_transform(np.vstack([table, empty]))))
+
+
+def test_too_little_to_learn_from_gives_means() -> None:
+    one_row = small(keep_empty_features=True).fit([[1, np.nan, 3]])
+    np.testing.assert_array_equal(one_row.transform([[np.nan, 2, np.nan]]), [[1, 2, 3]])
+    one_column = small().fit([[1.0], [np.nan], [4.0]])
+    assert one_column.model_ is None
+    np.testing.assert_array_equal(one_column.transform([[np.nan], [7]]), [[2.5], [7]])
+    with pytest.raises(BadEntries, match="nothing to learn: none of 2 x 3 is observed"):
+        small().fit(np.full((2, 3), np.nan))
+
+
+def test_constant_columns_stay_constant(table: Array) -> None:
+    table = table.copy()
+    table[:, 1] = np.where(np.isnan(table[:, 1]), np.nan, 0.1)
+    completed = small().fit_transform(table)
+    assert set(completed[:, 1]) == {0.1}
+    everything = np.where(np.isnan(table), np.nan, 5.0)
+    np.testing.assert_array_equal(small().fit_transform(everything), np.full(table.shape, 5.0))
+
+
+def test_levels_where_values_repeat(table: Array) -> None:
+    random = np.random.default_rng(0)
+    mixed = np.column_stack([table[:, :3], holes(random.choice([0.5, 1, 4], (40, 2)), 0.3)])
+    values, levels = (DMFImputer("means", answers=answers).fit_transform(mixed) for answers in ("values", "levels"))
+    np.testing.assert_array_equal(levels[:, :3], values[:, :3])
+    missing = np.isnan(mixed[:, 3:])
+    assert set(levels[:, 3:].ravel()) == {0.5, 1, 4}
+    assert not set(values[:, 3:][missing]) & {0.5, 1, 4}
+    nearest = Scale([0.5, 1, 4]).nearest_level(values[:, 3:])
+    np.testing.assert_array_equal(levels[:, 3:], nearest)
+    empty = DMFImputer("means", answers="levels").fit(mixed).transform(np.full((1, 5), np.nan))
+    assert set(empty[0, 3:]) <= {0.5, 1, 4}
+
+
+def test_a_shared_scale() -> None:
+    stars = generate(60, 12, density=0.6, named=False, seed=0).matrix.to_array()
+    imputer = small(model="dmf-d", scale="shared", answers="levels").fit(stars)
+    assert imputer.model_.scale_ == Scale([1, 2, 3, 4, 5])
+    for each in (imputer, small(scale="shared", answers="levels").fit(stars)):
+        assert set(each.transform(stars).ravel()) <= {1, 2, 3, 4, 5}
+    more = imputer.model_.extend(imputer._matrix(TableEntries.of(stars[:1]), first_row=60))
+    missing = np.flatnonzero(np.isnan(stars[0]))
+    expected = more.predict_levels([60] * missing.size, [f"x{column}" for column in missing])
+    np.testing.assert_array_equal(imputer.transform(stars[:1])[0, missing], expected)
+
+    assert imputer.transform([[9.0, *stars[0, 1:]]])[0, 0] == 9  # seen as 5, and given back
+    np.testing.assert_array_equal(
+        imputer.transform([[9.0, *stars[0, 1:]]])[0, 1:], imputer.transform([[5.0, *stars[0, 1:]]])[0, 1:]
+    )
+    strict = small(scale=Scale([1, 2, 3, 4, 5])).fit(stars)
+    np.testing.assert_array_equal(strict.transform(stars), small(scale="shared").fit_transform(stars))
+    with pytest.raises(OffScale, match="row 1, column 'x0' has value 9; the scale is 1 to 5 in steps of 1"):
+        strict.transform([stars[0], [9.0, *stars[0, 1:]]])
+    with pytest.raises(BadSetting, match="DMF-D needs a scale of at least two levels"):
+        small(model="dmf-d").fit(stars)
+
+
+@pytest.mark.parametrize("name", [name for name in HOMES if "II" in model_class(name).predicts])
+def test_every_model_that_extends_to_rows(name: str) -> None:
+    stars = generate(40, 8, density=0.6, named=False, seed=0).matrix.to_array()
+    settings = {"means": {}, "dmf-o": {"epochs": 2, "views": 2}}.get(name, {"epochs": 2})
+    completed = DMFImputer(model=name, scale="shared", settings=settings, random_state=0).fit_transform(stars)
+    assert np.all((completed >= 1) & (completed <= 5))
+
+
+def test_settings_reach_the_model(table: Array) -> None:
+    fitted = small(dropout=0.25, learning_rate=0.005, settings={"gamma": 1e-4, "loss": "mean"}).fit(table)
+    settings = fitted.model_.settings.to_dict()
+    expected = {"dropout": 0.25, "learning_rate": 0.005, "gamma": 1e-4, "loss": "mean", "hidden_sizes": (16,)}
+    assert settings.items() >= (expected | {"averaging": TABLE_SETTINGS["dmf"]["averaging"]}).items()
+    for parameters, error, message in (
+        ({"model": "dfm"}, BadSetting, "there is no model 'dfm'; did you mean 'dmf'"),
+        ({"model": "rdmc"}, CannotExtend, "'rdmc' cannot complete new rows: its factors .*; those that can are dmf,"),
+        ({"settings": {"gama": 1}}, BadSetting, "there is no setting 'gama'; did you mean 'gamma'"),
+        ({"settings": {"epochs": 3}}, BadSetting, "epochs is given twice, as a parameter and in settings"),
+        ({"settings": {"seed": 3}}, BadSetting, "settings cannot have 'seed', which comes from random_state"),
+        ({"model": "als", "dropout": 0.5}, BadSetting, "there is no setting"),
+        ({"scale": "column"}, BadSetting, "scale must be 'columns', 'shared' or a Scale; got 'column'"),
+        ({"answers": "stars"}, BadSetting, "answers must be 'values' or 'levels'; got 'stars'"),
+    ):
+        with pytest.raises(error, match=message):
+            small(**parameters).fit(table)
+
+
+def test_random_state(table: Array) -> None:
+    once = small(random_state=3).fit_transform(table)
+    np.testing.assert_array_equal(small(random_state=3).fit_transform(table), once)
+    np.testing.assert_array_equal(small(random_state=np.random.RandomState(3)).fit_transform(table), once)
+    for other in (4, None):
+        assert not np.array_equal(small(random_state=other).fit_transform(table), once)
+
+
+def test_pickled(table: Array, fitted: DMFImputer) -> None:
+    again = pickle.loads(pickle.dumps(fitted))  # noqa: S301
+    np.testing.assert_array_equal(again.transform(table), fitted.transform(table))
+
+
+def test_in_a_pipeline_and_a_search() -> None:
+    truth = low_rank(120, 8, noise=0.1)
+    table = pd.DataFrame(holes(truth, 0.2), columns=list("abcdefgh"))
+    pipeline = make_pipeline(DMFImputer(model="als"), StandardScaler(), LinearRegression())
+    search = GridSearchCV(pipeline, {"dmfimputer__latent_size": [1, 3]}, cv=2)
+    assert search.fit(table, truth[:, 0]).best_score_ > 0.8
+    grid = {"dropout": [0.5, 0.99], "epochs": [20]}
+    search = GridSearchCV(small(), grid, scoring=hidden_entries_score, cv=2, refit=False).fit(table)
+    assert search.best_params_["dropout"] == 0.5
+
+
+def test_without_scikit_learn_the_extra_is_named() -> None:
+    code = "import sys; sys.modules['sklearn'] = None; from deepmf.sklearn import DMFImputer"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr
+    assert "MissingDependency: DMFImputer needs scikit-learn: pip install 'deepmf[sklearn]'" in shown

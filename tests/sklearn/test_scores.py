@@ -1,0 +1,134 @@
+"""Scores of imputers: what is hidden really is, and the formula is what it says."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+from sklearn.base import BaseEstimator
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import KFold, cross_val_score
+
+from deepmf.errors import BadEntries, BadSetting
+from deepmf.sklearn.scores import hidden_entries_score, imputation_scores
+from deepmf.sklearn.splitters import AreaSplit, EntrySplit
+
+RANDOM = np.random.default_rng(0)
+FULL = RANDOM.normal(size=(60, 4)) @ RANDOM.normal(size=(4, 4)) * [1, 10, 100, 1000]
+TABLE = np.where(RANDOM.random(FULL.shape) < 0.2, np.nan, FULL)
+
+
+SHOWN: list[tuple[Any, Any]] = []  # by spies: what they were fitted on, and what they completed
+
+
+class Spy(BaseEstimator):  # type: ignore[misc]
+    """Fills in the truth with an error, and writes down what it was shown."""
+
+    def __init__(self, truth: npt.NDArray[Any], error: float = 0.0) -> None:
+        self.truth = truth
+        self.error = error
+
+    def fit(self, X: Any, y: Any = None) -> "Spy":  # noqa: N803
+        self.fitted_ = X
+        return self
+
+    def transform(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
+        SHOWN.append((self.fitted_, X))
+        given = np.asarray(X, dtype=float)
+        answers = np.empty_like(given)
+        for row, line in enumerate(given):  # rows may be some of all: find each by what is left of it
+            same = np.isnan(line) | (line == self.truth)
+            answers[row] = self.truth[np.flatnonzero(same.all(axis=1))[0]]
+        return np.where(np.isnan(given), answers + self.error * np.nanstd(self.truth, axis=0), given)
+
+
+@pytest.fixture(autouse=True)
+def nothing_shown() -> None:
+    SHOWN.clear()
+
+
+@pytest.fixture(scope="module")
+def whole() -> npt.NDArray[Any]:
+    """A table without holes in which any two entries tell a row from all others."""
+    return np.column_stack([np.arange(60.0), FULL])
+
+
+@pytest.mark.parametrize("cv", [EntrySplit(n_splits=2, hidden=0.1), AreaSplit(n_splits=2, hidden=0.1)])
+def test_the_truth_scores_one(cv: Any, whole: npt.NDArray[Any]) -> None:
+    assert imputation_scores(Spy(whole), whole, cv=cv).tolist() == [1, 1]
+    assert np.all(imputation_scores(Spy(whole, error=0.5), whole, cv=cv) < 0.9)
+
+
+def test_what_is_hidden_is_not_shown(whole: npt.NDArray[Any]) -> None:
+    imputation_scores(Spy(whole), whole, cv=EntrySplit(n_splits=1, hidden=0.1))
+    fitted, shown = SHOWN.pop()
+    assert np.isnan(fitted).sum() == np.isnan(shown).sum() == 30
+    imputation_scores(Spy(whole), whole, cv=AreaSplit(n_splits=1, new_rows=0.25, hidden=0.1))
+    fitted, shown = SHOWN.pop()
+    assert fitted.shape == (45, 5)
+    assert not np.isnan(fitted).any()
+    assert np.isnan(shown).sum() == 7  # a tenth of 15 x 5
+    assert not set(shown[:, 0]) & set(fitted[:, 0])
+
+
+def test_the_formula() -> None:
+    fold = next(EntrySplit(n_splits=1, hidden=0.3, seed=7).split(TABLE))
+    imputer = SimpleImputer(strategy="median").fit(TABLE)
+    errors = deviations = 0.0
+    for column in range(4):
+        values = TABLE[:, column]
+        scale = np.nanstd(values)
+        shown = np.where(fold.shown[:, column], values, np.nan)
+        answers = np.where(np.isnan(shown), imputer.statistics_[column], shown)
+        hidden = fold.hidden[:, column]
+        errors += (((answers - values)[hidden] / scale) ** 2).sum()
+        deviations += (((np.nanmean(values) - values)[hidden] / scale) ** 2).sum()
+    expected = pytest.approx(1 - errors / deviations, rel=1e-12)
+    assert hidden_entries_score(imputer, TABLE, hidden=0.3, seed=7) == expected
+    assert hidden_entries_score(imputer, TABLE, hidden=0.3, seed=8) != expected
+
+
+def test_every_kind_of_table_scores_the_same() -> None:
+    expected = imputation_scores(SimpleImputer(), TABLE, cv=AreaSplit(n_splits=2))
+    frame = pd.DataFrame(TABLE, columns=list("abcd"), index=RANDOM.permutation(60))
+    for table in (frame, pl.from_pandas(frame), frame.set_axis([3, 1, 2, 0], axis=1)):
+        np.testing.assert_allclose(imputation_scores(SimpleImputer(), table, cv=AreaSplit(n_splits=2)), expected)
+        imputer = SimpleImputer().fit(table)
+        np.testing.assert_allclose(
+            hidden_entries_score(imputer, table), hidden_entries_score(SimpleImputer().fit(TABLE), TABLE)
+        )
+
+
+def test_sparse_tables() -> None:
+    from deepmf.sklearn.imputer import DMFImputer
+
+    rows, columns = np.nonzero(~np.isnan(TABLE))
+    stored = scipy.sparse.csr_array((TABLE[rows, columns], (rows, columns)), shape=TABLE.shape)
+    imputer = DMFImputer(model="means")
+    np.testing.assert_allclose(imputation_scores(imputer, stored), imputation_scores(imputer, TABLE))
+    assert hidden_entries_score(imputer.fit(stored), stored) == hidden_entries_score(imputer.fit(TABLE), TABLE)
+
+
+def test_as_a_scorer_of_new_rows() -> None:
+    rows = KFold(3)
+    scores = cross_val_score(SimpleImputer(), TABLE, scoring=hidden_entries_score, cv=rows)
+    held_out = [hidden_entries_score(SimpleImputer().fit(TABLE[known]), TABLE[new]) for known, new in rows.split(TABLE)]
+    assert scores.tolist() == held_out
+
+
+def test_what_cannot_be_scored() -> None:
+    with pytest.raises(BadSetting, match=r"cv must be an EntrySplit or an AreaSplit; got 5 .*cross_val_score"):
+        imputation_scores(SimpleImputer(), TABLE, cv=5)  # type: ignore[arg-type]
+    with pytest.raises(BadEntries, match="no entry is hidden in a column whose values differ"):
+        hidden_entries_score(SimpleImputer().fit(TABLE), np.ones((5, 4)))
+    lost = np.column_stack([TABLE, np.full(60, np.nan)])
+    with (
+        pytest.warns(UserWarning, match="Skipping features"),
+        pytest.raises(BadEntries, match=r"the completed table is 60 x 4, the table 60 x 5: .*keep_empty_features"),
+    ):
+        hidden_entries_score(SimpleImputer().fit(lost), lost)
+    kept = SimpleImputer(keep_empty_features=True)
+    assert np.isfinite(imputation_scores(kept, lost)).all()
