@@ -29,7 +29,7 @@ class Distributional(Protocol):
         """Return the probability (pairs, levels) of each level for each pair of a row and a column."""
 
     def predict_interval(
-        self, rows: Iterable[Any], columns: Iterable[Any], coverage: float = 0.9
+        self, rows: Iterable[Any], columns: Iterable[Any], *, coverage: float = 0.9
     ) -> tuple[FloatArray, FloatArray]:
         """Return the lower and upper ends (pairs,) of intervals that should hold so large a share of the values."""
 

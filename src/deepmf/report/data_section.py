@@ -1,0 +1,150 @@
+"""The section on the data: how much there is, which values, and how they are spread over rows and columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.evaluation.cold_start import STARTS
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import FloatArray, Scale
+from deepmf.report.charts import ONE, OTHER, Series, bars
+from deepmf.report.findings import Findings
+from deepmf.report.markup import Markup, figure, paragraph, table, tag
+from deepmf.report.section import Section
+from deepmf.report.wording import amount, count, percent, short
+
+_BINS = 20  # of values on a scale without levels
+_FACTS = ("entries", "rows", "columns", "density", "mean", "standard deviation")
+
+
+def data_section(found: Findings) -> Section:
+    """Return what the model has seen and what it is tested on."""
+    train = found.seen.train
+    return Section(
+        title="The data",
+        how="The model learned from the training entries and is asked for the test entries, so its errors tell most "
+        "about the future where the future looks like the test.",
+        body=tag(
+            "div",
+            _sizes(found),
+            _values(train, found.test),
+            _per_axis("row", train.row_counts),
+            _per_axis("column", train.column_counts),
+            class_="charts",
+        ),
+    )
+
+
+def _sizes(found: Findings) -> Markup:
+    parts = {"training": found.seen.train, "extension": found.seen.extension, "test": found.test}
+    there = {name: part for name, part in parts.items() if part is not None}
+    lines = [list(line) for line in zip(_FACTS, *(_facts(part) for part in there.values()), strict=True)]
+    explained = paragraph(
+        "Rows and columns are those that have entries, and density is how much of the table they span is filled. "
+        f"Values are {_in_words(found.seen.scale)}.",
+        class_="note",
+    )
+    return tag("div", table("How much there is", ["", *there], lines), explained)
+
+
+def _in_words(scale: Scale) -> str:
+    """Return a scale in words, of which there are never too many."""
+    if scale.levels is None or len(str(scale)) <= 60:
+        return str(scale)
+    return f"on {scale.levels.size} levels from {scale.low:g} to {scale.high:g}"
+
+
+def _facts(part: ObservedMatrix) -> list[str]:
+    """Return the lines of one kind of entries."""
+    shown = part.describe()
+    n_rows, n_columns = shown.n_rows - shown.n_empty_rows, shown.n_columns - shown.n_empty_columns
+    return [
+        count(shown.n_entries),
+        count(n_rows),
+        count(n_columns),
+        percent(shown.n_entries / max(n_rows * n_columns, 1), digits=2),
+        amount(shown.mean),
+        amount(shown.standard_deviation),
+    ]
+
+
+def _values(train: ObservedMatrix, test: ObservedMatrix) -> Markup:
+    """Return the shares of values, in training and in the test."""
+    names, edges = _groups(train.scale, test)
+    shares = {name: _shares(train.scale, part, edges) for name, part in (("training", train), ("test", test))}
+    lines = [[name, *(percent(share[at]) for share in shares.values())] for at, name in enumerate(names)]
+    return figure(
+        "Which values there are",
+        bars(
+            names,
+            [
+                Series(name, share.tolist(), style)
+                for (name, share), style in zip(shares.items(), (ONE, OTHER), strict=True)
+            ],
+            title=f"Share of entries by value, training and test; the most frequent value in training is "
+            f"{names[int(np.argmax(shares['training']))]}",
+            x_label="level" if edges is None else "value",
+            y_label="share of entries",
+            write=_percent,
+        ),
+        legend=((ONE, "training"), (OTHER, "test")),
+        numbers=table("Share of entries by value", ["value", *shares], lines),
+    )
+
+
+def _groups(scale: Scale, test: ObservedMatrix) -> tuple[list[str], FloatArray | None]:
+    """Return the names of the groups of values: the levels, or the middles of bins with their edges."""
+    if scale.levels is not None:
+        return [short(level) for level in scale.levels], None
+    low, high = min(scale.low, float(test.values.min())), max(scale.high, float(test.values.max()))
+    edges = np.linspace(low, high, _BINS + 1)
+    return [short(float(f"{middle:.3g}")) for middle in (edges[:-1] + edges[1:]) / 2], edges
+
+
+def _shares(scale: Scale, part: ObservedMatrix, edges: FloatArray | None) -> FloatArray:
+    if edges is not None:
+        counts, _ = np.histogram(part.values, edges)
+    else:
+        counts = np.bincount(
+            scale.level_positions(part.values), minlength=0 if scale.levels is None else scale.levels.size
+        )
+    shares: FloatArray = counts / max(part.n_entries, 1)
+    return shares
+
+
+def _per_axis(axis: str, counts: npt.NDArray[np.integer]) -> Markup:
+    """Return how many rows (or columns) have how many training entries."""
+    which = np.searchsorted(STARTS, counts, side="right") - 1
+    numbers = np.bincount(which, minlength=len(STARTS))
+    used = range(int(which.min()), int(which.max()) + 1)
+    names = [group_name(STARTS[at], STARTS[at + 1] - 1 if at + 1 < len(STARTS) else None) for at in used]
+    shown = [int(numbers[at]) for at in used]
+    median = float(np.median(counts))
+    return figure(
+        f"Training entries per {axis}",
+        bars(
+            names,
+            [Series(f"{axis}s", shown)],
+            title=f"Number of {axis}s by how many training entries they have; the median is {median:g}",
+            x_label=f"entries of a {axis} (median {median:g})",
+            y_label=f"{axis}s",
+        ),
+        numbers=table(
+            f"Training entries per {axis}",
+            ["entries", f"{axis}s"],
+            [[name, count(n)] for name, n in zip(names, shown, strict=True)],
+        ),
+    )
+
+
+def group_name(first: int, last: int | None) -> str:
+    """Return the name of a group of counts: 0, 2–4, 500+."""
+    if last is None:
+        return f"{first}+"
+    return f"{first}" if last == first else f"{first}–{last}"
+
+
+def _percent(share: float) -> str:
+    """Return a share in three digits at most, for an axis."""
+    return f"{short(float(f'{100 * share:.3g}'))} %"

@@ -1,0 +1,183 @@
+"""The sections on errors: area by area, by how much is known of a row, and column by column."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.evaluation.areas import AreaErrors
+from deepmf.evaluation.columns import ColumnErrors
+from deepmf.report.charts import STYLES, Series, bars, dots
+from deepmf.report.data_section import group_name
+from deepmf.report.findings import Findings
+from deepmf.report.markup import Markup, figure, label, paragraph, table, tag
+from deepmf.report.section import LeftOut, Section
+from deepmf.report.wording import amount, count, counted, difference
+
+MEANINGS = {
+    "I": "known row, known column",
+    "II": "new row, known column",
+    "III": "known row, new column",
+    "IV": "new row, new column",
+    "all": "all areas together",
+}
+# Columns are compared where each has at least so many test entries, and so many are listed from either end.
+ENOUGH = 20
+_LISTED = 10
+
+
+def area_section(found: Findings) -> Section:
+    """Return the errors in each area, against those of the means."""
+    areas = _shown_areas(found.measured.areas)
+    return Section(
+        title="Error by area",
+        how="Shorter bars are better: RMSE is the typical size of an error in the units of the values, counting large "
+        "errors more than small ones (MAE counts them alike).",
+        body=tag(
+            "div", tag("div", _area_bars(found, areas), _about_areas(found), class_="charts"), _area_table(found, areas)
+        ),
+    )
+
+
+def _shown_areas(errors: list[AreaErrors]) -> list[AreaErrors]:
+    """Return the areas to show: with one alone, all together is no news."""
+    return errors if len(errors) > 2 else errors[:1]
+
+
+def _area_bars(found: Findings, areas: list[AreaErrors]) -> Markup:
+    series = [
+        Series(each.name, [part.rmse for part in each.areas[: len(areas)]], style)
+        for each, style in zip(found.compared, STYLES, strict=False)
+    ]
+    said = "; ".join(f"{part.area} {amount(part.rmse)}" for part in areas)
+    return figure(
+        "RMSE on the test entries",
+        bars(
+            [part.area for part in areas],
+            series,
+            title=f"RMSE of {found.measured.name} by area: {said}",
+            x_label="area",
+            y_label="RMSE",
+        ),
+        legend=[(each.style, each.name) for each in series],
+    )
+
+
+def _about_areas(found: Findings) -> Markup:
+    meanings = [
+        tag("div", tag("dt", f"Area {part.area}"), tag("dd", MEANINGS[part.area]))
+        for part in found.measured.areas
+        if part.area != "all"
+    ]
+    means = (
+        "This model is the means itself, so there is no other yardstick here."
+        if found.yardstick is None
+        else f"The {found.yardstick.name} are the plainest method: the overall mean, plus what is usual for the row "
+        "and for the column. They are computed from the very entries that this model has seen; how far it stays below "
+        "them is what it has learned beyond them."
+    )
+    known = "A row or column is known if the model was trained on it; a new one came in afterwards, without training."
+    return tag("div", tag("dl", *meanings), paragraph(known), paragraph(means), class_="aside")
+
+
+def _area_table(found: Findings, areas: list[AreaErrors]) -> Markup:
+    has_levels = areas[0].level_rmse is not None and not found.measured.answers_levels
+    names = ["area", "entries", "RMSE", "MAE"]
+    names += ["RMSE of levels", "MAE of levels"] * has_levels
+    names += [f"RMSE, {each.name}" for each in found.compared[1:]]
+    names += ["difference"] * (found.yardstick is not None)
+    lines = []
+    for number, part in enumerate(areas):
+        line = [part.area, count(part.n_entries), amount(part.rmse), amount(part.mae)]
+        line += [amount(part.level_rmse), amount(part.level_mae)] * has_levels
+        if found.yardstick is not None:
+            means = found.yardstick.areas[number].rmse
+            line += [amount(means), difference(part.rmse, means)]
+        lines.append(line)
+    return table("Errors by area", names, lines)
+
+
+def cold_start_section(found: Findings) -> Section:
+    """Return the error against how many entries describe the row."""
+    groups = found.measured.cold_start
+    names = [group_name(group.first, group.last) for group in groups]
+    series = [
+        Series(each.name, [group.rmse for group in each.cold_start], style)
+        for each, style in zip(found.compared, STYLES, strict=False)
+    ]
+    lines = [
+        [name, count(group.n_entries), *(amount(each.numbers[at]) for each in series)]
+        for at, (name, group) in enumerate(zip(names, groups, strict=True))
+    ]
+    chart = figure(
+        "RMSE by what is known of the row",
+        dots(
+            names,
+            series,
+            title="RMSE from rows with few entries to rows with many: "
+            + "; ".join(f"{name} {amount(group.rmse)}" for name, group in zip(names, groups, strict=True)),
+            x_label="entries that describe the row",
+            y_label="RMSE",
+        ),
+        legend=[(each.style, each.name) for each in series],
+    )
+    numbers = table(
+        "RMSE by entries of the row",
+        ["entries of the row", "test entries", *(f"RMSE, {each.name}" for each in series)],
+        lines,
+    )
+    return Section(
+        title="Cold start",
+        how="From left to right come rows of which more is known, so a falling curve shows what further entries are "
+        "worth; points that stand for few test entries jump about by chance.",
+        body=tag("div", chart, numbers, class_="charts"),
+    )
+
+
+def column_section(found: Findings) -> Section | LeftOut:
+    """Return the columns that are predicted worst and best, of those with enough test entries."""
+    title, errors = "Worst and best columns", found.measured.columns
+    enough = np.flatnonzero(errors.n_entries >= ENOUGH)
+    if enough.size < 2:
+        few = "no column has" if enough.size == 0 else "only one column has"
+        return LeftOut(title, f"{few} at least {ENOUGH} test entries, and of fewer an error says little")
+    by_error = enough[np.argsort(-errors.rmse[enough], kind="stable")]
+    n_listed = min(_LISTED, enough.size // 2)
+    return Section(
+        title=title,
+        how="A column at the top of the first table is where to look for what goes wrong, such as values that opinions "
+        "divide on; the number behind ± is how far an error would move by chance with other test entries.",
+        body=tag(
+            "div",
+            paragraph(
+                f"Of {counted(errors.labels.size, 'column')} with test entries, {count(enough.size)} have at least "
+                f"{ENOUGH}; the median of their RMSE is {amount(float(np.median(errors.rmse[enough])))}."
+            ),
+            tag(
+                "div",
+                _column_table("Predicted worst", found, by_error[:n_listed]),
+                _column_table("Predicted best", found, by_error[::-1][:n_listed]),
+                class_="charts",
+            ),
+        ),
+    )
+
+
+def _column_table(caption: str, found: Findings, which: npt.NDArray[np.intp]) -> Markup:
+    errors = found.measured.columns
+    names = ["column", "entries", "RMSE", *(f"RMSE, {each.name}" for each in found.compared[1:])]
+    lines = []
+    for at in which.tolist():
+        line: list[str] = [
+            label(errors.labels[at : at + 1].tolist()[0]),
+            count(errors.n_entries[at]),
+            _with_margin(errors, at),
+        ]
+        if found.yardstick is not None:
+            line.append(amount(float(found.yardstick.columns.rmse[at])))
+        lines.append(line)
+    return table(caption, names, lines)
+
+
+def _with_margin(errors: ColumnErrors, at: int) -> str:
+    return f"{amount(float(errors.rmse[at]))} ± {amount(float(errors.uncertainty[at]))}"

@@ -1,0 +1,109 @@
+"""All that a report says of a model and test entries, as numbers."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import NothingObserved
+from deepmf.evaluation.areas import AreaErrors, count_seen, evaluate
+from deepmf.evaluation.calibration import Calibration, Distributional, calibration
+from deepmf.evaluation.cold_start import ColdStart, cold_start
+from deepmf.evaluation.columns import ColumnErrors, column_errors
+from deepmf.evaluation.confusion import confusion
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import FloatArray
+from deepmf.models.means import Means
+from deepmf.models.model import Model
+from deepmf.models.observations import Observations
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How one model errs on the test entries: by area, by how much is known of a row, by column."""
+
+    name: str
+    areas: list[AreaErrors]
+    cold_start: list[ColdStart]
+    columns: ColumnErrors
+
+    @property
+    def overall(self) -> AreaErrors:
+        """The errors in all areas together."""
+        return self.areas[-1]
+
+    @property
+    def answers_levels(self) -> bool:
+        """Whether the predictions are levels already, so that rounding changes nothing."""
+        return self.overall.rmse == self.overall.level_rmse
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A fitted model, test entries, and how the one predicts the other.
+
+    `yardstick` is how the means err that have seen the same entries, rounded where the model answers in levels; None
+    where the model is the means itself.
+    `confusion` (true level, predicted level) and `calibration` are None where there is no such thing.
+    """
+
+    model: Model
+    seen: Observations
+    test: ObservedMatrix
+    n_seen: int
+    measured: Measured
+    yardstick: Measured | None
+    confusion: npt.NDArray[np.int64] | None
+    calibration: Calibration | None
+
+    @property
+    def compared(self) -> list[Measured]:
+        """The model, and the yardstick where there is one."""
+        return [self.measured] if self.yardstick is None else [self.measured, self.yardstick]
+
+
+def find(model: Model, test: ObservedMatrix) -> Findings:
+    """Measure a fitted model on test entries, and the means beside it."""
+    # First, since it says what is wrong with the model or the entries.
+    measured = _measured(model, test, name=type(model).__name__)
+    assert model.observations_ is not None
+    has_levels = model.scale_.levels is not None
+    return Findings(
+        model=model,
+        seen=model.observations_,
+        test=test,
+        n_seen=count_seen(model, test),
+        measured=measured,
+        yardstick=None if isinstance(model, Means) else _yardstick(model.observations_, test, like=measured),
+        confusion=confusion(model, test) if has_levels else None,
+        calibration=calibration(model, test) if has_levels and isinstance(model, Distributional) else None,
+    )
+
+
+class RoundedMeans(Means):
+    """The means, rounded: what levels are to be compared with."""
+
+    def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
+        return self._to_levels(scores)
+
+    def _to_levels(self, scores: npt.NDArray[Any]) -> FloatArray:
+        return self.scale_.nearest_level(self._to_units(scores))
+
+
+def _yardstick(seen: Observations, test: ObservedMatrix, *, like: Measured) -> Measured:
+    """Measure the means, fitted and extended by the same entries as a model, that answer in the same way."""
+    means, name = (RoundedMeans(), "rounded means") if like.answers_levels else (Means(), "means")
+    means.fit(seen.train)
+    if seen.extension is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NothingObserved)  # said when the model itself was extended
+            means = means.extend(seen.extension)
+    return _measured(means, test, name=name)
+
+
+def _measured(model: Model, test: ObservedMatrix, *, name: str) -> Measured:
+    return Measured(name, evaluate(model, test), cold_start(model, test), column_errors(model, test))

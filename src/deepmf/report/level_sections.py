@@ -1,0 +1,165 @@
+"""The sections on levels: which are confused, whether probabilities hold, where the learned boundaries lie."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deepmf.matrix.scale import FloatArray
+from deepmf.models.dmfd import DMFD
+from deepmf.models.odmc import ODMC
+from deepmf.report.findings import Findings
+from deepmf.report.level_charts import MOST_WRITTEN, boundary_strips, confusion_map, reliability_diagram
+from deepmf.report.markup import Markup, figure, paragraph, table, tag
+from deepmf.report.section import LeftOut, Section
+from deepmf.report.wording import amount, count, percent, short
+
+_SCORE_BINS = 60
+
+
+def confusion_section(found: Findings) -> Section | LeftOut:
+    """Return which levels were predicted where others were right."""
+    title = "Confusion of levels"
+    if found.confusion is None or found.model.scale_.levels is None:
+        return LeftOut(title, f"the scale {found.model.scale_} has no levels")
+    counts, levels = found.confusion, [short(level) for level in found.model.scale_.levels]
+    totals = counts.sum(axis=1)
+    shares: FloatArray = counts / np.maximum(totals, 1)[:, None]
+    lines = [
+        [level, count(totals[at]), *(percent(share, digits=0) for share in shares[at])]
+        for at, level in enumerate(levels)
+    ]
+    few = len(levels) <= MOST_WRITTEN
+    numbers = (
+        table("Predicted levels (across) for each true level (down)", ["true level", "entries", *levels], lines)
+        if few
+        else None
+    )
+    said = _hits(found)
+    chart = figure(
+        "Predicted levels for each true level, " + ("in per cent" if few else f"up to {percent(shares.max())}"),
+        confusion_map(shares, levels, title=f"Map of predicted levels for each true level. {said}"),
+        numbers=numbers,
+    )
+    return Section(
+        title=title,
+        how="Each line of the map is a true level and shows what was predicted for it; a perfect model has everything "
+        "on the diagonal from the lower left to the upper right.",
+        body=tag("div", chart, tag("div", paragraph(said), _bias(found), class_="aside"), class_="charts"),
+    )
+
+
+def _hits(found: Findings) -> str:
+    exact, near = map(percent, hit_shares(found))
+    return (
+        f"The predicted level is exactly right for {exact} of the test entries, and at most one level off for {near}."
+    )
+
+
+def hit_shares(found: Findings) -> tuple[float, float]:
+    """Return the share of test entries whose level is exactly right, and at most one level off."""
+    assert found.confusion is not None
+    counts = found.confusion
+    n_levels = counts.shape[0]
+    off = np.abs(np.arange(n_levels)[:, None] - np.arange(n_levels))
+    return float(counts[off == 0].sum() / counts.sum()), float(counts[off <= 1].sum() / counts.sum())
+
+
+def _bias(found: Findings) -> Markup:
+    """Say how often the lowest and the highest level are answered, against how often they are right."""
+    assert found.confusion is not None
+    assert found.model.scale_.levels is not None
+    counts, levels = found.confusion, found.model.scale_.levels
+    n_entries = counts.sum()
+    said = "; ".join(
+        f"{levels[at]:g} is {percent(counts[:, at].sum() / n_entries)} of the answers and "
+        f"{percent(counts[at].sum() / n_entries)} of the truth"
+        for at in sorted({0, levels.size - 1})
+    )
+    return paragraph(
+        f"At the ends of the scale, {said}. Models that keep errors small tend to answer the ends too seldom."
+    )
+
+
+def calibration_section(found: Findings) -> Section | LeftOut:
+    """Return whether the model's probabilities and intervals hold."""
+    title, held = "Calibration", found.calibration
+    if held is None:
+        scale = found.model.scale_
+        no_levels = f"the scale {scale} has no levels"
+        return LeftOut(title, no_levels if scale.levels is None else f"{found.measured.name} predicts no probabilities")
+    lines = [[percent(each.forecast), percent(each.observed), count(each.n_forecasts)] for each in held.bins]
+    chart = figure(
+        "What came true against what was forecast",
+        reliability_diagram(
+            held.bins, title=f"Reliability diagram; the expected calibration error is {percent(held.error, digits=2)}"
+        ),
+        numbers=table("Forecasts by probability", ["forecast", "came true", "forecasts"], lines),
+    )
+    facts = (
+        (
+            "Expected calibration error",
+            percent(held.error, digits=2),
+            "how far probabilities are off on average, most of them being small; 0 is perfect",
+        ),
+        (
+            f"Coverage of the {percent(held.wanted_coverage, digits=0)} interval",
+            percent(held.coverage),
+            "how many values lie inside; as intervals end at levels, seldom exactly as many as asked for",
+        ),
+        (
+            "Mean width of that interval",
+            amount(held.width),
+            "in the units of the values; of two that cover alike, the narrower says more",
+        ),
+    )
+    return Section(
+        title=title,
+        how="Points on the diagonal mean that probabilities can be taken at their word (of ten that are called "
+        "30\N{NO-BREAK SPACE}% likely, three come true); above it things came true more often than was said, below it "
+        "less often.",
+        body=tag("div", chart, tag("dl", *(_fact(*fact) for fact in facts), class_="aside facts"), class_="charts"),
+    )
+
+
+def _fact(name: str, number: str, meaning: str) -> Markup:
+    return tag("div", tag("dt", name), tag("dd", tag("strong", number)), tag("dd", meaning))
+
+
+def boundary_section(found: Findings) -> Section | LeftOut:
+    """Return the learned boundaries between levels beside those of rounding."""
+    title, model = "Learned boundaries", found.model
+    if not isinstance(model, DMFD | ODMC):
+        return LeftOut(title, f"{found.measured.name} has none")
+    levels = model.scale_.levels_for(found.measured.name)
+    uniform, learned = (levels[:-1] + levels[1:]) / 2, model.boundaries_
+    scores, _ = np.histogram(model.scores(*found.test.entries()[:2]), bins=_SCORE_BINS, range=(levels[0], levels[-1]))
+    furthest = int(np.argmax(np.abs(learned - uniform)))
+    said = (
+        f"The boundary that moved furthest is the one between {levels[furthest]:g} and {levels[furthest + 1]:g}: "
+        f"from {amount(uniform[furthest])} to {amount(learned[furthest])}."
+    )
+    numbers = _boundary_table(levels, uniform, learned)
+    few = levels.size <= MOST_WRITTEN
+    chart = figure(
+        "Which level a score becomes",
+        boundary_strips(levels, uniform.tolist(), learned.tolist(), scores.astype(float), title=said),
+        numbers=None if few else numbers,
+    )
+    return Section(
+        title=title,
+        how="The model has a real number underneath, its score, and answers the level whose stretch the score falls "
+        "into; a stretch wider than the uniform one belongs to a level that is answered more readily than by rounding.",
+        body=tag("div", chart, tag("div", numbers if few else None, paragraph(said)), class_="charts"),
+    )
+
+
+def _boundary_table(levels: FloatArray, uniform: FloatArray, learned: FloatArray) -> Markup:
+    lines = [
+        [f"{low:g} and {high:g}", amount(middle), amount(own), _shift(own - middle)]
+        for low, high, middle, own in zip(levels[:-1], levels[1:], uniform, learned, strict=True)
+    ]
+    return table("Boundaries between levels", ["between", "uniform", "learned", "shift"], lines)
+
+
+def _shift(number: float) -> str:
+    return f"{'+' if number > 0 else '−' if number < 0 else ''}{abs(number):.3g}"

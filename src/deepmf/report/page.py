@@ -1,0 +1,142 @@
+"""The page: one HTML file that needs nothing but itself, from a title to the last table."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.model import Model
+from deepmf.report.data_section import data_section
+from deepmf.report.error_sections import area_section, cold_start_section, column_section
+from deepmf.report.findings import Findings, find
+from deepmf.report.fit_sections import learning_section, settings_section
+from deepmf.report.level_sections import boundary_section, calibration_section, confusion_section, hit_shares
+from deepmf.report.markup import Markup, label, paragraph, tag
+from deepmf.report.section import LeftOut, Section
+from deepmf.report.wording import amount, count, counted, difference, percent
+from deepmf.storage.atomic import write_atomically
+
+SECTIONS = (
+    data_section,
+    area_section,
+    confusion_section,
+    calibration_section,
+    cold_start_section,
+    column_section,
+    learning_section,
+    boundary_section,
+    settings_section,
+)
+# Of fewer test entries every number is largely chance.
+FEW = 100
+# Nothing is loaded or run, whatever a label might say.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def write_report(model: Model, test: ObservedMatrix, path: str | Path, *, title: str | None = None) -> None:
+    """Write a page on how a fitted model predicts test entries to a file, whole or not at all.
+
+    New rows and columns of the test must be covered already (`extend`). The page loads nothing from anywhere.
+
+    >>> import tempfile
+    >>> from deepmf.data.splits import split_entries
+    >>> from deepmf.data.synthetic import generate
+    >>> from deepmf.models.means import Means
+    >>> split = split_entries(generate(seed=0).matrix, train=0.8, validation=0.0, test=0.2, seed=0)
+    >>> path = Path(tempfile.mkdtemp(), "report.html")
+    >>> write_report(Means().fit(split.train), split.test, path)
+    >>> path.read_text(encoding="utf-8")[:15]
+    '<!doctype html>'
+    """
+    page = written(find(model, test), title=title)
+    # A label may hold half a character, which no file can.
+    write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
+
+
+def written(found: Findings, *, title: str | None = None) -> str:
+    """Return the whole page."""
+    title = title or f"{found.measured.name} on {counted(found.test.n_entries, 'test entry')}"
+    made = [section(found) for section in SECTIONS]
+    sections = [part for part in made if isinstance(part, Section)]
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="generator", content="deepmf"),
+        tag("link", rel="icon", href="data:,"),  # otherwise a browser asks for one
+        tag("title", title),
+        tag("style", _style()),
+    )
+    body = tag(
+        "body",
+        tag(
+            "header",
+            tag("h1", label(title, longest=200)),
+            paragraph(_summary(found), class_="lead"),
+            *_cautions(found),
+            _tiles(found),
+        ),
+        tag(
+            "nav",
+            tag("ul", *(tag("li", tag("a", part.title, href=f"#{part.anchor}")) for part in sections)),
+            aria_label="Sections",
+        ),
+        tag("main", *(part.written() for part in sections)),
+        tag("footer", _left_out([part for part in made if isinstance(part, LeftOut)])),
+    )
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _summary(found: Findings) -> str:
+    """Say the main thing in words."""
+    scale, overall = found.model.scale_, found.measured.overall
+    said = (
+        f"On {counted(overall.n_entries, 'test entry')}, {found.measured.name} is off by {amount(overall.mae)} "
+        f"on average, on a scale from {scale.low:g} to {scale.high:g}."
+    )
+    if found.yardstick is None:
+        return said
+    means, name = found.yardstick.overall.rmse, found.yardstick.name
+    if overall.rmse == means:
+        return f"{said} Its RMSE is that of the {name} of rows and columns."
+    by = f"{difference(overall.rmse, means).lstrip('+−±–')} {'lower' if overall.rmse < means else 'higher'}".strip()
+    return f"{said} Its RMSE is {by} than that of the {name} of rows and columns."
+
+
+def _cautions(found: Findings) -> list[Markup]:
+    said, n_entries = [], found.test.n_entries
+    if found.n_seen:
+        said.append(
+            f"The model has seen {count(found.n_seen)} of the {count(n_entries)} test entries in training or when it "
+            "was extended, so the errors on this page are too small."
+        )
+    if n_entries < FEW:
+        said.append(f"With only {counted(n_entries, 'test entry')}, every number on this page is largely chance.")
+    return [paragraph(tag("strong", "Caution. "), text, class_="caution") for text in said]
+
+
+def _tiles(found: Findings) -> Markup:
+    """Return the key numbers."""
+    overall = found.measured.overall
+    tiles = [("RMSE", amount(overall.rmse)), ("MAE", amount(overall.mae))]
+    if found.yardstick is not None:
+        tiles.append((f"RMSE against {found.yardstick.name}", difference(overall.rmse, found.yardstick.overall.rmse)))
+    if found.confusion is not None:
+        exact, near = hit_shares(found)
+        tiles += [("exactly the right level", percent(exact)), ("at most one level off", percent(near))]
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", number)) for name, number in tiles), class_="tiles")
+
+
+def _left_out(parts: list[LeftOut]) -> Markup:
+    if not parts:
+        return paragraph("Written by deepmf.")
+    reasons = "; ".join(f"{part.title.lower()} ({part.reason})" for part in parts)
+    return paragraph(f"Written by deepmf. Not on this page: {reasons}.")
+
+
+@cache
+def _style() -> Markup:
+    return Markup(Path(__file__).with_name("style.css").read_text(encoding="utf-8"))

@@ -1,0 +1,75 @@
+"""The page in a real browser: light, dark, on a phone and on paper, without errors, overflow or requests."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.report.conftest import TINY, ProbableDMFD, relabelled
+
+from deepmf.data.splits import split_entries
+from deepmf.data.synthetic import generate
+from deepmf.report.page import SECTIONS, write_report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
+LABELS = {0: "<script>alert(1)</script>", 1: "unbroken" * 40, 2: "\N{RIGHT-TO-LEFT OVERRIDE}text", 3: "a long " * 30}
+LOOKS: dict[str, Any] = {
+    "light": {"width": 1100, "color_scheme": "light", "media": "screen"},
+    "dark": {"width": 1100, "color_scheme": "dark", "media": "screen"},
+    "phone": {"width": 360, "color_scheme": "light", "media": "screen"},
+    "paper": {"width": 700, "color_scheme": "dark", "media": "print"},
+}
+
+# Texts that stick out of their picture, as far as they can be seen.
+STICKING_OUT = """
+    () => [...document.querySelectorAll("svg text")].filter(text => {
+        const inside = text.getBoundingClientRect(), frame = text.ownerSVGElement.getBoundingClientRect();
+        return inside.width && (inside.left < frame.left - 3 || inside.right > frame.right + 9);
+    }).map(text => text.textContent)
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium here")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with every section, many levels, and labels that would run or stick out."""
+    levels = [level / 4 for level in range(1, 41)]
+    matrix = relabelled(generate(200, 8, density=0.9, levels=levels, seed=0).matrix, LABELS)
+    split = split_entries(matrix, train=0.5, validation=0.1, test=0.4, seed=0)
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    write_report(ProbableDMFD(**TINY).fit(split.train, split.validation), split.test, path)
+    return path
+
+
+def test_in_every_look(browser: Any, page_file: Path) -> None:
+    page, said, asked, backgrounds = browser.new_page(), [], [], {}
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(page_file.as_uri())
+    page.evaluate("() => document.querySelectorAll('details').forEach(each => each.open = true)")
+    assert page.locator("section").count() == len(SECTIONS)
+    for look, wanted in LOOKS.items():
+        page.set_viewport_size({"width": wanted["width"], "height": 800})
+        page.emulate_media(media=wanted["media"], color_scheme=wanted["color_scheme"])
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= wanted["width"], look
+        assert page.evaluate(STICKING_OUT) == [], look
+        backgrounds[look] = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    assert backgrounds["light"] == backgrounds["phone"] == backgrounds["paper"] != backgrounds["dark"]
+    assert said == []
+    assert [url for url in asked if url != "data:,"] == [page_file.as_uri()]

@@ -1,0 +1,76 @@
+"""Findings: the yardstick has seen what the model has seen, and answers as it does."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from deepmf.data.splits import AreaSplit
+from deepmf.errors import BadEntries, NothingObserved, UnknownLabel
+from deepmf.evaluation.areas import evaluate
+from deepmf.evaluation.cold_start import cold_start
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.metrics import rmse_error
+from deepmf.models.als import ALS
+from deepmf.models.means import Means
+from deepmf.models.model import Model
+from deepmf.report.findings import find
+
+
+def test_the_means_are_fitted_and_extended_alike(split: AreaSplit, entries: ObservedMatrix) -> None:
+    model = ALS(latent_size=2, epochs=2).fit(split.train).extend(split.extension)
+    means = Means().fit(split.train).extend(split.extension)
+    found = find(model, entries)
+    assert found.yardstick is not None
+    assert found.yardstick.name == "means"
+    assert found.yardstick.areas == evaluate(means, entries)
+    assert found.yardstick.cold_start == cold_start(means, entries)
+    assert found.measured.areas == evaluate(model, entries)
+    assert [part.area for part in found.measured.areas] == ["I", "II", "III", "IV", "all"]
+    assert [part.n_entries for part in found.measured.areas] == [part.n_entries for part in found.yardstick.areas]
+    assert found.measured.columns.labels.tolist() == found.yardstick.columns.labels.tolist()
+
+
+def test_levels_are_compared_with_rounded_means(split: AreaSplit, entries: ObservedMatrix, discrete: Model) -> None:
+    means = Means().fit(split.train).extend(split.extension)
+    rows, columns, values = entries.entries()
+    found = find(discrete, entries)
+    assert found.yardstick is not None
+    assert found.yardstick.name == "rounded means"
+    assert found.yardstick.overall.rmse == pytest.approx(rmse_error(means.predict_levels(rows, columns), values))
+    assert found.yardstick.overall.rmse == found.yardstick.overall.level_rmse
+
+
+def test_the_means_have_no_yardstick(split: AreaSplit) -> None:
+    found = find(Means().fit(split.train), split.test["I"])
+    assert found.yardstick is None
+    assert found.compared == [found.measured]
+
+
+def test_what_a_model_does_not_give(entries: ObservedMatrix, discrete: Model, probable: Model) -> None:
+    assert find(discrete, entries).calibration is None
+    held = find(probable, entries).calibration
+    assert held is not None
+    assert held.n_entries == entries.n_entries
+    reals = ObservedMatrix.from_array(np.random.default_rng(0).normal(size=(20, 20)))
+    found = find(type(probable)().fit(reals), reals)
+    assert (found.confusion, found.calibration) == (None, None)
+    assert found.n_seen == 400
+
+
+def test_rows_without_entries_are_not_warned_of_twice(split: AreaSplit) -> None:
+    new = ObservedMatrix.from_entries(
+        ["carol"], split.train.column_labels[:1], [3], split.train.scale, row_labels=["carol", "dave"]
+    )
+    with pytest.warns(NothingObserved, match="dave"):
+        model = ALS(latent_size=2, epochs=2).fit(split.train).extend(new)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        find(model, split.test["I"])
+
+
+def test_wrong_entries_are_refused_as_by_evaluate(split: AreaSplit, discrete: Model) -> None:
+    with pytest.raises(UnknownLabel, match="extend"):
+        find(Means().fit(split.train), split.test["II"])
+    with pytest.raises(BadEntries, match="nothing to evaluate on"):
+        find(discrete, split.train.take_entries(np.empty(0, dtype=np.intp)))

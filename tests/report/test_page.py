@@ -1,0 +1,259 @@
+"""The page: every section says how to read it, what is absent is named, and nothing breaks out of it."""
+
+import math
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.report.conftest import TINY, relabelled
+
+from deepmf.data.splits import AreaSplit, split_entries
+from deepmf.data.synthetic import generate
+from deepmf.errors import CannotSave, UnknownLabel
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.models.als import ALS
+from deepmf.models.dmf import DMF
+from deepmf.models.dmfd import DMFD
+from deepmf.models.means import Means
+from deepmf.models.model import Model
+from deepmf.report import write_report
+from deepmf.report.findings import find
+from deepmf.report.page import SECTIONS, written
+from deepmf.report.section import LeftOut, Section
+from deepmf.training.history import EpochRecord, History
+
+VOID = {"meta", "link", "br"}
+
+
+class Outline(HTMLParser):
+    """Checks that tags are closed in order, and gathers what is in the page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        for tag in self.open:
+            self.texts.setdefault(tag, []).append(data)
+
+    def text(self, tag: str) -> str:
+        return "".join(self.texts.get(tag, []))
+
+
+def page_of(model: Model, test: ObservedMatrix, **named: Any) -> Outline:
+    return Outline(written(find(model, test), **named))
+
+
+def titles(page: Outline) -> list[str]:
+    return page.texts["h2"]
+
+
+ALWAYS = ["The data", "Error by area", "Cold start", "Settings and machine"]
+
+
+def test_sections_of_a_model_with_levels(entries: ObservedMatrix, discrete: Model) -> None:
+    page = page_of(discrete, entries)
+    assert titles(page) == [
+        "The data",
+        "Error by area",
+        "Confusion of levels",
+        "Cold start",
+        "Worst and best columns",
+        "Learning curve",
+        "Learned boundaries",
+        "Settings and machine",
+    ]
+    assert page.text("footer") == "Written by deepmf. Not on this page: calibration (DMFD predicts no probabilities)."
+    assert page.texts["title"] == [f"DMFD on {entries.n_entries} test entries", *page.texts["title"][1:]]
+
+
+def test_sections_of_a_model_with_distributions(entries: ObservedMatrix, probable: Model) -> None:
+    page = page_of(probable, entries)
+    assert "Calibration" in titles(page)
+    assert "Expected calibration error" in page.text("dt")
+    assert "Coverage of the 90\N{NO-BREAK SPACE}% interval" in page.text("dt")
+    assert "learning curve (Probable is not learned in epochs)" in page.text("footer")
+    assert "This model is the means itself" in page.text("main")
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_section_says_in_one_sentence_how_to_read_it(
+    entries: ObservedMatrix, discrete: Model, probable: Model, section: Any
+) -> None:
+    made = section(find(discrete, entries))
+    if isinstance(made, LeftOut):
+        made = section(find(probable, entries))
+    assert isinstance(made, Section)
+    assert made.how.endswith(".")
+    assert ". " not in made.how
+    assert len(made.how) < 250
+
+
+def test_the_numbers_are_those_of_the_findings(entries: ObservedMatrix, discrete: Model) -> None:
+    found = find(discrete, entries)
+    page = Outline(written(found))
+    assert found.yardstick is not None
+    for part in (*found.measured.areas, *found.yardstick.areas):
+        assert f"{part.rmse:.3f}" in page.text("td")
+    ratio = found.measured.overall.rmse / found.yardstick.overall.rmse - 1
+    assert f"{'+' if ratio > 0 else '−'}{abs(100 * ratio):.1f}\N{NO-BREAK SPACE}%" in page.text("dd")
+    assert f"{found.measured.overall.mae:.3f} on average" in page.text("header")
+
+
+def test_the_page_needs_nothing_but_itself(entries: ObservedMatrix, discrete: Model) -> None:
+    page = page_of(discrete, entries)
+    names = {tag for tag, _ in page.tags}
+    assert not names & {"script", "img", "iframe", "object", "embed", "video", "form", "base"}
+    for tag, attributes in page.tags:
+        for name in ("src", "href", "srcset", "data", "xlink:href", "action"):
+            target = attributes.get(name)
+            assert target is None or target.startswith("#") or target == "data:,", (tag, name, target)
+        assert not any(name.startswith("on") for name in attributes)
+    assert "url(" not in page.text("style")
+    assert "@import" not in page.text("style")
+    policy = [attributes["content"] for tag, attributes in page.tags if "http-equiv" in attributes]
+    assert policy == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
+
+
+def test_pictures_and_tables_are_told_to_those_who_do_not_see_them(entries: ObservedMatrix, discrete: Model) -> None:
+    page = page_of(discrete, entries)
+    pictures = [attributes for tag, attributes in page.tags if tag == "svg"]
+    assert len(pictures) == 9
+    assert all(picture["role"] == "img" and len(picture["aria-label"] or "") > 20 for picture in pictures)
+    assert all(attributes.get("scope") in ("row", "col") for tag, attributes in page.tags if tag == "th")
+    anchors = {attributes["id"] for tag, attributes in page.tags if tag == "h2"}
+    assert {f"#{anchor}" for anchor in anchors} == {attributes["href"] for tag, attributes in page.tags if tag == "a"}
+    assert next(attributes for tag, attributes in page.tags if tag == "html") == {"lang": "en"}
+
+
+def test_labels_stay_text(split: AreaSplit) -> None:
+    evil = {
+        0: "<script>alert(1)</script>",
+        1: "</style></table>&amp;",
+        2: "x" * 5000,
+        3: "\N{RIGHT-TO-LEFT OVERRIDE}abc",
+    }
+    evil |= {4: "half \ud800 a character", 5: "null \x00", 6: '"><img src=x onerror=alert(1)>'}
+    matrix = relabelled(generate(300, 8, density=0.9, seed=0).matrix, evil)
+    parts = split_entries(matrix, train=0.5, validation=0.0, test=0.5, seed=0)
+    page = page_of(ALS(latent_size=2, epochs=2).fit(parts.train), parts.test, title=evil[0])
+    assert not {tag for tag, _ in page.tags} & {"script", "img"}
+    assert page.text("h1") == evil[0]
+    assert evil[1] in page.text("table")
+    assert "x" * 79 + "…" in page.text("table")
+    assert "x" * 81 not in page.text("table")
+
+
+def split_of(**generator: Any) -> Any:
+    settings: dict[str, Any] = {"n_rows": 80, "n_columns": 20, "density": 0.5} | generator
+    return split_entries(generate(**settings, seed=0).matrix, train=0.7, validation=0.1, test=0.2, seed=0)
+
+
+def test_a_scale_without_levels() -> None:
+    parts = split_of(levels=None)
+    page = page_of(DMF(**TINY).fit(parts.train), parts.test)
+    assert "confusion of levels (the scale" in page.text("footer")
+    assert "exactly the right level" not in page.text("dt")
+    assert "There were no validation entries to choose an epoch by; the model is that of epoch 6." in page.text("p")
+    assert "RMSE on the validation entries" not in page.text("main")
+
+
+@pytest.mark.parametrize("levels", [[0, 1], np.arange(0.25, 10.25, 0.25), [1, 10, 100, 1000]])
+def test_few_many_and_uneven_levels(levels: Any) -> None:
+    parts = split_of(levels=levels)
+    page = page_of(DMFD(**TINY).fit(parts.train, parts.validation), parts.test)
+    assert {"Confusion of levels", "Learned boundaries"} <= set(titles(page))
+
+
+def test_one_test_entry_is_not_enough(split: AreaSplit) -> None:
+    page = page_of(Means().fit(split.train), split.test["I"].take_entries(np.array([3])))
+    assert "With only 1 test entry, every number on this page is largely chance." in page.text("header")
+    assert "no column has at least 20 test entries" in page.text("footer")
+
+
+def test_one_value_only() -> None:
+    matrix = ObservedMatrix.from_array(np.full((12, 12), 3.0), Scale([3]))
+    assert set(titles(page_of(ALS(latent_size=2, epochs=2).fit(matrix), matrix))) >= set(ALWAYS)
+
+
+def test_entries_that_were_seen_are_no_test(split: AreaSplit) -> None:
+    n_entries = split.train.n_entries
+    said = page_of(Means().fit(split.train), split.train).text("header")
+    assert f"The model has seen {n_entries:,} of the {n_entries:,} test entries" in said
+
+
+def test_a_test_of_many_entries_is_a_small_page_soon_made(tmp_path: Path) -> None:
+    matrix = generate(3000, 1000, n_entries=200_000, named=False, seed=0).matrix
+    parts = split_entries(matrix, train=0.5, validation=0.0, test=0.5, seed=0)
+    path = tmp_path / "report.html"
+    write_report(ALS(latent_size=2, epochs=1).fit(parts.train), parts.test, path)
+    assert 20_000 < path.stat().st_size < 100_000
+
+
+def with_history(split: AreaSplit, losses: list[Any], **known: Any) -> Outline:
+    """Return the page of a model that was learned with these losses, and errors a tenth of them."""
+    model = Means().fit(split.train)
+    records = [
+        EpochRecord(epoch, loss, None if loss is None else loss / 10, None, seconds=36.0)
+        for epoch, loss in enumerate(losses)
+    ]
+    model.history_ = History(records, **known)
+    return page_of(model, split.test["I"])
+
+
+def curves(page: Outline) -> list[list[str]]:
+    return [(attributes["points"] or "").split() for tag, attributes in page.tags if tag == "polyline"]
+
+
+def test_a_history_of_many_epochs_is_thinned(split: AreaSplit) -> None:
+    losses = np.linspace(10, 1, 1000).tolist()
+    page = with_history(split, losses, best_epoch=999, best_error=0.1, stopped="patience")
+    assert [len(points) for points in curves(page)[-2:]] == [300, 300]
+    assert "ran for 1,000 epochs in 10 h 0 min; the validation error had stopped improving." in page.text("p")
+    assert "The model is that of epoch 1000, whose validation RMSE of 0.1000 is the lowest." in page.text("p")
+    assert "best: 0.1 in epoch 1000" in page.text("figcaption")
+
+
+def test_what_was_no_number_is_not_drawn(split: AreaSplit) -> None:
+    page = with_history(split, [3.0, 2.0, None, math.inf], best_epoch=1, best_error=0.2, stopped="diverged")
+    assert [len(points) for points in curves(page)[-2:]] == [2, 2]
+    assert "the loss was no longer a number" in page.text("p")
+    assert "Learning curve" not in titles(with_history(split, [None]))
+
+
+def test_the_file_is_written_whole_or_not_at_all(
+    tmp_path: Path, split: AreaSplit, entries: ObservedMatrix, discrete: Model
+) -> None:
+    path = tmp_path / "report.html"
+    write_report(discrete, entries, path, title="ours")
+    page = path.read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>\n<html")
+    assert page.endswith("</html>\n")
+    with pytest.raises(UnknownLabel):
+        write_report(Means().fit(split.train), entries, path)
+    assert path.read_text(encoding="utf-8") == page
+    with pytest.raises(CannotSave, match="there is no folder"):
+        write_report(discrete, entries, tmp_path / "none" / "report.html")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_title_may_hold_half_a_character(tmp_path: Path, split: AreaSplit) -> None:
+    path = tmp_path / "report.html"
+    write_report(Means().fit(split.train), split.test["I"], path, title="half \ud800")
+    assert "<title>half ?</title>" in path.read_text(encoding="utf-8")
