@@ -22,7 +22,7 @@ LAYERS = [
     ["models"],
     ["evaluation"],
     ["experiments"],
-    ["sklearn", "serving"],
+    ["sklearn", "serving", "report", "tuning", "export"],
     ["cli"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -1,0 +1,1 @@
+"""Export: a trained model as files that run without deepmf."""

@@ -1,0 +1,134 @@
+"""A model as a folder of ONNX files, with the latents and labels that a service needs beside them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from deepmf.errors import BadSetting, CannotSave, MissingDependency
+from deepmf.export.parts import Parts, parts_of
+from deepmf.models.latent_model import LatentModel
+from deepmf.models.latents import LatentArray
+from deepmf.models.model import Model
+from deepmf.storage.atomic import write_atomically
+from deepmf.storage.matrix_tensors import pack_scale
+
+FORMAT = 1
+
+_OPSET = 18  # the version of ONNX's operators, known to every runtime since 2023
+_MOST_BYTES = 2**31 - 2**20  # of weights: an ONNX file cannot be larger than 2 GiB
+
+
+def export_onnx(model: Model, folder: str | Path) -> list[Path]:
+    """Write a fitted model to a folder, each file whole or not at all; return the files.
+
+    rows.onnx: row_values (rows, trained columns), NaN where nothing is observed -> row_latents (rows, latent).
+    columns.onnx: column_values (columns, trained rows), NaN likewise -> column_latents (columns, latent).
+    head.onnx: row_latents, column_latents -> predictions (rows, columns); of DMFD these are levels, and it also gives
+        scores (rows, columns) to rank by; that of OrdinalDMF gives probabilities (rows, columns, answers) as well.
+    row_latents.npy, column_latents.npy: the latents of all rows and columns that the model covers, single precision.
+    model.json: their labels in the same order, the scale (and answers), and how many of them were trained.
+    """
+    parts = parts_of(model)
+    assert isinstance(model, LatentModel)
+    assert model.observations_ is not None
+    latents = {"row_latents": model.row_latents_, "column_latents": model.column_latents_}
+    whole = _exported(parts, *model.observations_.train.shape)
+    contents = {
+        "rows.onnx": _part(whole, ["row_values"], ["row_latents"]),
+        "columns.onnx": _part(whole, ["column_values"], ["column_latents"]),
+        "head.onnx": _part(whole, list(latents), parts.outputs),
+        **{f"{name}.npy": _npy(table.whole()) for name, table in latents.items()},
+        "model.json": json.dumps(_description(model), ensure_ascii=False).encode(),
+    }
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotSave(f"{place} cannot be a folder ({error.strerror}); nothing was changed") from error
+    for name, content in contents.items():
+        write_atomically(place / name, lambda temporary, content=content: temporary.write_bytes(content))  # type: ignore[misc]
+    return [place / name for name in contents]
+
+
+def _exported(parts: Parts, n_rows: int, n_columns: int) -> Any:
+    """Return the whole of a model as an ONNX graph; how many rows and columns it is given is left open."""
+    n_bytes = sum(parameter.nbytes for parameter in parts.parameters())
+    if n_bytes > _MOST_BYTES:
+        raise BadSetting(
+            f"the branches have {n_bytes / 2**30:.1f} GiB of weights; an ONNX file holds 2 GiB, "
+            "so smaller hidden_sizes could be exported"
+        )
+    with _quietly():
+        program = torch.onnx.export(
+            parts,
+            (torch.zeros(2, n_columns), torch.zeros(3, n_rows)),
+            dynamo=True,
+            verbose=False,
+            opset_version=_OPSET,
+            input_names=["row_values", "column_values"],
+            output_names=["row_latents", "column_latents", *parts.outputs],
+            dynamic_shapes=[{0: torch.export.Dim("rows")}, {0: torch.export.Dim("columns")}],
+        )
+    assert program is not None
+    for node in program.model.graph:
+        node.metadata_props.clear()  # they tell where the source lies on this machine
+    return program.model_proto
+
+
+def _part(whole: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
+    """Return what lies between some values of a graph, as the content of an ONNX file."""
+    from onnx.utils import Extractor
+
+    content: bytes = Extractor(whole).extract_model(list(inputs), list(outputs)).SerializeToString()
+    return content
+
+
+def _npy(table: LatentArray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, table, allow_pickle=False)
+    return stream.getvalue()
+
+
+def _description(model: LatentModel) -> dict[str, Any]:
+    assert model.observations_ is not None
+    n_rows, n_columns = model.observations_.train.shape
+    answers = getattr(model, "answers_", None)  # what the last axis of probabilities stands for
+    return {
+        "format": FORMAT,
+        "model": type(model).__name__,
+        "scale": pack_scale(model.scale_),
+        **({} if answers is None else {"answers": answers.tolist()}),
+        "trained_rows": n_rows,  # the first of `rows`
+        "trained_columns": n_columns,
+        "rows": model.row_labels_.tolist(),
+        "columns": model.column_labels_.tolist(),
+    }
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep what torch's exporter says of torch's own insides and of packages that are not needed from the user."""
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise MissingDependency("export needs onnx and onnxscript: pip install 'deepmf[onnx]'") from error
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+    finally:
+        log.setLevel(level)

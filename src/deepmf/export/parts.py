@@ -1,0 +1,161 @@
+"""What is exported of a model: torch modules that read values as they are and answer in the scale's units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepmf.errors import BadSetting
+from deepmf.matrix.scale import Scale
+from deepmf.models.dmf import DMF
+from deepmf.models.dmfd import DMFD
+from deepmf.models.model import Model
+from deepmf.models.objective import in_units_of
+from deepmf.models.ordinal_dmf import OrdinalDMF
+from deepmf.models.registry import HOMES
+from deepmf.networks.branch import Branch
+from deepmf.networks.ordinal_head import OrdinalHead
+from deepmf.networks.quantizer import Quantizer
+from deepmf.networks.two_branches import directions
+
+
+class Parts(nn.Module):
+    """The three parts of a model with two branches, and the whole that they make.
+
+    `rows` and `columns` map values (vectors, inputs), NaN where nothing is observed, to latents (vectors, latent);
+    `head` maps row latents and column latents to a tuple with a tensor (rows, columns, ...) for each of `outputs`,
+    of which the first is "predictions".
+    """
+
+    def __init__(self, rows: nn.Module, columns: nn.Module, head: nn.Module, outputs: Sequence[str]) -> None:
+        super().__init__()
+        self.rows, self.columns, self.head = rows, columns, head
+        self.outputs = tuple(outputs)
+
+    def forward(self, row_values: Tensor, column_values: Tensor) -> tuple[Tensor, ...]:
+        """Return the latents of rows and of columns, and what the head makes of them."""
+        row_latents, column_latents = self.rows(row_values), self.columns(column_values)
+        return row_latents, column_latents, *self.head(row_latents, column_latents)
+
+
+def parts_of(model: Model) -> Parts:
+    """Return the parts of a fitted model; of one that has none, an error says which have."""
+    make = _MAKERS.get(type(model))
+    if make is None:
+        names = {class_name: name for name, (_, class_name) in HOMES.items()}
+        own, *can = (names.get(kind.__name__, kind.__name__) for kind in (type(model), *_MAKERS))
+        raise BadSetting(f"{own!r} cannot be exported; what can is {', '.join(can)}")
+    model.scale_  # noqa: B018 (says that the model is not fitted, where it is not)
+    return make(model)
+
+
+class ReadingBranch(nn.Module):
+    """A branch that reads values in the scale's units, NaN where nothing is observed, and gives latents of length 1."""
+
+    def __init__(self, branch: Branch, *, inputs: str, scale: Scale) -> None:
+        super().__init__()
+        self.branch = branch
+        self._scaled, self._scale = inputs == "scaled", scale
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Map values (vectors, inputs) to latents (vectors, latent)."""
+        inputs = to_unit(values, self._scale) if self._scaled else values
+        return directions(self.branch(torch.where(torch.isnan(values), 0.0, inputs)))
+
+
+class ViewingBranch(nn.Module):
+    """A branch of OrdinalDMF that reads values as they are: the mean of the latents that its views give.
+
+    `latents_of` maps vectors in units of [-1, 1], NaN where nothing is observed, to latents; it belongs to `network`.
+    """
+
+    views: Tensor  # (views, inputs)
+
+    def __init__(
+        self, network: nn.Module, latents_of: Callable[[Tensor], Tensor], *, views: Tensor, scale: Scale
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("views", views)
+        self._latents_of, self._scale = latents_of, scale
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Map values (vectors, inputs) to latents (vectors, latent)."""
+        seen = torch.where(self.views, to_unit(values, self._scale)[:, None], float("nan"))
+        return self._latents_of(seen.flatten(0, 1)).reshape(values.shape[0], len(self.views), -1).mean(1)
+
+
+class CosineHead(nn.Module):
+    """The head of DMF: cosines in the scale's units."""
+
+    def __init__(self, scale: Scale) -> None:
+        super().__init__()
+        self._low, self._high = scale.low, scale.high
+
+    def forward(self, row_latents: Tensor, column_latents: Tensor) -> tuple[Tensor, ...]:
+        """Return the prediction of every pair (rows, columns)."""
+        return (in_units_of(self._low, self._high, (row_latents @ column_latents.T).clamp(-1.0, 1.0)),)
+
+
+class QuantizingHead(CosineHead):
+    """The head of DMF-D: levels by the learned boundaries, and the scores to rank by."""
+
+    levels: Tensor  # (levels,)
+    boundaries: Tensor  # (levels - 1,)
+
+    def __init__(self, scale: Scale, quantizer: Quantizer) -> None:
+        super().__init__(scale)
+        self.register_buffer("levels", quantizer.levels)
+        self.register_buffer("boundaries", quantizer.boundaries.detach())
+
+    def forward(self, row_latents: Tensor, column_latents: Tensor) -> tuple[Tensor, ...]:
+        """Return the level and the score of every pair, each (rows, columns)."""
+        (scores,) = super().forward(row_latents, column_latents)
+        return self.levels[(scores.unsqueeze(-1) >= self.boundaries).sum(-1)], scores
+
+
+class DistributionHead(nn.Module):
+    """The head of OrdinalDMF: the expected answer, and the probability of each answer."""
+
+    def __init__(self, head: OrdinalHead) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, row_latents: Tensor, column_latents: Tensor) -> tuple[Tensor, ...]:
+        """Return the prediction (rows, columns) and the probabilities (rows, columns, answers) of every pair."""
+        marks = row_latents[:, None, -self.head.n_marks :]
+        logits = self.head.logits(row_latents @ column_latents.T, marks)
+        exceeded = functional.pad(functional.pad(logits.sigmoid(), (1, 0), value=1.0), (0, 1))
+        return self.head.expected(logits), exceeded[..., :-1] - exceeded[..., 1:]
+
+
+def to_unit(values: Tensor, scale: Scale) -> Tensor:
+    """Map the scale linearly onto [-1, 1]: `Scale.to_unit` for tensors."""
+    return ((values - scale.low) + (values - scale.high)) / ((scale.high - scale.low) or 1.0)
+
+
+def _of_dmf(model: DMF) -> Parts:
+    return _with_head(model, CosineHead(model.scale_), ["predictions"])
+
+
+def _of_dmfd(model: DMFD) -> Parts:
+    return _with_head(model, QuantizingHead(model.scale_, model.network_.quantizer), ["predictions", "scores"])
+
+
+def _with_head(model: DMF, head: nn.Module, outputs: Sequence[str]) -> Parts:
+    inputs, scale, network = model.settings.inputs, model.scale_, model.network_
+    rows, columns = (ReadingBranch(branch, inputs=inputs, scale=scale) for branch in (network.rows, network.columns))
+    return Parts(rows, columns, head, outputs).eval()
+
+
+def _of_ordinal_dmf(model: OrdinalDMF) -> Parts:
+    network, scale = model.network_, model.scale_
+    rows = ViewingBranch(network, network.row_latents, views=network.row_views, scale=scale)
+    columns = ViewingBranch(network, network.column_latents, views=network.column_views, scale=scale)
+    return Parts(rows, columns, DistributionHead(network.head), ["predictions", "probabilities"]).eval()
+
+
+_MAKERS: dict[type[Model], Callable[..., Parts]] = {DMF: _of_dmf, DMFD: _of_dmfd, OrdinalDMF: _of_ordinal_dmf}

@@ -1,0 +1,1 @@
+"""Tuning: the search for the settings of a model that predict validation entries best."""

@@ -1,0 +1,60 @@
+"""Small models that cover new rows and columns, and what an export should make of them."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from deepmf.data.splits import split_areas
+from deepmf.data.synthetic import STARS, generate
+from deepmf.models.dmf import DMF
+from deepmf.models.dmfd import DMFD
+from deepmf.models.ordinal_dmf import OrdinalDMF
+
+SMALL: dict[str, Any] = {
+    "hidden_sizes": (16,),
+    "latent_size": 4,
+    "dropout": 0.2,
+    "epochs": 20,
+    "seed": 0,
+    "device": "cpu",
+}
+
+
+@pytest.fixture(scope="session")
+def models() -> dict[str, Any]:
+    """Every way a branch reads and a head answers, on levels and on an interval."""
+    levels, interval = (
+        split_areas(generate(40, 30, density=0.4, levels=scale, seed=0).matrix, seed=0) for scale in (STARS, None)
+    )
+    made = {
+        "dmf": (DMF(**SMALL), levels),
+        "dmf, interval": (DMF(**SMALL, inputs="raw"), interval),
+        "dmf-d": (DMFD(**SMALL, column_hidden_sizes=(8, 8), summary_filters=2), levels),
+        "dmf-o": (OrdinalDMF(**SMALL, views=3), levels),
+        "dmf-o, interval": (OrdinalDMF(**SMALL, views=3, bins=6), interval),
+    }
+    return {name: model.fit(split.train).extend(split.extension) for name, (model, split) in made.items()}
+
+
+def values_of(model: Any, axis: str) -> npt.NDArray[np.float32]:
+    """Return the values that describe every row, or every column: NaN where nothing is observed."""
+    seen = model.observations_
+    count, width = (len(seen.rows), seen.train.shape[1]) if axis == "row" else (len(seen.columns), seen.train.shape[0])
+    entries = (seen.row_entries if axis == "row" else seen.column_entries)(np.arange(count))
+    table = np.full((count, width), np.nan, dtype=np.float32)
+    table[np.repeat(np.arange(count), np.diff(entries.starts)), entries.others] = entries.values
+    return table
+
+
+def answers_of(model: Any) -> dict[str, npt.NDArray[Any]]:
+    """Return what the head should answer for all pairs (rows, columns, ...), by the names of its outputs."""
+    n_rows, n_columns = len(model.row_labels_), len(model.column_labels_)
+    pairs = np.repeat(model.row_labels_, n_columns), np.tile(model.column_labels_, n_rows)
+    answers = {"predictions": model.predict(*pairs)}
+    if isinstance(model, DMFD):
+        answers["scores"] = model.scores(*pairs)
+    if isinstance(model, OrdinalDMF):
+        answers["probabilities"] = model.predict_distribution(*pairs)
+    return {name: answer.reshape(n_rows, n_columns, *answer.shape[1:]) for name, answer in answers.items()}

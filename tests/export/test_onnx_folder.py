@@ -1,0 +1,110 @@
+"""The exported folder: an ONNX runtime alone gives the model's latents and predictions."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnxruntime
+import pytest
+from tests.export.conftest import answers_of, values_of
+
+from deepmf.errors import BadSetting, CannotSave, MissingDependency
+from deepmf.export import onnx_folder
+from deepmf.export.onnx_folder import export_onnx
+from deepmf.models.ordinal_dmf import OrdinalDMF
+
+TRAINED = {"trained_rows": 32, "trained_columns": 24}
+FILES = ["rows.onnx", "columns.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "model.json"]
+
+
+class Exported(NamedTuple):
+    """A model that covers new rows and columns, the folder it was exported to, and what was returned."""
+
+    model: Any
+    folder: Path
+    files: list[Path]
+
+
+@pytest.fixture(scope="module", params=["dmf-d", "dmf-o"])
+def exported(request: pytest.FixtureRequest, models: dict[str, Any], tmp_path_factory: Any) -> Exported:
+    folder = tmp_path_factory.mktemp(request.param) / "new" / "folder"
+    model = models[request.param]
+    return Exported(model, folder, export_onnx(model, folder))
+
+
+def test_the_files(exported: Exported) -> None:
+    assert exported.files == [exported.folder / name for name in FILES]
+    assert sorted(path.name for path in exported.folder.iterdir()) == sorted(FILES)
+
+
+@pytest.mark.parametrize("axis", ["row", "column"])
+def test_a_branch_makes_the_latents_of_trained_and_of_new(exported: Exported, axis: str) -> None:
+    kept = np.load(exported.folder / f"{axis}_latents.npy")
+    own = exported.model.row_latents_ if axis == "row" else exported.model.column_latents_
+    assert np.array_equal(kept, own.whole())
+    values = values_of(exported.model, axis)
+    branch = onnxruntime.InferenceSession(exported.folder / f"{axis}s.onnx")
+    for some in (slice(None), slice(-1, None)):  # all; and a new one, alone
+        (latents,) = branch.run(None, {f"{axis}_values": values[some]})
+        assert np.abs(latents - kept[some]).max() < 1e-5
+
+
+def test_the_head_makes_the_predictions(exported: Exported) -> None:
+    rows, columns = (np.load(exported.folder / f"{axis}_latents.npy") for axis in ("row", "column"))
+    head = onnxruntime.InferenceSession(exported.folder / "head.onnx")
+    wanted = answers_of(exported.model)
+    assert [output.name for output in head.get_outputs()] == list(wanted)
+    for some in (slice(None), slice(1)):
+        answers = head.run(None, {"row_latents": rows[some], "column_latents": columns})
+        for answer, right in zip(answers, wanted.values(), strict=True):
+            assert answer.shape == right[some].shape
+            assert np.abs(answer - right[some]).max() < 1e-5
+
+
+@pytest.mark.parametrize(("axis", "other"), [("row", "column"), ("column", "row")])
+def test_names_and_open_sizes(exported: Exported, axis: str, other: str) -> None:
+    n_inputs = TRAINED[f"trained_{other}s"]
+    size = np.load(exported.folder / f"{axis}_latents.npy").shape[1]
+    session = onnxruntime.InferenceSession(exported.folder / f"{axis}s.onnx")
+    shapes = {each.name: each.shape for each in (*session.get_inputs(), *session.get_outputs())}
+    assert shapes == {f"{axis}_values": [f"{axis}s", n_inputs], f"{axis}_latents": [f"{axis}s", size]}
+
+
+def test_the_description(exported: Exported) -> None:
+    described = json.loads((exported.folder / "model.json").read_text(encoding="utf-8"))
+    model, stars = exported.model, [1, 2, 3, 4, 5]
+    assert described == {
+        "format": 1,
+        "model": type(model).__name__,
+        "scale": {"levels": stars},
+        **({"answers": stars} if isinstance(model, OrdinalDMF) else {}),
+        **TRAINED,
+        "rows": model.row_labels_.tolist(),
+        "columns": model.column_labels_.tolist(),
+    }
+
+
+def test_nothing_tells_where_the_source_lies(exported: Exported) -> None:
+    assert all(b"deepmf/networks" not in (exported.folder / name).read_bytes() for name in FILES)
+
+
+def test_what_cannot_be_exported(models: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_folder, "_MOST_BYTES", 100)
+    with pytest.raises(BadSetting, match="GiB of weights; an ONNX file holds 2 GiB"):
+        export_onnx(models["dmf"], tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'deepmf\[onnx\]'"):
+        export_onnx(models["dmf"], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_no_folder(models: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_folder, "_exported", lambda *_: None)
+    monkeypatch.setattr(onnx_folder, "_part", lambda *_: b"")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(CannotSave, match=r"file cannot be a folder \(File exists\)"):
+        export_onnx(models["dmf"], tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"

@@ -1,0 +1,45 @@
+"""The parts of a model: of values as they are, they make its latents and its answers."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.export.conftest import answers_of, values_of
+
+from deepmf.data.synthetic import generate
+from deepmf.errors import BadSetting, NotFitted
+from deepmf.export.parts import parts_of, to_unit
+from deepmf.matrix.scale import Scale
+from deepmf.models.als import ALS
+from deepmf.models.dmf import DMF
+
+NAMES = ["dmf", "dmf, interval", "dmf-d", "dmf-o", "dmf-o, interval"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> None:
+    model = models[name]
+    parts = parts_of(model)
+    with torch.no_grad():
+        rows, columns, *answers = parts(*(torch.from_numpy(values_of(model, axis)) for axis in ("row", "column")))
+    assert np.abs(rows.numpy() - model.row_latents_.whole()).max() < 1e-5
+    assert np.abs(columns.numpy() - model.column_latents_.whole()).max() < 1e-5
+    wanted = answers_of(model)
+    assert parts.outputs == tuple(wanted)
+    for answer, right in zip(answers, wanted.values(), strict=True):
+        assert answer.shape == right.shape
+        assert np.abs(answer.numpy() - right).max() < 1e-5
+
+
+def test_units() -> None:
+    scale, values = Scale(levels=[1, 2, 5]), [1.0, 2.0, 3.0, 5.0]
+    assert to_unit(torch.tensor(values), scale).tolist() == pytest.approx(scale.to_unit(values).tolist())
+    assert to_unit(torch.tensor([2.0]), Scale(levels=[2])).tolist() == [0.0]
+
+
+def test_what_has_no_parts() -> None:
+    with pytest.raises(BadSetting, match="'als' cannot be exported; what can is dmf, dmf-d, dmf-o"):
+        parts_of(ALS(epochs=1).fit(generate(10, 10, density=0.5).matrix))
+    with pytest.raises(NotFitted):
+        parts_of(DMF())
