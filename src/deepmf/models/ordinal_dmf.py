@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -19,11 +19,12 @@ from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray
 from deepmf.models.answers import Answers, answers_of
 from deepmf.models.latent_model import digest
-from deepmf.models.latents import LatentArray
+from deepmf.models.latents import LatentArray, Latents
 from deepmf.models.load import load
 from deepmf.models.network_model import sparse_vectors
 from deepmf.models.observations import AxisEntries
 from deepmf.models.ordinal_objective import OrdinalObjective
+from deepmf.models.refinement import Refinement, Side, column_side, row_side
 from deepmf.models.teachers import Teacher, Teachers
 from deepmf.models.two_branch_model import TwoBranchModel, TwoBranchSettings
 from deepmf.networks.branch import Branch
@@ -32,7 +33,8 @@ from deepmf.networks.encoding import ENCODINGS
 from deepmf.networks.hiding import Hiding, views
 from deepmf.networks.ordinal_branches import OrdinalBranches
 from deepmf.networks.ordinal_head import OrdinalHead
-from deepmf.networks.vectors import Vectors
+from deepmf.networks.vectors import SparseVectors
+from deepmf.storage.matrix_tensors import Packed
 from deepmf.training.loop import Callback
 from deepmf.training.machine import Machine, private_generator
 from deepmf.training.settings import Settings
@@ -44,6 +46,7 @@ class OrdinalDMFSettings(TwoBranchSettings):
 
     hiding: the share of all entries that each step hides from both branches, and asks for.
     views: how many partial looks at a row or column make its latent; more are better and slower (1: one at all of it).
+    row_penalty, column_penalty: what holds the refinement of latents by their own entries back (None: no refinement).
     bins: in how many bins of equal frequency the values of a scale without levels are cut.
     teachers: how many models are trained first, of which this one then learns what they agree on: more accurate, for
         so many times the time.
@@ -55,6 +58,8 @@ class OrdinalDMFSettings(TwoBranchSettings):
     schedule: str = "cosine"
     hiding: float = 0.6
     views: int = 32
+    row_penalty: float | None = 3.0
+    column_penalty: float | None = 10.0
     bins: int = 32
     teachers: int = 0
 
@@ -62,6 +67,9 @@ class OrdinalDMFSettings(TwoBranchSettings):
         super().__post_init__()
         self.check_number("hiding", above=0.0, high=0.95)
         self.check_whole("views", low=1)
+        for name in ("row_penalty", "column_penalty"):
+            if getattr(self, name) is not None:
+                self.check_number(name, low=0.01)
         self.check_whole("bins", low=2)
         self.check_whole("teachers", low=0)
 
@@ -92,6 +100,8 @@ class OrdinalDMF(TwoBranchModel):
     settings_class: ClassVar[type[Settings]] = OrdinalDMFSettings
     settings: OrdinalDMFSettings
     network_: OrdinalBranches
+    _taught_by: Sequence[Teacher] = ()
+    plain_columns_: LatentArray  # of the trained columns, not refined: what rows are refined by
 
     @property
     def answers_(self) -> FloatArray:
@@ -145,7 +155,7 @@ class OrdinalDMF(TwoBranchModel):
             for number, file in zip(self._teacher_numbers, files, strict=True)
         ]
         super()._fit(train, validation, callbacks=callbacks, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
-        self._taught_by = []
+        self._taught_by = ()
         for file in files:
             if file is not None and self.history_.stopped != "interrupted":
                 file.unlink(missing_ok=True)
@@ -213,16 +223,57 @@ class OrdinalDMF(TwoBranchModel):
         teachers = Teachers(self._taught_by, machine) if self._taught_by else None
         return OrdinalObjective(self._new_network(train), train, validation, machine, teachers=teachers)
 
-    def _row_latents(self, vectors: Vectors) -> LatentArray:
-        latents: LatentArray = self.network_.viewed_row_latents(vectors).cpu().numpy()
-        return latents
+    def _set_latents(self, objective: OrdinalObjective) -> None:
+        """Compute all latents: columns as the branch has them, rows refined by these, columns refined by those."""
+        n_rows, n_columns = self._seen.train.shape
+        rows = self._vectors(self._seen.row_entries(np.arange(n_rows)), n_columns)
+        columns = self._vectors(self._seen.column_entries(np.arange(n_columns)), n_rows)
+        self.plain_columns_ = _numpy(objective.network.viewed_column_latents(objective.blocks.columns))
+        self.row_latents_ = Latents(self._row_latents(rows))
+        self.column_latents_ = Latents(self._column_latents(columns))
 
-    def _column_latents(self, vectors: Vectors) -> LatentArray:
-        latents: LatentArray = self.network_.viewed_column_latents(vectors).cpu().numpy()
-        return latents
+    def _row_latents(self, vectors: SparseVectors) -> LatentArray:
+        network = self.network_
+        side = row_side(network.head, network.row_latents, network.row_views)
+        return self._refined(side, vectors, self.plain_columns_, self.settings.row_penalty, self._own_marks)
 
-    def _vectors(self, entries: AxisEntries, n_inputs: int) -> Vectors:
+    def _column_latents(self, vectors: SparseVectors) -> LatentArray:
+        network = self.network_
+        side = column_side(network.head, network.column_latents, network.column_views)
+        return self._refined(side, vectors, self.row_latents_.base, self.settings.column_penalty, self._others_marks)
+
+    def _refined(
+        self,
+        side: Side,
+        vectors: SparseVectors,
+        others: LatentArray,
+        penalty: float | None,
+        marks_of: Callable[[Tensor, Tensor], Tensor],
+    ) -> LatentArray:
+        """Return the latents of some rows or columns by what the other side was after training."""
+        device = side.views.device
+        known = torch.from_numpy(others).to(device)
+        return _numpy(Refinement(self.network_.head, side, known, marks_of, penalty).latents(vectors.to(device)))
+
+    def _own_marks(self, latents: Tensor, others: Tensor) -> Tensor:
+        return latents[:, None, -self.network_.head.n_marks :].expand(-1, others.shape[1], -1)
+
+    def _others_marks(self, latents: Tensor, others: Tensor) -> Tensor:
+        return others[..., -self.network_.head.n_marks :]
+
+    def _vectors(self, entries: AxisEntries, n_inputs: int) -> SparseVectors:
         return sparse_vectors(entries, ENCODINGS["scaled"].encode(self.scale_, entries.values))
+
+    def _learned(self) -> Packed:
+        learned = super()._learned()
+        return Packed(learned.content, learned.tensors | {"latents.columns.plain": self.plain_columns_})
+
+    def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
+        super()._set_learned(content, tensors)
+        plain = tensors.get("latents.columns.plain")
+        if plain is None or plain.shape != self.column_latents_.base.shape or plain.dtype != np.float32:
+            raise BadModelFile("the stored latents of columns are not all there")
+        self.plain_columns_ = plain
 
     def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         return self._expected(super()._score_pairs(rows, columns), self._marks(rows))
@@ -250,3 +301,8 @@ class OrdinalDMF(TwoBranchModel):
     def _marks(self, rows: IndexArray) -> LatentArray:
         """Return the thresholds and the logarithm of the slope of some rows."""
         return self.row_latents_.whole()[rows, -self.network_.head.n_marks :]
+
+
+def _numpy(latents: Tensor) -> LatentArray:
+    array: LatentArray = latents.cpu().numpy()
+    return array

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -41,9 +41,9 @@ class TwoBranchSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("hidden_sizes", "column_hidden_sizes"):
-            if getattr(self, name) is not None:
-                self.check_sizes(name)
+        self.check_sizes("hidden_sizes")
+        if self.column_hidden_sizes is not None:
+            self.check_sizes("column_hidden_sizes")
         for name in ("block_rows", "block_columns"):
             self.check_whole(name, low=2)  # batch norm needs two vectors to have statistics
         self.check_whole("latent_size", low=1)
@@ -68,11 +68,11 @@ class TwoBranchModel(NetworkModel):
     settings: TwoBranchSettings
 
     @abstractmethod
-    def _row_latents(self, vectors: Vectors) -> LatentArray:
+    def _row_latents(self, vectors: Any) -> LatentArray:
         """Return what the trained network makes of some rows (rows, latent)."""
 
     @abstractmethod
-    def _column_latents(self, vectors: Vectors) -> LatentArray:
+    def _column_latents(self, vectors: Any) -> LatentArray:
         """Return what the trained network makes of some columns (columns, latent)."""
 
     @abstractmethod
@@ -89,7 +89,7 @@ class TwoBranchModel(NetworkModel):
         sizes = self.settings.block_rows, self.settings.block_columns
         return [Axis(torch.from_numpy(those), size) for those, size in zip((rows, columns), sizes, strict=True)]
 
-    def _set_latents(self, objective: BlockObjective) -> None:
+    def _set_latents(self, objective: Any) -> None:
         self.row_latents_ = Latents(self._row_latents(objective.blocks.rows))
         self.column_latents_ = Latents(self._column_latents(objective.blocks.columns))
 

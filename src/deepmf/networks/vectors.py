@@ -27,6 +27,10 @@ class SparseVectors:
     def __len__(self) -> int:
         return self.starts.numel() - 1
 
+    def to(self, device: torch.device) -> SparseVectors:
+        """Return the same vectors on a device."""
+        return SparseVectors(*(tensor.to(device) for tensor in (self.starts, self.indices, self.weights)))
+
     def take(self, ids: Tensor) -> SparseBatch:
         """Return the vectors with these positions."""
         places, starts = entry_places(self.starts, ids)

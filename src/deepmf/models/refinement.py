@@ -1,0 +1,167 @@
+"""Refinement: latents moved a little, so that they explain what the branches left unexplained of their own entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from deepmf.networks.channels import show
+from deepmf.networks.ordinal_head import OrdinalHead
+from deepmf.networks.vectors import Batch, SparseVectors
+
+# How much of a score's offset a unit of the last feature is: offsets move less readily than directions.
+_OFFSET_SIZE = 0.3
+# What is looked at together: vectors times views, and entries; some 100 MB at 1024 numbers for a latent.
+_VIEWED_AT_A_TIME = 1024
+_ENTRIES_AT_A_TIME = 8192
+
+
+class Side(NamedTuple):
+    """One side of a network: how it makes latents, what its views see, and which of its latents' numbers move.
+
+    features: from the other side's latents, those that a move is along, (vectors, latent) -> (vectors, features).
+    moved: from latents and moves (vectors, features) to the refined latents.
+    """
+
+    latents_of: Callable[[Batch], Tensor]
+    views: Tensor  # (views, inputs)
+    features: Callable[[Tensor], Tensor]
+    moved: Callable[[Tensor, Tensor], Tensor]
+
+
+def row_side(head: OrdinalHead, latents_of: Callable[[Batch], Tensor], views: Tensor) -> Side:
+    """Return the side of rows: a move of the direction's part, and one of the effect, which columns meet with a 1."""
+    n_beside = 2 + head.n_marks
+
+    def features(columns: Tensor) -> Tensor:
+        return _with_offset(columns[:, :-n_beside])
+
+    def moved(rows: Tensor, moves: Tensor) -> Tensor:
+        return _added(rows, moves[:, :-1], n_beside, offset_at=-n_beside, offsets=moves[:, -1])
+
+    return Side(latents_of, views, features, moved)
+
+
+def column_side(head: OrdinalHead, latents_of: Callable[[Batch], Tensor], views: Tensor) -> Side:
+    """Return the side of columns; directions of rows come with the head's scale, which features are freed from."""
+    n_beside = 2 + head.n_marks
+
+    def features(rows: Tensor) -> Tensor:
+        return _with_offset(rows[:, :-n_beside] / head.scale)
+
+    def moved(columns: Tensor, moves: Tensor) -> Tensor:
+        return _added(columns, moves[:, :-1] / head.scale, n_beside, offset_at=1 - n_beside, offsets=moves[:, -1])
+
+    return Side(latents_of, views, features, moved)
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """A Newton step on the ordinal loss of a vector's own entries, held back by a ridge penalty.
+
+    A branch answers for all vectors at once and does full justice to none: entries that a view does not see are
+    foretold with errors in which there is still something to learn about that vector. The step regresses them, from
+    views that do not see the entry, on the other side's latents, as a fold-in does. It is linear algebra on one
+    vector's entries: a new vector is refined like any other, without training.
+
+    others: the latents of the other side (inputs, latent), as they were after training.
+    marks_of: the marks (vectors, entries, marks) of the rows of some entries, from own latents and those of others.
+    """
+
+    head: OrdinalHead
+    side: Side
+    others: Tensor
+    marks_of: Callable[[Tensor, Tensor], Tensor]
+    penalty: float | None
+
+    def latents(self, vectors: SparseVectors) -> Tensor:
+        """Return the refined latents of all vectors: the mean over views, and the step from there."""
+        counts = vectors.starts.diff()
+        order = torch.argsort(counts, stable=True)  # vectors of about one length are looked at together
+        refined = torch.empty(len(vectors), self.others.shape[1], device=self.others.device)
+        for ids in _parts(order, counts, len(self.side.views)):
+            refined[ids] = self._of(vectors, ids)
+        return refined
+
+    def _of(self, vectors: SparseVectors, ids: Tensor) -> Tensor:
+        views = self.side.views
+        batch = vectors.take(ids.repeat_interleave(len(views)))
+        counts = batch.starts.diff()
+        view_of = torch.arange(counts.numel(), device=views.device) % len(views)
+        visible = views[torch.repeat_interleave(view_of, counts), batch.indices.long()]
+        by_view = self.side.latents_of(show(batch, visible)).reshape(ids.numel(), len(views), -1)
+        latents = by_view.mean(1)
+        if self.penalty is None or not counts.any():
+            return latents
+        indices, units, real = _padded(vectors, ids)
+        others = self.others[indices]
+        scores = self._foretold(by_view, others, views.T[indices])
+        marks = self.marks_of(latents, others)
+        features = self.side.features(others.flatten(0, 1)).reshape(*indices.shape, -1)
+        return self.side.moved(latents, _step(self.head, scores, marks, units, real, features, self.penalty))
+
+    def _foretold(self, by_view: Tensor, others: Tensor, seen: Tensor) -> Tensor:
+        """Return the mean score (vectors, entries) by the views that do not see the entry; by all, where all do."""
+        scores = by_view @ others.mT  # (vectors, views, entries)
+        blind = (~seen).mT.float()
+        blind = torch.where(blind.any(1, keepdim=True), blind, 1.0)
+        return (scores * blind).sum(1) / blind.sum(1)
+
+
+def _step(
+    head: OrdinalHead, scores: Tensor, marks: Tensor, units: Tensor, real: Tensor, features: Tensor, penalty: float
+) -> Tensor:
+    """Return the moves (vectors, features) that the entries (vectors, entries) of each vector call for."""
+    chances = head.logits(scores, marks).sigmoid()
+    slopes = marks[..., -1:].exp()
+    slope = ((head.above(units) - chances) * slopes).sum(-1)
+    curvature = (chances * (1.0 - chances) * slopes.square()).sum(-1).clamp(min=1e-6)
+    root = curvature.sqrt() * real
+    lines = features * root[..., None]
+    wanted = torch.where(real, slope / curvature.sqrt(), 0.0)[..., None]  # root * (slope / curvature)
+    if lines.shape[1] <= lines.shape[2]:  # fewer entries than features
+        grams = lines @ lines.mT + penalty * torch.eye(lines.shape[1], device=lines.device)
+        return (lines.mT @ torch.cholesky_solve(wanted, torch.linalg.cholesky(grams))).squeeze(-1)
+    grams = lines.mT @ lines + penalty * torch.eye(lines.shape[2], device=lines.device)
+    return torch.cholesky_solve(lines.mT @ wanted, torch.linalg.cholesky(grams)).squeeze(-1)
+
+
+def _parts(order: Tensor, counts: Tensor, n_views: int) -> list[Tensor]:
+    """Return the vectors, from few entries to many, in parts that fit into memory together."""
+    most = max(1, _VIEWED_AT_A_TIME // n_views)
+    parts, start = [], 0
+    lengths = counts[order].tolist()
+    while start < len(lengths):
+        end = start + 1
+        while end < len(lengths) and end - start < most and (end + 1 - start) * lengths[end] <= _ENTRIES_AT_A_TIME:
+            end += 1
+        parts.append(order[start:end])
+        start = end
+    return parts
+
+
+def _padded(vectors: SparseVectors, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return indices and values of some vectors' entries (vectors, most entries), and which of them are real."""
+    batch = vectors.take(ids)
+    counts = batch.starts.diff()
+    real = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
+    indices = torch.zeros(real.shape, dtype=torch.int64, device=counts.device)
+    units = torch.zeros(real.shape, device=counts.device)
+    indices[real], units[real] = batch.indices.long(), batch.weights
+    return indices, units, real
+
+
+def _with_offset(directions: Tensor) -> Tensor:
+    return torch.cat([directions, directions.new_full((directions.shape[0], 1), _OFFSET_SIZE)], dim=1)
+
+
+def _added(latents: Tensor, moves: Tensor, n_beside: int, *, offset_at: int, offsets: Tensor) -> Tensor:
+    """Return latents with their direction's part and one of the numbers beside it moved."""
+    moved = latents.clone()
+    moved[:, :-n_beside] += moves
+    moved[:, offset_at] += _OFFSET_SIZE * offsets
+    return moved
