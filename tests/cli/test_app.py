@@ -19,19 +19,26 @@ from deepmf.models.load import load
 
 COMMAND = [sys.executable, "-m", "deepmf.cli.app"]
 NAMES = [command.name for command in app.registered_commands]
+GROUPS = {group.name: group.typer_instance for group in app.registered_groups}
+INSIDE = [
+    f"{name} {command.name or command.callback.__name__}"
+    for name in GROUPS
+    for command in GROUPS[name].registered_commands
+]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_command_has_help_with_an_example(run: Any, name: str) -> None:
-    code, out, _ = run(name, "--help")
+@pytest.mark.parametrize("name", [*NAMES, *GROUPS, *INSIDE])
+def test_every_command_has_help_with_an_example_and_json(run: Any, name: str) -> None:
+    code, out, _ = run(*name.split(), "--help")
     assert code == 0
     assert f"Example: deepmf {name}" in out
+    assert name in GROUPS or "--json" in out
 
 
 def test_help_and_version(run: Any) -> None:
     code, out, _ = run("--help")
     assert code == 0
-    assert all(name in out for name in NAMES)
+    assert all(name in out for name in [*NAMES, *GROUPS])
     assert run().out == out
     assert run("--version") == (0, f"deepmf {version('deepmf')}\n", "")
 
@@ -39,8 +46,9 @@ def test_help_and_version(run: Any) -> None:
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys\nfrom deepmf.cli.app import main\n"
-        "try:\n    main(['fit', '--help'])\nexcept SystemExit:\n"
-        "    sys.exit(repr({'torch', 'numpy', 'scipy', 'polars'} & set(sys.modules)))"
+        "for words in (['--help'], ['fit', '--help'], ['datasets', '--help']):\n"
+        "    try:\n        main(words)\n    except SystemExit as ending:\n        assert ending.code == 0\n"
+        "sys.exit(repr({'torch', 'numpy', 'scipy', 'polars'} & set(sys.modules)))"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.stderr == "set()\n"

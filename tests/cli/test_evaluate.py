@@ -66,3 +66,31 @@ def test_an_interval_scale_has_no_level_columns(run: Any, tmp_path: Path) -> Non
     path.write_text("user,item,rating\n1,1,200\n")
     code, _, err = run("evaluate", tmp_path / "m", path)
     assert (code, err.count("\n")) == (0, 1)  # beyond the interval, and no warning but that it was seen
+
+
+def test_a_report_beside_the_table(run: Any, folder: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    asked = ["evaluate", folder / "means.safetensors", folder / "test.csv", "--extend", folder / "new.csv"]
+    plain = run(*asked)
+    code, out, err = run(*asked, "--report", report)
+    assert (code, err) == (0, "")
+    assert out == f"{plain.out}report in {report}\n"
+    page = report.read_text(encoding="utf-8")
+    assert "<h1><bdi>means.safetensors on test.csv</bdi></h1>" in page
+    assert all(f"<dt>Area {area}</dt>" in page for area in ("I", "II", "III", "IV"))
+    shown = json.loads(run(*asked, "--report", report, "--json").out)
+    assert shown == json.loads(run(*asked, "--json").out) | {"report": str(report)}
+
+
+def test_a_report_that_cannot_be_written_is_refused_first(run: Any, tmp_path: Path) -> None:
+    code, out, err = run("evaluate", "absent.safetensors", "absent.csv", "--report", tmp_path / "none" / "report.html")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "report.html could not be written (there is no folder" in err
+
+
+def test_no_report_of_what_cannot_be_evaluated(run: Any, folder: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    report.write_text("the old one")
+    assert run("evaluate", folder / "means.safetensors", folder / "test.csv", "--report", report).code == 2
+    assert report.read_text() == "the old one"
+    assert list(tmp_path.iterdir()) == [report]

@@ -1,9 +1,12 @@
 """`deepmf fit`: the same model as by the library, settings from everywhere, one line for what is wrong."""
 
+import io
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -121,7 +124,7 @@ def test_ids_of_digits_are_strings_where_the_ratings_have_strings(run: Any, tmp_
         (["--set", "hidden_sizes=[0]"], "hidden_sizes must be whole numbers of at least 1"),
         (["--set", "epochs"], "--set takes name=value, such as dropout=0.5; got 'epochs'"),
         (["--model", "dmfd"], "there is no model 'dmfd'; did you mean 'dmf"),
-        (["--model", "svd++"], "there is no model 'svd++'; there are dmf, dmf-d, i-autorec"),
+        (["--model", "svd++"], "there is no model 'svd++'; there are dmf, dmf-d, "),
         (["--device", "gpu"], "device must be 'auto' or 'cpu' or 'cuda'; got 'gpu'"),
         (["--row", "nobody"], "there is no column 'nobody' for the row; there are 'user', 'film', 'stars'"),
         (["--separator", "ab"], "separator must be one character or '::'; got 'ab'"),
@@ -279,3 +282,30 @@ def test_parquet(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> No
         run, tmp_path / "train.parquet", "-o", tmp_path / "m", "--model", "means", "--validation-share", 0
     )
     assert summary["entries"] == split.train.n_entries
+
+
+def test_a_log_for_tensorboard(run: Any, folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--tensorboard", tmp_path / "runs" / "first"]
+    assert run(*fit, *tiny, "--set", "epochs=2").code == 0
+    (file,) = (tmp_path / "runs" / "first").iterdir()
+    content = file.read_bytes()
+    assert all(name in content for name in (b"loss", b"validation_error", b"learning_rate"))
+    code, _, err = run(*fit[:4], "--tensorboard", tmp_path / "no", "--model", "means")
+    assert code == 2
+    assert "'means' is not learned in epochs, so there is nothing to log for TensorBoard" in err
+    assert not (tmp_path / "no").exists()
+
+
+def test_standard_input_and_output(run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit = ["--model", "means", "--validation-share", 0]
+    assert run("fit", folder / "train.csv", "-o", tmp_path / "m", *fit, "--set", "shrinkage=3").code == 0
+    (tmp_path / "config.toml").write_text("shrinkage = 3")
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO((folder / "train.csv").read_bytes())))
+    written = io.BytesIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", io.TextIOWrapper(written))
+        assert run("fit", "-", "-o", "-", *fit, "--config", tmp_path / "config.toml", "--json") == (0, "", "")
+        assert written.getvalue() == (tmp_path / "m").read_bytes()  # the model alone, to the bit
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"shrinkage = 3")))
+    assert summary_of(run, folder / "train.csv", "-o", tmp_path / "n", *fit, "--config", "-")["model"] == "Means"
+    assert (tmp_path / "n").read_bytes() == (tmp_path / "m").read_bytes()

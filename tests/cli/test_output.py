@@ -1,12 +1,12 @@
-"""Tables, JSON, and files that are whole or not there."""
+"""Tables, JSON, models on standard output, and a trial before the work."""
 
 import json
+import sys
 from pathlib import Path
 
-import polars
 import pytest
 
-from deepmf.cli.output import check_frame_target, check_writable, show_json, show_table, write_frame
+from deepmf.cli.output import check_model_target, check_writable, show_json, show_table
 from deepmf.errors import BadSetting, CannotSave
 
 
@@ -33,14 +33,11 @@ def test_a_trial_leaves_nothing_and_keeps_what_is_there(tmp_path: Path) -> None:
         check_writable(tmp_path / "nowhere" / "new")
 
 
-def test_endings(tmp_path: Path) -> None:
-    check_frame_target("-")
-    check_frame_target(str(tmp_path / "p.jsonl"))
-    for name in ("p", "p.txt", "p.csv.gz"):
-        with pytest.raises(BadSetting, match="must end in .csv, .tsv, .parquet, .jsonl"):
-            check_frame_target(str(tmp_path / name))
-
-
-def test_standard_output_is_utf_8(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    write_frame(polars.DataFrame({"row": ["é"]}), "-")
-    assert capfdbinary.readouterr().out == "row\né\n".encode()
+def test_a_terminal_gets_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_model_target(Path("-"))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    with pytest.raises(BadSetting, match="a model file is not for a terminal"):
+        check_model_target(Path("-"))
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(BadSetting, match="a model file is not for a terminal"):
+        check_model_target(Path("-"))

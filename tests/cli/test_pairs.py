@@ -27,7 +27,7 @@ def numbered() -> Model:
 
 
 def pairs_of(path: Path | str, model: Model, **names: str) -> list[tuple[object, object]]:
-    pairs = read_pairs(str(path), model, Reading(**names))
+    pairs = read_pairs(Path(path), model, Reading(**names))
     return list(zip(pairs.rows.tolist(), pairs.columns.tolist(), strict=True))
 
 
@@ -39,10 +39,14 @@ def pairs_of(path: Path | str, model: Model, **names: str) -> list[tuple[object,
         "item,user\nAlien,ann\nAlien,7\n",  # usual names say which is which
         "ann,Alien\n7,Alien\n",  # known ids are none
         "rating,item,user\n3,Alien,ann\n,Alien,7\n",  # a third is ignored
+        "rating,who,what\n3,ann,Alien\n,7,Alien\n",
+        "who,what,when\nann,Alien,2020\n7,Alien,2021\n",
         "ann\tAlien\n7\tAlien\n",
         "ann::Alien::3\n7::Alien::4\n",
         "ann;Alien\r\n7;Alien\r\n",
         "ann,Alien\n7,Alien\n\n\n",
+        "\n\nuser,item\nann,Alien\n7,Alien\n",
+        "\ufeffuser,item\nann,Alien\n7,Alien\n",  # the mark that spreadsheets write
     ],
 )
 def test_layouts(tmp_path: Path, named: Model, content: str) -> None:
@@ -92,12 +96,14 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, numbered: Model) -> Non
         (None, FileAbsent, "there is no file"),
         (b"", UnreadableFile, "is empty"),
         (b"\n\n", UnreadableFile, "is empty"),
-        (b"user,item\n", UnreadableFile, "holds no pairs"),
+        (b"user,item\n", UnreadableFile, "holds no lines with a row and a column"),
         (b"user\n1\n", UnreadableFile, "'user' has one column; a row and a column are needed"),
         (b"user,user\n1,10\n", UnreadableFile, "names a column twice"),
         (b"user,item\n1,10\none,20\n", UnknownLabel, "row 'one' is not known; the model's rows are whole numbers"),
         (b"user,item\n1,10\n,20\n", BadEntries, "pair 1 has no row id"),
-        (b"user,item\n\xff\xfe,10\n", UnreadableFile, "cannot be read as text"),
+        (b"user,item\n1,10\n2\n", UnreadableFile, "the line '2' has one column"),
+        (b"1 a,10\n2 b\n", UnreadableFile, "the line '2 b' has one column"),  # a space separates nothing
+        (b"user,item\n\xff\xfe,10\n", UnreadableFile, "is not UTF-8 text; convert it first"),
     ],
 )
 def test_bad_files(

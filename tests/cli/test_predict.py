@@ -98,7 +98,10 @@ def test_unknown_ids(run: Any, folder: Path, tmp_path: Path) -> None:
         (["missing.safetensors", "{folder}/known.csv"], "there is no file missing.safetensors"),
         (["{folder}/train.csv", "{folder}/known.csv"], "not a model file"),
         (["{folder}/means.safetensors", "missing.csv"], "there is no file missing.csv"),
-        (["{folder}/means.safetensors", "{folder}/known.csv", "-o", "p.xlsx"], "must end in .csv, .tsv, .parquet"),
+        (
+            ["{folder}/means.safetensors", "{folder}/known.csv", "-o", "p.xlsx"],
+            "must end in .csv, .tsv, .jsonl, .parquet",
+        ),
         (["{folder}/means.safetensors", "{folder}/known.csv", "-o", "no/p.csv"], "there is no folder"),
         (["{folder}/means.safetensors", "{folder}/known.csv", "--row", "who"], "there is no column 'who' for the row"),
         (["{folder}/means.safetensors", "{folder}/known.csv", "--extend", "no.csv"], "there is no file no.csv"),

@@ -1,12 +1,16 @@
-"""`deepmf recommend`: the library's ranking, for known and for new rows."""
+"""`deepmf recommend`: the library's ranking, for known rows and for somebody new."""
 
+import io
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from deepmf.data.splits import AreaSplit
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.load import load
 
 
@@ -47,3 +51,79 @@ def test_bad_input_is_one_line(run: Any, folder: Path, tmp_path: Path) -> None:
     code, _, err = run("recommend", tmp_path / "m", "--row", "ann")
     assert code == 2
     assert "row 'ann' is not known; the model's rows are ints" in err
+
+
+@pytest.fixture
+def films(split: AreaSplit) -> list[str]:
+    """Three films that the model knows."""
+    titles: list[str] = split.train.column_labels[[3, 1, 2]].tolist()
+    return titles
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["{0},5", "{1},1", "{2},4"],
+        ["film,stars", "{0},5", "{1},1", "{2},4"],
+        ["title,how much", "{0},5", "{1},1", "{2},4"],
+        ["stars\ttitle\twhen", "5\t{0}\t2020", "1\t{1}\t2021", "4\t{2}\t2022"],
+        ["user;film;stars", "me;{0};5", "me;{1};1", "me;{2};4"],
+        ["\ufefftitle,stars\r", "{0}, 5\r", "{1}, 1\r", '"{2}", 4\r', ""],
+    ],
+)
+def test_a_history_describes_a_new_row(
+    run: Any, folder: Path, tmp_path: Path, split: AreaSplit, films: list[str], lines: list[str]
+) -> None:
+    history = tmp_path / "me.csv"
+    history.write_text("\n".join(lines).format(*films) + "\n", newline="")
+    model = folder / "means.safetensors"
+    before = model.read_bytes()
+    code, out, err = run("recommend", model, "--history", history, "-n", 4, "--json")
+    assert (code, err) == (0, "")
+    entries = ObservedMatrix.from_entries(["me"] * 3, films, [5, 1, 4], split.train.scale)
+    best = load(model).extend(entries).recommend("me", n=4)
+    pairs = zip(best.labels.tolist(), best.values.tolist(), strict=True)
+    assert json.loads(out) == {"row": None, "best": [{"column": c, "prediction": pytest.approx(p)} for c, p in pairs]}
+    assert not set(best.labels) & set(films)
+    assert model.read_bytes() == before
+
+
+def test_a_history_from_standard_input(
+    run: Any, folder: Path, films: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for content in (f"{films[0]},5\nNobody's film,2\n", "No,3\n", f"{films[0]},6\n", f"{films[0]},1\n{films[0]},2\n"):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content.encode())))
+        code, out, err = run("recommend", folder / "means.safetensors", "--history", "-")
+        assert err.count("\n") == 1
+        if "Nobody" in content:
+            assert (code, "prediction" in out) == (0, True)
+            said = 'does not know 1 of the columns, which are left out: "Nobody\'s film"'
+            assert err == f"deepmf: warning: standard input: the model {said}\n"
+        else:
+            assert (code, out) == (2, "")
+            said = {
+                "N": "knows none of the 1 columns: 'No'",
+                "6": "the value 6; the scale is 1 to 5",
+                "2": "occurs twice",
+            }
+            assert said["N" if content[0] == "N" else content[-2]] in err
+
+
+def test_a_history_of_a_model_that_knows_numbers(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("1,10,1\n1,20,2\n2,10,3\n")
+    assert run("fit", tmp_path / "r.csv", "-o", tmp_path / "m", "--model", "means", "--validation-share", 0).code == 0
+    (tmp_path / "me.csv").write_text("film,stars\n10,3\nAlien,1\n")
+    code, out, err = run("recommend", tmp_path / "m", "--history", tmp_path / "me.csv", "--json")
+    assert code == 0
+    assert err.endswith("left out: 'Alien'\n")
+    assert [line["column"] for line in json.loads(out)["best"]] == [20]
+
+
+def test_a_history_of_a_method_that_knows_no_new_rows(run: Any, folder: Path, tmp_path: Path, films: list[str]) -> None:
+    model = tmp_path / "m"
+    settings = ["--model", "rankk", "--set", "epochs=1", "--set", "latent_size=2"]
+    assert run("fit", folder / "train.csv", "-o", model, *settings).code == 0
+    (tmp_path / "me.csv").write_text(f"{films[0]},5\n")
+    code, out, err = run("recommend", model, "--history", tmp_path / "me.csv")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "RankK cannot be extended: " in err

@@ -104,3 +104,42 @@ def test_another_commit_is_refused(run: Any, recipes: Path, tmp_path: Path, monk
     monkeypatch.setenv("DEEPMF_COMMIT", "def")
     code, _, err = run(*arguments)
     assert code == 2 and "holds results of commit abc; this is def" in err and "--out" in err
+
+
+def test_the_device_is_that_of_the_networks(run: Any, recipes: Path, tmp_path: Path) -> None:
+    arguments = ["reproduce", "small", "--splits", 1, "-o", tmp_path / "out", "--no-pictures"]
+    answer = json.loads(run(*arguments, "--device", "auto", "--json").out)
+    devices = {record["recipe"]: record["settings"].get("device") for record in answer["records"]}
+    assert devices == {"small/means": None, "small/dmf-d": "auto"}
+    code, _, err = run(*arguments, "--device", "cpu")
+    assert code == 2 and "holds small/dmf-d with other settings (device)" in err
+    code, _, err = run(*arguments, "--device", "gpu")
+    assert (code, err) == (2, "deepmf: device must be 'auto' or 'cpu' or 'cuda'; got 'gpu'\n")
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "cannot be read"),
+        (b"\xff\xfe", "cannot be read"),
+        (b'{"area": "I"}\n', "line 1 of {file} is not a result"),
+        (b"[]\n", "line 1 of {file} is not a result"),
+        (b"{\n{}\n", "line 1 of {file} is not JSON"),
+    ],
+)
+def test_what_are_no_results(run: Any, recipes: Path, tmp_path: Path, content: bytes | None, message: str) -> None:
+    file = tmp_path / "out" / "small" / "results.jsonl"
+    file.parent.mkdir(parents=True)
+    file.mkdir() if content is None else file.write_bytes(content)
+    for option in ("--from-results", "--no-pictures"):
+        code, shown, err = run("reproduce", "small", "-o", tmp_path / "out", option)
+        assert (code, shown, err.count("\n")) == (2, "", 1) and message.format(file=file) in err
+
+
+def test_a_folder_that_cannot_be_is_refused_before_the_first_fit(
+    run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deepmf.models.means.Means.fit", lambda *_, **__: pytest.fail("it trained"))
+    (tmp_path / "file").write_text("old")
+    code, shown, err = run("reproduce", "small", "-o", tmp_path / "file")
+    assert (code, shown, err.count("\n")) == (2, "", 1) and "could not be written (Not a directory)" in err

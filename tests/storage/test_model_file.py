@@ -4,6 +4,7 @@ import json
 import os
 import struct
 from base64 import b64decode
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from safetensors.numpy import load_file, save, save_file
 
 from deepmf.errors import BadModelFile, CannotSave, FileAbsent, UnreadableFile
 from deepmf.storage import model_file
-from deepmf.storage.model_file import StoredFile, read_file, write_file
+from deepmf.storage.model_file import StoredFile, read_file, read_origin, write_file
 
 TYPES = "bool float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
 
@@ -148,6 +149,18 @@ def test_full_disk_leaves_the_old_model(path: Path, monkeypatch: pytest.MonkeyPa
         write_file(path, kind="model", content={"new": 1}, tensors={})
     assert_same(read_file(path), "model", CONTENT, TENSORS)
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_origin(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_file(path, kind="model", content=CONTENT, tensors=TENSORS)
+    assert read_origin(path) == (1, version("deepmf"))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(BadModelFile, match="is truncated, damaged or not a model file"):
+        read_origin(path)
+    save_file({"x": np.zeros(2)}, path)
+    with pytest.raises(BadModelFile, match="but not one of deepmf"):
+        read_origin(path)
 
 
 def test_what_is_not_a_file(tmp_path: Path) -> None:

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, Any, NoReturn
+from contextlib import suppress
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
+from deepmf.cli.complete import complete
+from deepmf.cli.datasets import datasets
 from deepmf.cli.demo import demo
 from deepmf.cli.evaluate import evaluate
+from deepmf.cli.export import export
 from deepmf.cli.fit import fit
+from deepmf.cli.inspect import inspect
 from deepmf.cli.predict import predict
 from deepmf.cli.recommend import recommend
 from deepmf.cli.reproduce import reproduce
+from deepmf.cli.tune import tune
 from deepmf.errors import DeepMFWarning, UserError
 
 # The ancestor of all that typer says about options and arguments, whichever library it builds on.
 _UsageError: Any = typer.BadParameter.__base__
+
+# What writing raises where there is no room; files say it themselves (CannotSave), so it was standard output.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -52,8 +62,9 @@ def options(
         typer.echo(context.get_help())
 
 
-for _command in (demo, fit, predict, evaluate, recommend, reproduce):
+for _command in (demo, fit, tune, predict, evaluate, recommend, complete, inspect, export, reproduce):
     app.command(_command.__name__)(_command)
+app.add_typer(datasets, name="datasets")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -75,17 +86,24 @@ def _run(arguments: Sequence[str] | None) -> int:
             stream.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to fail
     try:
         code = app(arguments, prog_name="deepmf", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it may be closed
+            sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
     except BrokenPipeError:
-        return _end_quietly()
+        return _let_go_of(sys.stdout, code=0)
     except SystemExit as ending:  # typer's answer to a closed pipe
-        return _end_quietly() if isinstance(ending.__context__, BrokenPipeError) else int(ending.code or 0)
+        is_pipe = isinstance(ending.__context__, BrokenPipeError)
+        return _let_go_of(sys.stdout, code=0) if is_pipe else int(ending.code or 0)
     except _UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "deepmf"
         return _complain(f"{error.format_message().rstrip('.')} (see {path} --help)", code=2)
     except UserError as error:
         return _complain(str(error), code=2)
     except Exception as error:  # noqa: BLE001 (the last resort)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            _complain(f"standard output could not be written ({error.strerror})", code=2)
+            return _let_go_of(sys.stdout, code=2)
         if os.environ.get("DEEPMF_TRACEBACK"):
             traceback.print_exc()
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -94,14 +112,18 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _complain(message: str, *, code: int) -> int:
-    typer.echo(f"deepmf: {' '.join(message.splitlines())}", err=True)
+    try:
+        typer.echo(f"deepmf: {' '.join(message.splitlines())}", err=True)
+    except OSError:  # standard error is full: the exit status says it too
+        return _let_go_of(sys.stderr, code=code)
     return code
 
 
-def _end_quietly() -> int:
-    # The interpreter flushes standard output once more at its end: let it flush into nothing.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+def _let_go_of(stream: TextIO, *, code: int) -> int:
+    # The interpreter flushes the stream once more at its end: let it flush into nothing.
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return code
 
 
 def _shown_in_a_line(show: Any) -> Any:

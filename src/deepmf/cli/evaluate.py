@@ -1,4 +1,4 @@
-"""`deepmf evaluate`: the errors of a model on test entries, area by area."""
+"""`deepmf evaluate`: the errors of a model on test entries, area by area, and a page that explains them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepmf.cli.inputs import Reading, like_model, load_model
-from deepmf.cli.options import Column, Duplicates, Extend, Json, Row, Separator, Value
-from deepmf.cli.output import show_json, show_table
+from deepmf.cli.inputs import Reading, called, like_model, load_model
+from deepmf.cli.options import Column, Duplicates, Extend, Json, ModelFile, Row, Separator, Value
+from deepmf.cli.output import check_writable, show_json, show_table
 from deepmf.errors import ConstantValues, DeepMFWarning
 
 if TYPE_CHECKING:
@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file.")],
+    model: ModelFile,
     test: Annotated[Path, typer.Argument(metavar="TEST", help="Entries to predict and compare with; read as by fit.")],
     extend: Extend = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write a page (HTML, for any browser) with charts and explanations."),
+    ] = None,
     row: Row = None,
     column: Column = None,
     value: Value = None,
@@ -35,11 +39,13 @@ def evaluate(
 
     Area I: known rows and columns. II: new rows. III: new columns. IV: both new.
 
-    Example: deepmf evaluate model.safetensors test.csv --extend new_users.csv
+    Example: deepmf evaluate model.safetensors test.csv --extend new_users.csv --report report.html
     """
     from deepmf.evaluation.areas import count_seen
     from deepmf.evaluation.areas import evaluate as errors_by_area
 
+    if report is not None:
+        check_writable(report)
     reading = Reading(row, column, value, separator, duplicates)
     fitted = load_model(model, extensions=extend or (), reading=reading)
     entries = like_model(_read_test(test, reading, fitted.scale_), fitted)
@@ -51,10 +57,17 @@ def evaluate(
             DeepMFWarning,
             stacklevel=1,
         )
+    if report is not None:
+        from deepmf.report.page import write_report
+
+        write_report(fitted, entries, report, title=f"{model.name} on {Path(called(test)).name}")
     if as_json:
-        show_json({"model": type(fitted).__name__, "seen": n_seen, "areas": [asdict(part) for part in errors]})
+        shown = {"model": type(fitted).__name__, "seen": n_seen, "areas": [asdict(part) for part in errors]}
+        show_json(shown | ({} if report is None else {"report": str(report)}))
         return
     show_errors(errors)
+    if report is not None:
+        typer.echo(f"report in {report}")
 
 
 def _read_test(path: Path, reading: Reading, scale: Scale) -> ObservedMatrix:

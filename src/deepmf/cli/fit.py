@@ -3,61 +3,57 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deepmf.cli.inputs import Reading, like_labels
-from deepmf.cli.options import Column, Duplicates, Json, Row, Separator, Value
-from deepmf.cli.output import check_writable, show_json
+from deepmf.cli.options import (
+    VALIDATION_SHARE,
+    Assignments,
+    Column,
+    Config,
+    Device,
+    Duplicates,
+    Json,
+    ModelName,
+    Ratings,
+    Row,
+    ScaleText,
+    Seed,
+    Separator,
+    Validation,
+    ValidationShare,
+    Value,
+)
+from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, show_json
 from deepmf.cli.progress import show_epochs
 from deepmf.cli.settings import gather_settings, parse_scale
 from deepmf.errors import BadSetting, TrainingDiverged
-from deepmf.models.registry import HOMES, model_class
+from deepmf.models.registry import model_class
 
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.model import Model
-
-VALIDATION_SHARE = 0.05
+    from deepmf.training.loop import Callback
 
 
 def fit(
-    ratings: Annotated[
-        Path,
-        typer.Argument(metavar="RATINGS", help="Entries: csv, tsv, parquet, MovieLens .dat, .npz; also .gz, .zst."),
+    ratings: Ratings,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The model file to write; - for standard output.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model file to write.")],
-    validation: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Entries that choose the best epoch; they never teach.")
-    ] = None,
-    validation_share: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Without --validation: the share of the entries that is split off at random (by --seed) to choose "
-            f"the best epoch, instead of {VALIDATION_SHARE:g}; 0 for none.",
-        ),
-    ] = None,
-    model: Annotated[str, typer.Option(metavar="NAME", help=f"What to fit: {', '.join(HOMES)}.")] = "dmf",
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="A setting, such as dropout=.5 or hidden_sizes=512,256; repeatable."
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Settings by name in a TOML file; --set wins over it.")
-    ] = None,
-    scale: Annotated[
-        str | None,
-        typer.Option(metavar="SCALE", help="All levels (1,2,3,4,5) or an interval (0:100), where not all occur."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="Of all that is random; 0 unless set.")] = None,
-    device: Annotated[
-        str | None, typer.Option(metavar="auto|cpu|cuda", help="Where to train; auto takes a GPU where there is one.")
-    ] = None,
+    validation: Validation = None,
+    validation_share: ValidationShare = None,
+    model: ModelName = "dmf",
+    assignments: Assignments = None,
+    config: Config = None,
+    scale: ScaleText = None,
+    seed: Seed = None,
+    device: Device = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -67,6 +63,9 @@ def fit(
     ] = False,
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Another place to keep the state of training.")
+    ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Log every epoch for TensorBoard, each run to its own folder.")
     ] = None,
     row: Row = None,
     column: Column = None,
@@ -84,21 +83,24 @@ def fit(
     settings = gather_settings(config, assignments or ())
     settings |= {name: given for name, given in (("seed", seed), ("device", device)) if given is not None}
     new_model = model_class(model)(**settings)
+    epochs = getattr(new_model.settings, "epochs", None)
+    if tensorboard is not None and epochs is None:
+        raise BadSetting(f"{model!r} is not learned in epochs, so there is nothing to log for TensorBoard")
     reading = Reading(row, column, value, separator, duplicates)
-    check_writable(output)
+    check_model_target(output)
     kept = _checkpoint(output, checkpoint, resume=resume)
     entries = reading.matrix(ratings, scale=parse_scale(scale))
-    train, held_out = _parts(entries, validation, validation_share, reading, seed=new_model.settings.seed)
+    train, held_out = split_off(entries, validation, validation_share, reading, seed=new_model.settings.seed)
     start = time.perf_counter()
-    with show_epochs(f"fitting {type(new_model).__name__}", getattr(new_model.settings, "epochs", None)) as callbacks:
+    with show_epochs(f"fitting {type(new_model).__name__}", epochs) as shown, _log_epochs(tensorboard) as logged:
         try:
-            new_model.fit(train, held_out, callbacks=callbacks, checkpoint=kept)
+            new_model.fit(train, held_out, callbacks=[*shown, *logged], checkpoint=kept)
         except TrainingDiverged as error:
             if new_model.observations_ is None:
                 raise
-            new_model.save(output)
+            save_model(new_model, output)
             raise TrainingDiverged(f"{error}; it is saved in {output}") from error
-    new_model.save(output)
+    save_model(new_model, output)
     _show(_summary(new_model, train, held_out, seconds=time.perf_counter() - start, file=output), as_json=as_json)
     if new_model.history_.stopped == "interrupted":
         raise typer.Exit(130)
@@ -107,6 +109,10 @@ def fit(
 def _checkpoint(output: Path, checkpoint: Path | None, *, resume: bool) -> Path | None:
     """Return where the state of training is kept; one that is there already is only used if asked for."""
     if checkpoint is None:
+        if resume and str(output) == STANDARD:
+            raise BadSetting(
+                "--resume keeps the state of training beside the model file, and -o - has none; add --checkpoint FILE"
+            )
         return output.with_name(f"{output.name}.checkpoint") if resume else None
     if checkpoint.exists() and not resume:
         raise BadSetting(f"{checkpoint} exists already; --resume continues from it, deleting it starts afresh")
@@ -114,10 +120,22 @@ def _checkpoint(output: Path, checkpoint: Path | None, *, resume: bool) -> Path 
     return checkpoint
 
 
-def _parts(
+@contextmanager
+def _log_epochs(folder: Path | None) -> Iterator[Sequence[Callback]]:
+    """Yield the callbacks that log each epoch for TensorBoard; none without a folder."""
+    if folder is None:
+        yield ()
+        return
+    from deepmf.training.tensorboard import tensorboard_log
+
+    with tensorboard_log(folder) as log:
+        yield (log,)
+
+
+def split_off(
     entries: ObservedMatrix, validation: Path | None, share: float | None, reading: Reading, *, seed: int
 ) -> tuple[ObservedMatrix, ObservedMatrix | None]:
-    """Return the entries to learn from, and those that choose the best epoch."""
+    """Return the entries to learn from, and those that choose the best epoch and settings."""
     if validation is not None:
         if share is not None:
             raise BadSetting("give --validation or --validation-share, not both")
@@ -152,6 +170,8 @@ def _summary(
 
 
 def _show(summary: dict[str, Any], *, as_json: bool) -> None:
+    if summary["file"] == STANDARD:
+        return
     if as_json:
         show_json(summary)
         return

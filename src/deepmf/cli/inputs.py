@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
-from deepmf.errors import UnknownLabel
+from deepmf.cli.output import STANDARD
+from deepmf.errors import UnknownLabel, UnreadableFile, UserError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,22 +38,44 @@ class Reading:
         """Read a matrix with these names."""
         from deepmf.data.read import read_matrix
 
-        return read_matrix(
-            path,
-            row=name_or_position(self.row),
-            column=name_or_position(self.column),
-            value=name_or_position(self.value),
-            separator=_unescaped(self.separator),
-            scale=scale,
-            duplicates=cast("Duplicates", self.duplicates),
-        )
+        with local_file(path) as file:
+            return read_matrix(
+                file,
+                row=name_or_position(self.row),
+                column=name_or_position(self.column),
+                value=name_or_position(self.value),
+                separator=_unescaped(self.separator),
+                scale=scale,
+                duplicates=cast("Duplicates", self.duplicates),
+            )
+
+
+def called(path: Path) -> str:
+    """Return what a file is called in messages."""
+    return "standard input" if str(path) == STANDARD else str(path)
+
+
+@contextmanager
+def local_file(path: Path) -> Iterator[Path]:
+    """Yield a file to read: the given one, or for `-` one that holds standard input and is called so in errors."""
+    if str(path) != STANDARD:
+        yield path
+        return
+    with TemporaryDirectory(prefix="deepmf-") as folder:
+        file = Path(folder, called(path))
+        _keep_standard_input(file)
+        try:
+            yield file
+        except UserError as error:
+            raise type(error)(str(error).replace(f"{folder}{os.sep}", "")) from error
 
 
 def load_model(path: Path, *, extensions: Iterable[Path], reading: Reading) -> Model:
     """Load a model, and extend it by the entries of each file in turn."""
     from deepmf.models.load import load
 
-    model = load(path)
+    with local_file(path) as file:
+        model = load(file)
     for extension in extensions:
         model = model.extend(like_model(reading.matrix(extension, scale=model.scale_), model))
     return model
@@ -98,6 +125,18 @@ def like_label(text: str, known: npt.NDArray[Any], *, axis: str) -> Any:
 def name_or_position(text: str | None) -> str | int | None:
     """Return a position for digits, otherwise the name."""
     return int(text) if text is not None and text.isascii() and text.isdigit() else text
+
+
+def _keep_standard_input(file: Path) -> None:
+    if sys.stdin is None:
+        raise UnreadableFile("standard input is closed")
+    try:
+        with file.open("wb") as opened:
+            shutil.copyfileobj(sys.stdin.buffer, opened)
+    except OSError as error:
+        raise UnreadableFile(f"standard input cannot be read or kept in {file.parent} ({error.strerror})") from error
+    if file.stat().st_size == 0:
+        raise UnreadableFile("standard input is empty (a command reads it only once)")
 
 
 def _unescaped(separator: str | None) -> str | None:

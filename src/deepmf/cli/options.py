@@ -7,7 +7,62 @@ from typing import Annotated
 
 import typer
 
+from deepmf.cli.completion import assignments, model_names
+from deepmf.models.registry import HOMES
+
+VALIDATION_SHARE = 0.05
+
 _FILES = "Files"
+
+Ratings = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RATINGS",
+        help="Entries: csv, tsv, parquet, MovieLens .dat, .npz; also .gz, .zst; - for csv from standard input.",
+    ),
+]
+Validation = Annotated[
+    Path | None,
+    typer.Option(
+        "--validation", metavar="FILE", help="Entries that choose the best epoch, or settings; they never teach."
+    ),
+]
+ValidationShare = Annotated[
+    float | None,
+    typer.Option(
+        "--validation-share",
+        metavar="SHARE",
+        help="Without --validation: the share of the entries that is split off at random (by --seed) for that, "
+        f"instead of {VALIDATION_SHARE:g}; 0 for none.",
+    ),
+]
+ModelName = Annotated[
+    str,
+    typer.Option("--model", metavar="NAME", help=f"What to fit: {', '.join(HOMES)}.", autocompletion=model_names),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting, such as dropout=.5 or hidden_sizes=512,256; repeatable.",
+        autocompletion=assignments,
+    ),
+]
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings by name in a TOML file; --set wins over it.")
+]
+ScaleText = Annotated[
+    str | None,
+    typer.Option(
+        "--scale", metavar="SCALE", help="All levels (1,2,3,4,5) or an interval (0:100), where not all occur."
+    ),
+]
+Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Of all that is random; 0 unless set.")]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="auto|cpu|cuda", help="Where to train; auto takes a GPU where there is one."),
+]
 
 Row = Annotated[
     str | None, typer.Option("--row", metavar="NAME", help="Name or position of the row ids.", rich_help_panel=_FILES)
@@ -32,10 +87,21 @@ Duplicates = Annotated[
         rich_help_panel=_FILES,
     ),
 ]
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file; - for standard input.")]
 Extend = Annotated[
     list[Path] | None,
     typer.Option(
         "--extend", metavar="FILE", help="Entries of new rows and columns, to cover without training; repeatable."
     ),
 ]
+FrameFile = Annotated[
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="A .csv, .tsv, .jsonl or .parquet; - for standard output (csv, or with --json JSON lines).",
+    ),
+]
+FrameJson = Annotated[bool, typer.Option("--json", help="Print JSON: a summary of the file, or with - its lines.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]

@@ -1,31 +1,24 @@
-"""What commands put out: tables and JSON on standard output, frames in files by their ending."""
+"""What commands put out: tables and JSON on standard output, models; files are tried out before the work."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, CannotSave
 
 if TYPE_CHECKING:
-    import polars as pl
+    from deepmf.models.model import Model
 
 STANDARD = "-"  # standard input or output
-
-_WRITERS: dict[str, Callable[[Any, Any], Any]] = {
-    ".csv": lambda frame, file: frame.write_csv(file),
-    ".tsv": lambda frame, file: frame.write_csv(file, separator="\t"),
-    ".parquet": lambda frame, file: frame.write_parquet(file),
-    ".jsonl": lambda frame, file: frame.write_ndjson(file),
-}
 
 
 def show_json(content: dict[str, Any]) -> None:
@@ -66,29 +59,32 @@ def check_writable(path: Path) -> None:
         write_atomically(path, try_out)
 
 
-def check_frame_target(target: str) -> None:
-    """Refuse a file whose ending says no format, or that cannot be written."""
-    if target == STANDARD:
+def check_model_target(path: Path) -> None:
+    """Refuse now what `save_model` would refuse after training."""
+    if str(path) != STANDARD:
+        check_writable(path)
+    elif sys.stdout is None or sys.stdout.isatty():
+        raise BadSetting("a model file is not for a terminal; pass it on by > or |, or name a file by -o FILE")
+
+
+def save_model(model: Model, path: Path) -> None:
+    """Write a model file, whole or not at all; `-` is standard output."""
+    if str(path) != STANDARD:
+        model.save(path)
         return
-    if Path(target).suffix not in _WRITERS:
-        raise BadSetting(f"the name of the output must end in {', '.join(_WRITERS)}; got {target!r}")
-    check_writable(Path(target))
+    with TemporaryDirectory(prefix="deepmf-") as folder:
+        file = Path(folder, "model.safetensors")
+        model.save(file)
+        put_out(memoryview(file.read_bytes()))
 
 
-def write_frame(frame: pl.DataFrame, target: str, *, standard_format: str = ".csv") -> None:
-    """Write a frame, whole or not at all, in the format of its file's ending; `-` is standard output."""
-    from deepmf.storage.atomic import write_atomically
-
-    if target == STANDARD:
-        content = BytesIO()
-        _WRITERS[standard_format](frame, content)
-        left = content.getbuffer()
-        while left:  # where Python runs unbuffered, a pipe may take only a part
-            left = left[sys.stdout.buffer.write(left) :]
-        sys.stdout.flush()
-    else:
-        write = _WRITERS[Path(target).suffix]
-        write_atomically(target, lambda temporary: write(frame, temporary))
+def put_out(content: memoryview) -> None:
+    """Write bytes to standard output."""
+    if sys.stdout is None:
+        raise CannotSave("standard output is closed; -o FILE writes to a file")
+    while content:  # where Python runs unbuffered, a pipe may take only a part
+        content = content[sys.stdout.buffer.write(content) :]
+    sys.stdout.flush()
 
 
 def _shown(cell: Any) -> str:

@@ -1,20 +1,34 @@
-"""`deepmf recommend`: the best columns of a row."""
+"""`deepmf recommend`: the best columns of a row that the model knows, or of somebody new."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deepmf.cli.history import read_history
 from deepmf.cli.inputs import Reading, hinting_at_extension, like_label, load_model
-from deepmf.cli.options import Extend, Json
+from deepmf.cli.options import Extend, Json, ModelFile
 from deepmf.cli.output import show_json, show_table
+from deepmf.errors import BadSetting
+
+if TYPE_CHECKING:
+    from deepmf.models.model import Model
 
 
 def recommend(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file.")],
-    row: Annotated[str, typer.Option("--row", metavar="ID", help="The row to recommend columns for.")],
+    model: ModelFile,
+    row: Annotated[str | None, typer.Option("--row", metavar="ID", help="The row to recommend columns for.")] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            "--history",
+            metavar="FILE",
+            help="Instead of --row: a column and a value per line, which describe a new row; it is not kept. "
+            "- for standard input.",
+        ),
+    ] = None,
     n: Annotated[int, typer.Option("-n", metavar="N", help="How many columns.")] = 10,
     extend: Extend = None,
     include_observed: Annotated[
@@ -24,15 +38,27 @@ def recommend(
 ) -> None:
     """Show the best columns of a row, with their predictions, without those it has entries for.
 
-    Example: deepmf recommend model.safetensors --row alice -n 10 --extend new_users.csv
+    Example: deepmf recommend model.safetensors --history me.csv -n 10
     """
+    if (row is None) == (history is None):
+        raise BadSetting("give either --row ID, which the model knows, or --history FILE, for somebody new")
     fitted = load_model(model, extensions=extend or (), reading=Reading())
     with hinting_at_extension():
-        label = like_label(row, fitted.row_labels_, axis="row")
-        best = fitted.recommend(label, n=n, include_observed=include_observed)
+        described, label = _described(fitted, row, history)
+        best = described.recommend(label, n=n, include_observed=include_observed)
     columns, predictions = best.labels.tolist(), best.values.tolist()
     if as_json:
         pairs = zip(columns, predictions, strict=True)
-        show_json({"row": label, "best": [{"column": c, "prediction": p} for c, p in pairs]})
+        shown = label if history is None else None
+        show_json({"row": shown, "best": [{"column": c, "prediction": p} for c, p in pairs]})
         return
     show_table(["column", "prediction"], ([str(c), p] for c, p in zip(columns, predictions, strict=True)))
+
+
+def _described(model: Model, row: str | None, history: Path | None) -> tuple[Model, Any]:
+    """Return the row's label, and a model that knows somebody new too."""
+    if history is None:
+        assert row is not None
+        return model, like_label(row, model.row_labels_, axis="row")
+    entries = read_history(history, model)
+    return model.extend(entries), entries.row_labels.tolist()[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.options import Json
+from deepmf.cli.completion import table_names
+from deepmf.cli.options import Device, Json
 from deepmf.cli.output import show_json, show_table
+from deepmf.cli.progress import is_watched
 from deepmf.errors import FileAbsent
 
 if TYPE_CHECKING:
@@ -23,7 +24,12 @@ QUICK = "A QUICK RUN on generated data, to see that everything works: not the re
 
 
 def reproduce(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="table1, table2 or another folder of recipes.")],
+    table: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE", help="table1, table2 or another folder of recipes.", autocompletion=table_names
+        ),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -35,6 +41,7 @@ def reproduce(
     ] = None,
     splits: Annotated[int | None, typer.Option(metavar="N", help="The first N splits instead of all.")] = None,
     jobs: Annotated[int, typer.Option(metavar="N", help="How many fits run at once, on one GPU or on the cores.")] = 1,
+    device: Device = None,
     quick: Annotated[bool, typer.Option("--quick", help="Minutes on two cores, offline, on generated data.")] = False,
     from_results: Annotated[
         bool,
@@ -48,12 +55,13 @@ def reproduce(
     """Run a table of the paper and show it, the published figures in brackets beside ours.
 
     Every finished fit is kept in FOLDER/TABLE/results.jsonl: a run that was stopped continues where it was. The table
-    is written there as Markdown and CSV too, and pictures as SVG and PNG.
+    is written there as Markdown and CSV too, and pictures as SVG and PNG. There is no --seed: the seeds are the
+    recipe's, one for each split, so that everyone runs the same splits.
 
     Example: deepmf reproduce table1 --only dmf --only i-autorec --splits 1
     """
+    from deepmf.experiments.recipe import on_device, read_table
     from deepmf.experiments.recipe import quick as quickly
-    from deepmf.experiments.recipe import read_table
     from deepmf.experiments.results import Results
     from deepmf.experiments.run import run
     from deepmf.experiments.trial import run_trial, trials_of
@@ -61,6 +69,8 @@ def reproduce(
     recipes = read_table(table, only=only or ())
     if quick:
         recipes = [quickly(recipe) for recipe in recipes]
+    if device is not None:
+        recipes = [on_device(recipe, device) for recipe in recipes]
     results = Results(out or Path("reproduced-quick" if quick else "reproduced"))
     trials = [trial for recipe in recipes for trial in trials_of(recipe, n_splits=splits)]
     if not from_results:
@@ -105,7 +115,7 @@ def _publish(
 @contextmanager
 def _show_progress(table: str, n_trials: int) -> Iterator[Callable[[Progress], None]]:
     """Yield what shows each finished fit: a bar with the time left on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
+    if not is_watched():
         yield lambda progress: None
         return
     from rich.console import Console

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deepmf.cli.inputs import local_file
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
 
 if TYPE_CHECKING:
@@ -21,8 +22,10 @@ _NOT_A_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionErro
 
 def gather_settings(config: Path | None, assignments: Iterable[str]) -> dict[str, Any]:
     """Return settings by name: those of a TOML file, and those of `name=value` texts, which win."""
-    given = {} if config is None else read_config(config)
-    return given | dict(map(parse_assignment, assignments))
+    if config is None:
+        return dict(map(parse_assignment, assignments))
+    with local_file(config) as file:
+        return read_config(file) | dict(map(parse_assignment, assignments))
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -44,6 +47,17 @@ def parse_value(text: str) -> Any:
     with suppress(*_NOT_A_LITERAL):
         return ast.literal_eval(text)
     return None if text == "none" else text
+
+
+def show_value(value: Any) -> str:
+    """Write a value so that `parse_value` reads it back.
+
+    >>> show_value((512, 256)), show_value((512,)), show_value(0.5), show_value(None), show_value("raw")
+    ('512,256', '512,', '0.5', 'none', 'raw')
+    """
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) + "," * (len(value) == 1)
+    return "none" if value is None else str(value)
 
 
 def read_config(path: Path) -> dict[str, Any]:

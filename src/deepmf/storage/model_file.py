@@ -7,7 +7,8 @@ import json
 import math
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,13 @@ FORMAT = 1
 _KEY = "deepmf"  # of the header in the safetensors metadata; a single key, whose order cannot vary
 # What safetensors raises for bytes it cannot read; the last three for tensors that numpy cannot hold.
 _UNREADABLE = (SafetensorError, ValueError, TypeError, AttributeError)
+
+
+class Origin(NamedTuple):
+    """How a file was written: in which format, and by which version of deepmf."""
+
+    format: int
+    version: str
 
 
 class StoredFile(NamedTuple):
@@ -62,21 +70,33 @@ def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> Store
     The checksum notices damage and edits; it does not prove who wrote the file. Nothing is unpickled.
     """
     file = _checked_path(path)
+    with _opened(file) as (header, opened):
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+    if not _matches(header.pop("sha256"), header, tensors):
+        raise BadModelFile(f"{file} is damaged: its content does not match its checksum")
+    if kind is not None and header["kind"] != kind:
+        raise BadModelFile(f"{file} holds a {header['kind']}; a {kind} is needed")
+    return StoredFile(header["kind"], header["content"], tensors)
+
+
+def read_origin(path: str | os.PathLike[str]) -> Origin:
+    """Read from the header alone how a file was written; whether it is whole, `read_file` finds out."""
+    with _opened(_checked_path(path)) as (header, _):
+        return Origin(header["format"], str(header.get("version", "unknown")))
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Yield the header and the opened safetensors file; what is wrong with either is said in one sentence."""
     try:
         with safe_open(file, framework="np") as opened:
-            header = _checked_header(file, opened.metadata())
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+            yield _checked_header(file, opened.metadata()), opened
     except BadModelFile:
         raise
     except OSError as error:
         raise BadModelFile(f"{file} cannot be read: {error}") from error
     except _UNREADABLE as error:
         raise BadModelFile(f"{file} is truncated, damaged or not a model file ({error})") from error
-    if not _matches(header.pop("sha256"), header, tensors):
-        raise BadModelFile(f"{file} is damaged: its content does not match its checksum")
-    if kind is not None and header["kind"] != kind:
-        raise BadModelFile(f"{file} holds a {header['kind']}; a {kind} is needed")
-    return StoredFile(header["kind"], header["content"], tensors)
 
 
 def _checked_path(path: str | os.PathLike[str]) -> Path:

@@ -1,0 +1,148 @@
+"""`deepmf datasets`: which public data sets there are, bring one here, describe a file of entries."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deepmf.cli.completion import dataset_names
+from deepmf.cli.inputs import Reading
+from deepmf.cli.options import Column, Duplicates, Json, Row, ScaleText, Separator, Value
+from deepmf.cli.output import show_json, show_table
+from deepmf.cli.progress import show_share
+from deepmf.cli.settings import parse_scale
+from deepmf.errors import FileAbsent, UnreadableFile
+
+if TYPE_CHECKING:
+    from deepmf.data.catalogue import Dataset
+
+datasets = typer.Typer(invoke_without_command=True)
+
+
+@datasets.callback()
+def options(context: typer.Context) -> None:
+    """Public data sets by name, and what a file of entries holds.
+
+    Example: deepmf datasets fetch ml-1m
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@datasets.command("list")
+def list_all(as_json: Json = False) -> None:
+    """List the public data sets, and where those that are here lie.
+
+    They are looked for and kept in the folder that the environment variable DEEPMF_DATA names.
+
+    Example: deepmf datasets list
+    """
+    from deepmf.data.catalogue import DATASETS
+    from deepmf.data.datasets import folder
+
+    found = [_entry(dataset) for dataset in DATASETS.values()]
+    if as_json:
+        show_json({"folder": str(folder()), "datasets": found})
+        return
+    show_table(
+        ["name", "what", "MB", "here"],
+        [[each["name"], each["title"], _megabytes(each["bytes"]), each["file"] or ""] for each in found],
+    )
+    typer.echo(f"kept in {folder()} (the environment variable DEEPMF_DATA names another folder)")
+
+
+@datasets.command()
+def fetch(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A name that the list has.", autocompletion=dataset_names)
+    ],
+    archive: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="The archive, where you have it already.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Bring a data set here, unless it is: download it, verify it, unpack the file with its entries.
+
+    Its licence is shown; a download that breaks off continues when the command is run again.
+
+    Example: deepmf datasets fetch ml-1m
+    """
+    from deepmf.data.datasets import fetch, find, info
+
+    dataset = info(name)
+    was_here = find(name) is not None
+    with show_share(f"fetching {name}") as progress:
+        if archive is not None and not was_here:
+            _copy(archive, dataset)
+        file = fetch(name, progress=progress)
+    if as_json:
+        show_json(_entry(dataset) | {"file": str(file), "was_here": was_here})
+        return
+    typer.echo(f"{dataset.title}\n{dataset.licence}")
+    typer.echo(f"{'was here already' if was_here else 'is here now'}: {file}")
+    twice = "" if dataset.ratings.duplicates == "error" else f" --duplicates {dataset.ratings.duplicates}"
+    typer.echo(f"next: deepmf fit {shlex.quote(str(file))} -o model.safetensors{twice}")
+
+
+@datasets.command()
+def describe(
+    ratings: Annotated[Path, typer.Argument(metavar="RATINGS", help="Entries, read as by fit; - for standard input.")],
+    scale: ScaleText = None,
+    row: Row = None,
+    column: Column = None,
+    value: Value = None,
+    separator: Separator = None,
+    duplicates: Duplicates = "error",
+    as_json: Json = False,
+) -> None:
+    """Show what a file of entries holds: its size, scale, how full its rows and columns are, how values spread.
+
+    Example: deepmf datasets describe ratings.csv
+    """
+    reading = Reading(row, column, value, separator, duplicates)
+    description = reading.matrix(ratings, scale=parse_scale(scale)).describe()
+    if as_json:
+        show_json(description.to_dict())
+    else:
+        typer.echo(str(description))
+
+
+def _entry(dataset: Dataset) -> dict[str, Any]:
+    from deepmf.data.datasets import find
+
+    found = find(dataset.name)
+    return {
+        "name": dataset.name,
+        "title": dataset.title,
+        "entries": dataset.n_entries,
+        "bytes": dataset.n_bytes,
+        "licence": dataset.licence,
+        "address": dataset.address,
+        "file": None if found is None else str(found),
+    }
+
+
+def _copy(archive: Path, dataset: Dataset) -> None:
+    """Unpack the user's own archive, and keep a copy of it as if it had been downloaded."""
+    from deepmf.data.datasets import folder
+    from deepmf.data.download import extract
+    from deepmf.storage.atomic import write_atomically
+
+    if archive.is_dir():
+        raise UnreadableFile(
+            f"{archive} is a directory; --from takes the archive {dataset.archive} (files that are unpacked already "
+            f"are used where they lie: DEEPMF_DATA={archive})"
+        )
+    if not archive.exists():
+        raise FileAbsent(f"there is no file {archive}")
+    member = PurePosixPath(dataset.ratings.member)
+    extract(archive, str(member), folder() / dataset.name / member.name)
+    write_atomically(folder() / dataset.archive, lambda temporary: shutil.copyfile(archive, temporary))
+
+
+def _megabytes(n_bytes: int | None) -> int | None:
+    return None if n_bytes is None else max(1, round(n_bytes / 1e6))

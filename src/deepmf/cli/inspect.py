@@ -1,0 +1,118 @@
+"""`deepmf inspect`: what a model file holds."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from deepmf.cli.inputs import local_file
+from deepmf.cli.options import Json, ModelFile
+from deepmf.cli.output import show_json
+from deepmf.cli.settings import show_value
+
+if TYPE_CHECKING:
+    from deepmf.models.model import Model
+
+
+def inspect(model: ModelFile, as_json: Json = False) -> None:
+    """Show what a model file holds: the model and its settings, the matrix, how training went, what was added since.
+
+    Example: deepmf inspect model.safetensors
+    """
+    from deepmf.models.load import load
+
+    with local_file(model) as file:
+        described = _file(file, name=str(model)) | _described(load(file))
+    if as_json:
+        show_json(described)
+        return
+    for name, shown in _lines(described):
+        typer.echo(textwrap.fill(f"{name:<12}{shown}", 110, subsequent_indent=" " * 12, break_on_hyphens=False))
+
+
+def _file(file: Path, *, name: str) -> dict[str, Any]:
+    from deepmf.storage.model_file import read_origin
+
+    origin = read_origin(file)
+    return {"file": name, "bytes": file.stat().st_size, "format": origin.format, "version": origin.version}
+
+
+def _described(model: Model) -> dict[str, Any]:
+    """Return what is known of a model as plain values."""
+    seen, history, scale = model.observations_, model.history_, model.scale_
+    assert seen is not None, "a loaded model is fitted"
+    boundaries = getattr(model, "boundaries_", None)
+    n_rows, n_columns = seen.train.shape
+    added = seen.extension
+    return {
+        "model": type(model).__name__,
+        "predicts": list(model.predicts),
+        "settings": model.settings.to_dict(),
+        "scale": {
+            "low": scale.low,
+            "high": scale.high,
+            "levels": None if scale.levels is None else scale.levels.tolist(),
+        },
+        "rows": n_rows,
+        "columns": n_columns,
+        "entries": seen.train.n_entries,
+        "training": {
+            "epochs": len(history),
+            "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
+            "validation_rmse": history.best_error,
+            "last_loss": history.records[-1].loss if history.records else None,
+            "stopped": history.stopped or None,
+            "seconds": round(history.seconds, 3),
+        },
+        "boundaries": None if boundaries is None else boundaries.tolist(),
+        "extension": None
+        if added is None
+        else {
+            "new_rows": len(seen.rows) - n_rows,
+            "new_columns": len(seen.columns) - n_columns,
+            "entries": added.n_entries,
+        },
+    }
+
+
+def _lines(described: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what is known in words, line by line."""
+    settings = " ".join(f"{name}={show_value(value)}" for name, value in described["settings"].items())
+    lines = [
+        ("file", "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**described)),
+        ("model", f"{described['model']}, predicts in area {', '.join(described['predicts'])}"),
+        ("settings", settings),
+        ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**described)),
+        ("scale", _scale(described["scale"])),
+        ("training", _training(described["training"])),
+    ]
+    if described["boundaries"] is not None:
+        lines.append(("boundaries", " ".join(f"{boundary:.4f}" for boundary in described["boundaries"])))
+    if described["extension"] is not None:
+        shown = "{new_rows:,} new rows, {new_columns:,} new columns, {entries:,} entries".format(
+            **described["extension"]
+        )
+        lines.append(("extended by", shown))
+    return lines
+
+
+def _scale(scale: dict[str, Any]) -> str:
+    if scale["levels"] is None:
+        return f"{scale['low']:g} to {scale['high']:g}"
+    return "levels " + " ".join(f"{level:g}" for level in scale["levels"])
+
+
+def _training(training: dict[str, Any]) -> str:
+    if not training["epochs"]:
+        return "not in epochs"
+    words = ["{epochs} epochs in {seconds:.1f} s".format(**training)]
+    if training["best_epoch"] is not None:
+        words.append(f"best epoch {training['best_epoch']}")
+    if training["validation_rmse"] is not None:
+        words.append(f"validation RMSE {training['validation_rmse']:.4f}")
+    if training["stopped"] in ("patience", "interrupted", "diverged"):
+        words.append({"patience": "stopped early for want of progress"}.get(training["stopped"], training["stopped"]))
+    return ", ".join(words)

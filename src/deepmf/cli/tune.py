@@ -1,0 +1,189 @@
+"""`deepmf tune`: find the settings of a model that predict validation entries best."""
+
+from __future__ import annotations
+
+import shlex
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deepmf.cli.fit import split_off
+from deepmf.cli.inputs import Reading
+from deepmf.cli.options import (
+    Assignments,
+    Column,
+    Config,
+    Device,
+    Duplicates,
+    Json,
+    ModelName,
+    Ratings,
+    Row,
+    ScaleText,
+    Seed,
+    Separator,
+    Validation,
+    ValidationShare,
+    Value,
+)
+from deepmf.cli.output import check_writable, show_json, show_table
+from deepmf.cli.progress import show_epochs
+from deepmf.cli.settings import gather_settings, parse_scale, show_value
+from deepmf.errors import BadSetting, DeepMFWarning, TrainingInterrupted
+from deepmf.models.registry import model_class
+
+if TYPE_CHECKING:
+    from deepmf.tuning.study import Study
+
+
+def tune(
+    ratings: Ratings,
+    trials: Annotated[
+        int, typer.Option("--trials", metavar="N", help="How many settings to try in all, earlier runs included.")
+    ] = 30,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--study", "-o", metavar="FILE", help="Where every trial is kept; RATINGS-MODEL.study here unless given."
+        ),
+    ] = None,
+    validation: Validation = None,
+    validation_share: ValidationShare = None,
+    model: ModelName = "dmf",
+    assignments: Assignments = None,
+    config: Config = None,
+    scale: ScaleText = None,
+    seed: Seed = None,
+    device: Device = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw how much each setting matters: an .svg or .png.")
+    ] = None,
+    row: Row = None,
+    column: Column = None,
+    value: Value = None,
+    separator: Separator = None,
+    duplicates: Duplicates = "error",
+    as_json: Json = False,
+) -> None:
+    """Try settings of a model, and show those with the smallest error on validation entries and how to fit with them.
+
+    Settings given by --set or --config are fixed. Hopeless trials are stopped early. Ctrl-C keeps all trials but the
+    one under way (exit status 130); run again, or with more --trials, it goes on.
+
+    Example: deepmf tune ratings.csv --model als --trials 30 --picture importance.svg
+    """
+    from deepmf.tuning.picture import check_picture
+    from deepmf.tuning.study import Study
+
+    if trials < 1:
+        raise BadSetting(f"--trials must be at least 1; got {trials}")
+    settings = gather_settings(config, assignments or ())
+    settings |= {name: given for name, given in (("seed", seed), ("device", device)) if given is not None}
+    defaults = model_class(model)(**settings).settings
+    kept = file or Path(f"{ratings.name.partition('.')[0].strip('-') or 'ratings'}-{model}.study")
+    if picture is not None:
+        check_picture(picture)
+        check_writable(picture)
+    reading = Reading(row, column, value, separator, duplicates)
+    entries = reading.matrix(ratings, scale=parse_scale(scale))
+    train, held_out = split_off(entries, validation, validation_share, reading, seed=defaults.seed)
+    if held_out is None:
+        raise BadSetting("settings are compared on validation entries; --validation-share must be above 0")
+    study = Study(model, train, held_out, settings=settings, file=kept)
+    interrupted = _run(study, trials, epochs=getattr(defaults, "epochs", None))
+    if study.tried:
+        how = {name: given for name, given in vars(reading).items() if given != getattr(Reading(), name)}
+        how |= {"validation": validation, "validation-share": validation_share, "scale": scale}
+        command = _fit_command(ratings, model, study.best.settings, how)
+        summary = _summary(study, model, file=kept, command=command)
+        _show(summary, study, as_json=as_json)
+        if picture is not None:
+            _draw(summary, picture, title=f"what matters to {model} on {ratings.name}")
+    if interrupted:
+        raise typer.Exit(130)
+
+
+def _run(study: Study, n_trials: int, *, epochs: int | None) -> bool:
+    """Run trials, each with its progress; say whether Ctrl-C ended it."""
+    for number in range(len(study.tried), n_trials):
+        errors = [trial.error for trial in study.tried if trial.error is not None]
+        best = f", best {min(errors):.4f}" if errors else ""
+        try:
+            with show_epochs(f"trial {number + 1} of {n_trials}{best}", epochs) as callbacks:
+                study.run(number + 1, callbacks=callbacks)
+        except KeyboardInterrupt:
+            warnings.warn(
+                f"interrupted in trial {number + 1} of {n_trials}; run again, it goes on from there",
+                TrainingInterrupted,
+                stacklevel=1,
+            )
+            return True
+    return False
+
+
+def _fit_command(ratings: Path, model: str, settings: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    """Return the command that fits a model with these settings to the same entries."""
+    words = ["deepmf", "fit", str(ratings), "-o", "model.safetensors", "--model", model]
+    for name, value in settings.items():
+        words += [f"--{name}", str(value)] if name in ("seed", "device") else ["--set", f"{name}={show_value(value)}"]
+    for name, value in options.items():
+        words += [] if value is None else [f"--{name}", str(value)]
+    return shlex.join(words)
+
+
+def _summary(study: Study, model: str, *, file: Path, command: str) -> dict[str, Any]:
+    tried, best = study.tried, study.best
+    return {
+        "model": model,
+        "trials": len(tried),
+        "pruned": sum(trial.ended == "pruned" for trial in tried),
+        "diverged": sum(trial.ended == "diverged" for trial in tried),
+        "validation_entries": study.validation.n_entries,
+        "validation_rmse": best.error,
+        "default_rmse": tried[0].error,  # the defaults are tried first
+        "settings": best.settings,
+        "importances": study.importances(),
+        "study": str(file),
+        "command": command,
+        "tried": [asdict(trial) for trial in tried],
+    }
+
+
+def _show(summary: dict[str, Any], study: Study, *, as_json: bool) -> None:
+    if as_json:
+        show_json(summary)
+        return
+    early = ", ".join(f"{summary[name]} {name}" for name in ("pruned", "diverged") if summary[name])
+    words = [f"tried {summary['trials']} settings of {summary['model']}" + (f" ({early})" if early else "")]
+    words.append(f"best validation RMSE {summary['validation_rmse']:.4f} on {summary['validation_entries']:,} entries")
+    if summary["default_rmse"] is not None:
+        words.append(f"{summary['default_rmse']:.4f} by default")
+    typer.echo("; ".join(words))
+    importances = summary["importances"]
+    lines = [[name, show_value(summary["settings"][name]), show_value(study.defaults[name])] for name in study.space]
+    if importances:
+        lines = [[*line, f"{importances[line[0]]:.0%}"] for line in lines]
+        lines.sort(key=lambda line: -importances[line[0]])
+    show_table(["setting", "best", "default"] + ["importance"] * bool(importances), lines)
+    typer.echo(f"every trial is kept in {summary['study']}; this fits with the best settings:")
+    typer.echo(summary["command"])
+
+
+def _draw(summary: dict[str, Any], path: Path, *, title: str) -> None:
+    from deepmf.tuning.picture import draw_importances
+    from deepmf.tuning.study import FEWEST_FOR_IMPORTANCE
+
+    if summary["importances"]:
+        draw_importances(summary["importances"], path, title=title)
+        return
+    completed = summary["trials"] - summary["pruned"] - summary["diverged"]
+    warnings.warn(
+        f"{path} is not drawn: what matters shows in at least {FEWEST_FOR_IMPORTANCE} completed trials with "
+        f"different errors; there are {completed} completed trials",
+        DeepMFWarning,
+        stacklevel=1,
+    )

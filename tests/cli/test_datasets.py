@@ -1,0 +1,108 @@
+"""`deepmf datasets`: what the catalogue and the folder hold; nothing is downloaded here."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepmf.data import datasets
+from deepmf.data.read import read_matrix
+
+LINES = "1::10::5::978300760\n1::20::3::978300761\n2::10::1::978300762\n"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The empty folder of data sets; no network."""
+    monkeypatch.setenv("DEEPMF_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr("urllib.request.OpenerDirector.open", _no_network)
+    return tmp_path / "data"
+
+
+def _no_network(*_: object, **__: object) -> None:
+    raise OSError(101, "Network is unreachable")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A small archive that is laid out like that of ml-1m."""
+    path = tmp_path / "mine.zip"
+    with zipfile.ZipFile(path, "w") as opened:
+        opened.writestr("ml-1m/ratings.dat", LINES)
+    return path
+
+
+def test_list_shows_all_and_where_they_are(run: Any, home: Path) -> None:
+    (home / "ml-1m").mkdir(parents=True)
+    (home / "ml-1m" / "ratings.dat").write_text(LINES)
+    code, out, err = run("datasets", "list", "--json")
+    assert (code, err) == (0, "")
+    shown = json.loads(out)
+    assert shown["folder"] == str(home)
+    assert [each["name"] for each in shown["datasets"]] == datasets.names()
+    here = {each["name"]: each["file"] for each in shown["datasets"] if each["file"]}
+    assert here == {"ml-1m": str(home / "ml-1m" / "ratings.dat")}
+    assert shown["datasets"][1]["entries"] == 1_000_209
+    out = run("datasets", "list").out
+    assert all(name in out for name in datasets.names())
+    assert f"kept in {home}" in out
+
+
+def test_fetch_from_an_own_archive(run: Any, home: Path, archive: Path) -> None:
+    code, out, err = run("datasets", "fetch", "ml-1m", "--from", archive)
+    assert (code, err) == (0, "")
+    file = home / "ml-1m" / "ratings.dat"
+    assert file.read_text() == LINES
+    assert f"is here now: {file}\n" in out
+    assert "Research use only" in out
+    assert out.endswith(f"next: deepmf fit {file} -o model.safetensors\n")
+    assert (home / "ml-1m.zip").read_bytes() == archive.read_bytes()
+    assert datasets.load("ml-1m").n_entries == 3
+    archive.unlink()
+    shown = json.loads(run("datasets", "fetch", "ml-1m", "--json").out)
+    assert (shown["file"], shown["was_here"]) == (str(file), True)
+
+
+def test_a_data_set_that_is_not_here_and_no_network(run: Any, home: Path) -> None:
+    code, out, err = run("datasets", "fetch", "ml-1m")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "Network is unreachable" in err
+    assert f"put it at {home / 'ml-1m.zip'}" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent.zip", "there is no file"),
+        ("folder", "is a directory; --from takes the archive ml-1m.zip"),
+        ("text.zip", "is not a whole zip archive"),
+        ("other.zip", "holds no ml-1m/ratings.dat"),
+    ],
+)
+def test_what_is_no_archive(run: Any, home: Path, tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text.zip").write_text(LINES)
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as opened:
+        opened.writestr("ml-100k/u.data", LINES)
+    code, out, err = run("datasets", "fetch", "ml-1m", "--from", tmp_path / name)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert [path for path in home.rglob("*") if path.is_file()] == []
+
+
+def test_describe(run: Any, folder: Path) -> None:
+    matrix = read_matrix(folder / "train.csv")
+    assert run("datasets", "describe", folder / "train.csv") == (0, f"{matrix.describe()}\n", "")
+    shown = json.loads(run("datasets", "describe", folder / "train.csv", "--json").out)
+    assert shown == json.loads(json.dumps(matrix.describe().to_dict()))
+    shown = json.loads(run("datasets", "describe", folder / "train.csv", "--json", "--scale", "0:10").out)
+    assert shown["scale"] == {"low": 0, "high": 10, "levels": None}
+
+
+def test_alone_it_shows_help(run: Any) -> None:
+    code, out, err = run("datasets")
+    assert (code, err) == (0, "")
+    assert "Example: deepmf datasets fetch ml-1m" in out
+    assert all(name in out for name in ("list", "fetch", "describe"))

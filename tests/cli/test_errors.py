@@ -1,0 +1,346 @@
+"""What goes wrong, in every command: one line, the right exit status, nothing half-written."""
+
+import errno
+import io
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from deepmf.models.completion import completed_rows
+from deepmf.models.model import Model
+from deepmf.storage.model_file import write_file
+
+COMMAND = [sys.executable, "-m", "deepmf.cli.app"]
+
+
+@pytest.fixture(scope="session")
+def wrong(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
+    """A folder with one file for each thing that a file should not be."""
+    wrong = tmp_path_factory.mktemp("wrong")
+    model = (folder / "means.safetensors").read_bytes()
+    (wrong / "empty").write_bytes(b"")
+    (wrong / "blank.csv").write_text("\n\n\n")
+    (wrong / "header.csv").write_text("user,film,stars\n")
+    (wrong / "one.csv").write_text("a\nb\n")
+    (wrong / "words.csv").write_text("user,film,stars\nann,Alien,good\n")
+    (wrong / "binary.csv").write_bytes(bytes(range(256)))
+    (wrong / "fake.parquet").write_text("user,film,stars\nann,Alien,3\n")
+    (wrong / "fake.npz").write_text("no zip")
+    (wrong / "cut.safetensors").write_bytes(model[: len(model) // 2])
+    (wrong / "beginning.safetensors").write_bytes(model[:5])
+    (wrong / "changed.safetensors").write_bytes(model[:-1] + bytes([model[-1] ^ 1]))
+    save_file({"weights": np.zeros(3)}, wrong / "foreign.safetensors")
+    write_file(wrong / "run.checkpoint", kind="checkpoint", content={}, tensors={})
+    (wrong / "folder").mkdir()
+    return wrong
+
+
+def assert_one_line(outcome: Any, message: str, *, code: int = 2) -> None:
+    assert (outcome.code, outcome.out) == (code, ""), outcome
+    assert outcome.err.startswith("deepmf: ")
+    assert outcome.err.count("\n") == 1
+    assert "internal error" not in outcome.err
+    assert message in outcome.err
+
+
+def crossed(takers: list[str], files: dict[str, str], *, some: list[str]) -> list[tuple[str, str]]:
+    """Return the first command with all wrong files, the others with some: all of them read alike."""
+    return [(takers[0], name) for name in files] + [(taker, name) for taker in takers[1:] for name in some]
+
+
+def filled(arguments: str, **places: Path) -> list[str]:
+    return [word.format(**places) for word in arguments.split()]
+
+
+MODEL_TAKERS = [
+    "inspect {model}",
+    "predict {model} {files}/known.csv",
+    "evaluate {model} {files}/known.csv",
+    "recommend {model} --row 1",
+    "recommend {model} --history {files}/known.csv",
+    "complete {model} -o -",
+    "export {model} -o {out}/folder",
+]
+NO_MODELS = {
+    "absent": "there is no file",
+    "folder": "is a directory; a model file is needed",
+    "empty": "is empty",
+    "words.csv": "not a model file",
+    "cut.safetensors": "is truncated, damaged or not a model file",
+    "beginning.safetensors": "is truncated, damaged or not a model file",
+    "changed.safetensors": "is damaged: its content does not match its checksum",
+    "foreign.safetensors": "is a safetensors file, but not one of deepmf",
+    "run.checkpoint": "holds a checkpoint; a model is needed",
+}
+
+
+@pytest.mark.parametrize(("arguments", "name"), crossed(MODEL_TAKERS, NO_MODELS, some=["absent", "cut.safetensors"]))
+def test_what_is_no_model(run: Any, folder: Path, wrong: Path, tmp_path: Path, arguments: str, name: str) -> None:
+    outcome = run(*filled(arguments, model=wrong / name, files=folder, out=tmp_path))
+    assert_one_line(outcome, NO_MODELS[name])
+    assert str(wrong / name) in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+ENTRY_TAKERS = [
+    "fit {file} -o {out}/m",
+    "fit {files}/train.csv -o {out}/m --model means --validation {file}",
+    "tune {file} -o {out}/m.study",
+    "datasets describe {file}",
+    "evaluate {files}/means.safetensors {file}",
+    "evaluate {files}/means.safetensors {files}/known.csv --extend {file}",
+    "predict {files}/means.safetensors {files}/known.csv -o {out}/p.csv --extend {file}",
+    "complete {files}/means.safetensors -o {out}/c.parquet --extend {file}",
+    "recommend {files}/means.safetensors --row 1 --extend {file}",
+]
+
+
+NO_ENTRIES = {
+    "absent.csv": "there is no file",
+    "folder": "is a directory; a file is needed",
+    "empty": "is empty",
+    "blank.csv": "is empty",
+    "header.csv": "holds no entries",
+    "one.csv": "a row, a column and a value are needed",
+    "words.csv": "line 2: value 'good' is not a number",
+    "binary.csv": "is not UTF-8 text",
+    "fake.parquet": "is not a whole Parquet file",
+    "fake.npz": "is not a whole .npz file",
+}
+
+
+@pytest.mark.parametrize(("arguments", "name"), crossed(ENTRY_TAKERS, NO_ENTRIES, some=["folder", "words.csv"]))
+def test_what_is_no_file_of_entries(
+    run: Any, folder: Path, wrong: Path, tmp_path: Path, arguments: str, name: str
+) -> None:
+    outcome = run(*filled(arguments, file=wrong / name, files=folder, out=tmp_path))
+    assert_one_line(outcome, NO_ENTRIES[name])
+    assert str(wrong / name) in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+PAIR_TAKERS = [
+    "predict {files}/means.safetensors {file} -o {out}/p.csv",
+    "recommend {files}/means.safetensors --history {file}",
+]
+NO_PAIRS = {
+    "absent.csv": "there is no file",
+    "folder": "is a directory; a file is needed",
+    "empty": "is empty",
+    "blank.csv": "is empty",
+    "header.csv": "holds no lines with a",
+    "one.csv": "the line 'a' has one column",
+    "binary.csv": "is not UTF-8 text",
+    "fake.parquet": "is not a whole Parquet file",
+}
+
+
+@pytest.mark.parametrize(("arguments", "name"), crossed(PAIR_TAKERS, NO_PAIRS, some=["header.csv"]))
+def test_what_is_no_file_of_pairs(
+    run: Any, folder: Path, wrong: Path, tmp_path: Path, arguments: str, name: str
+) -> None:
+    outcome = run(*filled(arguments, file=wrong / name, files=folder, out=tmp_path))
+    assert_one_line(outcome, NO_PAIRS[name])
+    assert str(wrong / name) in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+WRITERS = [
+    "fit {files}/train.csv --model means -o {target}",
+    "predict {files}/means.safetensors {files}/known.csv -o {target}.csv",
+    "predict {files}/means.safetensors {files}/known.csv -o {target}.parquet",
+    "complete {files}/means.safetensors -o {target}.tsv",
+    "complete {files}/means.safetensors -o {target}.jsonl",
+    "complete {files}/means.safetensors -o {target}.parquet",
+]
+
+
+@pytest.mark.parametrize("arguments", WRITERS)
+def test_an_output_that_cannot_be_is_refused_before_the_work(
+    run: Any, folder: Path, tmp_path: Path, arguments: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deepmf.models.load.load", lambda *_: pytest.fail("it loaded the model"))
+    monkeypatch.setattr("deepmf.data.read.read_matrix", lambda *_, **__: pytest.fail("it read the entries"))
+    assert_one_line(run(*filled(arguments, files=folder, target=tmp_path / "no" / "o")), "there is no folder")
+    target = tmp_path / "old"
+    written = Path(filled(arguments, files=folder, target=target)[-1])
+    written.mkdir()
+    assert_one_line(run(*filled(arguments, files=folder, target=target)), "it is a directory")
+    written.rmdir()
+    written.symlink_to("/dev/full")
+    assert_one_line(run(*filled(arguments, files=folder, target=target)), "it is not an ordinary file")
+    written.unlink()
+
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "touch", read_only)
+    assert_one_line(
+        run(*filled(arguments, files=folder, target=target)), "(Read-only file system); nothing was changed"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def no_room(tmp_path: Path) -> Iterator[None]:
+    """A disk on which a file gets no larger than 512 bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("arguments", WRITERS)
+@pytest.mark.usefixtures("no_room")
+def test_a_disk_that_fills_up_leaves_the_old_file(run: Any, folder: Path, tmp_path: Path, arguments: str) -> None:
+    words = filled(arguments, files=folder, target=tmp_path / "o")
+    written = Path(words[-1])
+    written.write_text("old")
+    outcome = run(*words)
+    assert_one_line(outcome, f"{written} could not be written (")
+    assert "File too large" in outcome.err
+    assert outcome.err.endswith("; nothing was changed\n")
+    assert [(path, path.read_text()) for path in tmp_path.iterdir()] == [(written, "old")]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--help",
+        "fit --help",
+        "predict {files}/means.safetensors {files}/known.csv",
+        "predict {files}/means.safetensors {files}/known.csv --json",
+        "evaluate {files}/means.safetensors {files}/known.csv",
+        "inspect {files}/means.safetensors",
+        "inspect {files}/means.safetensors --json",
+        "complete {files}/means.safetensors -o -",
+        "fit {files}/train.csv --model means -o -",
+        "datasets list",
+    ],
+)
+def test_a_full_standard_output(
+    capsys: pytest.CaptureFixture[str], run: Any, folder: Path, arguments: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdout", full)
+        outcome = run(*filled(arguments, files=folder))
+        assert_one_line(outcome, "standard output could not be written (No space left on device)")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_or_closed_output_of_the_process(unbuffered: str) -> None:
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    command = " ".join([*COMMAND, "--version"])
+    for there, code, said in (
+        (">/dev/full", 2, "deepmf: standard output could not be written (No space left on device)\n"),
+        (">/dev/full 2>/dev/full", 2, ""),
+        (">&-", 0, ""),
+    ):
+        ended = subprocess.run(["sh", "-c", f"{command} {there}"], capture_output=True, text=True, env=environment)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", said), there
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("recommend {files}/means.safetensors", "give either --row ID, which the model knows, or --history FILE"),
+        ("recommend {files}/means.safetensors --row 1 --history h.csv", "give either --row ID"),
+        ("recommend {files}/means.safetensors --row Nobody", "row 'Nobody' is not known"),
+        ("recommend {files}/means.safetensors --row 1 -n many", "Invalid value for '-n'"),
+        ("complete {files}/means.safetensors", "Missing option '--output'"),
+        ("complete {files}/means.safetensors -o c.json", "must end in .csv, .tsv, .jsonl, .parquet; got 'c.json'"),
+        ("complete {files}/means.safetensors -o c", "must end in .csv, .tsv, .jsonl, .parquet; got 'c'"),
+        ("datasets fetch ml-2m", "there is no data set 'ml-2m'; the nearest name is '"),
+        ("datasets fetch", "Missing argument 'NAME'"),
+        ("datasets describe {files}/train.csv --scale 1,2", "the scale is one of 1, 2"),
+        ("datasets describe {files}/train.csv --row who", "there is no column 'who' for the row"),
+        ("datasets drop", "No such command 'drop'"),
+        ("inspect {files}/means.safetensors --device cpu", "No such option: --device"),
+        ("fit {files}/train.csv -o - --resume", "-o - has none; add --checkpoint FILE"),
+        ("fit {files}/train.csv -o m --device gpu", "device must be 'auto' or 'cpu' or 'cuda'; got 'gpu'"),
+        ("fit {files}/train.csv -o m --config {files}", "cannot be read: Is a directory"),
+        ("reproduce table1 --device gpu", "device must be 'auto' or 'cpu' or 'cuda'; got 'gpu'"),
+    ],
+)
+def test_wrong_words(
+    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert_one_line(run(*filled(arguments, files=folder)), message)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("fit - -o m", "standard input, line 2: value 'good' is not a number"),
+        ("datasets describe -", "standard input, line 2: value 'good' is not a number"),
+        ("evaluate {files}/means.safetensors -", "standard input, line 2: value 'good' is not a number"),
+        ("predict {files}/means.safetensors {files}/known.csv --extend -", "standard input, line 2: value 'good'"),
+        ("inspect -", "standard input is truncated, damaged or not a model file"),
+        ("fit {files}/train.csv -o m --config -", "standard input is not a TOML file"),
+    ],
+)
+def test_wrong_standard_input_is_called_so(
+    run: Any, folder: Path, tmp_path: Path, arguments: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    content = io.BytesIO(b"user,film,stars\nann,Alien,good\n")
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=content))
+    assert_one_line(run(*filled(arguments, files=folder)), f"deepmf: {message}")
+    assert_one_line(run(*filled(arguments, files=folder)), "deepmf: standard input is empty")
+    monkeypatch.setattr(sys, "stdin", None)
+    assert_one_line(run(*filled(arguments, files=folder)), "deepmf: standard input is closed")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_bug_while_completing_is_ours_and_leaves_nothing(
+    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    def broken(model: Model) -> Iterator[Any]:
+        yield from completed_rows(model)
+        raise ZeroDivisionError("of ours")
+
+    monkeypatch.setattr("deepmf.models.completion.completed_rows", broken)
+    outcome = run("complete", folder / "means.safetensors", "-o", tmp_path / f"c.{ending}")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.startswith("deepmf: internal error: ZeroDivisionError: of ours")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_ctrl_c_while_completing_leaves_nothing(
+    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    rounds = []
+
+    def interrupted(model: Model) -> Iterator[Any]:
+        for _ in range(1000):
+            rounds.append(1)
+            yield from completed_rows(model)
+            if len(rounds) == 2:
+                signal.raise_signal(signal.SIGINT)
+            time.sleep(0.01)
+
+    monkeypatch.setattr("deepmf.models.completion.completed_rows", interrupted)
+    assert run("complete", folder / "means.safetensors", "-o", tmp_path / f"c.{ending}") == (130, "", "")
+    assert len(rounds) < 500
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_is_json_even_if_numbers_are_not(run: Any, folder: Path) -> None:
+    for arguments in ("inspect {files}/means.safetensors", "datasets list", "datasets describe {files}/train.csv"):
+        assert isinstance(json.loads(run(*filled(arguments, files=folder), "--json").out), dict)

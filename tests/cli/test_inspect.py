@@ -1,0 +1,90 @@
+"""`deepmf inspect`: what a file holds is what was put into it."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import deepmf
+from deepmf.cli.settings import parse_assignment
+from deepmf.data.splits import AreaSplit
+from deepmf.models.dmfd import DMFD
+from deepmf.models.load import load
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, split: AreaSplit) -> Path:
+    """DMF-D with an extension."""
+    path = tmp_path_factory.mktemp("model") / "m.safetensors"
+    settings: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 4, "dropout": 0.25, "validate_every": 1}
+    fitted = DMFD(**settings, epochs=3, device="cpu").fit(split.train, split.validation)
+    fitted.extend(split.extension).save(path)
+    return path
+
+
+def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
+    code, out, err = run("inspect", model, "--json")
+    assert (code, err) == (0, "")
+    shown, fitted = json.loads(out), load(model)
+    assert isinstance(fitted, DMFD)
+    history = fitted.history_
+    n_rows, n_columns = split.train.shape
+    assert shown == {
+        "file": str(model),
+        "bytes": model.stat().st_size,
+        "format": 1,
+        "version": deepmf.__version__,
+        "model": "DMFD",
+        "predicts": ["I", "II", "III", "IV"],
+        "settings": json.loads(json.dumps(fitted.settings.to_dict())),
+        "scale": {"low": 1, "high": 5, "levels": [1, 2, 3, 4, 5]},
+        "rows": n_rows,
+        "columns": n_columns,
+        "entries": split.train.n_entries,
+        "training": {
+            "epochs": 3,
+            "best_epoch": (history.best_epoch or 0) + 1,
+            "validation_rmse": history.best_error,
+            "last_loss": history.records[-1].loss,
+            "stopped": "epochs",
+            "seconds": round(history.seconds, 3),
+        },
+        "boundaries": fitted.boundaries_.tolist(),
+        "extension": {
+            "new_rows": split.extension.shape[0] - n_rows,
+            "new_columns": split.extension.shape[1] - n_columns,
+            "entries": split.extension.n_entries,
+        },
+    }
+
+
+def test_in_words(run: Any, model: Path) -> None:
+    out = run("inspect", model).out
+    lines = {line[:12].strip(): line[12:] for line in out.splitlines() if line[:12].strip()}
+    assert list(lines) == ["file", "model", "settings", "matrix", "scale", "training", "boundaries", "extended by"]
+    assert lines["file"].startswith(f"{model}, ")
+    assert lines["scale"] == "levels 1 2 3 4 5"
+    assert "best epoch" in lines["training"]
+    assert "validation RMSE" in lines["training"]
+    words = out.partition("settings")[2].partition("\nmatrix")[0].split()
+    assert DMFD(**dict(map(parse_assignment, words))).settings == load(model).settings  # as --set takes them
+
+
+def test_a_method_without_epochs_on_an_interval(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "ratings.csv"
+    path.write_text("user,item,rating\n" + "".join(f"{n % 10},{n // 10},{n / 7}\n" for n in range(100)))
+    assert run("fit", path, "-o", tmp_path / "m", "--model", "means", "--scale", "0:100").code == 0
+    out = run("inspect", tmp_path / "m").out
+    assert "scale       0 to 100\n" in out
+    assert "training    not in epochs\n" in out
+    assert "boundaries" not in out
+    assert "extended by" not in out
+
+
+def test_standard_input(run: Any, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(model.read_bytes())))
+    assert run("inspect", "-").out.startswith(f"file        -, {model.stat().st_size:,} bytes, ")

@@ -1,0 +1,166 @@
+"""`deepmf tune`: the library's study, a command that fits the best, one line for what is wrong."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+
+from deepmf.cli import tune as tune_module
+from deepmf.data.read import read_matrix
+from deepmf.data.splits import split_entries
+from deepmf.models.load import load
+from deepmf.tuning.study import Study
+
+QUICK = ["--model", "als", "--set", "epochs=3", "--set", "latent_size=3"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands run in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def summary_of(run: Any, *arguments: object) -> dict[str, Any]:
+    outcome = run("tune", *arguments, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    summary: dict[str, Any] = json.loads(outcome.out)
+    return summary
+
+
+def test_it_is_the_study_of_the_library(run: Any, folder: Path) -> None:
+    summary = summary_of(run, folder / "train.csv", *QUICK, "--trials", 4, "--seed", 3)
+    parts = split_entries(read_matrix(folder / "train.csv"), train=0.95, validation=0.05, test=0, seed=3)
+    settings = {"epochs": 3, "latent_size": 3, "seed": 3}
+    study = Study("als", parts.train, parts.validation, settings=settings).run(4)
+    assert [tried["settings"] for tried in summary["tried"]] == [tried.settings for tried in study.tried]
+    assert [tried["error"] for tried in summary["tried"]] == [tried.error for tried in study.tried]
+    assert (summary["settings"], summary["validation_rmse"]) == (study.best.settings, study.best.error)
+    assert (summary["default_rmse"], summary["importances"]) == (study.tried[0].error, {})
+    assert (summary["trials"], summary["validation_entries"]) == (4, parts.validation.n_entries)
+    assert summary["study"] == "train-als.study"
+
+
+@pytest.mark.parametrize("validation", [[], ["--validation-share", 0.2], ["--validation", "known.csv"]])
+def test_the_command_fits_the_best(run: Any, folder: Path, here: Path, validation: list[Any]) -> None:
+    for name, part in (("my ratings.csv", "train.csv"), ("known.csv", "known.csv")):
+        polars.read_csv(folder / part).select(
+            polars.col("stars").alias("points"), polars.col("film").alias("what"), polars.col("user").alias("who")
+        ).write_csv(here / name, separator="|")
+    how = ["--row", "who", "--column", "what", "--value", "points", "--separator", "|", "--scale", "1,2,3,4,5"]
+    tiny = ["--set", "epochs=2", "--set", "latent_size=4", "--set", "block_rows=20", "--set", "hidden_sizes=8,"]
+    tune = ["my ratings.csv", *how, *validation, *tiny, "--trials", 2, "--seed", 2, "--device", "cpu"]
+    summary = summary_of(run, *tune)
+    program, *words = shlex.split(summary["command"])
+    assert program == "deepmf"
+    code, out, _ = run(*words, "--json")
+    assert code == 0
+    fitted = json.loads(out)
+    assert (fitted["validation_rmse"], fitted["file"]) == (summary["validation_rmse"], "model.safetensors")
+    settings = load("model.safetensors").settings.to_dict()
+    assert {name: settings[name] for name in summary["settings"]} == summary["settings"] | {"hidden_sizes": (8,)}
+
+
+def test_in_words_with_a_picture(run: Any, folder: Path, here: Path) -> None:
+    tune = ["tune", folder / "train.csv", *QUICK, "--picture", "matters.svg"]
+    code, out, err = run(*tune, "--trials", 2)
+    assert code == 0
+    assert err == (
+        "deepmf: warning: matters.svg is not drawn: what matters shows in at least 10 completed trials with different "
+        "errors; there are 2 completed trials\n"
+    )
+    assert "importance" not in out
+    code, out, err = run(*tune, "--trials", 20)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].startswith("tried 20 settings of als (")
+    assert "best validation RMSE 0." in lines[0] or "best validation RMSE 1." in lines[0]
+    assert lines[0].endswith(" by default")
+    assert all(word in out for word in ("setting", "best", "default", "importance", "penalty", "count_power"))
+    assert lines[-2] == "every trial is kept in train-als.study; this fits with the best settings:"
+    assert lines[-1].startswith(f"deepmf fit {folder / 'train.csv'} -o model.safetensors --model als --set epochs=3")
+    assert "penalty" in (here / "matters.svg").read_text()
+
+
+def test_ctrl_c_keeps_what_was_tried(run: Any, folder: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    titles: list[str] = []
+
+    @contextmanager
+    def show_epochs(title: str, _: object) -> Iterator[list[Any]]:
+        def stop(*_: object) -> None:
+            if title.startswith("trial 3"):
+                raise KeyboardInterrupt
+
+        titles.append(title)
+        yield [stop]
+
+    tune = ["tune", folder / "train.csv", *QUICK, "--trials", 5, "-o", "kept.study"]
+    whole = summary_of(run, *tune[1:-1], "whole.study")
+    monkeypatch.setattr(tune_module, "show_epochs", show_epochs)
+    code, out, err = run(*tune, "--json")
+    assert (code, err) == (130, "deepmf: warning: interrupted in trial 3 of 5; run again, it goes on from there\n")
+    assert json.loads(out)["tried"][1]["error"] == whole["tried"][1]["error"]
+    assert titles[0] == "trial 1 of 5"
+    assert titles[1] == f"trial 2 of 5, best {whole['default_rmse']:.4f}"
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    again = summary_of(run, *tune[1:])
+    assert [tried["settings"] for tried in again["tried"]] == [tried["settings"] for tried in whole["tried"]]
+    assert again["validation_rmse"] == whole["validation_rmse"]
+
+
+def test_ctrl_c_before_anything_was_tried(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Study, "run", interrupted)
+    code, out, err = run("tune", folder / "train.csv", *QUICK)
+    assert (code, out) == (130, "")
+    assert err == "deepmf: warning: interrupted in trial 1 of 30; run again, it goes on from there\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--trials", "0"], "--trials must be at least 1; got 0"),
+        (["--set", "epoch=1"], "there is no setting 'epoch'; did you mean 'epochs'?"),
+        (["--model", "means", "--set", "shrinkage=1"], "nothing is left to tune of 'means'"),
+        (["--validation-share", "0"], "--validation-share must be above 0"),
+        (["--picture", "matters.pdf"], "the name of a picture must end in .svg or .png; got 'matters.pdf'"),
+        (["--picture", "no/matters.svg"], "there is no folder"),
+        (["-o", "no/kept.study"], "no/kept.study cannot hold a study (No such file or directory)"),
+        (["-o", "ratings.csv"], "ratings.csv is not a study of deepmf"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(
+    run: Any, folder: Path, here: Path, arguments: list[str], message: str
+) -> None:
+    content = (folder / "train.csv").read_bytes()
+    (here / "ratings.csv").write_bytes(content)
+    code, out, err = run("tune", "ratings.csv", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("deepmf: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert [path.name for path in here.iterdir()] == ["ratings.csv"]
+    assert (here / "ratings.csv").read_bytes() == content
+
+
+def test_the_study_of_another_search_is_refused(run: Any, folder: Path) -> None:
+    tune = ["tune", folder / "train.csv", *QUICK, "--trials", 1, "-o", "kept.study"]
+    assert run(*tune).code == 0
+    code, _, err = run(*tune, "--set", "penalty=1")
+    assert code == 2
+    assert "kept.study is the study of another search (its penalty, search space differ)" in err
+
+
+def test_without_optuna(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    code, _, err = run("tune", folder / "train.csv", *QUICK)
+    assert (code, err) == (2, "deepmf: tuning needs optuna: pip install 'deepmf[tune]'\n")
