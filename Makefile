@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test format bench clean
+.PHONY: demo test format docs bench clean
 
 demo: $(READY)
 	@$(BIN)/deepmf demo
@@ -20,6 +20,11 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/python tools/file_tree.py
 	$(BIN)/python tools/result_tables.py
+	$(BIN)/python tools/concept_pictures.py
+
+docs: $(READY)
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
+	@echo "the pages are in build/docs/index.html"
 
 bench: $(READY)
 	@for name in reading training_step memory latency als gpu_fit; do \
@@ -35,4 +40,4 @@ $(READY): constraints.txt pyproject.toml
 	@touch $(READY)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache

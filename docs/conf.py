@@ -1,0 +1,116 @@
+"""How the pages are built: `make docs` writes them to build/docs."""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+
+from deepmf import __version__
+from deepmf.models.model import Model
+from deepmf.training.settings import Settings
+
+project = "deepmf"
+author = "The deepmf developers"
+copyright = author  # noqa: A001 (Sphinx's name)
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+html_theme = "furo"
+html_title = f"deepmf {__version__}"
+html_show_sphinx = False
+smartquotes = False  # docstrings quote strings of code
+myst_heading_anchors = 3
+
+default_role = "code"  # what a `name` in single backticks is
+autodoc_default_options = {"exclude-members": "settings_class, from_stored"}
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_type_aliases = {
+    "npt.ArrayLike": "ArrayLike",
+    **dict.fromkeys(("FloatArray", "IndexArray", "PositionArray", "ValueArray"), "ndarray"),
+}
+python_display_short_literal_types = True
+python_maximum_signature_line_length = 100
+toc_object_entries_show_parents = "hide"
+
+_EXPLAINED = re.compile(r"^([\w.]+(?:, [\w.]+)*): (.+(?:\n {4}.+)*)", re.MULTILINE)  # names, and what they mean
+_DRAWN = ("├", "└", "│")  # a line of a drawn tree
+
+
+def explanations(settings: type[Settings]) -> Iterator[tuple[list[str], str]]:
+    """Yield settings that belong together and what the docstrings of their class, and of those above it, say."""
+    left = [field.name for field in dataclasses.fields(settings)]
+    for part in settings.__mro__:
+        for found in _EXPLAINED.finditer(inspect.cleandoc(vars(part).get("__doc__") or "")):
+            names = [name for name in found[1].split(", ") if name in left]
+            if names:
+                yield names, " ".join(found[2].split())
+            left = [name for name in left if name not in names]
+    yield from (([name], "of all that is random" if name == "seed" else "") for name in left)
+
+
+def explained_settings(model: type[Model]) -> Iterator[str]:
+    """Yield lines of reStructuredText: each setting of a model, its default, and what it means."""
+    defaults = {field.name: field.default for field in dataclasses.fields(model.settings_class)}
+    yield from ("", "Settings and their defaults:", "")
+    for names, said in explanations(model.settings_class):
+        shown = ", ".join(f"``{name}={defaults[name]!r}``" for name in names)
+        yield f"- {shown}: {said}" if said else f"- {shown}"
+    yield ""
+
+
+def complete_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Explain a model's settings below what its class says; list arguments; keep drawn trees and absolute values."""
+    if any(line.startswith(_DRAWN) for line in lines):
+        lines[1:] = ["", "::", "", *(f"    {line}" for line in lines[1:])]
+        return
+    if _is_model(obj):
+        lines += explained_settings(obj)
+    elif callable(obj):
+        lines[:] = _EXPLAINED.sub(_as_item, "\n".join(lines)).splitlines()
+    lines[:] = [line if line.startswith(">>>") else line.replace("|", r"\|") for line in lines]
+
+
+def plain_signature(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Shorten what says little: a model takes its settings, some classes are not called, and arrays are arrays."""
+    if _is_model(obj):
+        return "(**settings)", returns
+    if signature and signature.startswith("(*_"):
+        return "", returns
+    return signature and _plain_types(signature), returns and _plain_types(returns)
+
+
+def plain_attributes(app: Sphinx, doctree: nodes.document) -> None:
+    """Shorten the types of attributes too, which autodoc lets nobody process."""
+    for shown in doctree.findall(addnodes.desc_annotation):
+        plain = _plain_types(shown.astext())
+        if plain != shown.astext():
+            shown[:] = [nodes.Text(plain)]
+
+
+def setup(app: Sphinx) -> None:
+    """Let Sphinx call the functions above."""
+    app.connect("autodoc-process-docstring", complete_docstring)
+    app.connect("autodoc-process-signature", plain_signature)
+    app.connect("doctree-read", plain_attributes)
+
+
+def _as_item(found: re.Match[str]) -> str:
+    names = ", ".join(f"``{name}``" for name in found[1].split(", "))
+    return f"- {names}: {' '.join(found[2].split())}"
+
+
+def _plain_types(shown: str) -> str:
+    shown = re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", shown)
+    return re.sub(r"npt\.NDArray\[[^\]]*\]", "ndarray", shown).replace("npt.", "")
+
+
+def _is_model(found: Any) -> bool:
+    return inspect.isclass(found) and issubclass(found, Model) and found is not Model

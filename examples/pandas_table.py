@@ -1,0 +1,50 @@
+"""A pandas table with holes: marks of pupils, completed in two lines, also for pupils who came after the training.
+
+The marks are generated; some are cut out of the table, and what is filled in is compared with them.
+"""
+
+import numpy as np
+import pandas as pd
+
+from deepmf import ObservedMatrix
+from deepmf.data.synthetic import generate
+from deepmf.metrics import rmse_error
+from deepmf.sklearn import DMFImputer
+
+SUBJECTS = (
+    "algebra geometry physics chemistry biology astronomy informatics economics history geography "
+    "literature grammar english french latin philosophy music painting theatre sports"
+).split()
+N_PUPILS, N_LATER = 400, 100
+
+
+def marks() -> pd.DataFrame:
+    """Return all marks, from 0 to 100: a line for each pupil, a column for each subject."""
+    drawn = generate(N_PUPILS, len(SUBJECTS), density=1.0, levels=None, rank=3, noise=0.3, seed=0).matrix
+    table = np.clip(60 + 15 * drawn.to_array(), 0, 100).round()
+    return pd.DataFrame(table, index=drawn.row_labels, columns=SUBJECTS)
+
+
+def main() -> None:
+    """Cut holes into a table, complete it, and compare what was filled in with what was cut out."""
+    true = marks()
+    cut_out = np.random.default_rng(0).random(true.shape) < 0.3
+    table = true.mask(cut_out)
+    print(ObservedMatrix.from_table(table), table.iloc[:3, :6], sep="\n")
+
+    completed = {}
+    for name in ("means", "dmf"):
+        imputer = DMFImputer(name, random_state=0).set_output(transform="pandas").fit(table[N_LATER:])
+        completed[name] = imputer.transform(table)
+    print(completed["dmf"].iloc[:3, :6].round(1))
+
+    parts = {"pupils of the training": slice(N_LATER, None), "pupils who came later": slice(N_LATER)}
+    for pupils, part in parts.items():
+        holes = cut_out[part]
+        cut = true[part].to_numpy()[holes]
+        errors = {name: rmse_error(done[part].to_numpy()[holes], cut) for name, done in completed.items()}
+        print(f"RMSE on {cut.size} marks of {pupils}: means {errors['means']:.2f}, DMF {errors['dmf']:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""Every page is true: its Python runs, its commands exist, and what it shows as output is what comes out.
+
+The blocks of a page run from top to bottom in one namespace and one empty folder:
+
+python    is run; where it holds `>>>`, the answers are compared
+console   lines after `$` that begin with deepmf are run; what follows is their output
+output    what the block above it printed; text must be equal, decimal numbers may differ by 5 % between machines
+sh        is not run, but its commands, options, make targets and files must exist
+"""
+
+import csv
+import doctest
+import io
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+from tools import concept_pictures
+
+import deepmf
+import deepmf.sklearn
+from deepmf import errors, metrics
+from deepmf.cli.app import app, main
+from deepmf.data.splits import AREAS
+from deepmf.data.synthetic import generate
+from deepmf.models.registry import HOMES, model_class
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"(-?\d+\.\d+)")
+
+
+class Block(NamedTuple):
+    """A block of code in a page, and the line it begins on."""
+
+    language: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [Block(found[1], found[2], text.count("\n", 0, found.start()) + 1) for found in FENCE.finditer(text)]
+
+
+def pages_with(*languages: str) -> list[Any]:
+    found = [page for page in PAGES if any(block.language in languages for block in blocks(page))]
+    return [pytest.param(page, id=page.name) for page in found]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder a page runs in: empty but for the files that commands are explained by."""
+    matrix = generate(40, 30, density=0.4, seed=0).matrix
+    people, films, stars = (part.tolist() for part in matrix.entries())
+    known = {matrix.row_labels[0]: "ann", matrix.row_labels[1]: "bob", matrix.row_labels[2]: "carol"}
+    titles = {matrix.column_labels[0]: "Alien", matrix.column_labels[1]: "Big"}
+    lines = [f"{known.get(p, p)},{titles.get(f, f)},{s:g}" for p, f, s in zip(people, films, stars, strict=True)]
+    carols = [line for line in lines if line.startswith("carol")]
+    others = [line for line in lines if line not in carols]
+    parts = {"ratings": others, "new_people": carols, "new_users": carols, "test": others[::9], "pairs": others[::7]}
+    for name, some in parts.items():
+        (tmp_path / f"{name}.csv").write_text("\n".join(["user,item,rating", *some]) + "\n")
+    (tmp_path / "me.csv").write_text("item,rating\nAlien,5\nBig,2\n")
+    monkeypatch.chdir(tmp_path)
+    # Where a page leaves the epochs to a network's default, which is for a million ratings, a few will do.
+    for name in HOMES:
+        defaults: dict[str, Any] = vars(model_class(name).settings_class)["__init__"].__kwdefaults__
+        if defaults.get("epochs", 0) > 100:
+            monkeypatch.setitem(defaults, "epochs", 2)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", pages_with("python", "console"))
+@pytest.mark.usefixtures("folder")
+def test_blocks_run_and_show_what_comes_out(page: Path) -> None:
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    printed = ""
+    for block in blocks(page):
+        where = f"{page.name}, line {block.line}"
+        if block.language == "python" and ">>> " in block.text:
+            check_doctest(block, namespace, where)
+        elif block.language == "python":
+            printed = run_python(block, namespace, page)
+        elif block.language == "console":
+            run_console(block, where)
+        elif block.language == "output":
+            assert alike(block.text, printed), f"{where} shows\n{block.text}\nbut what comes out is\n{printed}"
+
+
+def run_python(block: Block, namespace: dict[str, Any], page: Path) -> str:
+    code = compile("\n" * block.line + block.text, str(page), "exec")  # tracebacks name the page's own lines
+    with redirect_stdout(io.StringIO()) as printed:
+        exec(code, namespace)
+    return printed.getvalue()
+
+
+def check_doctest(block: Block, namespace: dict[str, Any], where: str) -> None:
+    examples = doctest.DocTestParser().get_doctest(block.text, namespace, where, None, 0)
+    said = io.StringIO()
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    runner.run(examples, out=said.write, clear_globs=False)
+    assert runner.failures == 0, f"{where}:\n{said.getvalue()}"
+    namespace.update(examples.globs)
+
+
+def run_console(block: Block, where: str) -> None:
+    """Run the lines after `$`, and compare what stands below each with what it prints."""
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, shown = part.replace("\\\n", " ").partition("\n")
+        words = shlex.split(command, comments=True)
+        assert words[0] == "deepmf", f"{where}: only deepmf is run in a console; {words[0]} belongs into sh"
+        with redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit) as ending:
+            main(words[1:])
+        assert not ending.value.code, f"{where}: {command} ended with {ending.value.code}"
+        if shown.strip():
+            assert alike(shown, printed.getvalue()), f"{where}: {command} prints\n{printed.getvalue()}"
+
+
+def alike(shown: str, printed: str) -> bool:
+    """Say whether the texts are equal but for space, and their decimal numbers but for 5 %."""
+    ours, theirs = (NUMBER.split(" ".join(text.split())) for text in (shown, printed))
+    if ours[::2] != theirs[::2]:
+        return False
+    pairs = zip(map(float, ours[1::2]), map(float, theirs[1::2]), strict=True)
+    return all(abs(a - b) <= 0.05 * max(abs(a), abs(b)) + 0.011 for a, b in pairs)
+
+
+def test_alike() -> None:
+    assert alike("RMSE 0.86\n", "RMSE  0.88")
+    assert not alike("RMSE 0.86", "RMSE 0.96")
+    assert not alike("RMSE 0.86", "MAE 0.86")
+    assert not alike("20 entries", "21 entries")
+
+
+def commands() -> Iterator[Any]:
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language not in ("sh", "console"):
+                continue
+            for line in block.text.replace("\\\n", " ").splitlines():
+                command = line.removeprefix("$ ")
+                if command.startswith(("deepmf", "make", "python", "pip")):
+                    yield pytest.param(command, id=f"{page.name}: {command[:60]}")
+
+
+@pytest.mark.parametrize("command", list(commands()))
+def test_commands_exist(command: str) -> None:
+    words = shlex.split(command, comments=True)
+    words = words[: next((place for place, word in enumerate(words) if word in ("|", ">", "&", "&&")), None)]
+    match words:
+        case ["deepmf", *rest]:
+            check_command(rest)
+        case ["make", *targets]:
+            known = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+            assert {target for target in targets if "=" not in target} <= set(known)
+        case ["python", "-m", module, *_]:
+            assert module == "deepmf.experiments"
+        case ["python", path, *_]:
+            assert (ROOT / path).is_file()
+        case ["pip", "install", *what]:
+            extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+            assert set(re.findall(r"\w+", "".join(re.findall(r"\[.*?\]", "".join(what))))) <= extras.keys()
+        case _:
+            pytest.fail(f"what is {command}?")
+
+
+def check_command(words: list[str]) -> None:
+    """Parse a command line as deepmf does, without running it."""
+    group: Any = typer.main.get_command(app)
+    with group.make_context("deepmf", list(words), resilient_parsing=not words) as context:
+        if words and not words[0].startswith("-"):
+            name, command, rest = group.resolve_command(context, words)
+            if "--help" not in rest:
+                command.make_context(name, list(rest), parent=context).close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built pages."""
+    target = tmp_path_factory.mktemp("site")
+    command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", str(DOCS), str(target)]
+    built = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return target
+
+
+def test_reference_has_every_public_name(site: Path) -> None:
+    page = (site / "api.html").read_text(encoding="utf-8")
+    names = [f"{module.__name__}.{name}" for module in (deepmf, deepmf.sklearn, metrics) for name in module.__all__]
+    tree = [found for found in vars(errors).values() if isinstance(found, type) and found.__module__ == errors.__name__]
+    names += [f"deepmf.errors.{error.__name__}" for error in tree]
+    assert [name for name in names if f'id="{name}"' not in page] == []
+
+
+def test_links_lead_somewhere(site: Path) -> None:
+    pages = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.glob("*.html")}
+    lost = []
+    for name, page in pages.items():
+        for link in re.findall(r'(?:href|src)="([^"]+)"', page):
+            if re.match(r"\w+:", link):
+                continue
+            path, _, anchor = link.partition("#")
+            target = (path.partition("?")[0]) or name
+            inside = pages.get(target)
+            if not (site / target).exists() or (inside and anchor and f'id="{anchor}"' not in inside):
+                lost.append(f"{name}: {link}")
+    assert lost == []
+
+
+def test_pictures_are_those_of_the_tool() -> None:
+    for path, drawn in concept_pictures.pictures().items():
+        assert path.read_text(encoding="utf-8") == drawn, f"{path.name} is not up to date; make format draws it"
+
+
+def test_speed_was_measured() -> None:
+    """Each figure of speed and memory is a measured one, rounded to as many digits as the page shows."""
+    text = (ROOT / "results" / "benchmarks.jsonl").read_text(encoding="utf-8")
+    measured = [float(number) for number in re.findall(r"(?<![\w.])\d+(?:\.\d+)?\b", text)]
+    figures = re.findall(r"\b(\d+(?:\.\d+)?) (?:s|ms|MB)\b", (DOCS / "performance.md").read_text(encoding="utf-8"))
+    assert len(figures) > 10
+    for shown in figures:
+        nearest = min(measured, key=lambda number: abs(number - float(shown)))
+        room = 0.501 * 10.0 ** -len(shown.partition(".")[2])
+        assert abs(nearest - float(shown)) <= room, f"the page says {shown}; the nearest result is {nearest}"
+
+
+@pytest.mark.parametrize(
+    ("said", "recipes"),
+    [
+        ("RMSE {} / {} / {} / {} in areas I to IV", [f"table1/als {area} rmse" for area in AREAS]),
+        ("| `DMF` | {} / {} / {} / {};", [f"table1/dmf {area} rmse" for area in AREAS]),
+        ('`inputs="raw"` {} in area I, but {} for new rows', ["table1/dmf-raw I rmse", "table1/dmf-raw II rmse"]),
+        ("errors of levels: RMSE {}, MAE {},", ["table2/dmf-d I level_rmse", "table2/dmf-d I level_mae"]),
+        ("{} in area I for I-AutoRec", ["table1/i-autorec I rmse"]),
+        (
+            "means {}, ALS {}, DMF with raw inputs {}, I-AutoRec {}.",
+            [f"authors/{recipe} I rmse" for recipe in ("means", "als", "dmf", "i-autorec")],
+        ),
+        ("RMSE of levels {}, against", ["table2/dmf-d I level_rmse"]),
+        ("{} for ALS and {} for DMF, both rounded", ["table2/als I level_rmse", "table2/dmf I level_rmse"]),
+        ("({}; DMF-D {})", ["authors/i-autorec I level_rmse", "authors/dmf-d I level_rmse"]),
+    ],
+)
+def test_choosing_tells_the_results(said: str, recipes: list[str]) -> None:
+    means = {}
+    for path in (ROOT / "results").glob("*/table.csv"):
+        for line in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+            if line["new_share"] in ("", "0.2"):
+                means[f"{line['recipe']} {line['area']} {line['metric']}"] = float(line["mean"])
+    page = " ".join((DOCS / "choosing.md").read_text(encoding="utf-8").split())
+    shown = [[f"{means[recipe]:.{digits}f}"[1:] for recipe in recipes] for digits in (3, 4)]
+    assert any(said.format(*figures) in page for figures in shown), f"results say {said.format(*shown[0])}"

@@ -1,0 +1,37 @@
+"""Every example runs as it stands, is short, and beats the means by what it prints."""
+
+import ast
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+COMPARED = re.compile(r"(.*): means ([\d.]+), DMF(?:-D)? ([\d.]+)$", re.MULTILINE)
+
+
+def test_there_are_examples() -> None:
+    names = {"movie_ratings", "survey", "genotypes", "sensors", "pandas_table"}
+    assert names <= {path.stem for path in EXAMPLES}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs_and_beats_the_means(
+    path: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(path), run_name="__main__")
+    compared = COMPARED.findall(capsys.readouterr().out)
+    assert compared, "an example prints the means' figure and the model's"
+    for what, means, model in compared:
+        ratio = float(model) / float(means)
+        assert ratio > 1.08 if what.startswith("share") else ratio < 0.93, f"{what}: means {means}, model {model}"
+    assert list(tmp_path.iterdir()) == [], "an example leaves nothing behind"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_is_short_and_says_what_it_shows(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(text))
+    assert len(text.splitlines()) < 60

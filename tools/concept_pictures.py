@@ -1,0 +1,182 @@
+"""Draw the pictures of docs/concepts.md: the four areas, extension, levels and boundaries.
+
+Each has a light ground of its own, so that it reads on light and on dark pages. Run by `make format`; a test checks
+that docs/pictures agrees.
+"""
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "pictures"
+QUANTIZERS = ROOT / "results" / "table2" / "results.jsonl"
+WIDTH = 720
+CELL = 26
+
+INK, SOFT, LINE, GROUND, PAPER = "#1f2a37", "#526071", "#9aa7b6", "#f4f6f9", "#ffffff"
+FILLS = {"I": "#d3e4f7", "II": "#d2ecd9", "III": "#fbe2c8", "IV": "#e7dcf3"}
+INKS = {"I": "#235a97", "II": "#22683f", "III": "#99500f", "IV": "#663d8f"}
+
+# Invented entries of each area: a line for each row; a dot is missing, a question mark is missing and asked for.
+AREAS = {
+    "I": ("5.3..4.2", "..41?5..", "4..2..3.", ".5..1.4?", "2?..35.1", ".3.4..5."),
+    "II": ("..2.5?.4", "3.?4...5", ".1..4.2?"),
+    "III": ("4..", ".3?", "?.2", "5..", ".2?", "1.4"),
+    "IV": ("?..", "..?", ".?."),
+}
+MEANINGS = {
+    "I": ("trained rows and columns", "the model learns from them"),
+    "II": ("new rows, trained columns", "entries describe the rows"),
+    "III": ("trained rows, new columns", "entries describe the columns"),
+    "IV": ("both new", "nothing here is ever an input"),
+}
+
+
+def text(x: float, y: float, said: str, *, colour: str = INK, size: int = 14, anchor: str = "start") -> str:
+    """Return a line of text whose baseline is at y."""
+    return f'<text x="{x:g}" y="{y:g}" fill="{colour}" font-size="{size}" text-anchor="{anchor}">{said}</text>'
+
+
+def box(x: float, y: float, width: float, height: float, *, fill: str = PAPER, edge: str = LINE) -> str:
+    """Return a rectangle."""
+    place = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3"'
+    return f'<rect {place} fill="{fill}" stroke="{edge}"/>'
+
+
+def line(x: float, y: float, to_x: float, to_y: float, *, colour: str = SOFT, more: str = "") -> str:
+    """Return a line, with further attributes such as dashes."""
+    place = f'x1="{x:g}" y1="{y:g}" x2="{to_x:g}" y2="{to_y:g}"'
+    return f'<line {place} stroke="{colour}" stroke-width="1.6"{more}/>'
+
+
+def arrow(x: float, y: float, to_x: float, to_y: float) -> str:
+    """Return a line with a head."""
+    return line(x, y, to_x, to_y, more=' marker-end="url(#head)"')
+
+
+def cells(x: float, y: float, lines: tuple[str, ...], area: str) -> Iterator[str]:
+    """Yield the cells of some rows in the colour of an area."""
+    for row, values in enumerate(lines):
+        for column, value in enumerate(values):
+            left, top = x + column * CELL, y + row * CELL
+            yield box(left, top, CELL, CELL, fill=FILLS[area], edge=PAPER)
+            if value != ".":
+                yield text(
+                    left + CELL / 2, top + 18, value, colour=INKS[area] if value == "?" else INK, anchor="middle"
+                )
+
+
+def areas() -> Iterator[str]:
+    """Yield the matrix cut into four areas, and what each of them is."""
+    left, top, gap = 108, 52, 8
+    second_column, second_row = left + 8 * CELL + gap, top + 6 * CELL + gap
+    corners = {
+        "I": (left, top),
+        "II": (left, second_row),
+        "III": (second_column, top),
+        "IV": (second_column, second_row),
+    }
+    for area, (x, y) in corners.items():
+        yield from cells(x, y, AREAS[area], area)
+    yield text(left + 4 * CELL, top - 14, "trained columns", colour=SOFT, anchor="middle")
+    yield text(second_column + 1.5 * CELL, top - 14, "new columns", colour=SOFT, anchor="middle")
+    yield text(left - 12, top + 3 * CELL + 5, "trained rows", colour=SOFT, anchor="end")
+    yield text(left - 12, second_row + 1.5 * CELL + 5, "new rows", colour=SOFT, anchor="end")
+    for place, (area, (what, use)) in enumerate(MEANINGS.items()):
+        y = top + 62 * place
+        yield box(440, y, 36, 36, fill=FILLS[area], edge=INKS[area])
+        yield text(458, y + 24, area, colour=INKS[area], size=16, anchor="middle")
+        yield text(488, y + 15, what)
+        yield text(488, y + 34, use, colour=SOFT, size=13)
+
+
+def extension() -> Iterator[str]:
+    """Yield how a new row is let in: its entries pass the branch for rows once; everything else is there already."""
+    lines = {
+        "II": (58, "carol, a new row", "..2.5..4", "branch for rows", "computed now"),
+        "I": (186, "Alien, a trained column", "5..4.2", "branch for columns", "kept since fit"),
+    }
+    for area, (y, who, entries, branch, when) in lines.items():
+        yield text(28, y - 12, who)
+        yield from cells(28, y, (entries,), area)
+        yield arrow(28 + len(entries) * CELL + 6, y + 13, 256, y + 13)
+        yield box(262, y - 12, 150, 50, edge=INKS[area])
+        yield text(337, y + 18, branch, anchor="middle")
+        yield arrow(416, y + 13, 442, y + 13)
+        for place in range(4):
+            yield box(448 + 18 * place, y + 4, 18, 18, fill=FILLS[area], edge=INKS[area])
+        yield text(484, y + 42, "latent", anchor="middle")
+        yield text(484, y + 60, when, colour=INKS[area], size=13, anchor="middle")
+    yield arrow(526, 76, 566, 124)
+    yield arrow(526, 194, 566, 150)
+    yield box(570, 112, 62, 50)
+    yield text(601, 142, "cosine", anchor="middle")
+    yield arrow(636, 137, 656, 137)
+    yield text(678, 142, "4.2", size=16, anchor="middle")
+
+
+def levels() -> Iterator[str]:
+    """Yield the levels of a scale: by boundaries halfway, and by those that DMF-D learned."""
+    yield text(28, 30, "real-valued score", colour=SOFT)
+    for y, said, rest, boundaries in (
+        (62, "rounded", "to the nearest", [1.5, 2.5, 3.5, 4.5]),
+        (138, "by learned", "boundaries", learned_boundaries()),
+    ):
+        yield text(28, y + 22, said)
+        yield text(28, y + 40, rest)
+        ends = [1.0, *boundaries, 5.0]
+        for level, (start, end) in enumerate(pairwise(ends), start=1):
+            yield box(
+                score(start), y, score(end) - score(start), 44, fill=FILLS["I"] if level % 2 else PAPER, edge=INKS["I"]
+            )
+            yield text((score(start) + score(end)) / 2, y + 28, str(level), size=16, anchor="middle")
+        for boundary in boundaries:
+            yield text(score(boundary), y + 60, f"{boundary:.2f}", colour=SOFT, size=12, anchor="middle")
+    example = 4.38
+    yield line(score(example), 38, score(example), 182, colour=INKS["III"], more=' stroke-dasharray="5 4"')
+    yield text(score(example), 30, f"{example}", colour=INKS["III"], anchor="middle")
+
+
+def score(value: float) -> float:
+    """Return where a score from 1 to 5 stands on the page."""
+    return 160 + (value - 1.0) * 130
+
+
+def learned_boundaries() -> list[float]:
+    """Return the boundaries that DMF-D learned on the first split of MovieLens-1M."""
+    records = (json.loads(record) for record in QUANTIZERS.read_text(encoding="utf-8").splitlines())
+    found: list[float] = next(record["boundaries"] for record in records if record["recipe"].endswith("dmf-d"))
+    return found
+
+
+def picture(parts: Iterator[str], *, height: int, title: str) -> str:
+    """Return a whole SVG file."""
+    head = '<marker id="head" markerWidth="8" markerHeight="8" refX="6" refY="3" orient="auto">'
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+            ' font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif" role="img">',
+            f"<title>{title}</title>",
+            f'<defs>{head}<path d="M0,0 L6,3 L0,6 Z" fill="{SOFT}"/></marker></defs>',
+            f'<rect width="{WIDTH}" height="{height}" rx="10" fill="{GROUND}"/>',
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+def pictures() -> dict[Path, str]:
+    """Return each file and what it should hold."""
+    return {
+        FOLDER / "areas.svg": picture(areas(), height=312, title="The four areas of a matrix"),
+        FOLDER / "extension.svg": picture(extension(), height=266, title="Letting a new row in"),
+        FOLDER / "levels.svg": picture(levels(), height=216, title="Levels, and the boundaries between them"),
+    }
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for path, drawn in pictures().items():
+        path.write_text(drawn, encoding="utf-8")
