@@ -1,6 +1,7 @@
 """`deepmf demo`: everything it promises, on fewer ratings."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,21 +13,31 @@ from deepmf.cli import demo
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "RATINGS", demo.RATINGS | {"n_rows": 120, "n_columns": 80})
-    monkeypatch.setattr(demo, "SETTINGS", demo.SETTINGS | {"hidden_sizes": (16,), "latent_size": 8, "epochs": 4})
+    for name in ("SETTINGS", "ORDINAL"):
+        tiny = getattr(demo, name) | {"hidden_sizes": (16,), "latent_size": 8, "epochs": 4}
+        monkeypatch.setattr(demo, name, tiny)
 
 
 @pytest.mark.usefixtures("small")
-def test_json_has_everything(run: Any) -> None:
+def test_json_has_everything(run: Any, tmp_path: Path) -> None:
     n_threads = torch.get_num_threads()
-    code, out, err = run("demo", "--seed", 1, "--json")
+    report = tmp_path / "report.html"
+    code, out, err = run("demo", "--seed", 1, "--json", "--report", report)
     assert (code, err) == (0, "")
+    assert "OrdinalDMF on generated ratings" in report.read_text()
     assert torch.get_num_threads() == n_threads
     shown = json.loads(out)
     assert shown["seed"] == 1
     assert shown["ratings"]["n_rows"] == 120
-    assert [method["name"] for method in shown["methods"]] == ["means", "DMF", "DMF-D", "the truth itself"]
+    assert [method["name"] for method in shown["methods"]] == [
+        "means",
+        "DMF",
+        "DMF-D",
+        "OrdinalDMF",
+        "the truth itself",
+    ]
     for method in shown["methods"]:
-        assert list(method["errors"]) == ["rmse", "mae"]
+        assert list(method["errors"]) == ["rmse", "level_mae"]
         for by_area in method["errors"].values():
             assert list(by_area) == ["I", "II", "III", "IV"]
     truth = shown["methods"][-1]["errors"]["rmse"]
@@ -38,16 +49,17 @@ def test_json_has_everything(run: Any) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_words(run: Any) -> None:
-    code, out, err = run("demo")
+def test_words(run: Any, tmp_path: Path) -> None:
+    code, out, err = run("demo", "--report", tmp_path / "report.html")
     assert (code, err) == (0, "")
     for part in ("no person or film is real", "The four areas", "RMSE", "MAE", "A new row", "deepmf fit ratings.csv"):
         assert part in out
 
 
 @pytest.mark.slow
-def test_dmf_beats_the_means_in_every_area(run: Any) -> None:
-    means, dmf, discrete, truth = json.loads(run("demo", "--json").out)["methods"]
+def test_each_beats_the_one_before_in_every_area(run: Any, tmp_path: Path) -> None:
+    shown = json.loads(run("demo", "--json", "--report", tmp_path / "report.html").out)
+    means, dmf, discrete, ordinal, truth = (method["errors"] for method in shown["methods"])
     for area in ("I", "II", "III", "IV"):
-        assert truth["errors"]["rmse"][area] < dmf["errors"]["rmse"][area] < 0.95 * means["errors"]["rmse"][area]
-        assert truth["errors"]["mae"][area] < discrete["errors"]["mae"][area] < 0.95 * means["errors"]["mae"][area]
+        assert truth["rmse"][area] < ordinal["rmse"][area] < dmf["rmse"][area] < 0.95 * means["rmse"][area]
+        assert truth["level_mae"][area] < discrete["level_mae"][area] < 0.95 * means["level_mae"][area]

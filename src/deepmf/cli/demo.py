@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deepmf.cli.options import Json
-from deepmf.cli.output import show_json, show_table
+from deepmf.cli.output import check_writable, show_json, show_table
 from deepmf.cli.progress import show_epochs
 
 if TYPE_CHECKING:
@@ -38,9 +39,24 @@ SETTINGS: dict[str, Any] = {
 }
 # The best of three, likewise: there are fewer epochs to become sharp in than by default.
 QUANTIZER: dict[str, Any] = {"sharpness_growth": 1.03}
+# The best of seven, likewise.
+ORDINAL: dict[str, Any] = {
+    "hidden_sizes": (128,),
+    "latent_size": 32,
+    "dropout": 0.2,
+    "hiding": 0.5,
+    "views": 16,
+    "epochs": 100,
+    "learning_rate": 1e-2,
+    "block_rows": 150,
+    "block_columns": 150,
+    "validate_every": 10,
+}
+BEST = "OrdinalDMF"
 NEWCOMER = "You"
 NEWCOMER_STARS = (5, 1, 4, 5, 2, 1, 4, 5)
 N_BEST = 5
+METRICS = {"rmse": "RMSE", "level_mae": "MAE of whole stars"}
 
 Errors = dict[str, dict[str, float]]  # by metric, then by area
 
@@ -57,18 +73,21 @@ class Contender:
 
 def demo(
     seed: Annotated[int, typer.Option(metavar="N", help="Another seed gives other ratings.")] = 0,
+    report: Annotated[Path, typer.Option(metavar="FILE", help="Where the report goes.")] = Path("deepmf-demo.html"),
     as_json: Json = False,
 ) -> None:
-    """Show all of it on generated ratings, offline, in under a minute.
+    """Show all of it on generated ratings, offline, in a minute or two.
 
-    Fits means, DMF and DMF-D, lets new rows and columns in without training, compares the errors in all four areas
-    with the best that is possible, and finds films for a person who has just arrived.
+    Fits means, DMF, DMF-D and OrdinalDMF, lets new rows and columns in without training, compares the errors in all
+    four areas with the best that is possible, finds films for a person who has just arrived, and writes a report.
 
     Example: deepmf demo --seed 1
     """
     from deepmf.data.splits import split_areas
     from deepmf.data.synthetic import generate
+    from deepmf.report.page import write_report
 
+    check_writable(report)
     start = time.perf_counter()
     generated = generate(**RATINGS, seed=seed)
     split = split_areas(generated.matrix, new_rows=0.2, new_columns=0.2, seed=seed)
@@ -80,14 +99,16 @@ def demo(
         _show_areas(split)
     with _one_thread():
         models, contenders = _compared(split, generated, seed=seed, quiet=as_json)
-    dmf = models["DMF"]
+    best_model = models[BEST]
     entries = _newcomer(split.train)
     arrival = time.perf_counter()
-    best = dmf.extend(entries).recommend(NEWCOMER, n=N_BEST)
+    best = best_model.extend(entries).recommend(NEWCOMER, n=N_BEST)
     arrival = time.perf_counter() - arrival
+    write_report(best_model, _all_tests(split), report, title=f"{BEST} on generated ratings")
     if not as_json:
         _show_errors(contenders)
         _show_newcomer(entries, best, milliseconds=1000 * arrival)
+        typer.echo(f"\nThe report on {BEST} is in {report}: open it in a browser.")
         _show_next_steps()
         return
     show_json(
@@ -96,7 +117,8 @@ def demo(
             "ratings": generated.matrix.describe().to_dict(),
             "entries": _counts(split),
             "generator": RATINGS,
-            "settings": SETTINGS | QUANTIZER,
+            "settings": {"DMF": SETTINGS, "DMF-D": SETTINGS | QUANTIZER, BEST: ORDINAL},
+            "report": str(report),
             "methods": [vars(contender) for contender in contenders],
             "newcomer": {
                 "entries": dict(zip(entries.column_labels.tolist(), entries.values.tolist(), strict=True)),
@@ -115,11 +137,13 @@ def _compared(
     from deepmf.models.dmf import DMF
     from deepmf.models.dmfd import DMFD
     from deepmf.models.means import Means
+    from deepmf.models.ordinal_dmf import OrdinalDMF
 
     models: dict[str, Model] = {
         "means": Means(),
         "DMF": DMF(**SETTINGS, seed=seed, device="cpu"),
         "DMF-D": DMFD(**SETTINGS, **QUANTIZER, seed=seed, device="cpu"),
+        BEST: OrdinalDMF(**ORDINAL, seed=seed, device="cpu"),
     }
     contenders = []
     for name, model in models.items():
@@ -151,18 +175,18 @@ def _errors(model: Model, split: AreaSplit) -> Errors:
     from deepmf.evaluation.areas import evaluate
 
     parts = {area: evaluate(model, test)[0] for area, test in split.test.items()}
-    return {metric: {area: getattr(part, metric) for area, part in parts.items()} for metric in ("rmse", "mae")}
+    return {metric: {area: getattr(part, metric) for area, part in parts.items()} for metric in METRICS}
 
 
 def _floor(generated: Generated, split: AreaSplit) -> Errors:
     """Return the errors of who knows the truth: what is left is noise, which nobody can predict."""
     from deepmf.metrics import mae_error, rmse_error
 
-    floor: Errors = {"rmse": {}, "mae": {}}
+    floor: Errors = {metric: {} for metric in METRICS}
     for area, test in split.test.items():
         rows, columns, values = test.entries()
         floor["rmse"][area] = rmse_error(generated.truth.expected(rows, columns), values)
-        floor["mae"][area] = mae_error(generated.truth.median(rows, columns), values)
+        floor["level_mae"][area] = mae_error(generated.truth.median(rows, columns), values)
     return floor
 
 
@@ -175,6 +199,16 @@ def _newcomer(train: ObservedMatrix) -> ObservedMatrix:
     popular = np.argsort(-train.column_counts, kind="stable")[: len(NEWCOMER_STARS)]
     films = train.column_labels[popular]
     return ObservedMatrix.from_entries([NEWCOMER] * films.size, films, NEWCOMER_STARS[: films.size], train.scale)
+
+
+def _all_tests(split: AreaSplit) -> ObservedMatrix:
+    """Return the test entries of all areas as one matrix."""
+    import numpy as np
+
+    from deepmf.matrix.matrix import ObservedMatrix
+
+    rows, columns, values = map(np.concatenate, zip(*(test.entries() for test in split.test.values()), strict=True))
+    return ObservedMatrix.from_entries(rows, columns, values, split.train.scale)
 
 
 def _counts(split: AreaSplit) -> dict[str, int]:
@@ -205,7 +239,7 @@ def _show_areas(split: AreaSplit) -> None:
 def _show_errors(contenders: list[Contender]) -> None:
     areas = list(contenders[0].errors["rmse"])
     typer.echo()
-    for metric, title in (("rmse", "RMSE"), ("mae", "MAE")):
+    for metric, title in METRICS.items():
         show_table(
             ["", *(f"area {area}" for area in areas)],
             [[contender.name, *contender.errors[metric].values()] for contender in contenders],
@@ -220,15 +254,16 @@ def _show_newcomer(entries: ObservedMatrix, best: Ranking, *, milliseconds: floa
     show_table(
         ["film", "prediction"],
         zip(best.labels.tolist(), best.values.tolist(), strict=True),
-        title=f"Best for you by DMF, {milliseconds:.0f} ms later and without training",
+        title=f"Best for you by {BEST}, {milliseconds:.0f} ms later and without training",
     )
 
 
 def _show_next_steps() -> None:
     typer.echo(
         "\nWith your own file (a row, a column and a value per line):\n"
-        "  deepmf fit ratings.csv -o model.safetensors\n"
-        "  deepmf evaluate model.safetensors test.csv\n"
+        "  deepmf fit ratings.csv -o model.safetensors --model dmf-o --preset small\n"
+        "  deepmf evaluate model.safetensors test.csv --report report.html\n"
         "  deepmf predict model.safetensors pairs.csv -o predictions.csv --extend new_rows.csv\n"
-        "  deepmf recommend model.safetensors --row alice -n 10"
+        "  deepmf recommend model.safetensors --row alice -n 10\n"
+        "  deepmf recommend model.safetensors --history me.csv -n 10"
     )
