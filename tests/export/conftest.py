@@ -20,6 +20,7 @@ SMALL: dict[str, Any] = {
     "seed": 0,
     "device": "cpu",
 }
+PLAIN: dict[str, Any] = {"views": 3, "row_penalty": None, "column_penalty": None}  # latents that are not refined
 
 
 @pytest.fixture(scope="session")
@@ -32,8 +33,8 @@ def models() -> dict[str, Any]:
         "dmf": (DMF(**SMALL), levels),
         "dmf, interval": (DMF(**SMALL, inputs="raw"), interval),
         "dmf-d": (DMFD(**SMALL, column_hidden_sizes=(8, 8), summary_filters=2), levels),
-        "dmf-o": (OrdinalDMF(**SMALL, views=3), levels),
-        "dmf-o, interval": (OrdinalDMF(**SMALL, views=3, bins=6), interval),
+        "dmf-o": (OrdinalDMF(**SMALL, **PLAIN), levels),
+        "dmf-o, interval": (OrdinalDMF(**SMALL, **PLAIN, bins=6), interval),
     }
     return {name: model.fit(split.train).extend(split.extension) for name, (model, split) in made.items()}
 

@@ -38,6 +38,13 @@ def test_units() -> None:
     assert to_unit(torch.tensor([2.0]), Scale(levels=[2])).tolist() == [0.0]
 
 
+def test_refined_latents_are_refused(models: dict[str, Any]) -> None:
+    model = models["dmf-o"]
+    refined = type(model)(**model.settings.to_dict() | {"row_penalty": 3.0}).fit(model._seen.train)
+    with pytest.raises(BadSetting, match="refined latents cannot be exported.*row_penalty=none"):
+        parts_of(refined)
+
+
 def test_what_has_no_parts() -> None:
     with pytest.raises(BadSetting, match="'als' cannot be exported; what can is dmf, dmf-d, dmf-o"):
         parts_of(ALS(epochs=1).fit(generate(10, 10, density=0.5).matrix))

@@ -74,8 +74,8 @@ def at_most(matrix: ObservedMatrix, n_entries: int, *, seed: int) -> ObservedMat
     """Return a matrix with at most so many entries of each row, chosen at random: of one seed, the first of one order.
 
     >>> matrix = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
-    >>> at_most(matrix, 1, seed=0).row_counts
-    array([1, 1])
+    >>> at_most(matrix, 1, seed=0).row_counts.tolist()
+    [1, 1]
     """
     draws = np.random.default_rng(seed).random(matrix.n_entries)
     order = np.lexsort([draws, matrix.entry_rows])  # rows stay together, each in an order of its own

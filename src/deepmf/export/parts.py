@@ -152,6 +152,11 @@ def _with_head(model: DMF, head: nn.Module, outputs: Sequence[str]) -> Parts:
 
 
 def _of_ordinal_dmf(model: OrdinalDMF) -> Parts:
+    if model.settings.row_penalty is not None or model.settings.column_penalty is not None:
+        raise BadSetting(
+            "refined latents cannot be exported, as they take a solve for each row and column; "
+            "fit 'dmf-o' with row_penalty and column_penalty none (--set row_penalty=none)"
+        )
     network, scale = model.network_, model.scale_
     rows = ViewingBranch(network, network.row_latents, views=network.row_views, scale=scale)
     columns = ViewingBranch(network, network.column_latents, views=network.column_views, scale=scale)

@@ -17,6 +17,7 @@ from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray
+from deepmf.metrics import rmse_error
 from deepmf.models.answers import Answers, answers_of
 from deepmf.models.latent_model import digest
 from deepmf.models.latents import LatentArray, Latents
@@ -93,7 +94,7 @@ class OrdinalDMF(TwoBranchModel):
     >>> model = OrdinalDMF(hidden_sizes=(32,), latent_size=8, dropout=0.0, epochs=60, views=4, device="cpu").fit(board)
     >>> model.predict_levels([0, 0, 1], [0, 1, 1])
     array([5., 1., 5.])
-    >>> model.predict_distribution([0], [0]).round(1)
+    >>> model.predict_distribution([0], [0]).round()
     array([[0., 1.]])
     """
 
@@ -156,6 +157,9 @@ class OrdinalDMF(TwoBranchModel):
         ]
         super()._fit(train, validation, callbacks=callbacks, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
         self._taught_by = ()
+        if validation is not None and self.history_.best_error is not None:  # by all views, and refined
+            rows, columns, values = validation.entries()
+            self.history_.best_error = rmse_error(self.predict(rows, columns), values)
         for file in files:
             if file is not None and self.history_.stopped != "interrupted":
                 file.unlink(missing_ok=True)
