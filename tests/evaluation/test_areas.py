@@ -1,5 +1,8 @@
 """Errors by area: against a plain restatement, and on matrices whose answer is known."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +12,7 @@ from deepmf.errors import BadEntries, OffScale, UnknownLabel
 from deepmf.evaluation import areas
 from deepmf.evaluation.areas import AreaErrors, count_seen, evaluate
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import Scale
+from deepmf.matrix.scale import FloatArray, Scale
 from deepmf.models.means import Means
 
 
@@ -44,6 +47,21 @@ def test_every_area_is_measured_by_itself_and_all_together(split: AreaSplit, mod
         squares, n_entries = squares + np.sum(differences**2), n_entries + values.size
     assert errors[-1].n_entries == n_entries
     assert errors[-1].rmse == pytest.approx(np.sqrt(squares / n_entries))
+
+
+class ByMetric(Means):
+    """Answers with another level for each metric: 2 for the squared error, 4 for the absolute one."""
+
+    def predict_levels(self, rows: Iterable[Any], columns: Iterable[Any], *, metric: str = "rmse") -> FloatArray:
+        return np.full(self.predict(rows, columns).size, {"rmse": 2.0, "mae": 4.0}[metric])
+
+
+def test_level_errors_are_those_of_the_levels_for_the_metric(split: AreaSplit) -> None:
+    model = ByMetric().fit(split.train)
+    _, _, values = split.test["I"].entries()
+    errors = evaluate(model, split.test["I"])[0]
+    assert errors.level_rmse == pytest.approx(np.sqrt(np.mean((2 - values) ** 2)))
+    assert errors.level_mae == pytest.approx(np.mean(abs(4 - values)))
 
 
 def test_only_areas_that_are_present(split: AreaSplit, model: Means) -> None:

@@ -79,3 +79,24 @@ def test_without_new_rows_no_column_tells_of_them(recipes: Path) -> None:
 def test_rows_that_were_not_run_are_not_shown(recipes: Path) -> None:
     assert len(lines("small", RECORDS[-1:])) == 2
     assert lines("small", [])[1:] == []
+
+
+def test_a_metric_that_only_some_records_have(recipes: Path) -> None:
+    layout = 'title = "A small table"\nmetrics = ["rmse", "coverage"]\n'
+    (recipes / "small" / "table.toml").write_text(layout)
+    calibrated = [record("means", seed, "I", 0.9) | {"coverage": 0.88 + 0.02 * seed} for seed in (0, 1)]
+    records = [*calibrated, record("means", 2, "I", 0.9), RECORDS[-1]]  # one split without it, and one method
+    names = [f"area {area} {name}" for area in ("I", "IV") for name in ("RMSE", "share inside the 90 % interval")]
+    assert lines("small", records) == [
+        ["method", "new", *names],
+        ["shrunk means", "20%", "0.9000 ± 0.0000 (0.900, +0.000)", "0.8900 ± 0.0141", "(1.000)", "-"],
+        ["DMF-D", "none", "0.8000", "-", "-", "-"],
+    ]
+    found = {(cell.recipe.row, cell.metric): cell.n_splits for cell in cells("small", records) if cell.area == "I"}
+    assert found == {("means", "rmse"): 3, ("means", "coverage"): 2, ("dmf-d", "rmse"): 1, ("dmf-d", "coverage"): 0}
+    rows = list(csv.DictReader(io.StringIO(as_csv("small", records))))
+    assert [(row["recipe"], row["metric"]) for row in rows if row["area"] == "I"] == [
+        ("small/means", "rmse"),
+        ("small/means", "coverage"),
+        ("small/dmf-d", "rmse"),
+    ]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from deepmf.networks.branch import Branch
+from deepmf.networks.channels import Channels
 from deepmf.networks.dropout import Dropout, use_generator
 from deepmf.networks.summary import Summary
 from deepmf.networks.vectors import SparseBatch
@@ -217,3 +218,29 @@ def test_a_summary_stands_before_the_first_layer() -> None:
 def test_every_branch_has_one_dropout_of_its_fraction() -> None:
     dropouts = [module for module in new_branch((8, 6, 5), dropout=0.7).modules() if isinstance(module, Dropout)]
     assert [dropout.fraction for dropout in dropouts] == [0.7]
+
+
+@every_depth
+def test_facts_join_the_first_layer_before_its_batch_norm(sizes: tuple[int, ...]) -> None:
+    branch = (
+        Branch(N_INPUTS, sizes, dropout=0.0, generator=torch.Generator().manual_seed(0), n_facts=3).double().train()
+    )
+    table, facts = vectors(), vectors(n_inputs=3)
+    state = arrays(branch)
+    assert state["facts.weight"].shape == (sizes[0], 3)
+    # They are three more inputs of the first layer.
+    joined = np.concatenate([table.numpy(), facts.numpy()], axis=1)
+    wider = state | {"first.weight": np.concatenate([state["first.weight"], state["facts.weight"].T])}
+    expected = restated(joined, wider, own=True)
+    for places in (table, sparse(table)):
+        np.testing.assert_allclose(branch(Channels(places, facts)).detach(), expected, rtol=0, atol=1e-11)
+    # Weights that the penalty of equation 1 holds down are those of layers.
+    shapes = [(N_INPUTS, sizes[0]), *((outputs, inputs) for inputs, outputs in pairwise(sizes))]
+    assert [tuple(weight.shape) for weight in branch.weights()] == shapes
+
+
+def test_a_branch_without_facts_has_no_weights_for_them() -> None:
+    assert not [name for name in new_branch((8, 5)).state_dict() if name.startswith("facts")]
+    table = vectors()
+    branch = learned_branch((8, 5)).eval()
+    assert torch.equal(branch(Channels(table, vectors(n_inputs=2))), branch(table))

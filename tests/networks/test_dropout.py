@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from deepmf.networks.dropout import Dropout, use_generator
+from deepmf.networks.dropout import Dropout, RandomModule, use_generator
 
 
 def training(fraction: float, seed: int = 0) -> Dropout:
@@ -69,3 +69,20 @@ def test_every_dropout_of_a_network_gets_the_generator() -> None:
     use_generator(network, generator)
     found = [module.generator for module in network.modules() if isinstance(module, Dropout)]
     assert len(found) == 2 and all(each is generator for each in found)
+
+
+def test_everything_that_draws_gets_the_generator_and_nothing_else() -> None:
+    class Coin(RandomModule):
+        """Another module that draws."""
+
+    network = nn.ModuleDict({"coin": Coin(), "layers": nn.Sequential(nn.Linear(2, 2), Dropout(0.2))})
+    assert all(module.generator is None for module in network.modules() if isinstance(module, RandomModule))
+    generator = torch.Generator()
+    use_generator(network, generator)
+    drawing = {type(module).__name__ for module in network.modules() if hasattr(module, "generator")}
+    assert drawing == {"Coin", "Dropout"}
+    assert all(module.generator is generator for module in network.modules() if isinstance(module, RandomModule))
+    another = torch.Generator()
+    use_generator(network, another)
+    assert all(module.generator is another for module in network.modules() if isinstance(module, RandomModule))
+    assert not network.state_dict().keys() & {"coin.generator", "layers.1.generator"}

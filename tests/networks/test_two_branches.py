@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from deepmf.networks.branch import Branch
-from deepmf.networks.two_branches import TwoBranches, inner_products, directions
+from deepmf.networks.two_branches import TwoBranches, directions, inner_products
 from deepmf.networks.vectors import SparseBatch
 
 
@@ -56,7 +56,9 @@ def test_cosines_are_bounded_and_ignore_lengths(n_latents: int, power: float, se
     rows, columns = table(4, n_latents, seed), table(3, n_latents, seed + 100)
     found = inner_products(directions(rows), directions(columns))
     assert found.abs().max().item() <= 1 + 1e-6
-    torch.testing.assert_close(inner_products(directions(rows * 10**power), directions(columns)), found, rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        inner_products(directions(rows * 10**power), directions(columns)), found, rtol=0, atol=1e-5
+    )
 
 
 def test_parallel_opposite_and_orthogonal() -> None:

@@ -73,6 +73,23 @@ def test_a_middle_level_is_a_target_and_a_missing_entry_is_none(dense: bool) -> 
     assert table_of(blocks.rows, [0, 1, 2], 2).tolist() == [[0, 0], [0, 0], [1, -1]]
 
 
+@pytest.mark.parametrize("missing", [0.0, float("nan"), -7.0])
+@pytest.mark.parametrize("precision", ["single", "half"])
+def test_in_dense_vectors_something_stands_for_what_is_missing(missing: float, precision: str) -> None:
+    array = np.array([[3.0, np.nan, 1.0], [np.nan, 5.0, 4.0]])
+    matrix, machine = ObservedMatrix.from_array(array, STARS), Machine("cpu", precision)
+    dense = Blocks(matrix, ENCODINGS["scaled"], machine, force_dense=True, missing=missing)
+    expected = np.where(np.isnan(array), missing, (array - 3) / 2)
+    np.testing.assert_array_equal(table_of(dense.rows, [0, 1], 3).float(), expected)
+    np.testing.assert_array_equal(table_of(dense.columns, [0, 1, 2], 2).float(), expected.T)
+    # Sparse vectors have no place for it, and targets are missing where they are.
+    sparse = Blocks(matrix, ENCODINGS["scaled"], machine, force_dense=False, missing=missing)
+    assert isinstance(sparse.rows, SparseVectors) and sparse.rows.weights.tolist() == [0.0, -1.0, 1.0, 0.5]
+    for blocks in (dense, sparse):
+        targets = blocks.targets(torch.tensor([0, 1]), torch.tensor([0, 1, 2]))
+        np.testing.assert_array_equal(targets, (array - 3) / 2)
+
+
 @pytest.mark.parametrize("dense", [True, False])
 def test_a_block_leaves_no_trace_in_the_next(dense: bool) -> None:
     array = np.arange(30).reshape(6, 5) % 5 + 1.0

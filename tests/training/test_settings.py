@@ -83,13 +83,27 @@ def test_the_learning_rate_decays_every_so_many_epochs_or_at_those_given() -> No
     assert TrainingSettings.from_names(given.to_dict() | {"decay_every": [1, 4, 5]}) == given
 
 
+def test_along_a_cosine_the_learning_rate_goes_down_to_nothing() -> None:
+    settings = TrainingSettings(learning_rate=0.8, schedule="cosine", epochs=6, decay=0.1, decay_every=1)
+    rates = [settings.learning_rate_at(epoch) for epoch in range(6)]
+    root = 3**0.5 / 2
+    assert rates == pytest.approx([0.8 * (1 + wave) / 2 for wave in (1, root, 0.5, 0, -0.5, -root)])
+    assert settings.learning_rate_at(6) == pytest.approx(0, abs=1e-15)  # the end that no epoch reaches
+    assert TrainingSettings(learning_rate=0.8, schedule="cosine", epochs=1).learning_rate_at(0) == 0.8
+
+
 @pytest.mark.parametrize("name, good", [("learning_rate", 1), ("learning_rate", 1e-9), ("decay", 1), ("decay", 1e-3)])
 def test_good_numbers(name: str, good: float) -> None:
     assert getattr(TrainingSettings(**{name: good}), name) == good
 
 
 @pytest.mark.parametrize(
-    "name, choices", [("device", ["auto", "cpu", "cuda"]), ("precision", ["auto", "single", "half"])]
+    "name, choices",
+    [
+        ("device", ["auto", "cpu", "cuda"]),
+        ("precision", ["auto", "single", "half"]),
+        ("schedule", ["steps", "cosine"]),
+    ],
 )
 def test_choices(name: str, choices: list[str]) -> None:
     for choice in choices:

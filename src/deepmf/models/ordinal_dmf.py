@@ -19,9 +19,7 @@ from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray
 from deepmf.metrics import rmse_error
 from deepmf.models.answers import Answers, answers_of
-from deepmf.models.latent_model import digest
 from deepmf.models.latents import LatentArray, Latents
-from deepmf.models.load import load
 from deepmf.models.network_model import sparse_vectors
 from deepmf.models.observations import AxisEntries
 from deepmf.models.ordinal_objective import OrdinalObjective
@@ -133,7 +131,7 @@ class OrdinalDMF(TwoBranchModel):
         Of levels, those around the likeliest one whose probability is nearest to the coverage; without levels,
         what lies between two tails of equal weight.
         """
-        if not 0.0 < coverage < 1.0:
+        if not isinstance(coverage, int | float) or not 0.0 < coverage < 1.0:
             raise BadSetting(f"coverage must be between 0 and 1; got {coverage!r}")
         answers = self._answers(rows, columns)
         if self.scale_.levels is None:
@@ -181,22 +179,18 @@ class OrdinalDMF(TwoBranchModel):
         """Train a teacher; with a file, keep it there until the student is trained, and take it from there."""
         seed = np.random.SeedSequence([self.settings.seed, number]).generate_state(1)
         model = type(self)(**self.settings.to_dict() | {"teachers": 0, "seed": int(seed[0])})
-        if file is not None and file.exists():
-            kept = load(file)
-            if kept.settings != model.settings or digest(kept._seen.train) != digest(train):
-                raise BadModelFile(f"{file} is a teacher of another run; delete it to start afresh")
-            assert isinstance(kept, OrdinalDMF)
-            return kept._as_teacher()
+        fingerprint = model._fingerprint(train, validation)
+        ready = None if file is None else Teacher.kept(file, fingerprint)
+        if ready is not None:
+            return ready
         training = None if file is None else file.with_name(f"{file.name}.checkpoint")
         model.fit(train, validation, callbacks=callbacks, checkpoint=training, checkpoint_every=checkpoint_every)
         if model.history_.stopped == "interrupted":
             raise KeyboardInterrupt
+        teacher = Teacher(model.row_latents_.base, model.column_latents_.base)
         if file is not None:
-            model.save(file)
-        return model._as_teacher()
-
-    def _as_teacher(self) -> Teacher:
-        return Teacher(self.row_latents_, self.column_latents_)
+            teacher.keep(file, fingerprint)
+        return teacher
 
     def _new_network(self, train: ObservedMatrix) -> OrdinalBranches:
         n_rows, n_columns = train.shape

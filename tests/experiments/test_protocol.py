@@ -1,0 +1,46 @@
+"""Protocols: the shares of their parts, and that parts do not overlap."""
+
+import pytest
+
+from deepmf.data.synthetic import generate
+from deepmf.experiments.protocol import GENERATED, PROTOCOLS, Problem
+from deepmf.matrix.matrix import ObservedMatrix
+
+WHOLE = generate(400, 300, density=0.1, seed=0).matrix
+
+# Shares of training, validation and test entries.
+SHARES = {"entries": (0.75, 0.05, 0.2), "random": (0.88, 0.02, 0.1), "published": (0.75, 0.05, 0.2)}
+
+
+def cells(matrix: ObservedMatrix) -> set[tuple[object, ...]]:
+    return set(zip(*(part.tolist() for part in matrix.entries()), strict=True))
+
+
+def problem(protocol: str, *, seed: int = 0) -> Problem:
+    return PROTOCOLS[protocol](GENERATED, seed=seed, new_share=0.2)
+
+
+@pytest.mark.parametrize("protocol, shares", SHARES.items())
+def test_entries_are_cut_in_shares(protocol: str, shares: tuple[float, float, float]) -> None:
+    found = problem(protocol)
+    parts = [found.train, found.validation, found.test["I"]]
+    assert [part.n_entries for part in parts] == pytest.approx([share * WHOLE.n_entries for share in shares], abs=1)
+    assert set.union(*map(cells, parts)) == cells(WHOLE)
+    assert sum(len(cells(part)) for part in parts) == WHOLE.n_entries
+    # All rows and columns are known, and settings are chosen by what is not tested.
+    assert found.extension is None and list(found.test) == list(found.choice) == ["I"]
+    assert found.choice["I"] is found.validation
+    assert found.train.shape == WHOLE.shape
+
+
+@pytest.mark.parametrize("protocol", SHARES)
+def test_the_seed_decides_the_split(protocol: str) -> None:
+    one, same, other = (cells(problem(protocol, seed=seed).test["I"]) for seed in (1, 1, 2))
+    assert one == same != other
+
+
+def test_areas_have_new_rows_and_columns() -> None:
+    found = PROTOCOLS["areas"](GENERATED, seed=0, new_share=0.1)
+    assert found.train.shape == (360, 270)
+    assert list(found.test) == list(found.choice) == ["I", "II", "III", "IV"]
+    assert found.extension is not None

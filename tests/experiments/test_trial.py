@@ -1,0 +1,87 @@
+"""A trial's records: what is measured in which area, and of which models."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deepmf.evaluation.calibration import calibration
+from deepmf.evaluation.cold_start import LET_IN
+from deepmf.experiments.protocol import GENERATED, PROTOCOLS
+from deepmf.experiments.recipe import Recipe
+from deepmf.experiments.trial import Record, Trial, run_choice, run_trial
+from deepmf.models.ordinal_dmf import OrdinalDMF
+
+SMALL: dict[str, Any] = {
+    "hidden_sizes": (8,),
+    "latent_size": 4,
+    "dropout": 0.1,
+    "epochs": 3,
+    "validate_every": 3,
+    "views": 2,
+    "device": "cpu",
+}
+ORDINAL = Recipe(
+    name="small/dmf-o", title="OrdinalDMF", model="dmf-o", data=GENERATED, protocol="areas", settings=SMALL
+)
+MEANS = Recipe(name="small/means", title="means", model="means", data=GENERATED, protocol="areas")
+
+
+def trial(recipe: Recipe, **changes: Any) -> Trial:
+    return Trial(replace(recipe, **changes), seed=0, new_share=0.2)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def commit() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEEPMF_COMMIT", "abc")
+        yield
+
+
+@pytest.fixture(scope="module")
+def ordinal() -> list[Record]:
+    return run_trial(trial(ORDINAL))
+
+
+@pytest.fixture(scope="module")
+def means() -> list[Record]:
+    return run_trial(trial(MEANS))
+
+
+def test_new_rows_are_let_in_entry_by_entry(ordinal: list[Record], means: list[Record]) -> None:
+    for records in (ordinal, means):
+        assert [record["area"] for record in records] == ["I", "II", "III", "IV"]
+        assert ["let_in" in record for record in records] == [False, True, False, False]
+        points = records[1]["let_in"]
+        assert [n_known for n_known, _ in points] == list(LET_IN)
+        assert all(0 < error < 4 for _, error in points)
+    # Means know a row better the more of it they know; with all of it, they are as good as in the record.
+    errors = [error for _, error in means[1]["let_in"]]
+    assert errors[0] > errors[-1] >= means[1]["rmse"] - 0.02
+
+
+def test_choosing_lets_nobody_in() -> None:
+    assert all("let_in" not in record for record in run_choice(trial(MEANS)))
+
+
+def test_distributions_are_measured_where_a_model_has_them(ordinal: list[Record], means: list[Record]) -> None:
+    for record in ordinal:
+        assert 0 <= record["calibration_error"] < 0.5 and 0.5 < record["coverage"] <= 1
+    assert all("calibration_error" not in record and "coverage" not in record for record in means)
+    assert all(record["confusion"] and record["level_rmse"] for record in (*ordinal, *means))
+
+
+def test_calibration_is_that_of_the_test_entries() -> None:
+    records = run_trial(trial(ORDINAL, protocol="random"))
+    assert [record["area"] for record in records] == ["I"] and "let_in" not in records[0]
+    problem = PROTOCOLS["random"](GENERATED, seed=0, new_share=0.2)
+    model = OrdinalDMF(seed=0, **SMALL).fit(problem.train, problem.validation)
+    found = calibration(model, problem.test["I"], coverage=0.9)
+    assert records[0]["calibration_error"] == pytest.approx(found.error)
+    assert records[0]["coverage"] == pytest.approx(found.coverage)
+    assert records[0]["n_entries"] == found.n_entries == problem.test["I"].n_entries
+    rows, columns, values = problem.test["I"].entries()
+    by_metric = {metric: model.predict_levels(rows, columns, metric=metric) - values for metric in ("rmse", "mae")}
+    assert records[0]["level_rmse"] == pytest.approx(np.sqrt(np.mean(by_metric["rmse"] ** 2)))
+    assert records[0]["level_mae"] == pytest.approx(np.mean(np.abs(by_metric["mae"])))
