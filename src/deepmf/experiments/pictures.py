@@ -149,6 +149,47 @@ def cold_start(table: str, records: Sequence[Record]) -> Figure | None:
     return figure
 
 
+def let_in(table: str, records: Sequence[Record]) -> Figure | None:
+    """Return the error for the same test entries of new rows as more and more of their other entries are known."""
+    shown = _of_each(table, [record for record in records if "let_in" in record])
+    if not shown:
+        return None
+    figure, (axis,) = _figure(width=7.2, height=4.4)
+    for number, (recipe, own) in enumerate(shown):
+        known = [n_known for n_known, _ in own[0]["let_in"]]
+        each = np.array([[error for _, error in record["let_in"]] + [record["rmse"]] for record in own])
+        axis.plot(range(len(known) + 1), each.mean(axis=0), label=recipe.title, **_style(number))
+    axis.set_xticks(range(len(known) + 1), [*map(str, known), "all"])
+    axis.set_xlabel("known entries of each new row, at most")
+    axis.set_ylabel("RMSE in area II")
+    axis.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def new_shares(table: str, records: Sequence[Record]) -> Figure | None:
+    """Return the error in each area against the share of new rows and columns, where several shares were run."""
+    shown = [
+        cell for cell in cells(table, records) if cell.metric == "rmse" and cell.mean is not None and cell.new_share
+    ]
+    shares = sorted({cell.new_share for cell in shown if cell.new_share is not None})
+    if len(shares) < 3:
+        return None
+    figure, axes = _figure(width=11, height=3.6, columns=len(AREAS))
+    titles = list(dict.fromkeys(cell.recipe.title for cell in shown))
+    for axis, area in zip(axes, AREAS, strict=True):
+        for number, title in enumerate(titles):
+            own = {cell.new_share: cell.mean for cell in shown if (cell.recipe.title, cell.area) == (title, area)}
+            points = [share for share in shares if share in own]
+            axis.plot(
+                [100 * share for share in points], [own[share] for share in points], label=title, **_style(number)
+            )
+        axis.set_title(f"area {area}")
+        axis.set_xlabel("new rows and columns, %")
+    axes[0].set_ylabel("RMSE")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(titles), frameon=False)
+    return figure
+
+
 def _pooled(groups: Sequence[Sequence[Any]], *, least: int = 30) -> tuple[list[float], list[float]]:
     """Return the middle and the error of each group of rows over all splits; of fewer test entries it says little."""
     middles, errors = [], []
@@ -166,6 +207,8 @@ PICTURES: dict[str, Callable[[str, Sequence[Record]], Figure | None]] = {
     "quantizer": quantizer,
     "confusion": confusion,
     "cold-start": cold_start,
+    "let-in": let_in,
+    "new-shares": new_shares,
 }
 
 
