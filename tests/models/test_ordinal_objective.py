@@ -60,7 +60,7 @@ def new_objective(matrix: ObservedMatrix, *, teachers: Teachers | None = None, *
 
 def hidden_of(objective: OrdinalObjective, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
     """What the first step of a fresh objective hides of the whole matrix."""
-    hiding = Hiding(objective.network.hiding.share)
+    hiding = Hiding(objective.network.hiding.share, objective.network.hiding.newcomers)
     use_generator(hiding, torch.Generator().manual_seed(SEED))
     return hiding.hidden(torch.arange(shape[0])[:, None], torch.arange(shape[1]), hiding.draw()).numpy()
 
@@ -196,10 +196,7 @@ def test_teachers_are_asked_for_all_that_is_not_visible(matrix: ObservedMatrix, 
     above, observed, hidden = block_of(objective, matrix)
     chances = chances_of(*latents_of(objective, matrix))
     taught = np.mean(
-        [
-            chances_of(one.rows[ROWS].astype(float), one.columns[COLUMNS].astype(float))
-            for one in both
-        ],
+        [chances_of(one.rows[ROWS].astype(float), one.columns[COLUMNS].astype(float)) for one in both],
         axis=0,
     )
     asked = ~observed | hidden

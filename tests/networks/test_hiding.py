@@ -52,6 +52,23 @@ def test_rows_tell_nothing_of_rows_and_columns_nothing_of_columns(share: float) 
         assert (pairs**2).mean() == pytest.approx(1, abs=0.1)
 
 
+@pytest.mark.parametrize("newcomers", [0.1, 0.5])
+def test_almost_everything_of_newcomers_is_hidden(newcomers: float) -> None:
+    module = Hiding(0.6, newcomers)
+    use_generator(module, torch.Generator().manual_seed(0))
+    first, second = (block(module, module.draw()).double().mean(1).numpy() for _ in range(2))
+    assert np.all((np.abs(first - 0.97) < 0.04) | (np.abs(first - 0.6) < 0.1))
+    chosen = first > 0.85
+    assert chosen.mean() == pytest.approx(newcomers, abs=4 * (newcomers / N_ROWS) ** 0.5)
+    assert (chosen & (second > 0.85)).mean() < newcomers  # others in another step
+
+
+def test_newcomers_are_hidden_no_less_than_the_others() -> None:
+    module = Hiding(0.99, 0.5)
+    use_generator(module, torch.Generator().manual_seed(0))
+    assert block(module, module.draw()).double().mean() == pytest.approx(0.99, abs=0.002)
+
+
 @pytest.mark.parametrize("share", [0.3, 0.6])
 def test_a_row_with_a_columns_number_is_not_hidden_as_that_column(share: float) -> None:
     module = hiding(share)

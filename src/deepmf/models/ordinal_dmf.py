@@ -44,6 +44,7 @@ class OrdinalDMFSettings(TwoBranchSettings):
     """The settings of OrdinalDMF beside those of its branches.
 
     hiding: the share of all entries that each step hides from both branches, and asks for.
+    newcomers: the share of rows of which a step hides almost everything, for rows of one or two entries to come.
     views: how many partial looks at a row or column make its latent; more are better and slower (1: one at all of it).
     row_penalty, column_penalty: what holds the refinement of latents by their own entries back (None: no refinement).
     bins: in how many bins of equal frequency the values of a scale without levels are cut.
@@ -56,6 +57,7 @@ class OrdinalDMFSettings(TwoBranchSettings):
     learning_rate: float = 2e-3
     schedule: str = "cosine"
     hiding: float = 0.6
+    newcomers: float = 0.0625
     views: int = 32
     row_penalty: float | None = 3.0
     column_penalty: float | None = 10.0
@@ -65,6 +67,7 @@ class OrdinalDMFSettings(TwoBranchSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_number("hiding", above=0.0, high=0.95)
+        self.check_number("newcomers", low=0.0, high=1.0)
         self.check_whole("views", low=1)
         for name in ("row_penalty", "column_penalty"):
             if getattr(self, name) is not None:
@@ -201,7 +204,7 @@ class OrdinalDMF(TwoBranchModel):
             self._branch(n_columns, row_sizes, head.n_row_outputs, generator),
             self._branch(n_rows, column_sizes, head.n_column_outputs, generator),
             head,
-            Hiding(self.settings.hiding),
+            Hiding(self.settings.hiding, self.settings.newcomers),
             row_views=self._views(n_columns),
             column_views=self._views(n_rows),
         )

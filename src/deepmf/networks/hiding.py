@@ -12,18 +12,21 @@ from deepmf.networks.dropout import RandomModule
 _SPREAD_ROWS, _SPREAD_COLUMNS = -1640531535, -2048144777
 _MIX = (0x7FEB352D, -2073254261)
 
+# How much of a newcomer's entries is hidden: of a hundred, three are left.
+_OF_NEWCOMERS = 0.97
+
 
 class Hiding(RandomModule):
     """Hides a fresh random share of all entries in every step, the same ones from both branches.
 
-    Whether an entry is hidden is computed from its row, its column and one number drawn for the step. So nothing is
-    drawn or stored for entries that no branch reads, and both branches agree without being told.
+    Of a share of the rows, the newcomers of the step, almost everything is hidden, so that a row of one or two entries
+    is no surprise later. Whether an entry is hidden is computed from its row, its column and one number drawn for the
+    step: nothing is drawn or stored for entries that no branch reads, and both branches agree without being told.
     """
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float, newcomers: float = 0.0) -> None:
         super().__init__()
-        self.share = share
-        self._below = round((share - 0.5) * 2**32)
+        self.share, self.newcomers = share, newcomers
 
     def draw(self) -> Tensor:
         """Draw the number of a step."""
@@ -34,7 +37,19 @@ class Hiding(RandomModule):
         """Say which entries at these positions are hidden in a step; rows and columns are broadcast."""
         row_number = _mixed(rows.int() * _SPREAD_ROWS + drawn)
         column_number = _mixed(columns.int() * _SPREAD_COLUMNS - drawn)
-        return row_number * column_number < self._below  # the product modulo 2^32 is as good as drawn for each pair
+        return row_number * column_number < self._below(row_number)  # modulo 2^32, as good as drawn for each pair
+
+    def _below(self, row_numbers: Tensor) -> Tensor | int:
+        """Return the threshold of each row: a high one for newcomers, whom some bits of their numbers choose."""
+        if not self.newcomers:
+            return _threshold(self.share)
+        chosen = (row_numbers & 0xFFF0) < 0xFFF0 * self.newcomers
+        return torch.where(chosen, _threshold(max(self.share, _OF_NEWCOMERS)), _threshold(self.share))
+
+
+def _threshold(share: float) -> int:
+    """Return the 32-bit integer that a share of all of them lies below."""
+    return round((share - 0.5) * 2**32)
 
 
 def _mixed(numbers: Tensor) -> Tensor:
