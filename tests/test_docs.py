@@ -238,7 +238,8 @@ def test_speed_was_measured() -> None:
 @pytest.mark.parametrize(
     ("said", "recipes"),
     [
-        ("RMSE {} / {} / {} / {} in areas I to IV", [f"table1/als {area} rmse" for area in AREAS]),
+        ("RMSE {} / {} / {} / {} in areas I to IV", [f"table1/dmf-o {area} rmse" for area in AREAS]),
+        ("| `ALS` | {} / {} / {} / {} |", [f"table1/als {area} rmse" for area in AREAS]),
         ("| `DMF` | {} / {} / {} / {};", [f"table1/dmf {area} rmse" for area in AREAS]),
         ('`inputs="raw"` {} in area I, but {} for new rows', ["table1/dmf-raw I rmse", "table1/dmf-raw II rmse"]),
         ("errors of levels: RMSE {}, MAE {},", ["table2/dmf-d I level_rmse", "table2/dmf-d I level_mae"]),

@@ -1,12 +1,13 @@
 """Pictures: every one is drawn from results, readable, and the same for the same results."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from deepmf.errors import MissingDependency
-from deepmf.experiments.pictures import PICTURES, _pooled, draw
+from deepmf.experiments.pictures import PICTURES, _pooled, draw, let_in, new_shares
 from deepmf.experiments.recipe import read_table
 from deepmf.experiments.trial import Record, run_trial, trials_of
 
@@ -19,7 +20,8 @@ def records(recipes: Path) -> list[Record]:
 
 def test_every_picture_is_drawn(records: list[Record], tmp_path: Path) -> None:
     paths = draw("small", records, tmp_path / "out")
-    assert {path.name for path in paths} == {f"{name}.{ending}" for name in PICTURES for ending in ("svg", "png")}
+    drawn = PICTURES.keys() - {"new-shares"}  # of one share there is no curve
+    assert {path.name for path in paths} == {f"{name}.{ending}" for name in drawn for ending in ("svg", "png")}
     text = {path.stem: path.read_text() for path in paths if path.suffix == ".svg"}
     for name, words in {
         "areas": ["area I", "area IV", "RMSE", "shrunk means", "published"],
@@ -27,6 +29,7 @@ def test_every_picture_is_drawn(records: list[Record], tmp_path: Path) -> None:
         "quantizer": ["predicted level", "score", "learned", "uniform"],
         "confusion": ["true level", "predicted level"],
         "cold-start": ["observed entries of the new row", "RMSE in area II"],
+        "let-in": ["known entries of each new row", "RMSE in area II", ">20<", ">all<"],
     }.items():
         assert all(word in text[name] for word in words), name
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths if path.suffix == ".png")
@@ -40,8 +43,33 @@ def test_the_same_results_give_the_same_files(records: list[Record], tmp_path: P
 
 def test_what_the_records_do_not_hold_is_not_drawn(records: list[Record], tmp_path: Path) -> None:
     means = [record for record in records if record["recipe"] == "small/means"]
-    assert {path.stem for path in draw("small", means, tmp_path)} == {"areas", "confusion", "cold-start"}
+    assert {path.stem for path in draw("small", means, tmp_path)} == {"areas", "confusion", "cold-start", "let-in"}
     assert draw("small", [], tmp_path / "nothing") == []
+
+
+def test_new_shares_are_in_order_and_need_three() -> None:
+    def records(shares: Sequence[float]) -> list[Record]:
+        return [
+            {"recipe": "shares/means", "new_share": share, "area": area, "seed": 0, "rmse": 1 + share}
+            for share in shares
+            for area in ("I", "II", "III", "IV")
+        ]
+
+    figure = new_shares("shares", records([0.2, 0.05, 0.4]))
+    assert [axis.get_title() for axis in figure.axes] == ["area I", "area II", "area III", "area IV"]
+    for axis in figure.axes:
+        (curve,) = axis.get_lines()
+        np.testing.assert_allclose(curve.get_xydata(), [[5, 1.05], [20, 1.2], [40, 1.4]])
+    assert new_shares("shares", records([0.2, 0.05])) is None
+
+
+def test_let_in_ends_with_all_that_is_known() -> None:
+    record = {"recipe": "shares/means", "new_share": 0.2, "area": "II", "seed": 0, "rmse": 0.7}
+    figure = let_in("shares", [record | {"let_in": [[1, 0.9], [5, 0.8]]}])
+    (curve,) = figure.axes[0].get_lines()
+    np.testing.assert_allclose(curve.get_ydata(), [0.9, 0.8, 0.7])
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["1", "5", "all"]
+    assert let_in("shares", [record]) is None
 
 
 def test_without_matplotlib(records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
