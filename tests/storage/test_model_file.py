@@ -238,7 +238,7 @@ HEADER = {"format": 1, "version": "0", "kind": "model", "content": {}, "sha256":
 def test_tensors_that_numpy_cannot_hold(tmp_path: Path, entry: dict[str, Any], data: int) -> None:
     header = {"__metadata__": {"deepmf": json.dumps(HEADER)}, "a": entry | {"data_offsets": [0, data]}}
     (tmp_path / "file").write_bytes(raw(json.dumps(header).encode(), bytes(data)))
-    with pytest.raises(BadModelFile, match="is truncated, damaged or not a model file"):
+    with pytest.raises(BadModelFile, match="damaged"):
         read_file(tmp_path / "file")
 
 
