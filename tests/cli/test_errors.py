@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -193,22 +194,24 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.fixture
-def no_room(tmp_path: Path) -> Iterator[None]:
-    """A disk on which a file gets no larger than 512 bytes."""
+@contextmanager
+def no_room() -> Iterator[None]:
+    """Be on a disk where a file gets no larger than 512 bytes: no longer than needed, as pytest writes files too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("arguments", WRITERS)
-@pytest.mark.usefixtures("no_room")
 def test_a_disk_that_fills_up_leaves_the_old_file(run: Any, folder: Path, tmp_path: Path, arguments: str) -> None:
     words = filled(arguments, files=folder, target=tmp_path / "o")
     written = Path(words[-1])
     written.write_text("old")
-    outcome = run(*words)
+    with no_room():
+        outcome = run(*words)
     assert_one_line(outcome, f"{written} could not be written (")
     assert "File too large" in outcome.err
     assert outcome.err.endswith("; nothing was changed\n")
