@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from deepmf.networks.channels import show
+from deepmf.networks.ordinal_branches import seen_by
 from deepmf.networks.ordinal_head import OrdinalHead
 from deepmf.networks.vectors import Batch, SparseVectors
 
@@ -90,12 +91,9 @@ class Refinement:
     def _of(self, vectors: SparseVectors, ids: Tensor) -> Tensor:
         views = self.side.views
         batch = vectors.take(ids.repeat_interleave(len(views)))
-        counts = batch.starts.diff()
-        view_of = torch.arange(counts.numel(), device=views.device) % len(views)
-        visible = views[torch.repeat_interleave(view_of, counts), batch.indices.long()]
-        by_view = self.side.latents_of(show(batch, visible)).reshape(ids.numel(), len(views), -1)
+        by_view = self.side.latents_of(show(batch, seen_by(views, batch))).reshape(ids.numel(), len(views), -1)
         latents = by_view.mean(1)
-        if self.penalty is None or not counts.any():
+        if self.penalty is None or not batch.indices.numel():
             return latents
         indices, units, real = _padded(vectors, ids)
         others = self.others[indices]

@@ -67,12 +67,12 @@ def _viewed(vectors: Vectors, views: Tensor, latents_of: Callable[[Batch], Tenso
     parts = []
     for ids in torch.split(torch.arange(len(vectors), device=views.device), max(1, _VECTORS_AT_A_TIME // n_views)):
         batch = vectors.take(ids.repeat_interleave(n_views))
-        latents = latents_of(show(batch, _visible(batch, views)))
+        latents = latents_of(show(batch, seen_by(views, batch)))
         parts.append(latents.reshape(ids.numel(), n_views, -1).mean(1))
     return torch.cat(parts)
 
 
-def _visible(batch: Batch, views: Tensor) -> Tensor:
+def seen_by(views: Tensor, batch: Batch) -> Tensor:
     """Say what is visible of each entry, or place, of a batch in which vectors come once for every view."""
     if not isinstance(batch, SparseBatch):
         return views.repeat(len(batch) // len(views), 1)
