@@ -157,7 +157,7 @@ def _of_ordinal_dmf(model: OrdinalDMF) -> Parts:
             "refined latents cannot be exported, as they take a solve for each row and column; "
             "fit 'dmf-o' with row_penalty and column_penalty none (--set row_penalty=none)"
         )
-    network, scale = model.network_, model.scale_
+    network, scale = model.network_.cpu(), model.scale_
     rows = ViewingBranch(network, network.row_latents, views=network.row_views, scale=scale)
     columns = ViewingBranch(network, network.column_latents, views=network.column_views, scale=scale)
     return Parts(rows, columns, DistributionHead(network.head), ["predictions", "probabilities"]).eval()

@@ -69,7 +69,7 @@ class NetworkModel(LatentModel):
 
     def _learned(self) -> Packed:
         learned = super()._learned()
-        network = {f"network.{name}": tensor.numpy() for name, tensor in self.network_.state_dict().items()}
+        network = {f"network.{name}": tensor.cpu().numpy() for name, tensor in self.network_.state_dict().items()}
         return Packed(learned.content, learned.tensors | network)
 
     def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:

@@ -37,6 +37,7 @@ from deepmf.storage.matrix_tensors import Packed
 from deepmf.training.loop import Callback
 from deepmf.training.machine import Machine, private_generator
 from deepmf.training.settings import Settings
+from deepmf.training.trainer import Trainer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,7 @@ class OrdinalDMF(TwoBranchModel):
     def answers_(self) -> FloatArray:
         """What the columns of a distribution stand for: the levels, or the mean values of the bins."""
         self._seen  # noqa: B018 (says that the model is not fitted, where it is not)
-        answers: FloatArray = self.network_.head.answers.numpy()
+        answers: FloatArray = self.network_.head.answers.cpu().numpy()
         return answers
 
     @property
@@ -224,6 +225,10 @@ class OrdinalDMF(TwoBranchModel):
         teachers = Teachers(self._taught_by, machine) if self._taught_by else None
         return OrdinalObjective(self._new_network(train), train, validation, machine, teachers=teachers)
 
+    def _adopt(self, task: Trainer) -> None:
+        super()._adopt(task)
+        self.network_.to(task.machine.device)  # views and solves of what comes later are far faster on a GPU
+
     def _set_latents(self, objective: OrdinalObjective) -> None:
         """Compute all latents: columns as the branch has them, rows refined by these, columns refined by those."""
         n_rows, n_columns = self._seen.train.shape
@@ -296,7 +301,7 @@ class OrdinalDMF(TwoBranchModel):
         marks = self._marks(row_positions)
         scores = super()._score_pairs(row_positions, column_positions) * np.exp(marks[:, -1])
         exceeded = expit(scores[:, None] - marks[:, :-1]).astype(np.float64)
-        boundaries = self.scale_.from_unit(self.network_.head.boundaries.numpy())
+        boundaries = self.scale_.from_unit(self.network_.head.boundaries.cpu().numpy())
         return Answers(self.answers_, boundaries, exceeded)
 
     def _marks(self, rows: IndexArray) -> LatentArray:
