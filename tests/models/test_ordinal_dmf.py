@@ -108,7 +108,7 @@ def test_distributions_are_the_formula_of_the_latents(stars: HeldOut) -> None:
     of_rows = model.row_latents_.whole()[rows].astype(float)
     of_columns = model.column_latents_.whole()[columns].astype(float)
     thresholds, slopes = of_rows[:, -5:-1], np.exp(of_rows[:, -1])
-    assert np.all(np.diff(thresholds) > 0) and of_rows.shape[1] == 16 + 2 + 5
+    assert np.all(np.diff(thresholds) > 0) and of_rows.shape[1] == 16 + len(model.landmarks_) + 2 + 5
     logits = (slopes * (of_rows * of_columns).sum(1))[:, None] - thresholds
     exceeded = np.concatenate([np.ones((rows.size, 1)), 1 / (1 + np.exp(-logits)), np.zeros((rows.size, 1))], axis=1)
     np.testing.assert_allclose(model.predict_distribution(*stars.pairs), exceeded[:, :-1] - exceeded[:, 1:], atol=2e-6)
@@ -222,7 +222,7 @@ def test_similar_rows_are_compared_by_directions_alone() -> None:
     board = np.where((np.arange(24)[:, None] + np.arange(20)) % 2, 1.0, 5.0)
     board[np.random.default_rng(0).random(board.shape) < 0.2] = np.nan
     model = OrdinalDMF(**QUICK).fit(ObservedMatrix.from_array(board))
-    assert model.extra_columns == 2 + 2  # two effects, a threshold, a slope
+    assert model.extra_columns == len(model.landmarks_) + 2 + 2  # then two effects, a threshold, a slope
     assert all(label % 2 == 0 for label in model.similar_columns(4, n=5).labels)
     assert all(label % 2 == 1 for label in model.similar_rows(5, n=5).labels)
     directions = model._row_directions()

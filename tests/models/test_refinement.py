@@ -12,7 +12,7 @@ from deepmf.data.synthetic import generate
 from deepmf.errors import BadSetting
 from deepmf.metrics import rmse_error
 from deepmf.models.ordinal_dmf import OrdinalDMF
-from deepmf.models.refinement import _OFFSET_SIZE, Refinement, Side, _parts, column_side, row_side
+from deepmf.models.refinement import _MOVE_SIZE, _OFFSET_SIZE, Refinement, Side, _parts, column_side, row_side
 from deepmf.networks.channels import show
 from deepmf.networks.vectors import SparseVectors
 
@@ -39,12 +39,12 @@ def sides(model: OrdinalDMF) -> dict[str, tuple[Side, SparseVectors, Tensor]]:
     rows, columns = seen.row_entries(np.arange(n_rows)), seen.column_entries(np.arange(n_columns))
     return {
         "row": (
-            row_side(network.head, network.row_latents, network.row_views),
+            row_side(network, model._landmarks()),
             model._vectors(rows, n_columns),
             torch.from_numpy(model.plain_columns_),
         ),
         "column": (
-            column_side(network.head, network.column_latents, network.column_views),
+            column_side(network, model._landmarks()),
             model._vectors(columns, n_rows),
             torch.from_numpy(model.row_latents_.base),
         ),
@@ -57,12 +57,15 @@ def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.n
     batch = vectors.take(torch.tensor([position]))
     views = side.views.numpy()
     indices, units = batch.indices.long().numpy(), batch.weights.double().numpy()
+    n_marks, n_landmarks, scale = model.network_.head.n_marks, len(model.landmarks_), model.network_.head.scale.item()
+    n_directions, n_moves = model.settings.latent_size, model.settings.latent_size + n_landmarks
     with torch.no_grad():
         seen = [show(batch, torch.from_numpy(view[indices])) for view in views]
         by_view = np.stack([side.latents_of(one)[0].double().numpy() for one in seen])
+    direction = torch.from_numpy(by_view[:, :n_directions].mean(0)[None]).float()
+    between = np.zeros(n_landmarks) if axis == "row" else model._landmarks().features(direction)[0].numpy()
+    by_view = np.insert(by_view, [n_directions], np.broadcast_to(between, (len(views), n_landmarks)), axis=1)
     latent, met = by_view.mean(0), others.double().numpy()[indices]
-    n_marks, scale = model.network_.head.n_marks, model.network_.head.scale.item()
-    n_directions = latent.size - 2 - n_marks
     lines, wanted = [], []
     for place, index in enumerate(indices):
         blind = [view for view in range(len(views)) if not views[view, index]] or list(range(len(views)))
@@ -72,17 +75,23 @@ def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.n
         chances = 1 / (1 + np.exp(-(slope * score - marks[:-1])))
         exceeded = units[place] > model.network_.head.boundaries.numpy()
         gradient, curvature = (slope * (exceeded - chances)).sum(), (slope**2 * chances * (1 - chances)).sum()
-        feature = met[place][:n_directions] / (1.0 if axis == "row" else scale)
+        feature = met[place][n_directions:n_moves]
+        if axis == "column":
+            feature = np.append(met[place][:n_directions] / scale, _MOVE_SIZE * feature)
         lines.append(np.sqrt(curvature) * np.append(feature, _OFFSET_SIZE))
         wanted.append(gradient / np.sqrt(curvature))
     design = np.array(lines)
-    move = np.linalg.solve(design.T @ design + penalty * np.eye(n_directions + 1), design.T @ np.array(wanted))
-    latent[:n_directions] += move[:-1] / (1.0 if axis == "row" else scale)
-    latent[n_directions + (axis == "column")] += _OFFSET_SIZE * move[-1]
+    *move, offset = np.linalg.solve(design.T @ design + penalty * np.eye(design.shape[1]), design.T @ np.array(wanted))
+    if axis == "row":
+        latent[n_directions:n_moves] = move
+    else:
+        latent[:n_directions] += np.array(move[:n_directions]) / scale
+        latent[n_directions:n_moves] += _MOVE_SIZE * np.array(move[n_directions:])
+    latent[n_moves + (axis == "column")] += _OFFSET_SIZE * offset
     return latent
 
 
-@pytest.mark.parametrize(("axis", "penalty"), [("row", 3.0), ("column", 10.0)])
+@pytest.mark.parametrize(("axis", "penalty"), [("row", 3.0), ("column", 20.0)])
 @pytest.mark.parametrize("position", [0, 7])
 def test_one_vector_by_hand(model: OrdinalDMF, axis: str, penalty: float, position: int) -> None:
     found = (model.row_latents_ if axis == "row" else model.column_latents_).base[position]
@@ -90,9 +99,12 @@ def test_one_vector_by_hand(model: OrdinalDMF, axis: str, penalty: float, positi
 
 
 def test_fewer_entries_than_features_are_solved_the_other_way() -> None:
-    wide = OrdinalDMF(**SMALL | {"latent_size": 40}).fit(generate(40, 30, density=0.4, seed=0).matrix)
-    assert np.diff(wide._seen.train.by_row.starts).max() < 40
-    np.testing.assert_allclose(wide.row_latents_.base[3], by_hand(wide, "row", 3, 3.0), atol=2e-4)
+    few = OrdinalDMF(**SMALL, landmarks=5).fit(generate(40, 30, density=0.4, seed=0).matrix)
+    many = OrdinalDMF(**SMALL, landmarks=30).fit(few._seen.train)
+    counts = np.diff(few._seen.train.by_row.starts)
+    assert len(few.landmarks_) < counts[3] < len(many.landmarks_)
+    for model in (few, many):
+        np.testing.assert_allclose(model.row_latents_.base[3], by_hand(model, "row", 3, 3.0), atol=2e-4)
 
 
 def test_without_a_penalty_there_is_no_step() -> None:

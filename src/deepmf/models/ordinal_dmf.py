@@ -19,6 +19,7 @@ from deepmf.matrix.row_order import IndexArray
 from deepmf.matrix.scale import FloatArray
 from deepmf.metrics import rmse_error
 from deepmf.models.answers import Answers, answers_of
+from deepmf.models.landmarks import Landmarks, landmarks_among
 from deepmf.models.latents import LatentArray, Latents
 from deepmf.models.network_model import sparse_vectors
 from deepmf.models.observations import AxisEntries
@@ -48,6 +49,7 @@ class OrdinalDMFSettings(TwoBranchSettings):
     newcomers: the share of rows of which a step hides almost everything, for rows of one or two entries to come.
     views: how many partial looks at a row or column make its latent; more are better and slower (1: one at all of it).
     row_penalty, column_penalty: what holds the refinement of latents by their own entries back (None: no refinement).
+    landmarks: by how many columns all others are known in the refinement of rows; more are better up to some hundreds.
     bins: in how many bins of equal frequency the values of a scale without levels are cut.
     teachers: how many models are trained first, of which this one then learns what they agree on: more accurate, for
         so many times the time.
@@ -57,11 +59,13 @@ class OrdinalDMFSettings(TwoBranchSettings):
     validate_every: int = 20
     learning_rate: float = 2e-3
     schedule: str = "cosine"
+    latent_size: int = 256
     hiding: float = 0.6
     newcomers: float = 0.0625
     views: int = 32
     row_penalty: float | None = 3.0
-    column_penalty: float | None = 10.0
+    column_penalty: float | None = 20.0
+    landmarks: int = 256
     bins: int = 32
     teachers: int = 0
 
@@ -73,6 +77,7 @@ class OrdinalDMFSettings(TwoBranchSettings):
         for name in ("row_penalty", "column_penalty"):
             if getattr(self, name) is not None:
                 self.check_number(name, low=0.01)
+        self.check_whole("landmarks", low=1)
         self.check_whole("bins", low=2)
         self.check_whole("teachers", low=0)
 
@@ -105,6 +110,7 @@ class OrdinalDMF(TwoBranchModel):
     network_: OrdinalBranches
     _taught_by: Sequence[Teacher] = ()
     plain_columns_: LatentArray  # of the trained columns, not refined: what rows are refined by
+    landmarks_: LatentArray  # the directions by which columns are known to the refinement of rows
 
     @property
     def answers_(self) -> FloatArray:
@@ -115,8 +121,8 @@ class OrdinalDMF(TwoBranchModel):
 
     @property
     def extra_columns(self) -> int:  # type: ignore[override]
-        """How many of a latent's last numbers are effects, thresholds and a slope."""
-        return 2 + self.network_.head.n_marks
+        """How many of a latent's last numbers are for landmarks, effects, thresholds and a slope."""
+        return len(self.landmarks_) + 2 + self.network_.head.n_marks
 
     def predict_levels(self, rows: Iterable[Any], columns: Iterable[Any], *, metric: str = "rmse") -> FloatArray:
         """Return a level for each pair: nearest the mean ("rmse"), the median ("mae") or the mode ("accuracy")."""
@@ -234,19 +240,28 @@ class OrdinalDMF(TwoBranchModel):
         n_rows, n_columns = self._seen.train.shape
         rows = self._vectors(self._seen.row_entries(np.arange(n_rows)), n_columns)
         columns = self._vectors(self._seen.column_entries(np.arange(n_columns)), n_rows)
-        self.plain_columns_ = _numpy(objective.network.viewed_column_latents(objective.blocks.columns))
+        viewed = objective.network.viewed_column_latents(objective.blocks.columns)
+        directions = viewed[:, : self.settings.latent_size]
+        most = 0 if self.settings.row_penalty is None else self.settings.landmarks
+        self.landmarks_ = _numpy(directions[landmarks_among(directions, most)])
+        self.plain_columns_ = _numpy(column_side(self.network_, self._landmarks()).placed(viewed[:, None])[:, 0])
         self.row_latents_ = Latents(self._row_latents(rows))
         self.column_latents_ = Latents(self._column_latents(columns))
 
     def _row_latents(self, vectors: SparseVectors) -> LatentArray:
-        network = self.network_
-        side = row_side(network.head, network.row_latents, network.row_views)
+        side = row_side(self.network_, self._landmarks())
         return self._refined(side, vectors, self.plain_columns_, self.settings.row_penalty, self._own_marks)
 
     def _column_latents(self, vectors: SparseVectors) -> LatentArray:
-        network = self.network_
-        side = column_side(network.head, network.column_latents, network.column_views)
+        side = column_side(self.network_, self._landmarks())
         return self._refined(side, vectors, self.row_latents_.base, self.settings.column_penalty, self._others_marks)
+
+    def _landmarks(self) -> Landmarks:
+        return Landmarks(torch.from_numpy(self.landmarks_).to(self._device))
+
+    @property
+    def _device(self) -> torch.device:
+        return self.network_.head.scale.device
 
     def _refined(
         self,
@@ -257,9 +272,8 @@ class OrdinalDMF(TwoBranchModel):
         marks_of: Callable[[Tensor, Tensor], Tensor],
     ) -> LatentArray:
         """Return the latents of some rows or columns by what the other side was after training."""
-        device = side.views.device
-        known = torch.from_numpy(others).to(device)
-        return _numpy(Refinement(self.network_.head, side, known, marks_of, penalty).latents(vectors.to(device)))
+        known = torch.from_numpy(others).to(self._device)
+        return _numpy(Refinement(self.network_.head, side, known, marks_of, penalty).latents(vectors.to(self._device)))
 
     def _own_marks(self, latents: Tensor, others: Tensor) -> Tensor:
         return latents[:, None, -self.network_.head.n_marks :].expand(-1, others.shape[1], -1)
@@ -272,14 +286,19 @@ class OrdinalDMF(TwoBranchModel):
 
     def _learned(self) -> Packed:
         learned = super()._learned()
-        return Packed(learned.content, learned.tensors | {"latents.columns.plain": self.plain_columns_})
+        known = {"latents.columns.plain": self.plain_columns_, "latents.landmarks": self.landmarks_}
+        return Packed(learned.content, learned.tensors | known)
 
     def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
         super()._set_learned(content, tensors)
-        plain = tensors.get("latents.columns.plain")
+        plain, landmarks = (tensors.get(f"latents.{name}") for name in ("columns.plain", "landmarks"))
         if plain is None or plain.shape != self.column_latents_.base.shape or plain.dtype != np.float32:
             raise BadModelFile("the stored latents of columns are not all there")
-        self.plain_columns_ = plain
+        n_directions = self.settings.latent_size
+        n_landmarks = plain.shape[1] - n_directions - 2 - self.network_.head.n_marks
+        if landmarks is None or landmarks.shape != (n_landmarks, n_directions) or landmarks.dtype != np.float32:
+            raise BadModelFile("the stored landmarks do not fit the stored latents")
+        self.plain_columns_, self.landmarks_ = plain, landmarks
 
     def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         return self._expected(super()._score_pairs(rows, columns), self._marks(rows))

@@ -9,13 +9,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from deepmf.models.landmarks import Landmarks
 from deepmf.networks.channels import show
-from deepmf.networks.ordinal_branches import seen_by
+from deepmf.networks.ordinal_branches import OrdinalBranches, seen_by
 from deepmf.networks.ordinal_head import OrdinalHead
 from deepmf.networks.vectors import Batch, SparseVectors
 
-# How much of a score's offset a unit of the last feature is: offsets move less readily than directions.
+# How much of a score's offset a unit of the last feature is, and how much of a row's own moves: both move a latent less
+# readily than directions do.
 _OFFSET_SIZE = 0.3
+_MOVE_SIZE = 0.3
 # What is looked at together: vectors times views, and entries; some 100 MB at 1024 numbers for a latent.
 _VIEWED_AT_A_TIME = 1024
 _ENTRIES_AT_A_TIME = 8192
@@ -24,40 +27,71 @@ _ENTRIES_AT_A_TIME = 8192
 class Side(NamedTuple):
     """One side of a network: how it makes latents, what its views see, and which of its latents' numbers move.
 
+    Between the direction and what is beside it, latents have room for landmarks: those of columns hold their features,
+    those of rows the moves along these.
+
+    placed: from the network's latents by view (vectors, views, numbers) to those with room for landmarks.
     features: from the other side's latents, those that a move is along, (vectors, latent) -> (vectors, features).
     moved: from latents and moves (vectors, features) to the refined latents.
     """
 
     latents_of: Callable[[Batch], Tensor]
     views: Tensor  # (views, inputs)
+    placed: Callable[[Tensor], Tensor]
     features: Callable[[Tensor], Tensor]
     moved: Callable[[Tensor, Tensor], Tensor]
 
 
-def row_side(head: OrdinalHead, latents_of: Callable[[Batch], Tensor], views: Tensor) -> Side:
-    """Return the side of rows: a move of the direction's part, and one of the effect, which columns meet with a 1."""
-    n_beside = 2 + head.n_marks
+def row_side(network: OrdinalBranches, landmarks: Landmarks) -> Side:
+    """Return the side of rows: moves along the features of columns, and one of the effect, which columns meet with a 1.
+
+    What a row thinks of some columns, it thinks of those that are alike.
+    """
+    n_beside = 2 + network.head.n_marks
+    room = slice(-n_beside - len(landmarks), -n_beside)
+
+    def placed(by_view: Tensor) -> Tensor:
+        return _with_room(by_view, by_view.new_zeros(*by_view.shape[:2], len(landmarks)), n_beside)
 
     def features(columns: Tensor) -> Tensor:
-        return _with_offset(columns[:, :-n_beside])
+        return _with_offset(columns[:, room])
 
     def moved(rows: Tensor, moves: Tensor) -> Tensor:
-        return _added(rows, moves[:, :-1], n_beside, offset_at=-n_beside, offsets=moves[:, -1])
+        moved = rows.clone()
+        moved[:, room] = moves[:, :-1]
+        moved[:, -n_beside] += _OFFSET_SIZE * moves[:, -1]
+        return moved
 
-    return Side(latents_of, views, features, moved)
+    return Side(network.row_latents, network.row_views, placed, features, moved)
 
 
-def column_side(head: OrdinalHead, latents_of: Callable[[Batch], Tensor], views: Tensor) -> Side:
-    """Return the side of columns; directions of rows come with the head's scale, which features are freed from."""
-    n_beside = 2 + head.n_marks
+def column_side(network: OrdinalBranches, landmarks: Landmarks) -> Side:
+    """Return the side of columns: moves along all that rows are, directions and own moves, and of the effect.
+
+    The directions come with the head's scale, which features are freed from.
+    """
+    n_beside = 2 + network.head.n_marks
+
+    def placed(by_view: Tensor) -> Tensor:
+        features = landmarks.features(by_view[..., :-n_beside].mean(1))
+        return _with_room(by_view, features[:, None].expand(-1, by_view.shape[1], -1), n_beside)
+
+    def sizes(latents: Tensor) -> Tensor:
+        """Return what a unit of each feature is, in numbers of a row's latent."""
+        sizes = latents.new_full((latents.shape[1] - n_beside,), _MOVE_SIZE)
+        sizes[: sizes.numel() - len(landmarks)] = 1.0 / network.head.scale
+        return sizes
 
     def features(rows: Tensor) -> Tensor:
-        return _with_offset(rows[:, :-n_beside] / head.scale)
+        return _with_offset(rows[:, :-n_beside] * sizes(rows))
 
     def moved(columns: Tensor, moves: Tensor) -> Tensor:
-        return _added(columns, moves[:, :-1] / head.scale, n_beside, offset_at=1 - n_beside, offsets=moves[:, -1])
+        moved = columns.clone()
+        moved[:, :-n_beside] += moves[:, :-1] * sizes(columns)
+        moved[:, 1 - n_beside] += _OFFSET_SIZE * moves[:, -1]
+        return moved
 
-    return Side(latents_of, views, features, moved)
+    return Side(network.column_latents, network.column_views, placed, features, moved)
 
 
 @dataclass(frozen=True)
@@ -66,8 +100,8 @@ class Refinement:
 
     A branch answers for all vectors at once and does full justice to none: entries that a view does not see are
     foretold with errors in which there is still something to learn about that vector. The step regresses them, from
-    views that do not see the entry, on the other side's latents, as a fold-in does. It is linear algebra on one
-    vector's entries: a new vector is refined like any other, without training.
+    views that do not see the entry, on features of the other side's latents, as a fold-in does. It is linear algebra
+    on one vector's entries: a new vector is refined like any other, without training.
 
     others: the latents of the other side (inputs, latent), as they were after training.
     marks_of: the marks (vectors, entries, marks) of the rows of some entries, from own latents and those of others.
@@ -92,6 +126,7 @@ class Refinement:
         views = self.side.views
         batch = vectors.take(ids.repeat_interleave(len(views)))
         by_view = self.side.latents_of(show(batch, seen_by(views, batch))).reshape(ids.numel(), len(views), -1)
+        by_view = self.side.placed(by_view)
         latents = by_view.mean(1)
         if self.penalty is None or not batch.indices.numel():
             return latents
@@ -157,9 +192,6 @@ def _with_offset(directions: Tensor) -> Tensor:
     return torch.cat([directions, directions.new_full((directions.shape[0], 1), _OFFSET_SIZE)], dim=1)
 
 
-def _added(latents: Tensor, moves: Tensor, n_beside: int, *, offset_at: int, offsets: Tensor) -> Tensor:
-    """Return latents with their direction's part and one of the numbers beside it moved."""
-    moved = latents.clone()
-    moved[:, :-n_beside] += moves
-    moved[:, offset_at] += _OFFSET_SIZE * offsets
-    return moved
+def _with_room(latents: Tensor, between: Tensor, n_beside: int) -> Tensor:
+    """Return latents with something between the direction and the numbers beside it."""
+    return torch.cat([latents[..., :-n_beside], between, latents[..., -n_beside:]], dim=-1)

@@ -1,0 +1,60 @@
+"""Landmarks: a few directions by which any other is known, through how alike it is to each of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# Two directions are as alike as exp(4 (<x, y> - 1)): 1 where they agree, .02 at right angles.
+_SHARPNESS = 4.0
+# What is left of a direction that needs no landmark of its own.
+_EXPLAINED = 1e-3
+# Landmarks are chosen among at most so many.
+_CANDIDATES = 16384
+
+
+class Landmarks:
+    """Features of directions whose inner products say how alike two of them are.
+
+    On directions themselves a linear model can only tilt what it says of all; on these features it can say something
+    of the few that are alike, and nothing of the others. Exact features would need a number for every direction there
+    is; landmarks need one each (a kernel, and its partial Cholesky decomposition).
+
+    directions: those of the landmarks (landmarks, latent).
+    """
+
+    def __init__(self, directions: Tensor) -> None:
+        self._directions = directions
+        self._factor = torch.linalg.cholesky(_likeness(directions, directions).double())
+
+    def __len__(self) -> int:
+        return len(self._directions)
+
+    def features(self, directions: Tensor) -> Tensor:
+        """Return the features (directions, landmarks) of any directions."""
+        likeness = _likeness(self._directions, directions).double()
+        features: Tensor = torch.linalg.solve_triangular(self._factor, likeness, upper=False).T.float()
+        return features
+
+
+def landmarks_among(directions: Tensor, most: int) -> Tensor:
+    """Return the positions of landmarks: one by one, that which those before explain least."""
+    candidates = torch.arange(0, len(directions), max(1, len(directions) // _CANDIDATES), device=directions.device)
+    directions = directions[candidates]
+    unexplained = (_SHARPNESS * (directions.square().sum(1) - 1.0)).exp()  # how alike each is to itself
+    features = directions.new_zeros(len(directions), min(most, len(directions)))
+    chosen: list[int] = []
+    while len(chosen) < features.shape[1]:
+        position = int(unexplained.argmax())
+        if unexplained[position] < _EXPLAINED:
+            break
+        likeness = _likeness(directions, directions[position : position + 1])[:, 0]
+        feature = (likeness - features @ features[position]) / unexplained[position].sqrt()
+        features[:, len(chosen)] = feature
+        unexplained = (unexplained - feature.square()).clamp(min=0.0)
+        chosen.append(position)
+    return candidates[chosen]
+
+
+def _likeness(directions: Tensor, others: Tensor) -> Tensor:
+    return (_SHARPNESS * (directions @ others.T - 1.0)).exp()
