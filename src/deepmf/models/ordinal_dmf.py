@@ -109,7 +109,6 @@ class OrdinalDMF(TwoBranchModel):
     settings: OrdinalDMFSettings
     network_: OrdinalBranches
     _taught_by: Sequence[Teacher] = ()
-    plain_columns_: LatentArray  # of the trained columns, not refined: what rows are refined by
     landmarks_: LatentArray  # the directions by which columns are known to the refinement of rows
 
     @property
@@ -236,7 +235,7 @@ class OrdinalDMF(TwoBranchModel):
         self.network_.to(task.machine.device)  # views and solves of what comes later are far faster on a GPU
 
     def _set_latents(self, objective: OrdinalObjective) -> None:
-        """Compute all latents: columns as the branch has them, rows refined by these, columns refined by those."""
+        """Compute all latents: columns as the branch has them, rows refined by these, columns by those, rows again."""
         n_rows, n_columns = self._seen.train.shape
         rows = self._vectors(self._seen.row_entries(np.arange(n_rows)), n_columns)
         columns = self._vectors(self._seen.column_entries(np.arange(n_columns)), n_rows)
@@ -244,13 +243,16 @@ class OrdinalDMF(TwoBranchModel):
         directions = viewed[:, : self.settings.latent_size]
         most = 0 if self.settings.row_penalty is None else self.settings.landmarks
         self.landmarks_ = _numpy(directions[landmarks_among(directions, most)])
-        self.plain_columns_ = _numpy(column_side(self.network_, self._landmarks()).placed(viewed[:, None])[:, 0])
+        plain = column_side(self.network_, self._landmarks()).placed(viewed[:, None])[:, 0]
+        self.column_latents_ = Latents(_numpy(plain))
         self.row_latents_ = Latents(self._row_latents(rows))
-        self.column_latents_ = Latents(self._column_latents(columns))
+        if self.settings.column_penalty is not None:
+            self.column_latents_ = Latents(self._column_latents(columns))
+            self.row_latents_ = Latents(self._row_latents(rows))
 
     def _row_latents(self, vectors: SparseVectors) -> LatentArray:
         side = row_side(self.network_, self._landmarks())
-        return self._refined(side, vectors, self.plain_columns_, self.settings.row_penalty, self._own_marks)
+        return self._refined(side, vectors, self.column_latents_.base, self.settings.row_penalty, self._own_marks)
 
     def _column_latents(self, vectors: SparseVectors) -> LatentArray:
         side = column_side(self.network_, self._landmarks())
@@ -286,19 +288,15 @@ class OrdinalDMF(TwoBranchModel):
 
     def _learned(self) -> Packed:
         learned = super()._learned()
-        known = {"latents.columns.plain": self.plain_columns_, "latents.landmarks": self.landmarks_}
-        return Packed(learned.content, learned.tensors | known)
+        return Packed(learned.content, learned.tensors | {"latents.landmarks": self.landmarks_})
 
     def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
         super()._set_learned(content, tensors)
-        plain, landmarks = (tensors.get(f"latents.{name}") for name in ("columns.plain", "landmarks"))
-        if plain is None or plain.shape != self.column_latents_.base.shape or plain.dtype != np.float32:
-            raise BadModelFile("the stored latents of columns are not all there")
-        n_directions = self.settings.latent_size
-        n_landmarks = plain.shape[1] - n_directions - 2 - self.network_.head.n_marks
+        landmarks, n_directions = tensors.get("latents.landmarks"), self.settings.latent_size
+        n_landmarks = self.column_latents_.base.shape[1] - n_directions - 2 - self.network_.head.n_marks
         if landmarks is None or landmarks.shape != (n_landmarks, n_directions) or landmarks.dtype != np.float32:
             raise BadModelFile("the stored landmarks do not fit the stored latents")
-        self.plain_columns_, self.landmarks_ = plain, landmarks
+        self.landmarks_ = landmarks
 
     def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         return self._expected(super()._score_pairs(rows, columns), self._marks(rows))
