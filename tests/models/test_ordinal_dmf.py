@@ -361,15 +361,21 @@ def test_views_are_those_of_the_seed_and_of_no_step() -> None:
     assert one.hiding.share == 0.3  # as much as a step hides
 
 
-def test_a_file_without_the_plain_latents_is_refused(stars: HeldOut, tmp_path: Path) -> None:
+def test_a_file_without_some_of_its_latents_is_refused(stars: HeldOut, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     stars.model.save(path)
     stored = read_file(path, kind="model")
     tensors = dict(stored.tensors)
-    plain = tensors.pop("latents.columns.plain")
-    for wrong in (tensors, tensors | {"latents.columns.plain": plain[:-1]}):
-        write_file(path, kind="model", content=stored.content, tensors=wrong)
-        with pytest.raises(BadModelFile, match="the stored latents of columns are not all there"):
+    met, landmarks = tensors.pop("latents.columns.met"), tensors.pop("latents.landmarks")
+    wrong = [
+        ({"latents.landmarks": landmarks}, "the stored latents of columns are not all there"),
+        ({"latents.landmarks": landmarks, "latents.columns.met": met[:-1]}, "the stored latents of columns are not"),
+        ({"latents.columns.met": met}, "the stored landmarks do not fit the stored latents"),
+        ({"latents.columns.met": met, "latents.landmarks": landmarks[:-1]}, "the stored landmarks do not fit"),
+    ]
+    for known, message in wrong:
+        write_file(path, kind="model", content=stored.content, tensors=tensors | known)
+        with pytest.raises(BadModelFile, match=message):
             load(path)
 
 

@@ -40,6 +40,9 @@ from deepmf.training.machine import Machine, private_generator
 from deepmf.training.settings import Settings
 from deepmf.training.trainer import Trainer
 
+# Rows are refined by columns and columns by rows so many times; a third round would change little.
+_ROUNDS = 2
+
 
 @dataclass(frozen=True, kw_only=True)
 class OrdinalDMFSettings(TwoBranchSettings):
@@ -109,6 +112,7 @@ class OrdinalDMF(TwoBranchModel):
     settings: OrdinalDMFSettings
     network_: OrdinalBranches
     _taught_by: Sequence[Teacher] = ()
+    met_columns_: LatentArray  # the trained columns as rows are refined by them, a round behind `column_latents_`
     landmarks_: LatentArray  # the directions by which columns are known to the refinement of rows
 
     @property
@@ -235,7 +239,7 @@ class OrdinalDMF(TwoBranchModel):
         self.network_.to(task.machine.device)  # views and solves of what comes later are far faster on a GPU
 
     def _set_latents(self, objective: OrdinalObjective) -> None:
-        """Compute all latents: columns as the branch has them, rows refined by these, columns by those, rows again."""
+        """Compute all latents: columns as the branch has them, and twice rows refined by columns and these by those."""
         n_rows, n_columns = self._seen.train.shape
         rows = self._vectors(self._seen.row_entries(np.arange(n_rows)), n_columns)
         columns = self._vectors(self._seen.column_entries(np.arange(n_columns)), n_rows)
@@ -243,16 +247,17 @@ class OrdinalDMF(TwoBranchModel):
         directions = viewed[:, : self.settings.latent_size]
         most = 0 if self.settings.row_penalty is None else self.settings.landmarks
         self.landmarks_ = _numpy(directions[landmarks_among(directions, most)])
-        plain = column_side(self.network_, self._landmarks()).placed(viewed[:, None])[:, 0]
-        self.column_latents_ = Latents(_numpy(plain))
-        self.row_latents_ = Latents(self._row_latents(rows))
-        if self.settings.column_penalty is not None:
-            self.column_latents_ = Latents(self._column_latents(columns))
+        latents = _numpy(column_side(self.network_, self._landmarks()).placed(viewed[:, None])[:, 0])
+        both = None not in (self.settings.row_penalty, self.settings.column_penalty)
+        for _ in range(_ROUNDS if both else 1):
+            self.met_columns_ = latents
             self.row_latents_ = Latents(self._row_latents(rows))
+            latents = self._column_latents(columns)
+        self.column_latents_ = Latents(latents)
 
     def _row_latents(self, vectors: SparseVectors) -> LatentArray:
         side = row_side(self.network_, self._landmarks())
-        return self._refined(side, vectors, self.column_latents_.base, self.settings.row_penalty, self._own_marks)
+        return self._refined(side, vectors, self.met_columns_, self.settings.row_penalty, self._own_marks)
 
     def _column_latents(self, vectors: SparseVectors) -> LatentArray:
         side = column_side(self.network_, self._landmarks())
@@ -288,15 +293,19 @@ class OrdinalDMF(TwoBranchModel):
 
     def _learned(self) -> Packed:
         learned = super()._learned()
-        return Packed(learned.content, learned.tensors | {"latents.landmarks": self.landmarks_})
+        known = {"latents.columns.met": self.met_columns_, "latents.landmarks": self.landmarks_}
+        return Packed(learned.content, learned.tensors | known)
 
     def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
         super()._set_learned(content, tensors)
-        landmarks, n_directions = tensors.get("latents.landmarks"), self.settings.latent_size
-        n_landmarks = self.column_latents_.base.shape[1] - n_directions - 2 - self.network_.head.n_marks
+        met, landmarks = (tensors.get(f"latents.{name}") for name in ("columns.met", "landmarks"))
+        if met is None or met.shape != self.column_latents_.base.shape or met.dtype != np.float32:
+            raise BadModelFile("the stored latents of columns are not all there")
+        n_directions = self.settings.latent_size
+        n_landmarks = met.shape[1] - n_directions - 2 - self.network_.head.n_marks
         if landmarks is None or landmarks.shape != (n_landmarks, n_directions) or landmarks.dtype != np.float32:
             raise BadModelFile("the stored landmarks do not fit the stored latents")
-        self.landmarks_ = landmarks
+        self.met_columns_, self.landmarks_ = met, landmarks
 
     def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         return self._expected(super()._score_pairs(rows, columns), self._marks(rows))
