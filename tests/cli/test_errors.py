@@ -334,7 +334,7 @@ def test_ctrl_c_while_completing_leaves_nothing(
         for _ in range(1000):
             rounds.append(1)
             yield from completed_rows(model)
-            if len(rounds) == 2:
+            if len(rounds) in (2, 200):  # on a busy machine polars may swallow the first: people press it again
                 signal.raise_signal(signal.SIGINT)
             time.sleep(0.01)
 
