@@ -16,7 +16,6 @@ from deepmf.metrics import rmse_error
 from deepmf.models import ordinal_objective
 from deepmf.models.ordinal_dmf import OrdinalDMF
 from deepmf.models.ordinal_objective import OrdinalObjective
-from deepmf.models.teachers import Teacher, Teachers
 from deepmf.networks.dropout import use_generator
 from deepmf.networks.hiding import Hiding
 from deepmf.networks.ordinal_branches import OrdinalBranches
@@ -54,8 +53,8 @@ def new_network(matrix: ObservedMatrix, **settings: Any) -> OrdinalBranches:
     return network
 
 
-def new_objective(matrix: ObservedMatrix, *, teachers: Teachers | None = None, **settings: Any) -> OrdinalObjective:
-    return OrdinalObjective(new_network(matrix, **settings), matrix, None, CPU, teachers=teachers)
+def new_objective(matrix: ObservedMatrix, **settings: Any) -> OrdinalObjective:
+    return OrdinalObjective(new_network(matrix, **settings), matrix, None, CPU)
 
 
 def hidden_of(objective: OrdinalObjective, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
@@ -110,8 +109,7 @@ def test_dense_and_sparse_steps_are_the_same(matrix: ObservedMatrix, monkeypatch
     losses, gradients = [], []
     for share in (0.0, 2.0):
         monkeypatch.setattr(blocks_module, "DENSE_SHARE_ON_CPU", share)
-        teachers = Teachers([teacher(matrix, seed=1)], CPU)
-        objective = new_objective(matrix, teachers=teachers)
+        objective = new_objective(matrix)
         steps = [objective.loss(ROWS, COLUMNS) for _ in range(3)]
         sum(steps).backward()  # type: ignore[union-attr]
         losses.append([step.item() for step in steps])
@@ -178,31 +176,6 @@ def test_a_step_that_asks_for_nothing_costs_nothing_and_has_a_gradient(matrix: O
     assert loss.item() == 0
     for parameter in objective.network.parameters():
         assert parameter.grad is not None and not parameter.grad.any()
-
-
-def teacher(matrix: ObservedMatrix, *, seed: int) -> Teacher:
-    """Random latents of all rows and columns, with thresholds that increase."""
-    dice = np.random.default_rng(seed)
-    rows, columns = (dice.normal(size=(count, 4 + 2 + 5)).astype(np.float32) for count in matrix.shape)
-    rows[:, -5:-1].sort(axis=1)
-    columns[:, -5:] = 0
-    return Teacher(rows, columns)
-
-
-@either_kind
-def test_teachers_are_asked_for_all_that_is_not_visible(matrix: ObservedMatrix, kind: str) -> None:
-    both = [teacher(matrix, seed=1), teacher(matrix, seed=2)]
-    objective = new_objective(matrix, teachers=Teachers(both, CPU))
-    above, observed, hidden = block_of(objective, matrix)
-    chances = chances_of(*latents_of(objective, matrix))
-    taught = np.mean(
-        [chances_of(one.rows[ROWS].astype(float), one.columns[COLUMNS].astype(float)) for one in both],
-        axis=0,
-    )
-    asked = ~observed | hidden
-    assert 0 < asked.sum() < asked.size
-    expected = mean_loss(chances, above, observed & hidden) + mean_loss(chances, taught, asked)
-    assert objective.loss(ROWS, COLUMNS).item() == pytest.approx(expected, rel=1e-4)
 
 
 @either_kind

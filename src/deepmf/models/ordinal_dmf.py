@@ -25,7 +25,6 @@ from deepmf.models.network_model import sparse_vectors
 from deepmf.models.observations import AxisEntries
 from deepmf.models.ordinal_objective import OrdinalObjective
 from deepmf.models.refinement import Refinement, Side, column_side, row_side
-from deepmf.models.teachers import Teacher, Teachers
 from deepmf.models.two_branch_model import TwoBranchModel, TwoBranchSettings
 from deepmf.networks.branch import Branch
 from deepmf.networks.channels import N_FACTS
@@ -54,8 +53,6 @@ class OrdinalDMFSettings(TwoBranchSettings):
     row_penalty, column_penalty: what holds the refinement of latents by their own entries back (None: no refinement).
     landmarks: by how many columns all others are known in the refinement of rows; more are better up to some hundreds.
     bins: in how many bins of equal frequency the values of a scale without levels are cut.
-    teachers: how many models are trained first, of which this one then learns what they agree on: more accurate, for
-        so many times the time.
     """
 
     epochs: int = 800
@@ -70,7 +67,6 @@ class OrdinalDMFSettings(TwoBranchSettings):
     column_penalty: float | None = 20.0
     landmarks: int = 256
     bins: int = 32
-    teachers: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,7 +78,6 @@ class OrdinalDMFSettings(TwoBranchSettings):
                 self.check_number(name, low=0.01)
         self.check_whole("landmarks", low=1)
         self.check_whole("bins", low=2)
-        self.check_whole("teachers", low=0)
 
 
 class Interval(NamedTuple):
@@ -111,7 +106,6 @@ class OrdinalDMF(TwoBranchModel):
     settings_class: ClassVar[type[Settings]] = OrdinalDMFSettings
     settings: OrdinalDMFSettings
     network_: OrdinalBranches
-    _taught_by: Sequence[Teacher] = ()
     met_columns_: LatentArray  # the trained columns as rows are refined by them, a round behind `column_latents_`
     landmarks_: LatentArray  # the directions by which columns are known to the refinement of rows
 
@@ -161,49 +155,10 @@ class OrdinalDMF(TwoBranchModel):
         checkpoint: Path | None,
         checkpoint_every: int,
     ) -> None:
-        files = [checkpoint and checkpoint.with_name(f"{checkpoint.name}.teacher-{n}") for n in self._teacher_numbers]
-        self._taught_by = [
-            self._teacher(number, file, train, validation, callbacks=callbacks, checkpoint_every=checkpoint_every)
-            for number, file in zip(self._teacher_numbers, files, strict=True)
-        ]
         super()._fit(train, validation, callbacks=callbacks, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
-        self._taught_by = ()
         if validation is not None and self.history_.best_error is not None:  # by all views, and refined
             rows, columns, values = validation.entries()
             self.history_.best_error = rmse_error(self.predict(rows, columns), values)
-        for file in files:
-            if file is not None and self.history_.stopped != "interrupted":
-                file.unlink(missing_ok=True)
-
-    @property
-    def _teacher_numbers(self) -> range:
-        return range(self.settings.teachers)
-
-    def _teacher(
-        self,
-        number: int,
-        file: Path | None,
-        train: ObservedMatrix,
-        validation: ObservedMatrix | None,
-        *,
-        callbacks: Sequence[Callback],
-        checkpoint_every: int,
-    ) -> Teacher:
-        """Train a teacher; with a file, keep it there until the student is trained, and take it from there."""
-        seed = np.random.SeedSequence([self.settings.seed, number]).generate_state(1)
-        model = type(self)(**self.settings.to_dict() | {"teachers": 0, "seed": int(seed[0])})
-        fingerprint = model._fingerprint(train, validation)
-        ready = None if file is None else Teacher.kept(file, fingerprint)
-        if ready is not None:
-            return ready
-        training = None if file is None else file.with_name(f"{file.name}.checkpoint")
-        model.fit(train, validation, callbacks=callbacks, checkpoint=training, checkpoint_every=checkpoint_every)
-        if model.history_.stopped == "interrupted":
-            raise KeyboardInterrupt
-        teacher = Teacher(model.row_latents_.base, model.column_latents_.base)
-        if file is not None:
-            teacher.keep(file, fingerprint)
-        return teacher
 
     def _new_network(self, train: ObservedMatrix) -> OrdinalBranches:
         n_rows, n_columns = train.shape
@@ -231,8 +186,7 @@ class OrdinalDMF(TwoBranchModel):
     def _objective(
         self, train: ObservedMatrix, validation: ObservedMatrix | None, machine: Machine
     ) -> OrdinalObjective:
-        teachers = Teachers(self._taught_by, machine) if self._taught_by else None
-        return OrdinalObjective(self._new_network(train), train, validation, machine, teachers=teachers)
+        return OrdinalObjective(self._new_network(train), train, validation, machine)
 
     def _adopt(self, task: Trainer) -> None:
         super()._adopt(task)

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.objective import validation_tensors
-from deepmf.models.teachers import Teachers
 from deepmf.networks.channels import show
 from deepmf.networks.encoding import ENCODINGS
 from deepmf.networks.ordinal_branches import OrdinalBranches
@@ -22,10 +21,7 @@ _VIEWS_TO_VALIDATE = 8
 
 
 class OrdinalObjective(Objective):
-    """The ordinal loss on the hidden entries of a block; what is visible is read, never asked for.
-
-    With teachers, they are asked about everything in the block that is not visible, and their answers count as much.
-    """
+    """The ordinal loss on the hidden entries of a block; what is visible is read, never asked for."""
 
     network: OrdinalBranches
 
@@ -35,13 +31,10 @@ class OrdinalObjective(Objective):
         train: ObservedMatrix,
         validation: ObservedMatrix | None,
         machine: Machine,
-        *,
-        teachers: Teachers | None = None,
     ) -> None:
         self.network = network.to(machine.device)
         self.blocks = Blocks(train, ENCODINGS["scaled"], machine, missing=float("nan"))
         self.fixed_shapes = self.blocks.dense
-        self._teachers = teachers
         self._validation = validation_tensors(train, validation, machine)
 
     def loss(self, *block: Tensor) -> Tensor:
@@ -57,11 +50,7 @@ class OrdinalObjective(Objective):
         )
         scores, marks = inner_products(row_latents, column_latents), self._marks(row_latents)
         targets, hidden = self.blocks.targets(rows, columns), network.hiding.hidden(rows[:, None], columns, drawn)
-        loss = self._mean_loss(scores, marks, network.head.above(targets), ~targets.isnan() & hidden)
-        if self._teachers is None:
-            return loss
-        taught = self._teachers.exceeded(network.head, rows, columns)
-        return loss + self._mean_loss(scores, marks, taught, targets.isnan() | hidden)
+        return self._mean_loss(scores, marks, network.head.above(targets), ~targets.isnan() & hidden)
 
     def validation_error(self) -> float | None:
         """Return the root mean squared error on validation entries, in the scale's units, by a few views."""

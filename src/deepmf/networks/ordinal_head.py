@@ -81,7 +81,7 @@ class OrdinalHead(nn.Module):
         return (targets[..., None] > self.boundaries).float()
 
     def loss(self, logits: Tensor, exceeded: Tensor) -> Tensor:
-        """Return the binary cross-entropy (...), summed over boundaries, of which are or may be exceeded."""
+        """Return the binary cross-entropy (...), summed over boundaries, of which are exceeded."""
         return functional.binary_cross_entropy_with_logits(logits, exceeded, reduction="none").sum(-1)
 
     def expected(self, logits: Tensor) -> Tensor:
