@@ -65,7 +65,8 @@ def main() -> None:
     }
     times = {title: measured(model, matrix) for title, model in models.items()}
     print(f"{name}\n{'':>14}{'extend + rank, median ms':>26}{'95 % ms':>10}{'10^6 pairs s':>15}")
-    for title, (median, slow, seconds) in zip(times, (each.values() for each in times.values()), strict=True):
+    for title, result in times.items():
+        median, slow, seconds = result.values()
         print(f"{title:>14}{median:>26.1f}{slow:>10.1f}{seconds:>15.2f}")
     for title, result in times.items():
         print(json.dumps({"benchmark": "latency", "model": title} | result | {"data": name} | machine()))

@@ -1,5 +1,6 @@
 """OrdinalDMF: the contract, its distributions, levels and intervals, and scales without levels."""
 
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -361,6 +362,20 @@ def test_views_are_those_of_the_seed_and_of_no_step() -> None:
     assert one.hiding.share == 0.3  # as much as a step hides
 
 
+def test_a_pickle_holds_a_network_for_any_machine(stars: HeldOut) -> None:
+    model = stars.model
+    assert model.network_.rows.dropout.generator is not None  # of the machine it was trained on
+    again = pickle.loads(pickle.dumps(model))  # noqa: S301
+    assert again.network_.rows.dropout.generator is None
+    np.testing.assert_array_equal(again.predict(*stars.pairs), model.predict(*stars.pairs))
+    new = ObservedMatrix.from_entries(["new"] * 5, model.column_labels_[:5], [5, 4, 3, 2, 1], STARS)
+    extended = again.extend(new), model.extend(new)
+    assert extended[0].network_ is again.network_ and extended[1].network_ is model.network_
+    columns = model.column_labels_
+    found, expected = (each.predict(["new"] * columns.size, columns) for each in extended)
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_a_file_without_some_of_its_latents_is_refused(stars: HeldOut, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     stars.model.save(path)
@@ -403,6 +418,8 @@ def test_without_refinement_validation_foretells_the_error() -> None:
         ({"hiding": 0}, "hiding must be a number above 0 and at most 0.95; got 0"),
         ({"hiding": 0.96}, "hiding must be a number above 0 and at most 0.95; got 0.96"),
         ({"views": 0}, "views must be a whole number of at least 1; got 0"),
+        ({"landmarks": 0}, "landmarks must be a whole number of at least 1; got 0"),
+        ({"landmarks": True}, "landmarks must be a whole number of at least 1; got True"),
         ({"bins": 1}, "bins must be a whole number of at least 2; got 1"),
         ({"schedule": "linear"}, "schedule must be 'steps' or 'cosine'; got 'linear'"),
         ({"inputs": "raw"}, "there is no setting 'inputs'"),

@@ -12,7 +12,7 @@ from deepmf.data.synthetic import generate
 from deepmf.errors import BadSetting
 from deepmf.metrics import rmse_error
 from deepmf.models.ordinal_dmf import OrdinalDMF
-from deepmf.models.refinement import _MOVE_SIZE, _OFFSET_SIZE, Side, _parts, column_side, row_side
+from deepmf.models.refinement import _MOVE_SIZE, _OFFSET_SIZE, Refinement, Side, _parts, column_side, row_side
 from deepmf.networks.channels import show
 from deepmf.networks.vectors import SparseVectors
 
@@ -98,12 +98,18 @@ def test_one_vector_by_hand(model: OrdinalDMF, axis: str, penalty: float, positi
     np.testing.assert_allclose(found, by_hand(model, axis, position, penalty), atol=2e-4)
 
 
-def test_a_second_round_starts_from_refined_columns(model: OrdinalDMF) -> None:
-    side, vectors, _ = sides(model)["column"]
-    with torch.no_grad():
-        plain = side.placed(model.network_.viewed_column_latents(vectors)[:, None])[:, 0].numpy()
-    assert np.abs(model.met_columns_ - plain).max() > 0.01
-    assert np.abs(model.met_columns_ - model.column_latents_.base).max() > 1e-4
+@torch.no_grad()
+def test_both_sides_are_refined_twice(model: OrdinalDMF) -> None:
+    (row, rows, _), (column, columns, _) = sides(model).values()
+    head = model.network_.head
+    latents = column.placed(model.network_.viewed_column_latents(columns)[:, None])[:, 0]
+    for _ in range(2):
+        met = latents
+        of_rows = Refinement(head, row, met, model._own_marks, 3.0).latents(rows)
+        latents = Refinement(head, column, of_rows, model._others_marks, 20.0).latents(columns)
+    np.testing.assert_allclose(model.met_columns_, met, atol=1e-4)
+    np.testing.assert_allclose(model.row_latents_.base, of_rows, atol=1e-4)
+    np.testing.assert_allclose(model.column_latents_.base, latents, atol=1e-4)
 
 
 def test_fewer_entries_than_features_are_solved_the_other_way() -> None:

@@ -155,9 +155,9 @@ def _of_ordinal_dmf(model: OrdinalDMF) -> Parts:
     if model.settings.row_penalty is not None or model.settings.column_penalty is not None:
         raise BadSetting(
             "refined latents cannot be exported, as they take a solve for each row and column; "
-            "fit 'dmf-o' with row_penalty and column_penalty none (--set row_penalty=none)"
+            "fit 'dmf-o' without refinement: --set row_penalty=none --set column_penalty=none"
         )
-    network, scale = model.network_.cpu(), model.scale_
+    network, scale = model.cpu_network(), model.scale_
     rows = ViewingBranch(network, network.row_latents, views=network.row_views, scale=scale)
     columns = ViewingBranch(network, network.column_latents, views=network.column_views, scale=scale)
     return Parts(rows, columns, DistributionHead(network.head), ["predictions", "probabilities"]).eval()

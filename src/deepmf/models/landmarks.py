@@ -33,19 +33,20 @@ class Landmarks:
 
     @cached_property
     def _factor(self) -> Tensor:
-        factor: Tensor = torch.linalg.cholesky(_likeness(self._directions, self._directions).double())
+        factor: Tensor = torch.linalg.cholesky(_likeness(self._directions.double(), self._directions.double()))
         return factor
 
     def features(self, directions: Tensor) -> Tensor:
         """Return the features (directions, landmarks) of any directions."""
-        likeness = _likeness(self._directions, directions).double()
+        likeness = _likeness(self._directions.double(), directions.double())
         features: Tensor = torch.linalg.solve_triangular(self._factor, likeness, upper=False).T.float()
         return features
 
 
 def landmarks_among(directions: Tensor, most: int) -> Tensor:
     """Return the positions of landmarks: one by one, that which those before explain least."""
-    candidates = torch.arange(0, len(directions), max(1, len(directions) // _CANDIDATES), device=directions.device)
+    every = max(1, -(-len(directions) // _CANDIDATES))
+    candidates = torch.arange(0, len(directions), every, device=directions.device)
     directions = directions[candidates]
     unexplained = (_SHARPNESS * (directions.square().sum(1) - 1.0)).exp()  # how alike each is to itself
     features = directions.new_zeros(len(directions), min(most, len(directions)))

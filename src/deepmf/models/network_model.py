@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.matrix import ObservedMatrix
@@ -61,6 +61,21 @@ class NetworkModel(LatentModel):
         optimiser = self._optimiser(objective.network)
         return Trainer(objective, self.settings, machine, axes=axes, optimiser=optimiser)
 
+    def cpu_network(self) -> Any:
+        """Return a copy of the network on the CPU, without the generator it was trained with."""
+        return self._network_of(self.network_.state_dict())
+
+    def __copy__(self) -> Self:
+        """Return a model that shares the network: every extension makes one."""
+        model = object.__new__(type(self))
+        model.__dict__.update(self.__dict__)
+        return model
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle holds: a network that can be read where there is no GPU, too."""
+        network = {"network_": self.cpu_network()} if "network_" in self.__dict__ else {}
+        return self.__dict__ | network
+
     def _adopt(self, task: Trainer) -> None:
         self.network_ = task.objective.network.eval()
         with torch.no_grad():
@@ -74,13 +89,17 @@ class NetworkModel(LatentModel):
 
     def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
         super()._set_learned(content, tensors)
-        self.network_ = self._new_network(self._seen.train).eval()
         weights = {
             name.removeprefix("network."): torch.from_numpy(tensor.copy())
             for name, tensor in tensors.items()
             if name.startswith("network.")
         }
         try:
-            self.network_.load_state_dict(weights)
+            self.network_ = self._network_of(weights)
         except RuntimeError as error:
             raise BadModelFile(f"the stored weights do not fit the stored settings ({error})") from error
+
+    def _network_of(self, weights: Mapping[str, Tensor]) -> Any:
+        network = self._new_network(self._seen.train).eval()
+        network.load_state_dict(weights)
+        return network

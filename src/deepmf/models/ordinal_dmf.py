@@ -232,7 +232,7 @@ class OrdinalDMF(TwoBranchModel):
         penalty: float | None,
         marks_of: Callable[[Tensor, Tensor], Tensor],
     ) -> LatentArray:
-        """Return the latents of some rows or columns by what the other side was after training."""
+        """Return the latents of some rows or columns, refined by the other side as they meet it."""
         known = torch.from_numpy(others).to(self._device)
         return _numpy(Refinement(self.network_.head, side, known, marks_of, penalty).latents(vectors.to(self._device)))
 

@@ -57,10 +57,10 @@ def row_side(network: OrdinalBranches, landmarks: Landmarks) -> Side:
         return _with_offset(columns[:, room])
 
     def moved(rows: Tensor, moves: Tensor) -> Tensor:
-        moved = rows.clone()
-        moved[:, room] = moves[:, :-1]
-        moved[:, -n_beside] += _OFFSET_SIZE * moves[:, -1]
-        return moved
+        latents = rows.clone()
+        latents[:, room] = moves[:, :-1]
+        latents[:, -n_beside] += _OFFSET_SIZE * moves[:, -1]
+        return latents
 
     return Side(network.row_latents, network.row_views, placed, features, moved)
 
@@ -73,23 +73,23 @@ def column_side(network: OrdinalBranches, landmarks: Landmarks) -> Side:
     n_beside = 2 + network.head.n_marks
 
     def placed(by_view: Tensor) -> Tensor:
-        features = landmarks.features(by_view[..., :-n_beside].mean(1))
-        return _with_room(by_view, features[:, None].expand(-1, by_view.shape[1], -1), n_beside)
+        likeness = landmarks.features(by_view[..., :-n_beside].mean(1))
+        return _with_room(by_view, likeness[:, None].expand(-1, by_view.shape[1], -1), n_beside)
 
     def sizes(latents: Tensor) -> Tensor:
         """Return what a unit of each feature is, in numbers of a row's latent."""
-        sizes = latents.new_full((latents.shape[1] - n_beside,), _MOVE_SIZE)
-        sizes[: sizes.numel() - len(landmarks)] = 1.0 / network.head.scale
-        return sizes
+        units = latents.new_full((latents.shape[1] - n_beside,), _MOVE_SIZE)
+        units[: units.numel() - len(landmarks)] = 1.0 / network.head.scale
+        return units
 
     def features(rows: Tensor) -> Tensor:
         return _with_offset(rows[:, :-n_beside] * sizes(rows))
 
     def moved(columns: Tensor, moves: Tensor) -> Tensor:
-        moved = columns.clone()
-        moved[:, :-n_beside] += moves[:, :-1] * sizes(columns)
-        moved[:, 1 - n_beside] += _OFFSET_SIZE * moves[:, -1]
-        return moved
+        latents = columns.clone()
+        latents[:, :-n_beside] += moves[:, :-1] * sizes(columns)
+        latents[:, 1 - n_beside] += _OFFSET_SIZE * moves[:, -1]
+        return latents
 
     return Side(network.column_latents, network.column_views, placed, features, moved)
 
@@ -103,7 +103,10 @@ class Refinement:
     views that do not see the entry, on features of the other side's latents, as a fold-in does. It is linear algebra
     on one vector's entries: a new vector is refined like any other, without training.
 
-    others: the latents of the other side (inputs, latent), as they were after training.
+    Views are blind to the entry by their directions alone. The features of a column are those of all its views, and
+    what a trained vector meets was refined by its entries too; leaving these out was no better (docs/log.md).
+
+    others: the latents of the other side (inputs, latent), as this side meets them.
     marks_of: the marks (vectors, entries, marks) of the rows of some entries, from own latents and those of others.
     """
 
@@ -188,8 +191,8 @@ def _padded(vectors: SparseVectors, ids: Tensor) -> tuple[Tensor, Tensor, Tensor
     return indices, units, real
 
 
-def _with_offset(directions: Tensor) -> Tensor:
-    return torch.cat([directions, directions.new_full((directions.shape[0], 1), _OFFSET_SIZE)], dim=1)
+def _with_offset(features: Tensor) -> Tensor:
+    return torch.cat([features, features.new_full((features.shape[0], 1), _OFFSET_SIZE)], dim=1)
 
 
 def _with_room(latents: Tensor, between: Tensor, n_beside: int) -> Tensor:

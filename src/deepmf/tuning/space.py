@@ -73,7 +73,13 @@ SPACES: Mapping[str, Space] = {
         "sharpness_growth": Range(1.0, 1.05),
         "gamma_boundaries": Factors(1e-2, 1.0),
     },
-    "dmf-o": {**_BRANCHES, "learning_rate": Factors(3e-4, 1e-2), "hiding": Range(0.2, 0.9)},
+    "dmf-o": {
+        **_BRANCHES,
+        "learning_rate": Factors(3e-4, 1e-2),
+        "hiding": Range(0.2, 0.9),
+        "row_penalty": Factors(1.0, 30.0),
+        "column_penalty": Factors(3.0, 100.0),
+    },
     "i-autorec": _AUTOREC,
     "u-autorec": _AUTOREC,
     "deep-u-autorec": {
