@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.models.contract import ModelContract, additive
 
-from deepmf.data.splits import Split, split_entries
+from deepmf.data.splits import Split, split_areas, split_entries
 from deepmf.data.synthetic import generate
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, ConstantValues, NotFitted, UnknownLabel
 from deepmf.matrix.matrix import ObservedMatrix
@@ -374,6 +374,21 @@ def test_a_pickle_holds_a_network_for_any_machine(stars: HeldOut) -> None:
     columns = model.column_labels_
     found, expected = (each.predict(["new"] * columns.size, columns) for each in extended)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_what_a_gpu_has_trained_lives_on_without_it(tmp_path: Path) -> None:
+    split = split_areas(additive(), seed=0)
+    model = OrdinalDMF(**QUICK | {"device": "cuda"}).fit(split.train)
+    assert model.network_.head.scale.is_cuda
+    more = model.extend(split.extension)
+    rows, columns, _ = split.test["IV"].entries()
+    model.save(tmp_path / "model.safetensors")
+    for again in (load(tmp_path / "model.safetensors"), pickle.loads(pickle.dumps(model))):  # noqa: S301
+        assert isinstance(again, OrdinalDMF) and not again.network_.head.scale.is_cuda
+        found = again.extend(split.extension).predict(rows, columns)
+        np.testing.assert_allclose(found, more.predict(rows, columns), atol=0.01)
 
 
 def test_a_file_without_some_of_its_latents_is_refused(stars: HeldOut, tmp_path: Path) -> None:
