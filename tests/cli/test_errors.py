@@ -324,6 +324,17 @@ def test_a_bug_while_completing_is_ours_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "command", ["evaluate {files}/means.safetensors {files}/test.csv --report -", "tune {files}/train.csv -o -"]
+)
+def test_what_is_no_stream_needs_a_file(
+    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert_one_line(run(*filled(command, files=folder)), "this cannot be written to standard output; give it the name")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_ctrl_c_while_completing_leaves_nothing(
     run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str

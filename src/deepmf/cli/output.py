@@ -49,6 +49,8 @@ def show_table(names: Sequence[str], lines: Iterable[Sequence[Any]], *, title: s
 
 def check_writable(path: Path) -> None:
     """Raise now what writing to this path would raise after the work is done; nothing is left behind."""
+    if str(path) == STANDARD:
+        raise BadSetting("this cannot be written to standard output; give it the name of a file")
     from deepmf.storage.atomic import write_atomically
 
     def try_out(temporary: Path) -> None:

@@ -85,6 +85,7 @@ def tune(
     settings |= {name: given for name, given in (("seed", seed), ("device", device)) if given is not None}
     defaults = model_class(model)(**settings).settings
     kept = file or Path(f"{ratings.name.partition('.')[0].strip('-') or 'ratings'}-{model}.study")
+    check_writable(kept)
     if picture is not None:
         check_picture(picture)
         check_writable(picture)
