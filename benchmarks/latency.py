@@ -15,9 +15,9 @@ import numpy.typing as npt
 from workload import machine, ml_1m
 
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.dmf import DMF
+from deepmf.models.dmf.dmf import DMF
 from deepmf.models.latent_model import LatentModel
-from deepmf.models.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.presets import preset
 
 REPEATS, PAIRS = 50, 1_000_000

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from workload import machine, ml_1m
 
+from deepmf.matrix.encoding import ENCODINGS
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.dmf import DMF
-from deepmf.models.objective import DMFObjective
-from deepmf.networks.encoding import ENCODINGS
-from deepmf.training.blocks import Blocks
-from deepmf.training.machine import Machine
+from deepmf.models.dmf.dmf import DMF
+from deepmf.models.dmf.dmf_objective import DMFObjective
+from deepmf.training.block_source import Blocks
+from deepmf.training.runtime import Runtime
 from deepmf.training.trainer import Trainer
 
 STEPS, TURN = 200, 10
@@ -26,7 +26,7 @@ STEPS, TURN = 200, 10
 class PlainAdam(torch.optim.Adam):
     """Torch's Adam as it comes, with the face that the trainer expects."""
 
-    replayable = False
+    capturable = False
 
     def step(self, evaluate: Callable[[], Tensor]) -> Tensor:  # type: ignore[override]
         """Take a step along gradients that start from nothing."""
@@ -39,7 +39,7 @@ class PlainAdam(torch.optim.Adam):
 def trainer(matrix: ObservedMatrix, sizes: tuple[int, int], *, plain: bool) -> Trainer:
     """Return a trainer whose steps are ours, or the plain ones."""
     model = DMF(hidden_sizes=sizes[:1], latent_size=sizes[1], device="cpu")
-    on = Machine("cpu")
+    on = Runtime("cpu")
     objective = model._objective(matrix, None, on)
     if plain:
         objective.blocks = Blocks(matrix, ENCODINGS["scaled"], on, force_dense=True)

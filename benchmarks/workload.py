@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from deepmf.data.datasets import find, load
-from deepmf.data.synthetic import generate
+from deepmf.data.datasets.local import find, load
+from deepmf.data.synthetic.generator import generate
 from deepmf.experiments.trial import commit
 from deepmf.matrix.matrix import ObservedMatrix
 

@@ -32,7 +32,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_type_aliases = {
     "npt.ArrayLike": "ArrayLike",
-    **dict.fromkeys(("FloatArray", "IndexArray", "PositionArray", "ValueArray"), "ndarray"),
+    **dict.fromkeys(("FloatArray", "IndexArray", "IndexArray", "ValueArray"), "ndarray"),
 }
 python_display_short_literal_types = True
 python_maximum_signature_line_length = 100

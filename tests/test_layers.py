@@ -16,9 +16,9 @@ LAYERS = [
     ["metrics"],
     ["matrix"],
     ["data"],
-    ["networks"],
-    ["training"],
+    ["layers"],
     ["storage"],
+    ["training"],
     ["models"],
     ["evaluation"],
     ["experiments"],
@@ -80,6 +80,16 @@ def wrong_imports(module: str, tree: ast.AST) -> list[str]:
         if there and there != here and RANK[there] >= RANK[here]:
             wrong.append(f"{module} imports {name}, which lies to its right")
     return wrong
+
+
+def test_no_file_name_stands_twice() -> None:
+    names = [path.name for path in MODULES.values() if path.name not in ("__init__.py", "__main__.py")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_no_class_name_stands_twice() -> None:
+    names = [node.name for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
 
 
 def test_every_layer_is_known() -> None:

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 from deepmf.experiments.recipe import read_table
+from deepmf.experiments.result_table import costs, markdown
 from deepmf.experiments.results import Results
 from deepmf.experiments.search import best_of
 from deepmf.experiments.search import candidates as candidates_of
-from deepmf.experiments.table import costs, markdown
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

@@ -10,19 +10,19 @@ if TYPE_CHECKING:
     from deepmf.data.splits import split_areas, split_entries, split_from_masks
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
-    from deepmf.models.als import ALS
-    from deepmf.models.autorec import IAutoRec, UAutoRec
-    from deepmf.models.cfnade import ICFNADE, UCFNADE
-    from deepmf.models.deep_autorec import DeepUAutoRec
-    from deepmf.models.dmf import DMF
-    from deepmf.models.dmfd import DMFD
+    from deepmf.models.autoencoders.autorec import IAutoRec, UAutoRec
+    from deepmf.models.autoencoders.cfnade import ICFNADE, UCFNADE
+    from deepmf.models.autoencoders.deep_autorec import DeepUAutoRec
+    from deepmf.models.dmf.dmf import DMF
+    from deepmf.models.dmf.dmfd import DMFD
+    from deepmf.models.factorization.als import ALS
+    from deepmf.models.factorization.odmc import ODMC
+    from deepmf.models.factorization.optspace import OptSpace
+    from deepmf.models.factorization.rankk import RankK
+    from deepmf.models.factorization.rdmc import RDMC
     from deepmf.models.load import load
     from deepmf.models.means import Means
-    from deepmf.models.odmc import ODMC
-    from deepmf.models.optspace import OptSpace
-    from deepmf.models.ordinal_dmf import OrdinalDMF
-    from deepmf.models.rankk import RankK
-    from deepmf.models.rdmc import RDMC
+    from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
 __version__ = "0.1.0"
 

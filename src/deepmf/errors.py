@@ -80,7 +80,7 @@ class CannotSave(UserError, OSError):
 
 
 class DatasetUnavailable(UserError, OSError):
-    """A data set that is neither on this machine nor downloadable now."""
+    """A data set that is neither on this runtime nor downloadable now."""
 
 
 class UnknownLabel(UserError, KeyError):
@@ -103,7 +103,7 @@ class TrainingDiverged(UserError, ArithmeticError):
 
 
 class DeviceUnavailable(UserError, RuntimeError):
-    """A device that this machine does not have."""
+    """A device that this runtime does not have."""
 
 
 class MissingDependency(UserError, ImportError):

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 FloatArray = npt.NDArray[np.float64]
-PositionArray = npt.NDArray[np.intp]
+IndexArray = npt.NDArray[np.intp]
 
 # How far a distribution may sum from one: float32 rounding passes, weights that are not normalised do not.
 SUM_TOLERANCE = 1e-4
@@ -218,14 +218,14 @@ def _discounted_gain(gains: FloatArray, *, by: FloatArray, n: int) -> FloatArray
     return discounted
 
 
-def _best_items(predictions: FloatArray, n: int) -> PositionArray:
+def _best_items(predictions: FloatArray, n: int) -> IndexArray:
     """Return the positions (lists, n) of the highest predictions (lists, items), equal ones in order."""
     return np.argsort(-predictions, axis=1, kind="stable")[:, :n]
 
 
 def _forecasts(
     distributions: npt.ArrayLike, levels: npt.ArrayLike, scale_levels: npt.ArrayLike
-) -> tuple[FloatArray, PositionArray]:
+) -> tuple[FloatArray, IndexArray]:
     """Return checked probabilities (pairs, K) and the position (pairs,) of each actual level."""
     scale = _checked_scale(scale_levels)
     probabilities = _numbers(distributions, "distributions")
@@ -243,14 +243,14 @@ def _forecasts(
 
 def _position_pairs(
     predicted_levels: npt.ArrayLike, levels: npt.ArrayLike, scale_levels: npt.ArrayLike
-) -> tuple[PositionArray, PositionArray]:
+) -> tuple[IndexArray, IndexArray]:
     """Return the positions (pairs,) of predicted and of actual levels among the levels of the scale."""
     scale = _checked_scale(scale_levels)
     predicted, actual = _pairs(predicted_levels=predicted_levels, levels=levels)
     return _positions(predicted, scale, "predicted_levels"), _positions(actual, scale, "levels")
 
 
-def _positions(values: FloatArray, scale: FloatArray, name: str) -> PositionArray:
+def _positions(values: FloatArray, scale: FloatArray, name: str) -> IndexArray:
     positions = np.searchsorted(scale[:-1], values)
     legal = ", ".join(f"{level:.15g}" for level in scale)
     _refuse(scale[positions] != values, values, name, f"the levels are {legal}", error=OffScale)

@@ -9,7 +9,7 @@ import pytest
 
 from deepmf.cli.app import main
 from deepmf.data.splits import AreaSplit, split_areas
-from deepmf.data.synthetic import generate
+from deepmf.data.synthetic.generator import generate
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.means import Means
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deepmf.data.splits import AreaSplit
-from deepmf.evaluation.areas import evaluate
+from deepmf.evaluation.area_evaluation import evaluate
 from deepmf.models.load import load
 
 

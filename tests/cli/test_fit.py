@@ -18,9 +18,9 @@ from deepmf.data.read import read_matrix
 from deepmf.data.splits import AreaSplit, split_entries
 from deepmf.errors import DeviceUnavailable, TrainingDiverged
 from deepmf.matrix.scale import Scale
-from deepmf.models.dmf import DMF
+from deepmf.models.dmf.dmf import DMF
 from deepmf.models.load import load
-from deepmf.training import machine
+from deepmf.training import runtime
 
 
 def summary_of(run: Any, *arguments: object) -> dict[str, Any]:
@@ -181,9 +181,9 @@ def test_an_output_that_cannot_be_written_is_refused_before_training(
 
 
 def test_an_absent_gpu(run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(runtime.torch.cuda, "is_available", lambda: False)
     with pytest.raises(DeviceUnavailable):
-        machine.Machine("cuda")
+        runtime.Runtime("cuda")
     code, _, err = run("fit", folder / "train.csv", "-o", tmp_path / "m", "--device", "cuda")
     assert code == 2
     assert "torch sees no GPU here" in err

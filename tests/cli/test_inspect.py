@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import deepmf
-from deepmf.cli.settings import parse_assignment
+from deepmf.cli.setting_options import parse_assignment
 from deepmf.data.splits import AreaSplit
-from deepmf.models.dmfd import DMFD
+from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.load import load
 
 

@@ -11,15 +11,7 @@ import pytest
 import scipy.sparse
 
 from deepmf.data.read import read_matrix, read_npz
-from deepmf.errors import (
-    BadEntries,
-    BadSetting,
-    ConstantValues,
-    DuplicateEntries,
-    FileAbsent,
-    OffScale,
-    UnreadableFile,
-)
+from deepmf.errors import BadEntries, BadSetting, ConstantValues, DuplicateEntries, FileAbsent, OffScale, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 

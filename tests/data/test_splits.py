@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepmf.data.read import read_npz
-from deepmf.data.splits import AREAS, split_areas, split_entries, split_from_masks
+from deepmf.data.splits import split_areas, split_entries, split_from_masks
 from deepmf.errors import BadSetting, BadSplit
+from deepmf.matrix.areas import AREAS
 from deepmf.matrix.matrix import ObservedMatrix
 
 Key = tuple[object, object, float]

@@ -9,8 +9,9 @@ import pytest
 from deepmf.errors import BadEntries, OffScale
 from deepmf.evaluation import calibration as module
 from deepmf.evaluation.calibration import Distributional, ReliabilityBin, calibration
+from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import FloatArray, Scale
+from deepmf.matrix.scale import Scale
 from deepmf.metrics import calibration_error
 from deepmf.models.means import Means
 

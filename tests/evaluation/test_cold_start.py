@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from deepmf.data.splits import AreaSplit, split_areas
-from deepmf.data.synthetic import generate
-from deepmf.evaluation.cold_start import LET_IN, LetIn, at_most, cold_start, let_in
+from deepmf.data.synthetic.generator import generate
+from deepmf.evaluation.cold_start import LET_IN, ColdStartPoint, at_most, cold_start, cold_start_curve
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
@@ -40,7 +40,7 @@ def split() -> AreaSplit:
 
 
 @pytest.fixture(scope="module")
-def newcomers(split: AreaSplit) -> ObservedMatrix:
+def new_rows(split: AreaSplit) -> ObservedMatrix:
     """The entries of new rows over known columns."""
     extension, train = split.extension, split.train
     new_rows = np.flatnonzero(train.rows.find(extension.row_labels) < 0)
@@ -52,20 +52,20 @@ def cells(matrix: ObservedMatrix) -> set[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("n_entries", [0, 1, 2, 5, 20, 1000])
-def test_a_row_keeps_at_most_so_many_of_its_entries(newcomers: ObservedMatrix, n_entries: int) -> None:
-    kept = at_most(newcomers, n_entries, seed=3)
-    np.testing.assert_array_equal(kept.row_counts, np.minimum(newcomers.row_counts, n_entries))
-    assert cells(kept) <= cells(newcomers)
-    np.testing.assert_array_equal(kept.row_labels, newcomers.row_labels)
-    np.testing.assert_array_equal(kept.column_labels, newcomers.column_labels)
-    assert kept.scale == newcomers.scale
+def test_a_row_keeps_at_most_so_many_of_its_entries(new_rows: ObservedMatrix, n_entries: int) -> None:
+    kept = at_most(new_rows, n_entries, seed=3)
+    np.testing.assert_array_equal(kept.row_counts, np.minimum(new_rows.row_counts, n_entries))
+    assert cells(kept) <= cells(new_rows)
+    np.testing.assert_array_equal(kept.row_labels, new_rows.row_labels)
+    np.testing.assert_array_equal(kept.column_labels, new_rows.column_labels)
+    assert kept.scale == new_rows.scale
 
 
-def test_of_one_seed_more_entries_are_those_before_and_others(newcomers: ObservedMatrix) -> None:
-    kept = [cells(at_most(newcomers, n_entries, seed=3)) for n_entries in (1, 2, 5, 10)]
+def test_of_one_seed_more_entries_are_those_before_and_others(new_rows: ObservedMatrix) -> None:
+    kept = [cells(at_most(new_rows, n_entries, seed=3)) for n_entries in (1, 2, 5, 10)]
     assert all(fewer < more for fewer, more in pairwise(kept))
-    assert cells(at_most(newcomers, 2, seed=3)) == kept[1]
-    assert cells(at_most(newcomers, 2, seed=4)) != kept[1]
+    assert cells(at_most(new_rows, 2, seed=3)) == kept[1]
+    assert cells(at_most(new_rows, 2, seed=4)) != kept[1]
 
 
 def test_which_entries_are_kept_is_chance() -> None:
@@ -75,15 +75,15 @@ def test_which_entries_are_kept_is_chance() -> None:
     np.testing.assert_allclose(first, 500, atol=5 * (2000 * 0.25 * 0.75) ** 0.5)
 
 
-def test_new_rows_are_predicted_from_what_is_let_in(split: AreaSplit, newcomers: ObservedMatrix) -> None:
+def test_new_rows_are_predicted_from_what_is_let_in(split: AreaSplit, new_rows: ObservedMatrix) -> None:
     model, test = Means().fit(split.train), split.test["II"]
-    curve = let_in(model, newcomers, test, seed=1)
+    curve = cold_start_curve(model, new_rows, test, seed=1)
     assert [point.n_known for point in curve] == list(LET_IN) == [1, 2, 5, 10, 20]
     rows, columns, values = test.entries()
     for point in curve:
-        extended = model.extend(at_most(newcomers, point.n_known, seed=1))
+        extended = model.extend(at_most(new_rows, point.n_known, seed=1))
         assert extended.row_counts(rows).max() <= point.n_known
-        assert point == LetIn(point.n_known, rmse_error(extended.predict(rows, columns), values))
+        assert point == ColdStartPoint(point.n_known, rmse_error(extended.predict(rows, columns), values))
     assert curve[-1].rmse < curve[0].rmse  # to know more of a row is to know better
     with pytest.raises(KeyError):
         model.predict(rows, columns)  # the model itself has not changed
@@ -93,6 +93,6 @@ def test_an_answer_that_is_known_as_soon_as_one_entry_is() -> None:
     # Row effects are all there is: 5 in every column of a glad row, 1 in those of a sad one.
     stars = Scale([1, 2, 3, 4, 5])
     model = Means(shrinkage=0).fit(ObservedMatrix.from_array([[5, 5, 5.0, 5], [1, 1, 1, 1]], stars))
-    newcomers = ObservedMatrix.from_entries([7, 7, 8], [0, 1, 0], [5, 5, 1], stars)
+    new_rows = ObservedMatrix.from_entries([7, 7, 8], [0, 1, 0], [5, 5, 1], stars)
     test = ObservedMatrix.from_entries([7, 8], [3, 3], [5, 1], stars)
-    assert [point.rmse for point in let_in(model, newcomers, test)] == pytest.approx([0] * 5)
+    assert [point.rmse for point in cold_start_curve(model, new_rows, test)] == pytest.approx([0] * 5)

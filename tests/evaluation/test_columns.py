@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from deepmf.data.splits import split_entries
-from deepmf.data.synthetic import generate
-from deepmf.evaluation.areas import evaluate
+from deepmf.data.synthetic.generator import generate
+from deepmf.evaluation.area_evaluation import evaluate
 from deepmf.evaluation.columns import column_errors
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from deepmf.errors import MissingDependency
-from deepmf.experiments.pictures import PICTURES, _pooled, draw, let_in, new_shares
+from deepmf.experiments.pictures import PICTURES, _pooled, cold_start_curve, draw, new_shares
 from deepmf.experiments.recipe import read_table
 from deepmf.experiments.trial import Record, run_trial, trials_of
 
@@ -29,7 +29,7 @@ def test_every_picture_is_drawn(records: list[Record], tmp_path: Path) -> None:
         "quantizer": ["predicted level", "score", "learned", "uniform"],
         "confusion": ["true level", "predicted level"],
         "cold-start": ["observed entries of the new row", "RMSE in area II"],
-        "let-in": ["known entries of each new row", "RMSE in area II", ">20<", ">all<"],
+        "cold-start-curve": ["known entries of each new row", "RMSE in area II", ">20<", ">all<"],
     }.items():
         assert all(word in text[name] for word in words), name
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths if path.suffix == ".png")
@@ -43,7 +43,12 @@ def test_the_same_results_give_the_same_files(records: list[Record], tmp_path: P
 
 def test_what_the_records_do_not_hold_is_not_drawn(records: list[Record], tmp_path: Path) -> None:
     means = [record for record in records if record["recipe"] == "small/means"]
-    assert {path.stem for path in draw("small", means, tmp_path)} == {"areas", "confusion", "cold-start", "let-in"}
+    assert {path.stem for path in draw("small", means, tmp_path)} == {
+        "areas",
+        "confusion",
+        "cold-start",
+        "cold-start-curve",
+    }
     assert draw("small", [], tmp_path / "nothing") == []
 
 
@@ -65,11 +70,11 @@ def test_new_shares_are_in_order_and_need_three() -> None:
 
 def test_let_in_ends_with_all_that_is_known() -> None:
     record = {"recipe": "shares/means", "new_share": 0.2, "area": "II", "seed": 0, "rmse": 0.7}
-    figure = let_in("shares", [record | {"let_in": [[1, 0.9], [5, 0.8]]}])
+    figure = cold_start_curve("shares", [record | {"cold_start_curve": [[1, 0.9], [5, 0.8]]}])
     (curve,) = figure.axes[0].get_lines()
     np.testing.assert_allclose(curve.get_ydata(), [0.9, 0.8, 0.7])
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["1", "5", "all"]
-    assert let_in("shares", [record]) is None
+    assert cold_start_curve("shares", [record]) is None
 
 
 def test_without_matplotlib(records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deepmf.data.synthetic import generate
+from deepmf.data.synthetic.generator import generate
 from deepmf.experiments.protocol import GENERATED, PROTOCOLS, Problem
 from deepmf.matrix.matrix import ObservedMatrix
 

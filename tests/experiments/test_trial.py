@@ -11,7 +11,7 @@ from deepmf.evaluation.cold_start import LET_IN
 from deepmf.experiments.protocol import GENERATED, PROTOCOLS
 from deepmf.experiments.recipe import Recipe
 from deepmf.experiments.trial import Record, Trial, run_choice, run_trial
-from deepmf.models.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
 SMALL: dict[str, Any] = {
     "hidden_sizes": (8,),
@@ -52,17 +52,17 @@ def means() -> list[Record]:
 def test_new_rows_are_let_in_entry_by_entry(ordinal: list[Record], means: list[Record]) -> None:
     for records in (ordinal, means):
         assert [record["area"] for record in records] == ["I", "II", "III", "IV"]
-        assert ["let_in" in record for record in records] == [False, True, False, False]
-        points = records[1]["let_in"]
+        assert ["cold_start_curve" in record for record in records] == [False, True, False, False]
+        points = records[1]["cold_start_curve"]
         assert [n_known for n_known, _ in points] == list(LET_IN)
         assert all(0 < error < 4 for _, error in points)
     # Means know a row better the more of it they know; with all of it, they are as good as in the record.
-    errors = [error for _, error in means[1]["let_in"]]
+    errors = [error for _, error in means[1]["cold_start_curve"]]
     assert errors[0] > errors[-1] >= means[1]["rmse"] - 0.02
 
 
 def test_choosing_lets_nobody_in() -> None:
-    assert all("let_in" not in record for record in run_choice(trial(MEANS)))
+    assert all("cold_start_curve" not in record for record in run_choice(trial(MEANS)))
 
 
 def test_distributions_are_measured_where_a_model_has_them(ordinal: list[Record], means: list[Record]) -> None:
@@ -74,7 +74,7 @@ def test_distributions_are_measured_where_a_model_has_them(ordinal: list[Record]
 
 def test_calibration_is_that_of_the_test_entries() -> None:
     records = run_trial(trial(ORDINAL, protocol="random"))
-    assert [record["area"] for record in records] == ["I"] and "let_in" not in records[0]
+    assert [record["area"] for record in records] == ["I"] and "cold_start_curve" not in records[0]
     problem = PROTOCOLS["random"](GENERATED, seed=0, new_share=0.2)
     model = OrdinalDMF(seed=0, **SMALL).fit(problem.train, problem.validation)
     found = calibration(model, problem.test["I"], coverage=0.9)

@@ -7,10 +7,10 @@ import numpy.typing as npt
 import pytest
 
 from deepmf.data.splits import split_areas
-from deepmf.data.synthetic import STARS, generate
-from deepmf.models.dmf import DMF
-from deepmf.models.dmfd import DMFD
-from deepmf.models.ordinal_dmf import OrdinalDMF
+from deepmf.data.synthetic.generator import STARS, generate
+from deepmf.models.dmf.dmf import DMF
+from deepmf.models.dmf.dmfd import DMFD
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
 SMALL: dict[str, Any] = {
     "hidden_sizes": (16,),
@@ -49,7 +49,7 @@ def values_of(model: Any, axis: str) -> npt.NDArray[np.float32]:
     return table
 
 
-def answers_of(model: Any) -> dict[str, npt.NDArray[Any]]:
+def ordinal_support(model: Any) -> dict[str, npt.NDArray[Any]]:
     """Return what the head should answer for all pairs (rows, columns, ...), by the names of its outputs."""
     n_rows, n_columns = len(model.row_labels_), len(model.column_labels_)
     pairs = np.repeat(model.row_labels_, n_columns), np.tile(model.column_labels_, n_rows)

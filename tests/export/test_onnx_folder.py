@@ -1,4 +1,4 @@
-"""The exported folder: an ONNX runtime alone gives the model's latents and predictions."""
+"""The exported folder: an ONNX machine alone gives the model's latents and predictions."""
 
 import json
 import sys
@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnxruntime
 import pytest
-from tests.export.conftest import answers_of, values_of
+from tests.export.conftest import ordinal_support, values_of
 
 from deepmf.errors import BadSetting, CannotSave, MissingDependency
 from deepmf.export import onnx_folder
 from deepmf.export.onnx_folder import export_onnx
-from deepmf.models.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
 TRAINED = {"trained_rows": 32, "trained_columns": 24}
 FILES = ["rows.onnx", "columns.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "model.json"]
@@ -54,7 +54,7 @@ def test_a_branch_makes_the_latents_of_trained_and_of_new(exported: Exported, ax
 def test_the_head_makes_the_predictions(exported: Exported) -> None:
     rows, columns = (np.load(exported.folder / f"{axis}_latents.npy") for axis in ("row", "column"))
     head = onnxruntime.InferenceSession(exported.folder / "head.onnx")
-    wanted = answers_of(exported.model)
+    wanted = ordinal_support(exported.model)
     assert [output.name for output in head.get_outputs()] == list(wanted)
     for some in (slice(None), slice(1)):
         answers = head.run(None, {"row_latents": rows[some], "column_latents": columns})

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.export.conftest import answers_of, values_of
+from tests.export.conftest import ordinal_support, values_of
 
-from deepmf.data.synthetic import generate
+from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadSetting, NotFitted
 from deepmf.export.parts import parts_of, to_unit
 from deepmf.matrix.scale import Scale
-from deepmf.models.als import ALS
-from deepmf.models.dmf import DMF
+from deepmf.models.dmf.dmf import DMF
+from deepmf.models.factorization.als import ALS
 
 NAMES = ["dmf", "dmf, interval", "dmf-d", "dmf-o", "dmf-o, interval"]
 
@@ -25,7 +25,7 @@ def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> No
         rows, columns, *answers = parts(*(torch.from_numpy(values_of(model, axis)) for axis in ("row", "column")))
     assert np.abs(rows.numpy() - model.row_latents_.whole()).max() < 1e-5
     assert np.abs(columns.numpy() - model.column_latents_.whole()).max() < 1e-5
-    wanted = answers_of(model)
+    wanted = ordinal_support(model)
     assert parts.outputs == tuple(wanted)
     for answer, right in zip(answers, wanted.values(), strict=True):
         assert answer.shape == right.shape

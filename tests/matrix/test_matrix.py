@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from deepmf.errors import BadEntries, BadSetting, ConstantValues, DuplicateEntries, OffScale, UnknownLabel
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.row_order import in_row_order
 from deepmf.matrix.scale import Scale
+from deepmf.matrix.sorting import in_row_order
 
 CELLS = list(itertools.product("cab", [30, 10, 20]))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from deepmf.data.splits import AreaSplit, split_areas, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data.synthetic.generator import generate
 from deepmf.errors import (
     BadEntries,
     BadSetting,

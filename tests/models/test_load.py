@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.models.contract import additive
-from tests.models.test_dmf import QUICK
+from tests.models.dmf.test_dmf import QUICK
 
 from deepmf.errors import BadModelFile, BadSetting, FileAbsent
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.dmf import DMF
+from deepmf.models.dmf.dmf import DMF
 from deepmf.models.load import load
 from deepmf.models.means import Means
 from deepmf.storage.model_file import read_file, write_file

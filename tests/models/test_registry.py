@@ -2,8 +2,8 @@
 
 import pytest
 
-from deepmf.data.splits import AREAS
 from deepmf.errors import BadSetting
+from deepmf.matrix.areas import AREAS
 from deepmf.models.registry import HOMES, class_named, model_class
 
 

@@ -9,9 +9,9 @@ from tests.models.contract import additive
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.dmf import DMF
-from deepmf.models.dmfd import DMFD
-from deepmf.models.ordinal_dmf import OrdinalDMF
+from deepmf.models.dmf.dmf import DMF
+from deepmf.models.dmf.dmfd import DMFD
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.two_branch_model import TwoBranchModel, TwoBranchSettings
 
 SMALL: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "epochs": 2, "device": "cpu"}

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from deepmf.data.splits import AreaSplit, split_areas
-from deepmf.data.synthetic import generate
+from deepmf.data.synthetic.generator import generate
+from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import FloatArray
-from deepmf.models.dmfd import DMFD
+from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.means import Means
 from deepmf.models.model import Model
 

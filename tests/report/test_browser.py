@@ -9,7 +9,7 @@ import pytest
 from tests.report.conftest import TINY, ProbableDMFD, relabelled
 
 from deepmf.data.splits import split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data.synthetic.generator import generate
 from deepmf.report.page import SECTIONS, write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

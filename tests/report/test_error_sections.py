@@ -7,7 +7,7 @@ from tests.report.conftest import lines_of
 from deepmf.data.splits import AreaSplit
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.als import ALS
+from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
 from deepmf.report.error_sections import area_section, cold_start_section, column_section
 from deepmf.report.findings import Findings, find

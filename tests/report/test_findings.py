@@ -7,11 +7,11 @@ import pytest
 
 from deepmf.data.splits import AreaSplit
 from deepmf.errors import BadEntries, NothingObserved, UnknownLabel
-from deepmf.evaluation.areas import evaluate
+from deepmf.evaluation.area_evaluation import evaluate
 from deepmf.evaluation.cold_start import cold_start
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.als import ALS
+from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
 from deepmf.models.model import Model
 from deepmf.report.findings import find

@@ -10,7 +10,7 @@ from tests.report.conftest import TINY, lines_of
 from deepmf.data.splits import AreaSplit
 from deepmf.evaluation.calibration import Calibration, ReliabilityBin
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.dmfd import DMFD
+from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.model import Model
 from deepmf.report.findings import find
 from deepmf.report.level_sections import boundary_section, calibration_section, confusion_section, hit_shares

@@ -19,14 +19,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from deepmf.data.synthetic import generate
+from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadEntries, BadSetting, CannotExtend, NothingObserved, OffScale
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.registry import HOMES, model_class
 from deepmf.sklearn.imputer import TABLE_SETTINGS, DMFImputer
+from deepmf.sklearn.observed_table import TableEntries
 from deepmf.sklearn.scores import hidden_entries_score
-from deepmf.sklearn.table import TableEntries
 
 Array = npt.NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from sklearn.model_selection import KFold, cross_val_score
 
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.sklearn.scores import hidden_entries_score, imputation_scores
-from deepmf.sklearn.splitters import AreaSplit, EntrySplit
+from deepmf.sklearn.splitters import AreaSplitter, EntrySplitter
 
 RANDOM = np.random.default_rng(0)
 FULL = RANDOM.normal(size=(60, 4)) @ RANDOM.normal(size=(4, 4)) * [1, 10, 100, 1000]
@@ -56,17 +56,17 @@ def whole() -> npt.NDArray[Any]:
     return np.column_stack([np.arange(60.0), FULL])
 
 
-@pytest.mark.parametrize("cv", [EntrySplit(n_splits=2, hidden=0.1), AreaSplit(n_splits=2, hidden=0.1)])
+@pytest.mark.parametrize("cv", [EntrySplitter(n_splits=2, hidden=0.1), AreaSplitter(n_splits=2, hidden=0.1)])
 def test_the_truth_scores_one(cv: Any, whole: npt.NDArray[Any]) -> None:
     assert imputation_scores(Spy(whole), whole, cv=cv).tolist() == [1, 1]
     assert np.all(imputation_scores(Spy(whole, error=0.5), whole, cv=cv) < 0.9)
 
 
 def test_what_is_hidden_is_not_shown(whole: npt.NDArray[Any]) -> None:
-    imputation_scores(Spy(whole), whole, cv=EntrySplit(n_splits=1, hidden=0.1))
+    imputation_scores(Spy(whole), whole, cv=EntrySplitter(n_splits=1, hidden=0.1))
     fitted, shown = SHOWN.pop()
     assert np.isnan(fitted).sum() == np.isnan(shown).sum() == 30
-    imputation_scores(Spy(whole), whole, cv=AreaSplit(n_splits=1, new_rows=0.25, hidden=0.1))
+    imputation_scores(Spy(whole), whole, cv=AreaSplitter(n_splits=1, new_rows=0.25, hidden=0.1))
     fitted, shown = SHOWN.pop()
     assert fitted.shape == (45, 5)
     assert not np.isnan(fitted).any()
@@ -75,7 +75,7 @@ def test_what_is_hidden_is_not_shown(whole: npt.NDArray[Any]) -> None:
 
 
 def test_the_formula() -> None:
-    fold = next(EntrySplit(n_splits=1, hidden=0.3, seed=7).split(TABLE))
+    fold = next(EntrySplitter(n_splits=1, hidden=0.3, seed=7).split(TABLE))
     imputer = SimpleImputer(strategy="median").fit(TABLE)
     errors = deviations = 0.0
     for column in range(4):
@@ -92,10 +92,10 @@ def test_the_formula() -> None:
 
 
 def test_every_kind_of_table_scores_the_same() -> None:
-    expected = imputation_scores(SimpleImputer(), TABLE, cv=AreaSplit(n_splits=2))
+    expected = imputation_scores(SimpleImputer(), TABLE, cv=AreaSplitter(n_splits=2))
     frame = pd.DataFrame(TABLE, columns=list("abcd"), index=RANDOM.permutation(60))
     for table in (frame, pl.from_pandas(frame), frame.set_axis([3, 1, 2, 0], axis=1)):
-        np.testing.assert_allclose(imputation_scores(SimpleImputer(), table, cv=AreaSplit(n_splits=2)), expected)
+        np.testing.assert_allclose(imputation_scores(SimpleImputer(), table, cv=AreaSplitter(n_splits=2)), expected)
         imputer = SimpleImputer().fit(table)
         np.testing.assert_allclose(
             hidden_entries_score(imputer, table), hidden_entries_score(SimpleImputer().fit(TABLE), TABLE)
@@ -120,7 +120,7 @@ def test_as_a_scorer_of_new_rows() -> None:
 
 
 def test_what_cannot_be_scored() -> None:
-    with pytest.raises(BadSetting, match=r"cv must be an EntrySplit or an AreaSplit; got 5 .*cross_val_score"):
+    with pytest.raises(BadSetting, match=r"cv must be an EntrySplitter or an AreaSplitter; got 5 .*cross_val_score"):
         imputation_scores(SimpleImputer(), TABLE, cv=5)  # type: ignore[arg-type]
     with pytest.raises(BadEntries, match="no entry is hidden in a column whose values differ"):
         hidden_entries_score(SimpleImputer().fit(TABLE), np.ones((5, 4)))

@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse
 
 from deepmf.errors import BadEntries, BadSplit
-from deepmf.sklearn.splitters import AreaSplit, EntrySplit, Splitter
+from deepmf.sklearn.splitters import AreaSplitter, EntrySplitter, Splitter
 
 RANDOM = np.random.default_rng(0)
 TABLE = np.where(RANDOM.random((20, 5)) < 0.3, np.nan, RANDOM.normal(size=(20, 5)))
@@ -15,7 +15,7 @@ N_ENTRIES = int(OBSERVED.sum())
 
 
 def test_entries_are_hidden_anywhere() -> None:
-    for fold in EntrySplit(n_splits=3, hidden=0.25).split(TABLE):
+    for fold in EntrySplitter(n_splits=3, hidden=0.25).split(TABLE):
         np.testing.assert_array_equal(fold.fitted, fold.shown)
         assert not np.any(fold.shown & fold.hidden)
         np.testing.assert_array_equal(fold.shown | fold.hidden, OBSERVED)
@@ -23,7 +23,7 @@ def test_entries_are_hidden_anywhere() -> None:
 
 
 def test_new_rows_are_not_fitted() -> None:
-    for fold in AreaSplit(n_splits=3, new_rows=0.2, hidden=0.5).split(TABLE):
+    for fold in AreaSplitter(n_splits=3, new_rows=0.2, hidden=0.5).split(TABLE):
         is_new = ~fold.fitted.any(axis=1)
         assert is_new.sum() == 4
         np.testing.assert_array_equal(fold.fitted, OBSERVED & ~is_new[:, None])
@@ -32,7 +32,7 @@ def test_new_rows_are_not_fitted() -> None:
         assert abs(fold.hidden.sum() - 0.5 * OBSERVED[is_new].sum()) <= 0.5
 
 
-@pytest.mark.parametrize("kind", [EntrySplit, AreaSplit])
+@pytest.mark.parametrize("kind", [EntrySplitter, AreaSplitter])
 def test_folds_depend_on_the_seed_alone(kind: type[Splitter]) -> None:
     splitter = kind(n_splits=3, seed=4)  # type: ignore[call-arg]
     folds = list(splitter.split(TABLE))
@@ -45,14 +45,14 @@ def test_folds_depend_on_the_seed_alone(kind: type[Splitter]) -> None:
 
 def test_stored_zeros_are_split_too() -> None:
     stored = scipy.sparse.csr_array((np.zeros(10), (np.arange(10), np.zeros(10, dtype=int))), shape=(10, 3))
-    assert next(EntrySplit(hidden=0.3).split(stored)).hidden.sum(axis=0).tolist() == [3, 0, 0]
+    assert next(EntrySplitter(hidden=0.3).split(stored)).hidden.sum(axis=0).tolist() == [3, 0, 0]
 
 
 def test_what_cannot_be_split() -> None:
     for hidden in (0.0, 1.0, -0.1):
         with pytest.raises(BadSplit, match=f"hidden must be a share between 0 and 1; got {hidden}"):
-            next(EntrySplit(hidden=hidden).split(TABLE))
+            next(EntrySplitter(hidden=hidden).split(TABLE))
     with pytest.raises(BadSplit, match="new_rows=20 asks for 20 new rows; the matrix has 20"):
-        next(AreaSplit(new_rows=20).split(TABLE))
+        next(AreaSplitter(new_rows=20).split(TABLE))
     with pytest.raises(BadEntries, match="a table of 2 x 3 without entries cannot be split"):
-        next(EntrySplit().split(np.full((2, 3), np.nan)))
+        next(EntrySplitter().split(np.full((2, 3), np.nan)))

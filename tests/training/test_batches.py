@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from deepmf.layers.vectors import DenseVectors, SparseBatch, SparseVectors
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.networks.vectors import DenseVectors, SparseBatch, SparseVectors
 from deepmf.training.batches import AxisName, Batches, TrainingBatch
-from deepmf.training.machine import Machine
+from deepmf.training.runtime import Runtime
 
 Array = npt.NDArray[np.float64]
 
 STARS = Scale(levels=[1, 2, 3, 4, 5])
-CPU = Machine("cpu", "single")
+CPU = Runtime("cpu", "single")
 
 # Small matrices of stars with NaN where nothing is observed.
 cells = st.sampled_from([np.nan, np.nan, 1.0, 2.0, 3.0, 4.0, 5.0])
@@ -28,10 +28,10 @@ matrices = st.tuples(st.integers(1, 6), st.integers(1, 6)).flatmap(
 )
 
 
-def new(array: Array, *, axis: AxisName, dense: bool | None, machine: Machine = CPU) -> Batches:
+def new(array: Array, *, axis: AxisName, dense: bool | None, runtime: Runtime = CPU) -> Batches:
     """Batches whose values are those of the matrix, minus 3: the middle of the scale is 0 and still an entry."""
     matrix = ObservedMatrix.from_array(array, STARS)
-    return Batches(matrix, matrix.values - 3.0, axis=axis, machine=machine, force_dense=dense)
+    return Batches(matrix, matrix.values - 3.0, axis=axis, runtime=runtime, force_dense=dense)
 
 
 def tables(batch: TrainingBatch, width: int) -> tuple[Tensor, Tensor]:
@@ -89,9 +89,9 @@ def test_the_rule_for_blocks_chooses() -> None:
 
 
 def test_half_precision_is_for_dense_inputs_never_for_targets() -> None:
-    half, array = Machine("cpu", "half"), np.array([[1.0, 2.0], [np.nan, 4.0], [2.0, np.nan]])
-    dense = new(array, axis="row", dense=True, machine=half).take(torch.tensor([0, 2]))
-    sparse = new(array, axis="row", dense=False, machine=half).take(torch.tensor([0, 2]))
+    half, array = Runtime("cpu", "half"), np.array([[1.0, 2.0], [np.nan, 4.0], [2.0, np.nan]])
+    dense = new(array, axis="row", dense=True, runtime=half).take(torch.tensor([0, 2]))
+    sparse = new(array, axis="row", dense=False, runtime=half).take(torch.tensor([0, 2]))
     assert isinstance(dense.inputs, Tensor) and dense.inputs.dtype == torch.bfloat16
     assert isinstance(sparse.inputs, SparseBatch) and sparse.inputs.weights.dtype == torch.float32
     assert dense.targets.dtype == sparse.targets.dtype == torch.float32
@@ -100,6 +100,6 @@ def test_half_precision_is_for_dense_inputs_never_for_targets() -> None:
 def test_the_matrix_stays_as_it_is() -> None:
     matrix = ObservedMatrix.from_array([[1, 2], [3, np.nan]], STARS)
     for dense in (True, False):
-        batch = Batches(matrix, matrix.values, axis="row", machine=CPU, force_dense=dense).take(torch.tensor([0, 1]))
+        batch = Batches(matrix, matrix.values, axis="row", runtime=CPU, force_dense=dense).take(torch.tensor([0, 1]))
         batch.targets.zero_()
     np.testing.assert_array_equal(matrix.to_array(), [[1, 2], [3, np.nan]])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deepmf.errors import BadSetting
-from deepmf.models.dmf import DMFSettings
+from deepmf.models.dmf.dmf import DMFSettings
 from deepmf.training.settings import TrainingSettings
 
 NAN, INFINITY = float("nan"), float("inf")

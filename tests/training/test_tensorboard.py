@@ -8,9 +8,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from deepmf.data.splits import split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data.synthetic.generator import generate
 from deepmf.errors import CannotSave, MissingDependency
-from deepmf.models.dmfd import DMFD
+from deepmf.models.dmf.dmfd import DMFD
 from deepmf.training.tensorboard import tensorboard_log
 
 

@@ -14,19 +14,19 @@ import torch
 from torch import Tensor
 
 from deepmf.data.splits import split_entries
-from deepmf.data.synthetic import checkerboard, generate
+from deepmf.data.synthetic.generator import checkerboard, generate
+from deepmf.layers.branch import Branch
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.dmf import DMFSettings
-from deepmf.models.objective import DMFObjective
-from deepmf.networks.branch import Branch
-from deepmf.networks.two_branches import TwoBranches
+from deepmf.models.dmf.dmf import DMFSettings
+from deepmf.models.dmf.dmf_network import DMFNetwork
+from deepmf.models.dmf.dmf_objective import DMFObjective
+from deepmf.training.block_sampler import SampledAxis
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Callback, Loop, TrainingState
-from deepmf.training.machine import Machine, private_generator
+from deepmf.training.runtime import Runtime, private_generator
 from deepmf.training.trainer import Trainer
-from deepmf.training.walk import Axis
 
-CPU = Machine("cpu")
+CPU = Runtime("cpu")
 # Three steps an epoch on the matrices below.
 SETTINGS = DMFSettings(
     hidden_sizes=(12,),
@@ -68,7 +68,7 @@ class Objective(DMFObjective):
             Branch(n_inputs, sizes, dropout=settings.dropout, generator=generator)
             for n_inputs, sizes in zip(reversed(train.shape), settings.branch_sizes, strict=True)
         )
-        super().__init__(TwoBranches(rows, columns), train, validation, settings, CPU)
+        super().__init__(DMFNetwork(rows, columns), train, validation, settings, CPU)
         self.train_matrix = train
         self.errors, self.not_finite_at, self.poisoned_at = list(errors), not_finite_at, poisoned_at
         self.epochs: list[int] = []
@@ -113,7 +113,7 @@ def same(one: Weights, other: Weights) -> bool:
 def new_loop(objective: Objective, settings: DMFSettings = SETTINGS, *, callbacks: Sequence[Callback] = ()) -> Loop:
     counts = objective.train_matrix.row_counts, objective.train_matrix.column_counts
     rows, columns = (torch.from_numpy(np.flatnonzero(count)) for count in counts)
-    axes = [Axis(rows, settings.block_rows), Axis(columns, settings.block_columns)]
+    axes = [SampledAxis(rows, settings.block_rows), SampledAxis(columns, settings.block_columns)]
     return Loop(Trainer(objective, settings, CPU, axes=axes), settings, callbacks=callbacks)
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from deepmf.data.splits import Split, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadSetting, CannotSave, MissingDependency, TrainingDiverged, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.als import ALS
+from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
 from deepmf.training.history import EpochRecord, History
 from deepmf.tuning.space import Choice, Factors, Range

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from deepmf.cli.frames import check_frame_target, show_predicted, write_frames
 from deepmf.cli.inputs import Reading, load_model
 from deepmf.cli.options import Column, Duplicates, Extend, FrameFile, FrameJson, ModelFile, Row, Separator, Value
+from deepmf.cli.output_frames import check_frame_target, show_predicted, write_frames
 from deepmf.cli.progress import show_share
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _frames(model: Model, counts: Counter[str], show: Callable[[int, int | None]
     import numpy as np
     import polars
 
-    from deepmf.data.splits import AREAS, area_codes
+    from deepmf.matrix.areas import AREAS, area_codes
     from deepmf.models.completion import completed_rows
 
     seen = model.observations_

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.completion import dataset_names
 from deepmf.cli.inputs import Reading
 from deepmf.cli.options import Column, Duplicates, Json, Row, ScaleText, Separator, Value
 from deepmf.cli.output import show_json, show_table
 from deepmf.cli.progress import show_share
-from deepmf.cli.settings import parse_scale
+from deepmf.cli.setting_options import parse_scale
+from deepmf.cli.shell_completion import dataset_names
 from deepmf.errors import FileAbsent, UnreadableFile
 
 if TYPE_CHECKING:
-    from deepmf.data.catalogue import Dataset
+    from deepmf.data.datasets.catalogue import Dataset
 
 datasets = typer.Typer(invoke_without_command=True)
 
@@ -41,8 +41,8 @@ def list_all(as_json: Json = False) -> None:
 
     Example: deepmf datasets list
     """
-    from deepmf.data.catalogue import DATASETS
-    from deepmf.data.datasets import folder
+    from deepmf.data.datasets.catalogue import DATASETS
+    from deepmf.data.datasets.local import folder
 
     found = [_entry(dataset) for dataset in DATASETS.values()]
     if as_json:
@@ -71,7 +71,7 @@ def fetch(
 
     Example: deepmf datasets fetch ml-1m
     """
-    from deepmf.data.datasets import fetch, find, info
+    from deepmf.data.datasets.local import fetch, find, info
 
     dataset = info(name)
     was_here = find(name) is not None
@@ -112,7 +112,7 @@ def describe(
 
 
 def _entry(dataset: Dataset) -> dict[str, Any]:
-    from deepmf.data.datasets import find
+    from deepmf.data.datasets.local import find
 
     found = find(dataset.name)
     return {
@@ -128,8 +128,8 @@ def _entry(dataset: Dataset) -> dict[str, Any]:
 
 def _copy(archive: Path, dataset: Dataset) -> None:
     """Unpack the user's own archive, and keep a copy of it as if it had been downloaded."""
-    from deepmf.data.datasets import folder
-    from deepmf.data.download import extract
+    from deepmf.data.datasets.fetch import extract
+    from deepmf.data.datasets.local import folder
     from deepmf.storage.atomic import write_atomically
 
     if archive.is_dir():

@@ -17,7 +17,7 @@ from deepmf.cli.progress import show_epochs
 
 if TYPE_CHECKING:
     from deepmf.data.splits import AreaSplit
-    from deepmf.data.synthetic import Generated
+    from deepmf.data.synthetic.generator import Generated
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.model import Model
     from deepmf.models.ranking import Ranking
@@ -44,7 +44,7 @@ ORDINAL: dict[str, Any] = {
     "hidden_sizes": (128,),
     "latent_size": 32,
     "dropout": 0.2,
-    "hiding": 0.5,
+    "mask_rate": 0.5,
     "views": 16,
     "epochs": 100,
     "learning_rate": 1e-2,
@@ -84,7 +84,7 @@ def demo(
     Example: deepmf demo --seed 1
     """
     from deepmf.data.splits import split_areas
-    from deepmf.data.synthetic import generate
+    from deepmf.data.synthetic.generator import generate
     from deepmf.report.page import write_report
 
     check_writable(report)
@@ -134,10 +134,10 @@ def _compared(
     split: AreaSplit, generated: Generated, *, seed: int, quiet: bool
 ) -> tuple[dict[str, Model], list[Contender]]:
     """Fit each model, extend it, and measure it in each area; the truth comes last."""
-    from deepmf.models.dmf import DMF
-    from deepmf.models.dmfd import DMFD
+    from deepmf.models.dmf.dmf import DMF
+    from deepmf.models.dmf.dmfd import DMFD
     from deepmf.models.means import Means
-    from deepmf.models.ordinal_dmf import OrdinalDMF
+    from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
     models: dict[str, Model] = {
         "means": Means(),
@@ -172,7 +172,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _errors(model: Model, split: AreaSplit) -> Errors:
-    from deepmf.evaluation.areas import evaluate
+    from deepmf.evaluation.area_evaluation import evaluate
 
     parts = {area: evaluate(model, test)[0] for area, test in split.test.items()}
     return {metric: {area: getattr(part, metric) for area, part in parts.items()} for metric in METRICS}

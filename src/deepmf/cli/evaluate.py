@@ -15,7 +15,7 @@ from deepmf.cli.output import check_writable, show_json, show_table
 from deepmf.errors import ConstantValues, DeepMFWarning
 
 if TYPE_CHECKING:
-    from deepmf.evaluation.areas import AreaErrors
+    from deepmf.evaluation.area_evaluation import AreaErrors
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
 
@@ -41,8 +41,8 @@ def evaluate(
 
     Example: deepmf evaluate model.safetensors test.csv --extend new_users.csv --report report.html
     """
-    from deepmf.evaluation.areas import count_seen
-    from deepmf.evaluation.areas import evaluate as errors_by_area
+    from deepmf.evaluation.area_evaluation import count_seen
+    from deepmf.evaluation.area_evaluation import evaluate as errors_by_area
 
     if report is not None:
         check_writable(report)

@@ -31,7 +31,7 @@ from deepmf.cli.options import (
 )
 from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, show_json
 from deepmf.cli.progress import show_epochs
-from deepmf.cli.settings import gather_settings, parse_scale
+from deepmf.cli.setting_options import gather_settings, parse_scale
 from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.models.presets import preset
 from deepmf.models.registry import model_class

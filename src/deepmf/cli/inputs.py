@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from deepmf.matrix.matrix import ObservedMatrix
-    from deepmf.matrix.row_order import Duplicates
     from deepmf.matrix.scale import Scale
+    from deepmf.matrix.sorting import Duplicates
     from deepmf.models.model import Model
 
 
@@ -108,7 +108,7 @@ def hinting_at_extension() -> Iterator[None]:
     try:
         yield
     except UnknownLabel as error:
-        from deepmf.evaluation.areas import EXTEND_HINT
+        from deepmf.evaluation.area_evaluation import EXTEND_HINT
 
         raise UnknownLabel(f"{error}; {EXTEND_HINT}") from error
 

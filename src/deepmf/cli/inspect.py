@@ -11,7 +11,7 @@ import typer
 from deepmf.cli.inputs import local_file
 from deepmf.cli.options import Json, ModelFile
 from deepmf.cli.output import show_json
-from deepmf.cli.settings import show_value
+from deepmf.cli.setting_options import show_value
 
 if TYPE_CHECKING:
     from deepmf.models.model import Model

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from deepmf.cli.completion import assignments, model_names
+from deepmf.cli.shell_completion import assignments, model_names
 from deepmf.models.registry import HOMES
 
 VALIDATION_SHARE = 0.05

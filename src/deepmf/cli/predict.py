@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.frames import check_frame_target, show_predicted, write_frames
 from deepmf.cli.inputs import Reading, hinting_at_extension, load_model
 from deepmf.cli.options import Column, Extend, FrameFile, FrameJson, ModelFile, Row, Separator, Value
 from deepmf.cli.output import STANDARD
+from deepmf.cli.output_frames import check_frame_target, show_predicted, write_frames
 from deepmf.cli.pairs import Pairs, read_pairs
 from deepmf.errors import BadSetting
 
@@ -67,7 +67,7 @@ def predict(
 
 def _ends(model: Model, pairs: Pairs, coverage: float) -> dict[str, npt.NDArray[Any]]:
     """Return the ends of the prediction intervals; only a model that answers with a distribution has any."""
-    from deepmf.models.ordinal_dmf import OrdinalDMF
+    from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
     if not isinstance(model, OrdinalDMF):
         raise BadSetting(f"{type(model).__name__} gives no intervals; a model fitted with --model dmf-o does")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.history import read_history
 from deepmf.cli.inputs import Reading, hinting_at_extension, like_label, load_model
 from deepmf.cli.options import Extend, Json, ModelFile
 from deepmf.cli.output import show_json, show_table
+from deepmf.cli.row_history import read_history
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:

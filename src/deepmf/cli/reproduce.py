@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.completion import table_names
 from deepmf.cli.options import Device, Json
 from deepmf.cli.output import show_json, show_table
 from deepmf.cli.progress import is_watched
+from deepmf.cli.shell_completion import table_names
 from deepmf.errors import FileAbsent
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _publish(
     """Write the table and its pictures beside the results, and show it."""
     from deepmf.experiments.pictures import draw
     from deepmf.experiments.recipe import layout_of
-    from deepmf.experiments.table import as_csv, costs, lines, markdown, remarks
+    from deepmf.experiments.result_table import as_csv, costs, lines, markdown, remarks
     from deepmf.storage.atomic import write_atomically
 
     layout = layout_of(table)

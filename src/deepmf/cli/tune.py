@@ -32,7 +32,7 @@ from deepmf.cli.options import (
 )
 from deepmf.cli.output import check_writable, show_json, show_table
 from deepmf.cli.progress import show_epochs
-from deepmf.cli.settings import gather_settings, parse_scale, show_value
+from deepmf.cli.setting_options import gather_settings, parse_scale, show_value
 from deepmf.errors import BadSetting, DeepMFWarning, TrainingInterrupted
 from deepmf.models.registry import model_class
 

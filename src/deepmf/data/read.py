@@ -18,8 +18,8 @@ import scipy.sparse
 from deepmf.errors import BadEntries, BadSetting, FileAbsent, MissingDependency, UnreadableFile
 from deepmf.matrix.frames import choose_columns
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.row_order import Duplicates
 from deepmf.matrix.scale import Scale
+from deepmf.matrix.sorting import Duplicates
 
 if TYPE_CHECKING:
     import polars as pl

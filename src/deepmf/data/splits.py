@@ -11,9 +11,8 @@ import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.errors import BadSetting, BadSplit
+from deepmf.matrix.areas import AREAS, area_codes
 from deepmf.matrix.matrix import ObservedMatrix
-
-AREAS = ("I", "II", "III", "IV")
 
 
 @dataclass(frozen=True)
@@ -120,11 +119,6 @@ def split_from_masks(matrix: ObservedMatrix, train_mask: Any, validation_mask: A
     if not np.all(owner):
         raise BadSplit(f"{np.count_nonzero(owner == 0)} of {matrix.n_entries} entries are in none of the masks")
     return Split(*(matrix.take_entries(owner == code) for code in (1, 2, 3)))
-
-
-def area_codes(row_is_new: npt.NDArray[np.bool_], column_is_new: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
-    """Return the position in `AREAS` of each pair: new rows are II, new columns III, both IV."""
-    return row_is_new.astype(np.int8) + 2 * column_is_new.astype(np.int8)
 
 
 def _checked_shares(train: float, validation: float, test: float) -> tuple[float, float, float]:

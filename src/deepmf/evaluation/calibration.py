@@ -9,8 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from deepmf.errors import BadEntries
+from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import FloatArray, Scale
+from deepmf.matrix.scale import Scale
 from deepmf.metrics import interval_coverage_score
 
 # Probabilities looked at together: some 100 MB with what is computed from them.

@@ -50,23 +50,25 @@ def cold_start(model: Model, test: ObservedMatrix) -> list[ColdStart]:
 
 
 @dataclass(frozen=True)
-class LetIn:
+class ColdStartPoint:
     """The error for new rows of which at most so many entries are known."""
 
     n_known: int
     rmse: float
 
 
-def let_in(model: Model, newcomers: ObservedMatrix, test: ObservedMatrix, *, seed: int = 0) -> list[LetIn]:
+def cold_start_curve(
+    model: Model, new_rows: ObservedMatrix, test: ObservedMatrix, *, seed: int = 0
+) -> list[ColdStartPoint]:
     """Return the error on the same test entries of new rows as more and more of their other entries become known.
 
-    The model must not cover the rows of `newcomers` yet; a row that has fewer entries gives all it has.
+    The model must not cover the rows of `new_rows` yet; a row that has fewer entries gives all it has.
     """
     rows, columns, values = test.entries()
     curve = []
     for n_known in LET_IN:
-        predicted = model.extend(at_most(newcomers, n_known, seed=seed)).predict(rows, columns)
-        curve.append(LetIn(n_known, rmse_error(predicted, values)))
+        predicted = model.extend(at_most(new_rows, n_known, seed=seed)).predict(rows, columns)
+        curve.append(ColdStartPoint(n_known, rmse_error(predicted, values)))
     return curve
 
 

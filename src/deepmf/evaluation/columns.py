@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import FloatArray
 from deepmf.models.model import Model
 
 

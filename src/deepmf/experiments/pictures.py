@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from deepmf.data.splits import AREAS
 from deepmf.errors import MissingDependency
 from deepmf.experiments.recipe import Recipe, layout_of, read_table
-from deepmf.experiments.table import NAMES, Cell, cells
+from deepmf.experiments.result_table import NAMES, Cell, cells
 from deepmf.experiments.trial import Record
+from deepmf.matrix.areas import AREAS
 from deepmf.storage.atomic import write_atomically
 
 Figure = Any  # a matplotlib figure: imported where it is drawn
@@ -149,15 +149,15 @@ def cold_start(table: str, records: Sequence[Record]) -> Figure | None:
     return figure
 
 
-def let_in(table: str, records: Sequence[Record]) -> Figure | None:
+def cold_start_curve(table: str, records: Sequence[Record]) -> Figure | None:
     """Return the error for the same test entries of new rows as more and more of their other entries are known."""
-    shown = _of_each(table, [record for record in records if "let_in" in record])
+    shown = _of_each(table, [record for record in records if "cold_start_curve" in record])
     if not shown:
         return None
     figure, (axis,) = _figure(width=7.2, height=4.4)
     for number, (recipe, own) in enumerate(shown):
-        known = [n_known for n_known, _ in own[0]["let_in"]]
-        each = np.array([[error for _, error in record["let_in"]] + [record["rmse"]] for record in own])
+        known = [n_known for n_known, _ in own[0]["cold_start_curve"]]
+        each = np.array([[error for _, error in record["cold_start_curve"]] + [record["rmse"]] for record in own])
         axis.plot(range(len(known) + 1), each.mean(axis=0), label=recipe.title, **_style(number))
     axis.set_xticks(range(len(known) + 1), [*map(str, known), "all"])
     axis.set_xlabel("known entries of each new row, at most")
@@ -207,7 +207,7 @@ PICTURES: dict[str, Callable[[str, Sequence[Record]], Figure | None]] = {
     "quantizer": quantizer,
     "confusion": confusion,
     "cold-start": cold_start,
-    "let-in": let_in,
+    "cold-start-curve": cold_start_curve,
     "new-shares": new_shares,
 }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from deepmf.data.datasets import load, load_split
+from deepmf.data.datasets.local import load, load_split
 from deepmf.data.splits import Split, split_areas, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data.synthetic.generator import generate
 from deepmf.matrix.matrix import ObservedMatrix
 
 # The name of a small matrix that is generated, for quick runs where no data set is at hand.

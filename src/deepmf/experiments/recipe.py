@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from deepmf.data.catalogue import DATASETS
-from deepmf.data.splits import AREAS
+from deepmf.data.datasets.catalogue import DATASETS
 from deepmf.errors import BadSetting, UnreadableFile, nearest_name
 from deepmf.experiments.protocol import GENERATED, PROTOCOLS
+from deepmf.matrix.areas import AREAS
 from deepmf.models.registry import model_class
 
 FOLDER = Path(__file__).parent / "recipes"

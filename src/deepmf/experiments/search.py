@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from deepmf.experiments.recipe import Recipe, layout_of
-from deepmf.experiments.table import NAMES
+from deepmf.experiments.result_table import NAMES
 from deepmf.experiments.trial import Record, Trial, trials_of
 
 

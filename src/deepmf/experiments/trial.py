@@ -18,16 +18,16 @@ import numpy as np
 import torch
 
 from deepmf.errors import BadSetting, NothingObserved
-from deepmf.evaluation.areas import evaluate
+from deepmf.evaluation.area_evaluation import evaluate
 from deepmf.evaluation.calibration import Distributional, calibration
-from deepmf.evaluation.cold_start import cold_start, let_in
+from deepmf.evaluation.cold_start import cold_start, cold_start_curve
 from deepmf.evaluation.confusion import confusion
 from deepmf.experiments.protocol import PROTOCOLS, Problem
 from deepmf.experiments.recipe import Recipe
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.model import Model
 from deepmf.models.registry import model_class
-from deepmf.training.machine import Machine
+from deepmf.training.runtime import Runtime
 
 Record = dict[str, Any]
 
@@ -141,8 +141,8 @@ def _let_in(model: Model, problem: Problem, test: ObservedMatrix) -> Record:
     new_rows = np.flatnonzero(train.rows.find(extension.row_labels) < 0)
     known_columns = np.flatnonzero(train.columns.find(extension.column_labels) >= 0)
     with _some_empty():
-        curve = let_in(model, extension.take(new_rows, known_columns), test)
-    return {"let_in": [list(astuple(point)) for point in curve]}
+        curve = cold_start_curve(model, extension.take(new_rows, known_columns), test)
+    return {"cold_start_curve": [list(astuple(point)) for point in curve]}
 
 
 def _quantizer(model: Model, test: ObservedMatrix) -> Record:
@@ -174,8 +174,8 @@ def _circumstances(trial: Trial, model: Model, seconds: float) -> Record:
         "settings": model.settings.to_dict(),
         "commit": commit(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "hardware": Machine(device).describe() if device != "cpu" else f"CPU, {torch.get_num_threads()} threads",
-        "machine": f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}",
+        "hardware": Runtime(device).describe() if device != "cpu" else f"CPU, {torch.get_num_threads()} threads",
+        "runtime": f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}",
         "seconds": round(seconds, 2),
         "peak_memory_mb": _peak_memory(),
         "epochs": len(history),

@@ -15,16 +15,16 @@ import numpy as np
 import torch
 
 from deepmf.errors import BadSetting, CannotSave, MissingDependency
-from deepmf.export.parts import Parts, parts_of
+from deepmf.export.parts import ExportModules, parts_of
+from deepmf.matrix.arrays import LatentArray
 from deepmf.models.latent_model import LatentModel
-from deepmf.models.latents import LatentArray
 from deepmf.models.model import Model
 from deepmf.storage.atomic import write_atomically
 from deepmf.storage.matrix_tensors import pack_scale
 
 FORMAT = 1
 
-_OPSET = 18  # the version of ONNX's operators, known to every runtime since 2023
+_OPSET = 18  # the version of ONNX's operators, known to every machine since 2023
 _MOST_BYTES = 2**31 - 2**20  # of weights: an ONNX file cannot be larger than 2 GiB
 
 
@@ -60,7 +60,7 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
     return [place / name for name in contents]
 
 
-def _exported(parts: Parts, n_rows: int, n_columns: int) -> Any:
+def _exported(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
     """Return the whole of a model as an ONNX graph; how many rows and columns it is given is left open."""
     n_bytes = sum(parameter.nbytes for parameter in parts.parameters())
     if n_bytes > _MOST_BYTES:
@@ -102,7 +102,7 @@ def _npy(table: LatentArray) -> bytes:
 def _description(model: LatentModel) -> dict[str, Any]:
     assert model.observations_ is not None
     n_rows, n_columns = model.observations_.train.shape
-    answers = getattr(model, "answers_", None)  # what the last axis of probabilities stands for
+    answers = getattr(model, "support_", None)  # what the last axis of probabilities stands for
     return {
         "format": FORMAT,
         "model": type(model).__name__,

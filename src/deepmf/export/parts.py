@@ -9,20 +9,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deepmf.errors import BadSetting
+from deepmf.layers.branch import Branch
+from deepmf.layers.cosine import directions
 from deepmf.matrix.scale import Scale
-from deepmf.models.dmf import DMF
-from deepmf.models.dmfd import DMFD
+from deepmf.models.dmf.dmf import DMF
+from deepmf.models.dmf.dmf_objective import in_units_of
+from deepmf.models.dmf.dmfd import DMFD
+from deepmf.models.dmf.quantizer import Quantizer
 from deepmf.models.model import Model
-from deepmf.models.objective import in_units_of
-from deepmf.models.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.ordinal_head import OrdinalHead
 from deepmf.models.registry import HOMES
-from deepmf.networks.branch import Branch
-from deepmf.networks.ordinal_head import OrdinalHead
-from deepmf.networks.quantizer import Quantizer
-from deepmf.networks.two_branches import directions
 
 
-class Parts(nn.Module):
+class ExportModules(nn.Module):
     """The three parts of a model with two branches, and the whole that they make.
 
     `rows` and `columns` map values (vectors, inputs), NaN where nothing is observed, to latents (vectors, latent);
@@ -41,7 +41,7 @@ class Parts(nn.Module):
         return row_latents, column_latents, *self.head(row_latents, column_latents)
 
 
-def parts_of(model: Model) -> Parts:
+def parts_of(model: Model) -> ExportModules:
     """Return the parts of a fitted model; of one that has none, an error says which have."""
     make = _MAKERS.get(type(model))
     if make is None:
@@ -52,7 +52,7 @@ def parts_of(model: Model) -> Parts:
     return make(model)
 
 
-class ReadingBranch(nn.Module):
+class ExportBranch(nn.Module):
     """A branch that reads values in the scale's units, NaN where nothing is observed, and gives latents of length 1."""
 
     def __init__(self, branch: Branch, *, inputs: str, scale: Scale) -> None:
@@ -137,21 +137,21 @@ def to_unit(values: Tensor, scale: Scale) -> Tensor:
     return ((values - scale.low) + (values - scale.high)) / ((scale.high - scale.low) or 1.0)
 
 
-def _of_dmf(model: DMF) -> Parts:
+def _of_dmf(model: DMF) -> ExportModules:
     return _with_head(model, CosineHead(model.scale_), ["predictions"])
 
 
-def _of_dmfd(model: DMFD) -> Parts:
+def _of_dmfd(model: DMFD) -> ExportModules:
     return _with_head(model, QuantizingHead(model.scale_, model.network_.quantizer), ["predictions", "scores"])
 
 
-def _with_head(model: DMF, head: nn.Module, outputs: Sequence[str]) -> Parts:
+def _with_head(model: DMF, head: nn.Module, outputs: Sequence[str]) -> ExportModules:
     inputs, scale, network = model.settings.inputs, model.scale_, model.network_
-    rows, columns = (ReadingBranch(branch, inputs=inputs, scale=scale) for branch in (network.rows, network.columns))
-    return Parts(rows, columns, head, outputs).eval()
+    rows, columns = (ExportBranch(branch, inputs=inputs, scale=scale) for branch in (network.rows, network.columns))
+    return ExportModules(rows, columns, head, outputs).eval()
 
 
-def _of_ordinal_dmf(model: OrdinalDMF) -> Parts:
+def _of_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
     if model.settings.row_penalty is not None or model.settings.column_penalty is not None:
         raise BadSetting(
             "refined latents cannot be exported, as they take a solve for each row and column; "
@@ -160,7 +160,7 @@ def _of_ordinal_dmf(model: OrdinalDMF) -> Parts:
     network, scale = model.cpu_network(), model.scale_
     rows = ViewingBranch(network, network.row_latents, views=network.row_views, scale=scale)
     columns = ViewingBranch(network, network.column_latents, views=network.column_views, scale=scale)
-    return Parts(rows, columns, DistributionHead(network.head), ["predictions", "probabilities"]).eval()
+    return ExportModules(rows, columns, DistributionHead(network.head), ["predictions", "probabilities"]).eval()
 
 
-_MAKERS: dict[type[Model], Callable[..., Parts]] = {DMF: _of_dmf, DMFD: _of_dmfd, OrdinalDMF: _of_ordinal_dmf}
+_MAKERS: dict[type[Model], Callable[..., ExportModules]] = {DMF: _of_dmf, DMFD: _of_dmfd, OrdinalDMF: _of_ordinal_dmf}

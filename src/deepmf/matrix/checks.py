@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, OffScale
+from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.labels import Labelled
-from deepmf.matrix.scale import FloatArray, Scale
+from deepmf.matrix.scale import Scale
 
 
 def numbers(values: Any, *, dimensions: int = 1) -> FloatArray:

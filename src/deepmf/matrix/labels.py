@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, UnknownLabel
-
-PositionArray = npt.NDArray[np.integer[Any]]
+from deepmf.matrix.arrays import IndexArray
 
 # Integer labels spread over at most this many times their number are looked up in a table, not by sorting.
 _TABLE_SPREAD = 8
@@ -23,7 +22,7 @@ class Labelled(NamedTuple):
     """What an axis is called, and the position on it of each item that was given."""
 
     labels: Labels
-    positions: PositionArray
+    positions: IndexArray
 
 
 class Labels(Sequence[Any]):
@@ -72,7 +71,7 @@ class Labels(Sequence[Any]):
         labels._set(np.arange(count, dtype=np.int64), axis)
         return labels
 
-    def positions(self, items: Iterable[Any]) -> PositionArray:
+    def positions(self, items: Iterable[Any]) -> IndexArray:
         """Return where each item stands; an unknown one raises `UnknownLabel`."""
         array = label_array(items, axis=self.axis)
         positions = self.find(array)
@@ -83,12 +82,12 @@ class Labels(Sequence[Any]):
             raise UnknownLabel(f"{self.axis} {first!r} is not known{more}; there are {self._summary()}")
         return positions
 
-    def distinct_positions(self, items: Iterable[Any]) -> PositionArray:
+    def distinct_positions(self, items: Iterable[Any]) -> IndexArray:
         """Return where the items stand, each once, in the order in which they first appear."""
         positions = self.positions(items)
         return positions[np.sort(np.unique(positions, return_index=True)[1])]
 
-    def find(self, items: Iterable[Any]) -> PositionArray:
+    def find(self, items: Iterable[Any]) -> IndexArray:
         """Return where each item stands, -1 for an unknown one."""
         array = label_array(items, axis=self.axis)
         if len(self) == 0 or array.size == 0 or array.dtype != self.array.dtype:
@@ -97,7 +96,7 @@ class Labels(Sequence[Any]):
             return self._find_integers(array)
         return np.fromiter(map(self._index.get, array, repeat(-1)), dtype=np.int64, count=array.size)
 
-    def _find_integers(self, array: npt.NDArray[np.int64]) -> PositionArray:
+    def _find_integers(self, array: npt.NDArray[np.int64]) -> IndexArray:
         low, high = int(self.array.min()), int(self.array.max())
         if high - low > _TABLE_SPREAD * len(self) + 1024:
             near = np.minimum(np.searchsorted(self._sorted, array), len(self) - 1)
@@ -132,7 +131,7 @@ class Labels(Sequence[Any]):
         return int(self.array.nbytes)
 
     @cached_property
-    def _table(self) -> PositionArray:
+    def _table(self) -> IndexArray:
         """Where each integer from the lowest label to the highest stands, -1 for those between that are none."""
         low, high = int(self.array.min()), int(self.array.max())
         table = np.full(high - low + 1, -1, dtype=np.int64)
@@ -140,12 +139,12 @@ class Labels(Sequence[Any]):
         return table
 
     @cached_property
-    def _order(self) -> PositionArray:
+    def _order(self) -> IndexArray:
         return np.argsort(self.array, kind="stable")
 
     @cached_property
-    def _sorted(self) -> PositionArray:
-        ordered: PositionArray = self.array[self._order]
+    def _sorted(self) -> IndexArray:
+        ordered: IndexArray = self.array[self._order]
         return ordered
 
     @cached_property
@@ -231,7 +230,7 @@ def _checked_objects(array: npt.NDArray[Any], *, axis: str) -> npt.NDArray[Any]:
     return array
 
 
-def _gather_integers(array: PositionArray) -> tuple[PositionArray, PositionArray]:
+def _gather_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
     if array.size == 0:
         return array.copy(), array.copy()
     low, high = int(array.min()), int(array.max())
@@ -248,7 +247,7 @@ def _gather_integers(array: PositionArray) -> tuple[PositionArray, PositionArray
     return np.flatnonzero(seen) + low, position_of[offsets]
 
 
-def _gather_objects(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], PositionArray]:
+def _gather_objects(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IndexArray]:
     items = array.tolist()
     distinct = list(dict.fromkeys(items))
     with suppress(TypeError):  # labels without an order

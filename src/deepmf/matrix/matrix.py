@@ -10,11 +10,12 @@ import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.errors import BadEntries, BadSetting
+from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.checks import check_finite, check_on_scale, numbers
 from deepmf.matrix.description import Description, describe
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.row_order import Duplicates, IndexArray, duplicate_error, in_row_order, merged
-from deepmf.matrix.scale import FloatArray, Scale
+from deepmf.matrix.scale import Scale
+from deepmf.matrix.sorting import Duplicates, duplicate_error, in_row_order, merged
 
 ValueArray = npt.NDArray[np.floating[Any]]
 

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, ConstantValues, OffScale
-
-FloatArray = npt.NDArray[np.float64]
+from deepmf.matrix.arrays import FloatArray
 
 # A matrix with more distinct values than this is treated as continuous.
 MOST_LEVELS = 64

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadSetting, MissingDependency
-from deepmf.matrix.row_order import IndexArray
-from deepmf.matrix.scale import FloatArray
-from deepmf.models.observations import Observations
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.ranking import batches
 from deepmf.storage.atomic import write_atomically
 
@@ -23,14 +22,14 @@ MOST_BYTES = 8 << 30
 class Completable(Protocol):
     """What completing needs of a model."""
 
-    observations_: Observations | None
+    observations_: EntryStore | None
 
     def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]: ...
 
     def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray: ...
 
     @property
-    def _seen(self) -> Observations: ...
+    def _seen(self) -> EntryStore: ...
 
 
 class CompletedRows(NamedTuple):

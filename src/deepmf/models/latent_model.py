@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadModelFile, TrainingDiverged, TrainingInterrupted
+from deepmf.matrix.arrays import IndexArray, LatentArray
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.row_order import IndexArray
-from deepmf.models.latents import LatentArray, Latents, pair_products
+from deepmf.models.latents import Latents, pair_products
 from deepmf.models.model import Model
-from deepmf.models.observations import Observations
-from deepmf.storage.checkpoint import Checkpoint
 from deepmf.storage.matrix_tensors import Packed
+from deepmf.training.checkpoint import Checkpoint
 from deepmf.training.history import History
 from deepmf.training.loop import Callback, Loop, Task
 from deepmf.training.settings import LoopSettings
@@ -61,7 +61,7 @@ class LatentModel(Model):
             kept = Checkpoint(checkpoint, self._fingerprint(train, validation))
             self.history_ = kept.run(loop, every=checkpoint_every)
         if self.history_.best_epoch is not None or self.history_.stopped != "diverged":
-            self.observations_ = Observations.of(train)
+            self.observations_ = EntryStore.of(train)
             self._adopt(task)
         _say_how_it_ended(self.history_, self.settings)
 

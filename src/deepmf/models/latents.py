@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-LatentArray = npt.NDArray[np.float32]
+from deepmf.matrix.arrays import LatentArray
 
 # Pairs multiplied at a time: two gathers of this many latents of 1024 numbers take 8 MB, which caches hold in part.
 _PAIRS_AT_A_TIME = 1 << 10

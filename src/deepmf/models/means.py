@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.entry_store import AxisEntries, EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.row_order import IndexArray
-from deepmf.matrix.scale import FloatArray
 from deepmf.models.model import Model
-from deepmf.models.observations import AxisEntries, Observations
 from deepmf.storage.matrix_tensors import Packed
 from deepmf.training.loop import Callback
 from deepmf.training.settings import Settings
@@ -60,7 +59,7 @@ class Means(Model):
         checkpoint: Path | None,
         checkpoint_every: int,
     ) -> None:
-        self.observations_ = Observations.of(train)
+        self.observations_ = EntryStore.of(train)
         self.mean_ = train.mean
         self.row_effects_, self.column_effects_ = np.empty(0), np.empty(0)
         n_rows, n_columns = train.shape

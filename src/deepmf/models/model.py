@@ -12,14 +12,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.data.splits import AREAS
 from deepmf.errors import BadEntries, BadSetting, CannotExtend, NotFitted, NothingObserved
+from deepmf.matrix.areas import AREAS
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.row_order import IndexArray
-from deepmf.matrix.scale import FloatArray, Scale
+from deepmf.matrix.scale import Scale
 from deepmf.models.completion import complete_array, complete_frame, complete_to
-from deepmf.models.observations import Observations
 from deepmf.models.ranking import Ranking, batches, best_positions, most_similar
 from deepmf.storage.matrix_tensors import Packed, pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
@@ -42,7 +42,7 @@ class Model(ABC):
 
     def __init__(self, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
-        self.observations_: Observations | None = None
+        self.observations_: EntryStore | None = None
         self.history_ = History()
 
     def fit(
@@ -224,10 +224,10 @@ class Model(ABC):
         """Return the model that `save` wrote."""
         model = cls(**content["settings"])
         train = unpack_matrix("train", content["train"], tensors)
-        observations = Observations.of(train)
+        observations = EntryStore.of(train)
         if "extension" in content:
             extension = unpack_matrix("extension", content["extension"], tensors)
-            observations = Observations(train, extension, extension.rows, extension.columns)
+            observations = EntryStore(train, extension, extension.rows, extension.columns)
         model.observations_ = observations
         model.history_ = History.from_dict(content["history"])
         model._set_learned(content["learned"], tensors)
@@ -257,7 +257,7 @@ class Model(ABC):
         return self._seen.columns.array
 
     @property
-    def _seen(self) -> Observations:
+    def _seen(self) -> EntryStore:
         if self.observations_ is None:
             raise NotFitted(f"this {type(self).__name__} is not fitted yet: call fit first")
         return self.observations_
@@ -324,7 +324,7 @@ def _is_label(rows: Any, labels: Labels) -> bool:
     return isinstance(rows, tuple) and rows in labels
 
 
-def _warn_of_nothing(seen: Observations, axis: str, positions: IndexArray, starts: IndexArray) -> None:
+def _warn_of_nothing(seen: EntryStore, axis: str, positions: IndexArray, starts: IndexArray) -> None:
     empty = positions[np.diff(starts) == 0]
     if empty.size:
         labels = (seen.rows if axis == "row" else seen.columns).array[empty[:3]].tolist()

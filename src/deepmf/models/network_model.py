@@ -12,15 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from deepmf.errors import BadModelFile
+from deepmf.layers.vectors import SparseVectors
+from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.latent_model import LatentModel
-from deepmf.models.observations import AxisEntries
-from deepmf.networks.vectors import SparseVectors
 from deepmf.storage.matrix_tensors import Packed
-from deepmf.training.machine import Machine
+from deepmf.training.block_sampler import SampledAxis
+from deepmf.training.optimisers import Optimiser
+from deepmf.training.runtime import Runtime
 from deepmf.training.settings import TrainingSettings
-from deepmf.training.trainer import Objective, Optimiser, Trainer
-from deepmf.training.walk import Axis
+from deepmf.training.trainer import Objective, Trainer
 
 
 def sparse_vectors(entries: AxisEntries, inputs: npt.NDArray[Any]) -> SparseVectors:
@@ -39,11 +40,11 @@ class NetworkModel(LatentModel):
         """Return a network for a matrix, with fresh weights."""
 
     @abstractmethod
-    def _objective(self, train: ObservedMatrix, validation: ObservedMatrix | None, machine: Machine) -> Objective:
-        """Return what is minimised, on a machine."""
+    def _objective(self, train: ObservedMatrix, validation: ObservedMatrix | None, runtime: Runtime) -> Objective:
+        """Return what is minimised, on a runtime."""
 
     @abstractmethod
-    def _axes(self, train: ObservedMatrix) -> Sequence[Axis]:
+    def _axes(self, train: ObservedMatrix) -> Sequence[SampledAxis]:
         """Return the axes that training walks over."""
 
     @abstractmethod
@@ -55,11 +56,11 @@ class NetworkModel(LatentModel):
         return None
 
     def _task(self, train: ObservedMatrix, validation: ObservedMatrix | None) -> Trainer:
-        machine = Machine(self.settings.device, self.settings.precision)
+        runtime = Runtime(self.settings.device, self.settings.precision)
         axes = self._axes(train)
-        objective = self._objective(train, validation, machine)
+        objective = self._objective(train, validation, runtime)
         optimiser = self._optimiser(objective.network)
-        return Trainer(objective, self.settings, machine, axes=axes, optimiser=optimiser)
+        return Trainer(objective, self.settings, runtime, axes=axes, optimiser=optimiser)
 
     def cpu_network(self) -> Any:
         """Return a copy of the network on the CPU, without the generator it was trained with."""

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadSetting
+from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.labels import Labels
-from deepmf.matrix.row_order import IndexArray
-from deepmf.matrix.scale import FloatArray
 
 # Cells scored at a time when whole rows are asked for: 8 MB of float64.
 CELLS_AT_A_TIME = 1 << 20

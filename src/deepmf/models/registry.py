@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 # name: (module, class)
 HOMES = {
-    "dmf": ("deepmf.models.dmf", "DMF"),
-    "dmf-d": ("deepmf.models.dmfd", "DMFD"),
-    "dmf-o": ("deepmf.models.ordinal_dmf", "OrdinalDMF"),
-    "i-autorec": ("deepmf.models.autorec", "IAutoRec"),
-    "u-autorec": ("deepmf.models.autorec", "UAutoRec"),
-    "deep-u-autorec": ("deepmf.models.deep_autorec", "DeepUAutoRec"),
-    "i-cf-nade": ("deepmf.models.cfnade", "ICFNADE"),
-    "u-cf-nade": ("deepmf.models.cfnade", "UCFNADE"),
-    "optspace": ("deepmf.models.optspace", "OptSpace"),
-    "rankk": ("deepmf.models.rankk", "RankK"),
-    "rdmc": ("deepmf.models.rdmc", "RDMC"),
-    "odmc": ("deepmf.models.odmc", "ODMC"),
-    "als": ("deepmf.models.als", "ALS"),
+    "dmf": ("deepmf.models.dmf.dmf", "DMF"),
+    "dmf-d": ("deepmf.models.dmf.dmfd", "DMFD"),
+    "dmf-o": ("deepmf.models.ordinal.ordinal_dmf", "OrdinalDMF"),
+    "i-autorec": ("deepmf.models.autoencoders.autorec", "IAutoRec"),
+    "u-autorec": ("deepmf.models.autoencoders.autorec", "UAutoRec"),
+    "deep-u-autorec": ("deepmf.models.autoencoders.deep_autorec", "DeepUAutoRec"),
+    "i-cf-nade": ("deepmf.models.autoencoders.cfnade", "ICFNADE"),
+    "u-cf-nade": ("deepmf.models.autoencoders.cfnade", "UCFNADE"),
+    "optspace": ("deepmf.models.factorization.optspace", "OptSpace"),
+    "rankk": ("deepmf.models.factorization.rankk", "RankK"),
+    "rdmc": ("deepmf.models.factorization.rdmc", "RDMC"),
+    "odmc": ("deepmf.models.factorization.odmc", "ODMC"),
+    "als": ("deepmf.models.factorization.als", "ALS"),
     "means": ("deepmf.models.means", "Means"),
 }
 

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 
 from deepmf.errors import BadEntries
+from deepmf.layers.vectors import Vectors
+from deepmf.matrix.arrays import IndexArray, LatentArray
+from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.row_order import IndexArray
-from deepmf.models.latents import LatentArray, Latents
+from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
-from deepmf.models.observations import AxisEntries
-from deepmf.networks.vectors import Vectors
-from deepmf.training.blocks import Blocks
+from deepmf.training.block_sampler import SampledAxis
+from deepmf.training.block_source import Blocks
 from deepmf.training.settings import TrainingSettings
-from deepmf.training.walk import Axis
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class TwoBranchModel(NetworkModel):
     def _vectors(self, entries: AxisEntries, n_inputs: int) -> Vectors:
         """Return some rows or columns as a branch reads them."""
 
-    def _axes(self, train: ObservedMatrix) -> Sequence[Axis]:
+    def _axes(self, train: ObservedMatrix) -> Sequence[SampledAxis]:
         rows, columns = np.flatnonzero(train.row_counts), np.flatnonzero(train.column_counts)
         if rows.size < 2 or columns.size < 2:
             raise BadEntries(
@@ -87,7 +87,7 @@ class TwoBranchModel(NetworkModel):
                 f"got {rows.size} and {columns.size}"
             )
         sizes = self.settings.block_rows, self.settings.block_columns
-        return [Axis(torch.from_numpy(those), size) for those, size in zip((rows, columns), sizes, strict=True)]
+        return [SampledAxis(torch.from_numpy(those), size) for those, size in zip((rows, columns), sizes, strict=True)]
 
     def _set_latents(self, objective: Any) -> None:
         self.row_latents_ = Latents(self._row_latents(objective.blocks.rows))

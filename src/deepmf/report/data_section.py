@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.evaluation.cold_start import STARTS
+from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import FloatArray, Scale
+from deepmf.matrix.scale import Scale
 from deepmf.report.charts import ONE, OTHER, Series, bars
 from deepmf.report.findings import Findings
 from deepmf.report.markup import Markup, figure, paragraph, table, tag

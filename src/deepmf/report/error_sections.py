@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.evaluation.areas import AreaErrors
+from deepmf.evaluation.area_evaluation import AreaErrors
 from deepmf.evaluation.columns import ColumnErrors
 from deepmf.report.charts import STYLES, Series, bars, dots
 from deepmf.report.data_section import group_name

@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import NothingObserved
-from deepmf.evaluation.areas import AreaErrors, count_seen, evaluate
+from deepmf.evaluation.area_evaluation import AreaErrors, count_seen, evaluate
 from deepmf.evaluation.calibration import Calibration, Distributional, calibration
 from deepmf.evaluation.cold_start import ColdStart, cold_start
 from deepmf.evaluation.columns import ColumnErrors, column_errors
 from deepmf.evaluation.confusion import confusion
+from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import FloatArray
 from deepmf.models.means import Means
 from deepmf.models.model import Model
-from deepmf.models.observations import Observations
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Findings:
     """
 
     model: Model
-    seen: Observations
+    seen: EntryStore
     test: ObservedMatrix
     n_seen: int
     measured: Measured
@@ -94,7 +94,7 @@ class RoundedMeans(Means):
         return self.scale_.nearest_level(self._to_units(scores))
 
 
-def _yardstick(seen: Observations, test: ObservedMatrix, *, like: Measured) -> Measured:
+def _yardstick(seen: EntryStore, test: ObservedMatrix, *, like: Measured) -> Measured:
     """Measure the means, fitted and extended by the same entries as a model, that answer in the same way."""
     means, name = (RoundedMeans(), "rounded means") if like.answers_levels else (Means(), "means")
     means.fit(seen.train)

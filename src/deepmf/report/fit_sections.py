@@ -17,7 +17,7 @@ from deepmf.report.markup import Markup, figure, paragraph, table, tag
 from deepmf.report.section import LeftOut, Section
 from deepmf.report.wording import counted
 from deepmf.training.history import History
-from deepmf.training.machine import Machine
+from deepmf.training.runtime import Runtime
 
 _MOST_POINTS = 300  # of a curve: more would not be seen, only loaded
 _ENDINGS = {
@@ -82,23 +82,23 @@ def settings_section(found: Findings) -> Section:
     """Return the settings of the model and what made this page."""
     model = found.model
     settings = [[name, _setting(value)] for name, value in model.settings.to_dict().items()]
-    machine = [
+    runtime = [
         ["page written", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())],
         ["deepmf", _version()],
         ["Python", platform.python_version()],
         ["torch", str(torch.__version__)],
         ["numpy", np.__version__],
         ["system", f"{platform.system()}, {platform.machine()}"],
-        ["device", Machine().describe()],
+        ["device", Runtime().describe()],
     ]
     return Section(
-        title="Settings and machine",
+        title="Settings and runtime",
         how="With these settings and the same entries the same model can be fitted again; the second table says where "
         "this page was made, which need not be where the model was fitted.",
         body=tag(
             "div",
             table(f"Settings of {type(model).__name__}", ["setting", "value"], settings),
-            table("What made this page", ["what", "which"], machine),
+            table("What made this page", ["what", "which"], runtime),
             class_="charts words",
         ),
     )

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from deepmf.evaluation.calibration import ReliabilityBin
-from deepmf.matrix.scale import FloatArray
+from deepmf.matrix.arrays import FloatArray
 from deepmf.report.axes import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Axis, across, axis_names, group_names, scaffold, svg
 from deepmf.report.charts import ONE, OTHER, joined
 from deepmf.report.markup import Markup, join, tag

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from deepmf.matrix.scale import FloatArray
-from deepmf.models.dmfd import DMFD
-from deepmf.models.odmc import ODMC
+from deepmf.matrix.arrays import FloatArray
+from deepmf.models.dmf.dmfd import DMFD
+from deepmf.models.factorization.odmc import ODMC
 from deepmf.report.findings import Findings
 from deepmf.report.level_charts import MOST_WRITTEN, boundary_strips, confusion_map, reliability_diagram
 from deepmf.report.markup import Markup, figure, paragraph, table, tag

@@ -8,15 +8,15 @@ from deepmf.errors import MissingDependency
 if TYPE_CHECKING:
     from deepmf.sklearn.imputer import DMFImputer
     from deepmf.sklearn.scores import hidden_entries_score, imputation_scores
-    from deepmf.sklearn.splitters import AreaSplit, EntrySplit
+    from deepmf.sklearn.splitters import AreaSplitter, EntrySplitter
 
-__all__ = ["AreaSplit", "DMFImputer", "EntrySplit", "hidden_entries_score", "imputation_scores"]
+__all__ = ["AreaSplitter", "DMFImputer", "EntrySplitter", "hidden_entries_score", "imputation_scores"]
 
 # Names are looked up when first used, so that a missing scikit-learn is an error that says what to install.
 _HOMES = {
-    "AreaSplit": "deepmf.sklearn.splitters",
+    "AreaSplitter": "deepmf.sklearn.splitters",
     "DMFImputer": "deepmf.sklearn.imputer",
-    "EntrySplit": "deepmf.sklearn.splitters",
+    "EntrySplitter": "deepmf.sklearn.splitters",
     "hidden_entries_score": "deepmf.sklearn.scores",
     "imputation_scores": "deepmf.sklearn.scores",
 }

@@ -13,13 +13,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from deepmf.errors import BadEntries, BadSetting, CannotExtend, NothingObserved
+from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import FloatArray, Scale
+from deepmf.matrix.scale import Scale
 from deepmf.models.model import Model
 from deepmf.models.ranking import batches
 from deepmf.models.registry import HOMES, model_class
-from deepmf.sklearn.table import CHECKS, TableEntries, dense_copy
-from deepmf.sklearn.units import Units
+from deepmf.sklearn.observed_table import CHECKS, TableEntries, dense_copy
+from deepmf.sklearn.units import ColumnUnits
 
 # The models' own defaults are for a million ratings; these are for tables of some thousand rows and some ten columns,
 # chosen on hidden entries of generated and of public tables.
@@ -37,7 +38,7 @@ _ORDINAL = {
     "dropout": 0.3,
     "epochs": 100,
     "learning_rate": 0.01,
-    "hiding": 0.3,
+    "mask_rate": 0.3,
 }
 TABLE_SETTINGS: dict[str, dict[str, Any]] = {
     "dmf": _BRANCHES,
@@ -80,7 +81,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     model_: Model | None
-    units_: Units
+    units_: ColumnUnits
     known_columns_: npt.NDArray[np.intp]
 
     def __init__(
@@ -167,14 +168,14 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         return found(**(TABLE_SETTINGS.get(self.model, {}) | given | named | {"seed": seed}))
 
-    def _units(self, entries: TableEntries) -> Units:
+    def _units(self, entries: TableEntries) -> ColumnUnits:
         if self.answers not in ("values", "levels"):
             raise BadSetting(f"answers must be 'values' or 'levels'; got {self.answers!r}")
         if isinstance(self.scale, Scale):
-            return Units.shared(entries, self.scale)
+            return ColumnUnits.shared(entries, self.scale)
         if self.scale not in ("columns", "shared"):
             raise BadSetting(f"scale must be 'columns', 'shared' or a Scale; got {self.scale!r}")
-        return Units.own(entries) if self.scale == "columns" else Units.shared(entries, None)
+        return ColumnUnits.own(entries) if self.scale == "columns" else ColumnUnits.shared(entries, None)
 
     def _matrix(self, entries: TableEntries, *, first_row: int = 0) -> ObservedMatrix:
         """Return entries as the model sees them; only a scale that was given refuses what it does not hold."""

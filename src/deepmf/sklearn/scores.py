@@ -10,9 +10,9 @@ from sklearn.base import clone
 from sklearn.utils import check_array
 
 from deepmf.errors import BadEntries, BadSetting
-from deepmf.matrix.scale import FloatArray
-from deepmf.sklearn.splitters import EntrySplit, Splitter
-from deepmf.sklearn.table import CHECKS, MaskArray, dense_copy, showing
+from deepmf.matrix.arrays import FloatArray
+from deepmf.sklearn.observed_table import CHECKS, MaskArray, dense_copy, showing
+from deepmf.sklearn.splitters import EntrySplitter, Splitter
 
 
 def hidden_entries_score(
@@ -35,7 +35,7 @@ def hidden_entries_score(
     >>> abs(round(hidden_entries_score(SimpleImputer().fit(table), table), 2))
     0.0
     """
-    fold = next(EntrySplit(n_splits=1, hidden=hidden, seed=seed).split(X))
+    fold = next(EntrySplitter(n_splits=1, hidden=hidden, seed=seed).split(X))
     checked = check_array(X, **CHECKS)
     return _score(imputer.transform(showing(X, checked, fold.shown)), dense_copy(checked), fold.hidden)
 
@@ -43,18 +43,18 @@ def hidden_entries_score(
 def imputation_scores(imputer: Any, X: Any, *, cv: Splitter | None = None) -> FloatArray:  # noqa: N803
     """Return the score of an imputer in every fold of a splitter, (folds,), fitted anew in each.
 
-    `EntrySplit()`, the default, asks for entries of rows that it was fitted on (area I), `AreaSplit()` for entries of
-    new rows (area II). The score is that of `hidden_entries_score`.
+    `EntrySplitter()`, the default, asks for entries of rows that it was fitted on (area I), `AreaSplitter()` for
+    entries of new rows (area II). The score is that of `hidden_entries_score`.
 
     >>> from sklearn.impute import SimpleImputer
     >>> table = np.random.RandomState(0).normal(size=(200, 3))
-    >>> imputation_scores(SimpleImputer(), table, cv=EntrySplit(n_splits=3)).round(1) + 0.0
+    >>> imputation_scores(SimpleImputer(), table, cv=EntrySplitter(n_splits=3)).round(1) + 0.0
     array([0., 0., 0.])
     """
-    splitter = EntrySplit() if cv is None else cv
+    splitter = EntrySplitter() if cv is None else cv
     if not isinstance(splitter, Splitter):
         raise BadSetting(
-            f"cv must be an EntrySplit or an AreaSplit; got {cv!r} (splits of rows go to scikit-learn's "
+            f"cv must be an EntrySplitter or an AreaSplitter; got {cv!r} (splits of rows go to scikit-learn's "
             "cross_val_score with scoring=hidden_entries_score)"
         )
     checked = check_array(X, **CHECKS)

@@ -14,7 +14,7 @@ from deepmf.data.splits import split_areas, split_entries
 from deepmf.errors import BadEntries, BadSplit
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.sklearn.table import CHECKS, MaskArray, TableEntries
+from deepmf.sklearn.observed_table import CHECKS, MaskArray, TableEntries
 
 
 class Fold(NamedTuple):
@@ -57,11 +57,11 @@ class Splitter(ABC):
 
 
 @dataclass(frozen=True)
-class EntrySplit(Splitter):
+class EntrySplitter(Splitter):
     """Hides a share of the entries anywhere in the table (area I): how well are the holes of this table filled?
 
     >>> table = np.arange(20.0).reshape(5, 4)
-    >>> [fold.hidden.sum() for fold in EntrySplit(n_splits=2, hidden=0.25).split(table)]
+    >>> [fold.hidden.sum() for fold in EntrySplitter(n_splits=2, hidden=0.25).split(table)]
     [np.int64(5), np.int64(5)]
     """
 
@@ -76,11 +76,11 @@ class EntrySplit(Splitter):
 
 
 @dataclass(frozen=True)
-class AreaSplit(Splitter):
+class AreaSplitter(Splitter):
     """Keeps a share of the rows from the fit, and hides a share of their entries (area II): how well do new rows do?
 
     >>> table = np.arange(20.0).reshape(5, 4)
-    >>> fold = next(AreaSplit(new_rows=0.2, hidden=0.25).split(table))
+    >>> fold = next(AreaSplitter(new_rows=0.2, hidden=0.25).split(table))
     >>> fold.fitted.sum(), fold.shown.sum(), fold.hidden.sum()
     (np.int64(16), np.int64(3), np.int64(1))
     """

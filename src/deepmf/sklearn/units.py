@@ -7,20 +7,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.matrix.row_order import IndexArray
-from deepmf.matrix.scale import MOST_LEVELS, FloatArray, Scale
-from deepmf.sklearn.table import TableEntries
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.scale import MOST_LEVELS, Scale
+from deepmf.sklearn.observed_table import TableEntries
 
 # A model sees a column's values up to so many standard deviations from its mean; what lies beyond looks like the end.
 REACH = 4.0
 
 
 @dataclass(frozen=True, eq=False)
-class Units:
+class ColumnUnits:
     """What a table's values are to a model: (value - centre) / spread, on one scale for all columns.
 
     >>> entries = TableEntries.of(np.array([[1.0, 100.0], [3.0, np.nan], [2.0, 300.0]]))
-    >>> Units.own(entries).seen(entries).values
+    >>> ColumnUnits.own(entries).seen(entries).values
     array([-1.22474487, -1.        ,  1.22474487,  0.        ,  1.        ])
     """
 
@@ -31,7 +31,7 @@ class Units:
     column_scales: tuple[Scale, ...]  # what each column's own values lie on
 
     @classmethod
-    def own(cls, entries: TableEntries) -> Units:
+    def own(cls, entries: TableEntries) -> ColumnUnits:
         """Give every column units of its own: its mean and its standard deviation."""
         columns = _by_column(entries)
         means = np.array([values.mean() for values in columns])
@@ -41,7 +41,7 @@ class Units:
         return cls(means, means, spreads, Scale(low=-REACH, high=REACH), scales)
 
     @classmethod
-    def shared(cls, entries: TableEntries, scale: Scale | None) -> Units:
+    def shared(cls, entries: TableEntries, scale: Scale | None) -> ColumnUnits:
         """Leave all values as they are, on a scale that all columns share; None infers it."""
         means = np.array([values.mean() for values in _by_column(entries)])
         scale = scale or Scale.infer(entries.values)

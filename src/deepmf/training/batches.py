@@ -9,10 +9,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from deepmf.layers.vectors import Batch, DenseVectors, SparseBatch, SparseVectors, Vectors
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.networks.vectors import Batch, DenseVectors, SparseBatch, SparseVectors, Vectors
-from deepmf.training.blocks import prefer_dense
-from deepmf.training.machine import Machine
+from deepmf.training.block_source import prefer_dense
+from deepmf.training.runtime import Runtime
 
 AxisName = Literal["row", "column"]
 
@@ -39,17 +39,17 @@ class Batches:
         values: npt.NDArray[Any],
         *,
         axis: AxisName,
-        machine: Machine,
+        runtime: Runtime,
         force_dense: bool | None = None,
     ) -> None:
-        self.dense = prefer_dense(matrix, machine) if force_dense is None else force_dense
+        self.dense = prefer_dense(matrix, runtime) if force_dense is None else force_dense
         counts = matrix.row_counts if axis == "row" else matrix.column_counts
         self.positions = np.flatnonzero(counts)  # of the vectors that have entries
-        self._device = machine.device
+        self._device = runtime.device
         if self.dense:
             table = self._table(matrix, values, axis)
             self._targets = table
-            self.vectors = DenseVectors(table.nan_to_num(0.0).to(torch.bfloat16 if machine.half else torch.float32))
+            self.vectors = DenseVectors(table.nan_to_num(0.0).to(torch.bfloat16 if runtime.half else torch.float32))
         elif axis == "row":
             self.vectors = self._sparse(matrix.by_row.starts, matrix.by_row.columns, values)
         else:

@@ -6,18 +6,18 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from deepmf.networks.dropout import use_generator
-from deepmf.training.adam import Adam
-from deepmf.training.average import Average
+from deepmf.layers.dropout import use_generator
+from deepmf.training.block_sampler import BlockSampler, SampledAxis
+from deepmf.training.ema import ExponentialAverage
 from deepmf.training.loop import Epoch, part
-from deepmf.training.machine import Machine, private_generator
+from deepmf.training.optimisers import Adam, Optimiser
+from deepmf.training.runtime import Runtime, private_generator
 from deepmf.training.settings import TrainingSettings
-from deepmf.training.walk import Axis, Walk
 
 Evaluate = Callable[[], Tensor]
 
@@ -26,7 +26,7 @@ class Objective(ABC):
     """What a model hands to the trainer: a network, its loss on a block, its error on validation entries."""
 
     network: nn.Module  # everything that is learned
-    fixed_shapes: bool  # whether every step runs the same kernels on the same shapes
+    static_shapes: bool  # whether every step runs the same kernels on the same shapes
 
     @abstractmethod
     def loss(self, *block: Tensor) -> Tensor:
@@ -48,26 +48,6 @@ class Objective(ABC):
         """Return the error on validation entries, or None where there are none."""
 
 
-class Optimiser(Protocol):
-    """What the trainer steps with."""
-
-    @property
-    def replayable(self) -> bool:
-        """Whether a step always runs the same kernels, so that a recorded one can be replayed."""
-
-    def set_learning_rate(self, rate: float) -> None:
-        """Change the step size, in place where a recorded graph reads it."""
-
-    def step(self, evaluate: Evaluate) -> Tensor:
-        """Take a step along the gradients that `evaluate` leaves; return the loss before it."""
-
-    def state(self) -> dict[str, Tensor]:
-        """Return what the next step depends on beside parameters and gradients, not copied."""
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take up a state."""
-
-
 class Trainer:
     """Trains the network of an objective, as a task of the loop."""
 
@@ -75,33 +55,34 @@ class Trainer:
         self,
         objective: Objective,
         settings: TrainingSettings,
-        machine: Machine,
+        runtime: Runtime,
         *,
-        axes: Sequence[Axis],
+        axes: Sequence[SampledAxis],
         optimiser: Optimiser | None = None,
     ) -> None:
-        self.objective, self.settings, self.machine = objective, settings, machine
+        self.objective, self.settings, self.runtime = objective, settings, runtime
         self._network = objective.network
-        self._generator = machine.generator(settings.seed, "dropout")
+        self._generator = runtime.generator(settings.seed, "dropout")
         use_generator(self._network, self._generator)
         self._walk_generator = private_generator(settings.seed, "walk")
-        placed = [Axis(axis.positions.to(machine.device), axis.block) for axis in axes]
-        self._walk = Walk(placed, generator=self._walk_generator)
+        placed = [SampledAxis(axis.positions.to(runtime.device), axis.block) for axis in axes]
+        self._walk = BlockSampler(placed, generator=self._walk_generator)
         self._optimiser = optimiser or Adam(self._network.parameters(), settings.learning_rate)
-        self._average = Average(self._network.parameters(), settings.averaging) if settings.averaging else None
-        self._loss_sum = torch.zeros((), device=machine.device)
-        fixed_shapes = objective.fixed_shapes and self._optimiser.replayable
-        self._step = machine.repeated(self._train_step, [self._generator], fixed_shapes=fixed_shapes)
+        self._average = (
+            ExponentialAverage(self._network.parameters(), settings.averaging) if settings.averaging else None
+        )
+        self._loss_sum = torch.zeros((), device=runtime.device)
+        self._step = runtime.capture(self._train_step, [self._generator], static_shapes=objective.static_shapes)
 
     def run_epoch(self, epoch: int) -> Epoch:
-        """Walk over all rows, or all columns, once."""
+        """Step over all rows, or all columns, once."""
         rate = self.settings.learning_rate_at(epoch)
         self._optimiser.set_learning_rate(rate)
         self.objective.begin_epoch(epoch)
         self._walk.begin_epoch()
         self._network.train()
         self._loss_sum.zero_()
-        with nullcontext() if self._average is None else self._average.set_aside():
+        with nullcontext() if self._average is None else self._average.swapped_out():
             for _ in range(self._walk.n_steps):
                 self._step()
         return Epoch(self._loss_sum.item() / self._walk.n_steps, rate, self.objective.notes())
@@ -109,7 +90,7 @@ class Trainer:
     def validation_error(self) -> float | None:
         """Return the objective's error; without validation entries, NaN where the weights no longer answer."""
         self._network.eval()
-        with torch.no_grad(), self.machine.autocast():
+        with torch.no_grad(), self.runtime.autocast():
             error = self.objective.validation_error()
             if error is None and not math.isfinite(self.objective.loss(*self._walk.next_block()).item()):
                 return math.nan
@@ -150,7 +131,7 @@ class Trainer:
 
     def _differentiated(self, evaluate: Evaluate) -> Tensor:
         """Return a loss, and leave its gradients with the parameters."""
-        with self.machine.autocast():
+        with self.runtime.autocast():
             loss = evaluate()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()

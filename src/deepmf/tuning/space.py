@@ -76,7 +76,7 @@ SPACES: Mapping[str, Space] = {
     "dmf-o": {
         **_BRANCHES,
         "learning_rate": Factors(3e-4, 1e-2),
-        "hiding": Range(0.2, 0.9),
+        "mask_rate": Range(0.2, 0.9),
         "row_penalty": Factors(1.0, 30.0),
         "column_penalty": Factors(3.0, 100.0),
     },

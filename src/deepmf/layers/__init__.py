@@ -1,0 +1,1 @@
+"""Torch modules that several model families share: tensors in, tensors out."""

@@ -1,0 +1,69 @@
+"""One branch: it maps the vector of a row, or of a column, to its latent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import skip_init
+
+from deepmf.layers.convolution import Convolution
+from deepmf.layers.dropout import Dropout
+from deepmf.layers.input_channels import Channels
+from deepmf.layers.sparse_linear import SparseLinear
+from deepmf.layers.vectors import Batch
+
+
+class Branch(nn.Module):
+    """Fully connected layers with batch norm after every one, ReLU and dropout between them (h_X or h_Y of the paper).
+
+    `summary` is an optional convolution in front for very wide vectors. With `n_summary_features` it reads channels:
+    two inputs for every place of a vector, and the features that summarise all of it.
+    """
+
+    def __init__(
+        self,
+        n_inputs: int,
+        sizes: Sequence[int],
+        *,
+        dropout: float,
+        generator: torch.Generator,
+        summary: Convolution | None = None,
+        n_summary_features: int = 0,
+    ) -> None:
+        super().__init__()
+        self.summary = summary
+        self.first = SparseLinear(summary.n_outputs if summary else n_inputs, sizes[0], generator=generator)
+        self.summary_features = _linear(n_summary_features, sizes[0], generator) if n_summary_features else None
+        self.others = nn.ModuleList(_linear(*shape, generator) for shape in pairwise(sizes))
+        self.norms = nn.ModuleList(nn.BatchNorm1d(size, momentum=0.1) for size in sizes)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, batch: Batch | Channels) -> Tensor:
+        """Map a batch of vectors to latents (batch, latent)."""
+        summary_features = None
+        if isinstance(batch, Channels):
+            batch, summary_features = batch
+        if self.summary is not None:
+            assert isinstance(batch, Tensor), "a summary reads dense vectors"
+            batch = self.summary(batch)
+        latents: Tensor = self.first(batch)
+        if summary_features is not None and self.summary_features is not None:
+            latents = latents + self.summary_features(summary_features)
+        latents = self.norms[0](latents)
+        for layer, norm in zip(self.others, list(self.norms)[1:], strict=True):
+            latents = norm(layer(self.dropout(torch.relu(latents))))
+        return latents
+
+    def weights(self) -> list[Tensor]:
+        """Return the weights of the layers, which an L2 penalty holds down."""
+        return [self.first.weight, *(layer.weight for layer in self.others if isinstance(layer, nn.Linear))]
+
+
+def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
+    # No bias: batch norm brings the shift. Skipped: torch's own start, which draws from the global generator.
+    layer: nn.Linear = skip_init(nn.Linear, n_inputs, n_outputs, bias=False)  # type: ignore[no-untyped-call]
+    nn.init.xavier_uniform_(layer.weight, generator=generator)
+    return layer

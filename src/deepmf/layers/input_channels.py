@@ -1,0 +1,62 @@
+"""The channels of a vector: its values, which of its entries are observed, and two features that summarise them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from deepmf.layers.vectors import Batch, SparseBatch
+
+N_SUMMARY_FEATURES = 2
+
+# Two entries of value 0, so that the mean of a few entries is not trusted as that of many.
+_SHRINKAGE = 2.0
+
+
+class Channels(NamedTuple):
+    """What a branch reads: the value of every place, whether it is observed, and features that summarise the vector."""
+
+    places: Batch  # (batch, 2 * inputs): all values, then all indicators, both over the root of the count
+    summary_features: Tensor  # (batch, 2): the mean, and how many entries there are, both of the size of an input
+
+
+def channels(batch: Batch, n_inputs: int) -> Channels:
+    """Return the channels of a batch of vectors; in dense ones (batch, inputs) what is missing is NaN.
+
+    Dividing by the root of the count keeps the sum over random entries at one size, however many there are; the
+    summary features give back what that takes away.
+    """
+    return _sparse(batch, n_inputs) if isinstance(batch, SparseBatch) else _dense(batch)
+
+
+def apply_mask(batch: Batch, visible: Tensor) -> Batch:
+    """Return a batch without what is hidden: `visible` is for each entry, or for each place of dense vectors."""
+    if not isinstance(batch, SparseBatch):
+        return torch.where(visible, batch, float("nan"))
+    before = torch.nn.functional.pad(visible.cumsum(0), (1, 0))
+    return SparseBatch(batch.indices[visible], before[batch.starts], batch.weights[visible])
+
+
+def _dense(batch: Tensor) -> Channels:
+    observed = ~batch.isnan()
+    values = batch.nan_to_num(0.0)
+    counts = observed.sum(1)
+    places = torch.cat([values, observed.to(batch.dtype)], dim=1)
+    places *= counts.clamp(min=1).rsqrt()[:, None].to(batch.dtype)
+    return Channels(places, _summary_features(values.sum(1, dtype=torch.float32), counts))
+
+
+def _sparse(batch: SparseBatch, n_inputs: int) -> Channels:
+    counts = batch.starts.diff()
+    scale = torch.repeat_interleave(counts.clamp(min=1).rsqrt(), counts)
+    indices = torch.stack([batch.indices, batch.indices + n_inputs], dim=1).flatten()
+    weights = torch.stack([batch.weights * scale, scale], dim=1).flatten()
+    sums = torch.segment_reduce(batch.weights, "sum", offsets=batch.starts)
+    return Channels(SparseBatch(indices, 2 * batch.starts, weights), _summary_features(sums, counts))
+
+
+def _summary_features(sums: Tensor, counts: Tensor) -> Tensor:
+    # MovieLens' rows have 20 to 2000 entries: the logarithm's quarter less 1 is between -.3 and 1.
+    return torch.stack([2.0 * sums / (counts + _SHRINKAGE), (counts + 1.0).log() / 4.0 - 1.0], dim=1)

@@ -1,0 +1,188 @@
+"""What a model has seen: the entries it was trained on, and those it was extended by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadEntries, OffScale
+from deepmf.matrix.areas import AREAS, area_codes
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.labels import Labelled, Labels
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+
+
+class AxisEntries(NamedTuple):
+    """Entries grouped by some rows (or columns): those of the k-th are `starts[k]:starts[k + 1]`."""
+
+    starts: IndexArray  # (rows + 1,)
+    others: IndexArray  # (entries,) positions on the other axis
+    values: FloatArray  # (entries,)
+
+
+@dataclass(frozen=True)
+class EntryStore:
+    """The training matrix, and the entries added since, on axes where trained rows and columns come first.
+
+    A row is described by its entries over the trained columns, a column by its entries over the trained rows: entries
+    of area IV are remembered (they need no recommending) but describe nothing.
+    """
+
+    train: ObservedMatrix
+    extension: ObservedMatrix | None
+    rows: Labels
+    columns: Labels
+
+    @classmethod
+    def of(cls, train: ObservedMatrix) -> EntryStore:
+        """Return what a model has seen right after training."""
+        return cls(train, None, train.rows, train.columns)
+
+    @property
+    def scale(self) -> Scale:
+        """The scale of all entries."""
+        return self.train.scale
+
+    def extended(self, new: ObservedMatrix) -> Extended:
+        """Return these observations with new entries, and which rows and columns are described anew."""
+        _check_scale(self.scale, new)
+        rows, columns = self.rows.join(new.rows), self.columns.join(new.columns)
+        row_of = rows.positions(new.row_labels)[new.entry_rows]
+        column_of = columns.positions(new.column_labels)[new.by_row.columns]
+        fresh = ~self._already_seen(row_of, column_of, new)
+        if rows is self.rows and columns is self.columns and not np.any(fresh):
+            raise BadEntries("nothing new to extend by: all rows, columns and entries are known already")
+        added = _Entries(row_of[fresh], column_of[fresh], new.values[fresh].astype(np.float64))
+        if self.extension is not None:
+            old = self.extension
+            added = _Entries(
+                np.concatenate([old.entry_rows, added.rows]),
+                np.concatenate([old.by_row.columns, added.columns]),
+                np.concatenate([old.values.astype(np.float64), added.values]),
+            )
+        extension = ObservedMatrix.from_positions(
+            Labelled(rows, added.rows), Labelled(columns, added.columns), added.values, scale=self.scale
+        )
+        n_rows, n_columns = self.train.shape
+        usable_rows = row_of[fresh & (column_of < n_columns)]
+        usable_columns = column_of[fresh & (row_of < n_rows)]
+        return Extended(
+            EntryStore(self.train, extension, rows, columns),
+            np.union1d(usable_rows, np.arange(len(self.rows), len(rows))),
+            np.union1d(usable_columns, np.arange(len(self.columns), len(columns))),
+        )
+
+    def row_entries(self, positions: IndexArray) -> AxisEntries:
+        """Return what describes some rows: their entries over the trained columns."""
+        starts, columns = self.train.by_row
+        known = _gathered(positions, starts, columns, self.train.values)
+        if self.extension is None:
+            return _grouped(positions.size, known)
+        starts, columns = self.extension.by_row
+        added = _gathered(positions, starts, columns, self.extension.values, below=self.train.shape[1])
+        return _grouped(positions.size, known, added)
+
+    def column_entries(self, positions: IndexArray) -> AxisEntries:
+        """Return what describes some columns: their entries over the trained rows."""
+        starts, rows, entries = self.train.by_column
+        known = _gathered(positions, starts, rows, self.train.values, order=entries)
+        if self.extension is None:
+            return _grouped(positions.size, known)
+        starts, rows, entries = self.extension.by_column
+        added = _gathered(positions, starts, rows, self.extension.values, order=entries, below=self.train.shape[0])
+        return _grouped(positions.size, known, added)
+
+    def seen_columns(self, positions: IndexArray) -> AxisEntries:
+        """Return all entries of some rows, those of area IV too."""
+        starts, columns = self.train.by_row
+        known = _gathered(positions, starts, columns, self.train.values)
+        if self.extension is None:
+            return _grouped(positions.size, known)
+        starts, columns = self.extension.by_row
+        return _grouped(positions.size, known, _gathered(positions, starts, columns, self.extension.values))
+
+    def areas(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[np.str_]:
+        """Return the area of each pair of positions."""
+        codes = area_codes(rows >= self.train.shape[0], columns >= self.train.shape[1])
+        return np.array(AREAS)[codes]
+
+    def _already_seen(self, row_of: IndexArray, column_of: IndexArray, new: ObservedMatrix) -> npt.NDArray[np.bool_]:
+        """Say which entries are known already with the same value; another value is an error."""
+        touched = np.unique(row_of[(row_of < len(self.rows)) & (column_of < len(self.columns))])
+        known = self.seen_columns(touched)
+        keys = np.repeat(touched, np.diff(known.starts)).astype(np.int64) * len(self.columns) + known.others
+        order = np.argsort(keys)
+        keys = keys[order]
+        wanted = np.where(column_of < len(self.columns), row_of.astype(np.int64) * len(self.columns) + column_of, -1)
+        if keys.size == 0:
+            return np.zeros(row_of.size, dtype=bool)
+        places = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+        found: npt.NDArray[np.bool_] = keys[places] == wanted
+        old_values = known.values[order][places]
+        contradicted = np.flatnonzero(found & (old_values != new.values))
+        if contradicted.size:
+            first = contradicted[0]
+            rows, columns, values = new.entries()
+            raise BadEntries(
+                f"row {rows.tolist()[first]!r}, column {columns.tolist()[first]!r} is known with the value "
+                f"{old_values[first]:g}; extending by another one, {values[first]:g}, contradicts it"
+            )
+        return found
+
+
+class Extended(NamedTuple):
+    """EntryStore after an extension, and the positions whose description changed."""
+
+    observations: EntryStore
+    rows: IndexArray
+    columns: IndexArray
+
+
+class _Entries(NamedTuple):
+    rows: IndexArray
+    columns: IndexArray
+    values: FloatArray
+
+
+def _check_scale(scale: Scale, new: ObservedMatrix) -> None:
+    if not np.all(scale.holds(new.values)):
+        raise OffScale(f"the new entries have the scale {new.scale}; the model's is {scale}")
+
+
+def _gathered(
+    positions: IndexArray,
+    starts: IndexArray,
+    others: IndexArray,
+    values: npt.NDArray[Any],
+    *,
+    order: IndexArray | None = None,
+    below: int | None = None,
+) -> _Entries:
+    """Collect the entries of some rows (or columns) as (which of them, other axis, value)."""
+    inside = np.flatnonzero(positions < starts.size - 1)
+    first = starts[positions[inside]].astype(np.int64)
+    counts = starts[positions[inside] + 1] - first
+    ends = np.cumsum(counts)
+    places = np.repeat(first - (ends - counts), counts) + np.arange(ends[-1] if ends.size else 0)
+    which = np.repeat(inside, counts)
+    if below is not None:
+        kept = others[places] < below
+        places, which = places[kept], which[kept]
+    taken = values[places if order is None else order[places]].astype(np.float64)
+    return _Entries(which, others[places], taken)
+
+
+def _grouped(count: int, *parts: _Entries) -> AxisEntries:
+    which = np.concatenate([part.rows for part in parts])
+    order = np.argsort(which, kind="stable") if len(parts) > 1 else slice(None)
+    starts = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(which, minlength=count), out=starts[1:])
+    return AxisEntries(
+        starts,
+        np.concatenate([part.columns for part in parts])[order],
+        np.concatenate([part.values for part in parts])[order],
+    )

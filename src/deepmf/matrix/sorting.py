@@ -1,0 +1,80 @@
+"""Entries in row order: sorted by row and column, repeats found and merged."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import DuplicateEntries
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.checks import spot
+from deepmf.matrix.labels import Labelled
+
+Duplicates = Literal["error", "last", "mean"]
+
+
+class RowOrder(NamedTuple):
+    """Entries in row order: which entry comes when, and the row and the column of each."""
+
+    order: IndexArray
+    rows: IndexArray
+    columns: IndexArray
+
+
+def in_row_order(rows: Labelled, columns: Labelled) -> RowOrder:
+    """Sort entries by row, then by column, then as given.
+
+    Row, column and place of an entry are packed into one 64-bit number where they fit: sorting numbers in place is
+    several times faster than sorting places and then collecting, all over memory, what lies there.
+    """
+    row_of, column_of = rows.positions, columns.positions
+    n_columns = max(len(columns.labels), 1)
+    if _is_in_row_order(row_of, column_of):
+        return RowOrder(np.arange(row_of.size), row_of.copy(), column_of.copy())  # the caller's arrays stay his
+    place_bits = row_of.size.bit_length()
+    if (len(rows.labels) * n_columns).bit_length() + place_bits > 63:
+        order = np.lexsort((column_of, row_of))
+        return RowOrder(order, row_of[order], column_of[order])
+    packed = row_of.astype(np.int64)
+    packed *= n_columns
+    packed += column_of
+    packed <<= place_bits
+    packed |= np.arange(row_of.size)
+    packed.sort()
+    order = packed & ((1 << place_bits) - 1)
+    packed >>= place_bits
+    sorted_rows = packed // n_columns
+    packed -= sorted_rows * n_columns
+    return RowOrder(order, sorted_rows, packed)
+
+
+def _is_in_row_order(row_of: IndexArray, column_of: IndexArray) -> bool:
+    if np.any(row_of[1:] < row_of[:-1]):
+        return False
+    same_row = row_of[1:] == row_of[:-1]
+    return bool(np.all(column_of[1:][same_row] > column_of[:-1][same_row]))
+
+
+def duplicate_error(
+    rows: Labelled, columns: Labelled, order: IndexArray, again: npt.NDArray[np.bool_]
+) -> DuplicateEntries:
+    """Return the error that counts the repeats and names the first."""
+    position = int(order[again].min())
+    return DuplicateEntries(
+        f"{spot(rows, columns, position)} was given before; {int(again.sum())} of {order.size} entries repeat "
+        "a (row, column) pair; duplicates='last' or 'mean' would merge them",
+        position=position,
+    )
+
+
+def merged(values: FloatArray, again: npt.NDArray[np.bool_], duplicates: Duplicates) -> FloatArray:
+    """Return one value for each run of repeats, in row order: the last one given, or their mean."""
+    firsts = np.flatnonzero(~again)
+    ends = np.append(firsts[1:], values.size)
+    if duplicates == "last":
+        lasts: FloatArray = values[ends - 1]
+        return lasts
+    means: FloatArray = np.add.reduceat(values, firsts) / (ends - firsts)
+    return means

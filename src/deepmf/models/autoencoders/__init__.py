@@ -1,0 +1,1 @@
+"""Autoencoders: AutoRec, Deep AutoRec and CF-NADE."""

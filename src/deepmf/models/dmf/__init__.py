@@ -1,0 +1,1 @@
+"""DMF and DMF-D: the paper's models."""

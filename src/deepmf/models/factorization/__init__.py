@@ -1,0 +1,1 @@
+"""Methods of linear algebra: ALS, OptSpace, RankK, RDMC and ODMC."""

@@ -1,0 +1,298 @@
+"""ALS: matrix factorisation with row and column effects by alternating least squares, which extends by one solve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.entry_store import AxisEntries
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
+from deepmf.training.settings import LoopSettings, Settings
+
+# Entries whose factors are gathered at a time: 42 numbers for each take 2.6 MB.
+_ENTRIES_AT_A_TIME = 1 << 14
+# Rows with fewer entries count as many, so that the Gram matrices of a group take no more than a few megabytes.
+_LEAST_WIDTH = 32
+# The smallest ridge as a share of the diagonal: single precision cannot solve with less.
+_LEAST_RIDGE = 1e-5
+# Passes of the subspace iteration that the start comes from; more start lower, and end no better.
+_START_PASSES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class ALSSettings(LoopSettings):
+    """The settings of ALS; the defaults were chosen on validation entries of MovieLens-1M.
+
+    epochs: sweeps, each of which solves for all rows and then for all columns.
+    latent_size: how many latents a row or column has beside its effect; cut to the smaller side of the matrix.
+    penalty: the weight of squared latents; times the width of the scale, so that it means the same on any.
+    count_power: that weight is also times the number of entries of the row or column to this power (0: it is constant;
+        1: as in Zhou et al., "Large-scale parallel collaborative filtering for the Netflix prize", 2008).
+    effect_penalty: the weight of squared row and column effects.
+    """
+
+    epochs: int = 15
+    latent_size: int = 40
+    penalty: float = 0.3
+    count_power: float = 0.5
+    effect_penalty: float = 3.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_whole("latent_size", low=1)
+        self.check_number("penalty", above=0.0)
+        self.check_number("count_power", low=0.0, high=1.0)
+        self.check_number("effect_penalty", low=0.0)
+
+
+class Group(NamedTuple):
+    """Rows with about as many entries each, solved for together; padded to the most entries among them."""
+
+    positions: IndexArray  # (rows,)
+    others: npt.NDArray[np.int32]  # (rows, entries) their columns; one past the last column where padded
+    values: LatentArray  # (rows, entries) less the mean; 0 where padded
+
+
+class Solved(NamedTuple):
+    """The best factors of one side given the other's, and what they leave: squared errors and their own penalty."""
+
+    factors: LatentArray  # (rows, latent + 1)
+    objective: float
+
+
+class LeastSquares:
+    """One side of a matrix, laid out once for all solves; told of rows, it serves columns alike.
+
+    Factors (rows, latent + 1) are the latents of each row and, last, its effect.
+    """
+
+    def __init__(self, entries: AxisEntries, *, n_others: int, train: ObservedMatrix, settings: ALSSettings) -> None:
+        counts = np.diff(entries.starts)
+        width = train.scale.high - train.scale.low or 1.0  # a scale of one value has no width
+        self.latent_ridges = settings.penalty * width * counts.astype(np.float64) ** settings.count_power  # (rows,)
+        self.effect_ridge = settings.effect_penalty
+        self._groups = list(_groups(entries, n_others=n_others, mean=train.mean))
+
+    def solve(self, others: LatentArray) -> Solved:
+        """Return the ridge solution of every row given the factors of the columns; rows without entries get zeros."""
+        table = _table(others)
+        factors = np.zeros((self.latent_ridges.size, others.shape[1]), dtype=np.float32)
+
+        def solve_group(group: Group) -> float:
+            ridges = np.full((group.positions.size, others.shape[1]), self.effect_ridge, dtype=np.float32)
+            ridges[:, :-1] = self.latent_ridges[group.positions, None]
+            factors[group.positions], objective = _ridge_solution(_gram(group, table), ridges)
+            return objective
+
+        return Solved(factors, sum(_in_threads(solve_group, self._groups)))
+
+    def penalty(self, factors: LatentArray) -> float:
+        """Return the penalty of factors."""
+        squares = np.square(factors, dtype=np.float64)
+        return float(
+            (squares[:, :-1].sum(axis=1) * self.latent_ridges).sum() + squares[:, -1].sum() * self.effect_ridge
+        )
+
+
+class ALSSolver(Solver):
+    """Minimises over latents u, v and effects b, c, with m the mean and n the number of entries of a row or column:
+
+    the sum over observed (i, j) of (x_ij - m - b_i - c_j - u_i'v_j)^2
+    + penalty * width of the scale * (sum of n_i^count_power |u_i|^2 + sum of n_j^count_power |v_j|^2)
+    + effect_penalty * (|b|^2 + |c|^2).
+
+    A sweep solves for all (u_i, b_i), then for all (v_j, c_j).
+    """
+
+    def __init__(self, train: ObservedMatrix, settings: ALSSettings) -> None:
+        n_rows, n_columns = train.shape
+        (row_starts, columns), (column_starts, rows, order) = train.by_row, train.by_column
+        by_row = AxisEntries(row_starts, columns, train.values.astype(np.float64))
+        by_column = AxisEntries(column_starts, rows, by_row.values[order])
+        self.mean = train.mean
+        self.rows = LeastSquares(by_row, n_others=n_columns, train=train, settings=settings)
+        self.columns = LeastSquares(by_column, n_others=n_rows, train=train, settings=settings)
+        self.column_factors = first_column_factors(train, settings)
+        self.row_factors = np.zeros((n_rows, self.column_factors.shape[1]), dtype=np.float32)
+
+    def sweep(self) -> float:
+        """Solve for all rows, then for all columns."""
+        self.row_factors = self.rows.solve(self.column_factors).factors
+        self.column_factors, objective = self.columns.solve(self.row_factors)
+        return objective + self.rows.penalty(self.row_factors)
+
+    def latents(self) -> tuple[LatentArray, LatentArray]:
+        """Return (u, b, 1, m) of each row and (v, 1, c, 1) of each column."""
+        return _row_latents(self.row_factors, self.mean), _column_latents(self.column_factors)
+
+    def arrays(self) -> Arrays:
+        """Return the factors of both sides."""
+        return {"row_factors": self.row_factors, "column_factors": self.column_factors}
+
+    def set_arrays(self, arrays: Arrays) -> None:
+        """Go back to such factors."""
+        self.row_factors, self.column_factors = arrays["row_factors"], arrays["column_factors"]
+
+
+class ALS(FactorModel):
+    """Mean + row effect + column effect + u_i'v_j by alternating least squares; covers all four areas.
+
+    A new row is the ridge solution of its entries given what was learned of the trained columns, a new column that of
+    its entries given the trained rows. Settings are keyword arguments; `ALSSettings` explains them. A row or column
+    without any entry has no effect and no latents.
+
+    >>> from deepmf.data.synthetic import checkerboard
+    >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    >>> ALS(penalty=0.01).fit(board).predict_levels([0, 0, 1], [0, 1, 1])
+    array([5., 1., 5.])
+    """
+
+    settings_class: ClassVar[type[Settings]] = ALSSettings
+    settings: ALSSettings
+    extra_columns: ClassVar[int] = 3  # effect, constant and mean
+
+    def _solver(self, train: ObservedMatrix) -> ALSSolver:
+        return ALSSolver(train, self.settings)
+
+    def _extend(self, rows: IndexArray, columns: IndexArray) -> None:
+        # The base of either table is what was trained, whatever has been described anew since.
+        seen = self._seen
+        n_rows, n_columns = seen.train.shape
+        if rows.size:
+            side = LeastSquares(seen.row_entries(rows), n_others=n_columns, train=seen.train, settings=self.settings)
+            factors = side.solve(np.delete(self.column_latents_.base, (-3, -1), axis=1)).factors
+            latents = _row_latents(factors, seen.train.mean)
+            self.row_latents_ = self.row_latents_.changed(rows, latents, count=len(seen.rows))
+        if columns.size:
+            side = LeastSquares(seen.column_entries(columns), n_others=n_rows, train=seen.train, settings=self.settings)
+            latents = _column_latents(side.solve(self.row_latents_.base[:, :-2]).factors)
+            self.column_latents_ = self.column_latents_.changed(columns, latents, count=len(seen.columns))
+
+
+def first_column_factors(train: ObservedMatrix, settings: ALSSettings) -> LatentArray:
+    """Return column factors to start from (columns, latent + 1): shrunk means, and what the rest shows at once.
+
+    Without latents, the objective falls fastest along the leading singular vectors of what the effects leave, each row
+    and column divided by the root of its share of the penalty: in those units the penalty is the same for all.
+    """
+    size = min(settings.latent_size, *train.shape)
+    residuals, effects = _without_effects(train, settings.effect_penalty)
+    row_units, column_units = (
+        np.maximum(counts, 1.0) ** (-settings.count_power / 2) for counts in (train.row_counts, train.column_counts)
+    )
+    scaled = (residuals * row_units[train.entry_rows] * column_units[train.by_row.columns]).astype(np.float32)
+    by_row = scipy.sparse.csr_array((scaled, train.by_row.columns, train.by_row.starts), shape=train.shape)
+    vectors = _leading_vectors(by_row, size, np.random.default_rng(settings.seed))
+    return np.column_stack([vectors * column_units[:, None], effects]).astype(np.float32)
+
+
+def _leading_vectors(matrix: scipy.sparse.csr_array, size: int, generator: np.random.Generator) -> LatentArray:
+    """Return the leading right singular vectors (columns, size), roughly, times the roots of their singular values."""
+    transposed = matrix.T.tocsr()
+    basis = torch.from_numpy(generator.standard_normal((matrix.shape[1], size), dtype=np.float32))
+    for _ in range(_START_PASSES):
+        row_basis = torch.linalg.qr(torch.from_numpy(matrix @ basis.numpy())).Q
+        basis, core = torch.linalg.qr(torch.from_numpy(transposed @ row_basis.numpy()))
+    turn, strengths, _ = torch.linalg.svd(core)
+    vectors: LatentArray = (basis @ turn * strengths.sqrt()).numpy()
+    return vectors
+
+
+def _without_effects(train: ObservedMatrix, shrinkage: float) -> tuple[FloatArray, FloatArray]:
+    """Return what shrunk means of columns, then of rows, leave of the values, and the column effects."""
+    left = train.values.astype(np.float64) - train.mean
+    effects: list[FloatArray] = []
+    for which, counts in ((train.by_row.columns, train.column_counts), (train.entry_rows, train.row_counts)):
+        sums = np.bincount(which, weights=left, minlength=counts.size)
+        effects.append(sums / (np.maximum(counts, 1) + shrinkage))
+        left = left - effects[-1][which]
+    return left, effects[0]
+
+
+def _groups(entries: AxisEntries, *, n_others: int, mean: float) -> Iterator[Group]:
+    """Yield groups of rows, those with most entries first, each of a bounded number of padded entries."""
+    starts, counts = entries.starts[:-1].astype(np.int64), np.diff(entries.starts)
+    left = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    while left.size:
+        width = int(counts[left[0]])
+        positions, left = np.split(left, [max(1, _ENTRIES_AT_A_TIME // max(width, _LEAST_WIDTH))])
+        places = np.arange(width)
+        observed = places < counts[positions, None]
+        places = np.where(observed, starts[positions, None] + places, 0)
+        yield Group(
+            positions,
+            np.where(observed, entries.others[places], n_others).astype(np.int32),
+            np.where(observed, entries.values[places] - mean, 0.0).astype(np.float32),
+        )
+
+
+def _in_threads(solve: Callable[[Group], float], groups: list[Group]) -> list[float]:
+    """Solve groups by as many threads as torch uses, which gather, multiply and eliminate without the interpreter.
+
+    Each thread works alone: left to themselves, they would cut every product, small as it is, into pieces for further
+    threads, and mostly wait for each other.
+    """
+    n_threads = torch.get_num_threads()
+    if min(n_threads, len(groups)) <= 1:
+        return list(map(solve, groups))
+    try:
+        with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as threads:
+            return list(threads.map(solve, groups))
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+def _table(factors: LatentArray) -> LatentArray:
+    """Return (v_j, 1, -c_j) for each column, and zeros for padding: (columns + 1, latent + 2)."""
+    n_columns, width = factors.shape
+    table = np.zeros((n_columns + 1, width + 1), dtype=np.float32)
+    table[:-1, :-2], table[:-1, -2], table[:-1, -1] = factors[:, :-1], 1.0, -factors[:, -1]
+    return table
+
+
+def _gram(group: Group, table: LatentArray) -> Tensor:
+    """Return the Gram matrices (rows, latent + 2, latent + 2) of (v_j, 1, x_ij - m - c_j) over each row's entries."""
+    gram = torch.zeros(group.positions.size, *table.shape[1:] * 2)
+    for start in range(0, group.others.shape[1], _ENTRIES_AT_A_TIME):
+        some = slice(start, start + _ENTRIES_AT_A_TIME)
+        gathered = table.take(group.others[:, some], axis=0)
+        gathered[..., -1] += group.values[:, some]
+        vectors = torch.from_numpy(gathered)
+        gram += vectors.mT @ vectors
+    return gram
+
+
+def _ridge_solution(gram: Tensor, ridges: LatentArray) -> tuple[LatentArray, float]:
+    """Return the x (rows, latent + 1) that minimise |t - Ax|^2 + x'Dx, and the sum of the minima.
+
+    `gram` holds the Gram matrices of (A, t). The Cholesky factor of the whole has z = L^-1 A't for its last line, where
+    L is that of A'A + D, so that x = L'^-1 z, and the minimum is t't - z'z.
+    """
+    diagonals = gram.diagonal(dim1=1, dim2=2)  # a view
+    squares = diagonals[:, -1].sum(dtype=torch.float64)
+    diagonals[:, :-1] += torch.maximum(torch.from_numpy(ridges), _LEAST_RIDGE * diagonals[:, :-1])
+    diagonals[:, -1] = 2.0 * diagonals[:, -1] + 1.0  # any number that rounding cannot bring below z'z
+    lower = torch.linalg.cholesky_ex(gram).L
+    z = lower[:, -1, :-1, None]
+    x = torch.linalg.solve_triangular(lower[:, :-1, :-1].mT, z, upper=True)
+    return x[..., 0].numpy(), float(squares - z.double().square().sum())
+
+
+def _row_latents(factors: LatentArray, mean: float) -> LatentArray:
+    ones = np.ones((len(factors), 1), dtype=np.float32)
+    return np.hstack([factors, ones, mean * ones])
+
+
+def _column_latents(factors: LatentArray) -> LatentArray:
+    ones = np.ones((len(factors), 1), dtype=np.float32)
+    return np.hstack([factors[:, :-1], ones, factors[:, -1:], ones])

@@ -1,0 +1,1 @@
+"""OrdinalDMF: masked training, an ordinal head, refined latents."""

@@ -1,0 +1,92 @@
+"""The ordinal head: from a score and a row's own thresholds to a distribution over ordered answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepmf.layers.cosine import directions
+
+# Batch norm leaves the outputs of a branch with variance 1; effects are smaller than that.
+_EFFECT_SIZE = 0.3
+_START_SLOPE = 3.0
+_SMALLEST_GAP = 0.05
+
+
+class OrdinalHead(nn.Module):
+    """Cumulative logits: P(answer k is exceeded) = sigmoid(slope_i * score_ij - threshold_ik), k = 1 .. answers - 1.
+
+    The score is a scaled cosine plus an effect of the row and one of the column. A row has a slope and thresholds of
+    its own (each uses the scale its own way), which increase by construction: a first one, and positive gaps.
+
+    answers: in increasing order what can be answered (levels, or what stands for the bins of an interval).
+    boundaries: between neighbouring answers, in the units of the targets.
+    exceeded: for each boundary the share of entries above it, from which the thresholds start.
+    """
+
+    boundaries: Tensor
+    answers: Tensor
+
+    def __init__(self, answers: Sequence[float], boundaries: Sequence[float], exceeded: Sequence[float]) -> None:
+        super().__init__()
+        self.register_buffer("answers", torch.tensor(answers, dtype=torch.float64))
+        self.register_buffer("boundaries", torch.tensor(boundaries, dtype=torch.float32))
+        start = -torch.logit(torch.tensor(exceeded, dtype=torch.float32))
+        self.scale = nn.Parameter(torch.tensor(_START_SLOPE))
+        self.offset = nn.Parameter(torch.tensor(0.0))
+        self.first_threshold = nn.Parameter(start[:1].clone())
+        gaps = start.diff().clamp(min=_SMALLEST_GAP)
+        self.gaps = nn.Parameter(gaps + (-(-gaps).expm1()).log())  # the inverse of softplus
+
+    @property
+    def n_marks(self) -> int:
+        """How many numbers of a row's latent are not for the score: its thresholds and its slope."""
+        return int(self.boundaries.numel()) + 1
+
+    @property
+    def n_row_outputs(self) -> int:
+        """How many outputs the branch for rows has beside the direction: its effect, and what makes its marks."""
+        return 1 + self.n_marks
+
+    @property
+    def n_column_outputs(self) -> int:
+        """How many outputs the branch for columns has beside the direction: its effect."""
+        return 1
+
+    def row_latents(self, outputs: Tensor) -> Tensor:
+        """Return the latents of rows: scaled direction, effect, 1; then their marks: thresholds and the slope's log."""
+        direction, effects = self._split(outputs, self.n_row_outputs)
+        effect, offsets, log_slope = effects[:, :1], effects[:, 1:-1], effects[:, -1:]
+        first = self.first_threshold + offsets[:, :1]
+        gaps = functional.softplus(self.gaps + offsets[:, 1:])
+        thresholds = torch.cat([first, first + gaps.cumsum(1)], dim=1)
+        ones = torch.ones_like(effect)
+        return torch.cat([self.scale * direction, effect + self.offset, ones, thresholds, log_slope], dim=1)
+
+    def column_latents(self, outputs: Tensor) -> Tensor:
+        """Return the latents of columns, whose inner products with those of rows are the scores."""
+        direction, effect = self._split(outputs, self.n_column_outputs)
+        zeros = effect.new_zeros(effect.shape[0], self.n_marks)  # len() would fix the number of columns in an export
+        return torch.cat([direction, torch.ones_like(effect), effect, zeros], dim=1)
+
+    def logits(self, scores: Tensor, marks: Tensor) -> Tensor:
+        """Return the cumulative logits (..., answers - 1) of scores (...) in rows with these marks (..., marks)."""
+        return marks[..., -1:].exp() * scores[..., None] - marks[..., :-1]
+
+    def above(self, targets: Tensor) -> Tensor:
+        """Say which boundaries each target exceeds, as 0 or 1 (..., answers - 1)."""
+        return (targets[..., None] > self.boundaries).float()
+
+    def loss(self, logits: Tensor, exceeded: Tensor) -> Tensor:
+        """Return the binary cross-entropy (...), summed over boundaries, of which are exceeded."""
+        return functional.binary_cross_entropy_with_logits(logits, exceeded, reduction="none").sum(-1)
+
+    def expected(self, logits: Tensor) -> Tensor:
+        """Return the expected answer: the first, and every step up times the chance to take it."""
+        return self.answers[0] + (logits.sigmoid() * self.answers.diff().to(logits.dtype)).sum(-1)
+
+    def _split(self, outputs: Tensor, n_effects: int) -> tuple[Tensor, Tensor]:
+        return directions(outputs[:, :-n_effects]), _EFFECT_SIZE * outputs[:, -n_effects:].float()

@@ -1,0 +1,81 @@
+"""The network of OrdinalDMF: two branches that see a part of the entries at a time, and the ordinal head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from deepmf.layers.branch import Branch
+from deepmf.layers.input_channels import apply_mask, channels
+from deepmf.layers.vectors import Batch, SparseBatch, Vectors
+from deepmf.models.ordinal.masking import Masking
+from deepmf.models.ordinal.ordinal_head import OrdinalHead
+
+_VECTORS_AT_A_TIME = 1024
+
+
+class OrdinalNetwork(nn.Module):
+    """A branch for rows and one for columns, a head, and what hides entries from the branches.
+
+    In training each step hides other entries. Afterwards a vector is looked at in several views, which hide as much,
+    and its latent is the mean: branches that were trained on parts read parts best. The inner product of two means is
+    the mean score over all pairs of views, and the more the views of a vector disagree, the smaller it is.
+
+    row_views, column_views: the columns that each view of a row sees, (views, columns); and (views, rows).
+    """
+
+    row_views: Tensor
+    column_views: Tensor
+
+    def __init__(
+        self,
+        rows: Branch,
+        columns: Branch,
+        head: OrdinalHead,
+        masking: Masking,
+        *,
+        row_views: Tensor,
+        column_views: Tensor,
+    ) -> None:
+        super().__init__()
+        self.rows, self.columns, self.head, self.masking = rows, columns, head, masking
+        self.register_buffer("row_views", row_views)
+        self.register_buffer("column_views", column_views)
+
+    def row_latents(self, batch: Batch) -> Tensor:
+        """Return the latents of rows, marks included, from their visible entries."""
+        return self.head.row_latents(self.rows(channels(batch, self.row_views.shape[1])))
+
+    def column_latents(self, batch: Batch) -> Tensor:
+        """Return the latents of columns from their visible entries."""
+        return self.head.column_latents(self.columns(channels(batch, self.column_views.shape[1])))
+
+    def viewed_row_latents(self, vectors: Vectors, *, n_views: int | None = None) -> Tensor:
+        """Return the mean latents of all rows over their views, or over the first few."""
+        return _viewed(vectors, self.row_views[:n_views], self.row_latents)
+
+    def viewed_column_latents(self, vectors: Vectors, *, n_views: int | None = None) -> Tensor:
+        """Return the mean latents of all columns over their views, or over the first few."""
+        return _viewed(vectors, self.column_views[:n_views], self.column_latents)
+
+
+def _viewed(vectors: Vectors, views: Tensor, latents_of: Callable[[Batch], Tensor]) -> Tensor:
+    """Return the mean latents of all vectors over views (views, inputs), some at a time."""
+    n_views = len(views)
+    parts = []
+    for ids in torch.split(torch.arange(len(vectors), device=views.device), max(1, _VECTORS_AT_A_TIME // n_views)):
+        batch = vectors.take(ids.repeat_interleave(n_views))
+        latents = latents_of(apply_mask(batch, seen_by(views, batch)))
+        parts.append(latents.reshape(ids.numel(), n_views, -1).mean(1))
+    return torch.cat(parts)
+
+
+def seen_by(views: Tensor, batch: Batch) -> Tensor:
+    """Say what is visible of each entry, or place, of a batch in which vectors come once for every view."""
+    if not isinstance(batch, SparseBatch):
+        return views.repeat(len(batch) // len(views), 1)
+    counts = batch.starts.diff()
+    view_of = torch.arange(counts.numel(), device=views.device) % len(views)
+    return views[torch.repeat_interleave(view_of, counts), batch.indices.long()]

@@ -1,0 +1,200 @@
+"""Refinement: latents moved a little, so that they explain what the branches left unexplained of their own entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from deepmf.layers.input_channels import apply_mask
+from deepmf.layers.vectors import Batch, SparseVectors
+from deepmf.models.ordinal.landmarks import Landmarks
+from deepmf.models.ordinal.ordinal_head import OrdinalHead
+from deepmf.models.ordinal.ordinal_network import OrdinalNetwork, seen_by
+
+# How much of a score's offset a unit of the last feature is, and how much of a row's own moves: both move a latent less
+# readily than directions do.
+_OFFSET_SIZE = 0.3
+_MOVE_SIZE = 0.3
+# What is looked at together: vectors times views, and entries; some 100 MB at 1024 numbers for a latent.
+_VIEWED_AT_A_TIME = 1024
+_ENTRIES_AT_A_TIME = 8192
+
+
+class RefinedSide(NamedTuple):
+    """One side of a network: how it makes latents, what its views see, and which of its latents' numbers move.
+
+    Between the direction and what is beside it, latents have room for landmarks: those of columns hold their features,
+    those of rows the moves along these.
+
+    placed: from the network's latents by view (vectors, views, numbers) to those with room for landmarks.
+    features: from the other side's latents, those that a move is along, (vectors, latent) -> (vectors, features).
+    moved: from latents and moves (vectors, features) to the refined latents.
+    """
+
+    latents_of: Callable[[Batch], Tensor]
+    views: Tensor  # (views, inputs)
+    placed: Callable[[Tensor], Tensor]
+    features: Callable[[Tensor], Tensor]
+    moved: Callable[[Tensor, Tensor], Tensor]
+
+
+def row_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
+    """Return the side of rows: moves along the features of columns, and one of the effect, which columns meet with a 1.
+
+    What a row thinks of some columns, it thinks of those that are alike.
+    """
+    n_beside = 2 + network.head.n_marks
+    room = slice(-n_beside - len(landmarks), -n_beside)
+
+    def placed(by_view: Tensor) -> Tensor:
+        return _with_room(by_view, by_view.new_zeros(*by_view.shape[:2], len(landmarks)), n_beside)
+
+    def features(columns: Tensor) -> Tensor:
+        return _with_offset(columns[:, room])
+
+    def moved(rows: Tensor, moves: Tensor) -> Tensor:
+        latents = rows.clone()
+        latents[:, room] = moves[:, :-1]
+        latents[:, -n_beside] += _OFFSET_SIZE * moves[:, -1]
+        return latents
+
+    return RefinedSide(network.row_latents, network.row_views, placed, features, moved)
+
+
+def column_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
+    """Return the side of columns: moves along all that rows are, directions and own moves, and of the effect.
+
+    The directions come with the head's scale, which features are freed from.
+    """
+    n_beside = 2 + network.head.n_marks
+
+    def placed(by_view: Tensor) -> Tensor:
+        likeness = landmarks.features(by_view[..., :-n_beside].mean(1))
+        return _with_room(by_view, likeness[:, None].expand(-1, by_view.shape[1], -1), n_beside)
+
+    def sizes(latents: Tensor) -> Tensor:
+        """Return what a unit of each feature is, in numbers of a row's latent."""
+        units = latents.new_full((latents.shape[1] - n_beside,), _MOVE_SIZE)
+        units[: units.numel() - len(landmarks)] = 1.0 / network.head.scale
+        return units
+
+    def features(rows: Tensor) -> Tensor:
+        return _with_offset(rows[:, :-n_beside] * sizes(rows))
+
+    def moved(columns: Tensor, moves: Tensor) -> Tensor:
+        latents = columns.clone()
+        latents[:, :-n_beside] += moves[:, :-1] * sizes(columns)
+        latents[:, 1 - n_beside] += _OFFSET_SIZE * moves[:, -1]
+        return latents
+
+    return RefinedSide(network.column_latents, network.column_views, placed, features, moved)
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """A Newton step on the ordinal loss of a vector's own entries, held back by a ridge penalty.
+
+    A branch answers for all vectors at once and does full justice to none: entries that a view does not see are
+    predicted with errors in which there is still something to learn about that vector. The step regresses them, from
+    views that do not see the entry, on features of the other side's latents, as a fold-in does. It is linear algebra
+    on one vector's entries: a new vector is refined like any other, without training.
+
+    Views are blind to the entry by their directions alone. The features of a column are those of all its views, and
+    what a trained vector meets was refined by its entries too; leaving these out was no better (docs/log.md).
+
+    others: the latents of the other side (inputs, latent), as this side meets them.
+    marks_of: the marks (vectors, entries, marks) of the rows of some entries, from own latents and those of others.
+    """
+
+    head: OrdinalHead
+    side: RefinedSide
+    others: Tensor
+    marks_of: Callable[[Tensor, Tensor], Tensor]
+    penalty: float | None
+
+    def latents(self, vectors: SparseVectors) -> Tensor:
+        """Return the refined latents of all vectors: the mean over views, and the step from there."""
+        counts = vectors.starts.diff()
+        order = torch.argsort(counts, stable=True)  # vectors of about one length are looked at together
+        refined = torch.empty(len(vectors), self.others.shape[1], device=self.others.device)
+        for ids in _parts(order, counts, len(self.side.views)):
+            refined[ids] = self._of(vectors, ids)
+        return refined
+
+    def _of(self, vectors: SparseVectors, ids: Tensor) -> Tensor:
+        views = self.side.views
+        batch = vectors.take(ids.repeat_interleave(len(views)))
+        by_view = self.side.latents_of(apply_mask(batch, seen_by(views, batch))).reshape(ids.numel(), len(views), -1)
+        by_view = self.side.placed(by_view)
+        latents = by_view.mean(1)
+        if self.penalty is None or not batch.indices.numel():
+            return latents
+        indices, units, real = _padded(vectors, ids)
+        others = self.others[indices]
+        scores = self._predicted(by_view, others, views.T[indices])
+        marks = self.marks_of(latents, others)
+        features = self.side.features(others.flatten(0, 1)).reshape(*indices.shape, -1)
+        return self.side.moved(latents, _step(self.head, scores, marks, units, real, features, self.penalty))
+
+    def _predicted(self, by_view: Tensor, others: Tensor, seen: Tensor) -> Tensor:
+        """Return the mean score (vectors, entries) by the views that do not see the entry; by all, where all do."""
+        scores = by_view @ others.mT  # (vectors, views, entries)
+        blind = (~seen).mT.float()
+        blind = torch.where(blind.any(1, keepdim=True), blind, 1.0)
+        return (scores * blind).sum(1) / blind.sum(1)
+
+
+def _step(
+    head: OrdinalHead, scores: Tensor, marks: Tensor, units: Tensor, real: Tensor, features: Tensor, penalty: float
+) -> Tensor:
+    """Return the moves (vectors, features) that the entries (vectors, entries) of each vector call for."""
+    chances = head.logits(scores, marks).sigmoid()
+    slopes = marks[..., -1:].exp()
+    slope = ((head.above(units) - chances) * slopes).sum(-1)
+    curvature = (chances * (1.0 - chances) * slopes.square()).sum(-1).clamp(min=1e-6)
+    root = curvature.sqrt() * real
+    lines = features * root[..., None]
+    wanted = torch.where(real, slope / curvature.sqrt(), 0.0)[..., None]  # root * (slope / curvature)
+    if lines.shape[1] <= lines.shape[2]:  # fewer entries than features
+        grams = lines @ lines.mT + penalty * torch.eye(lines.shape[1], device=lines.device)
+        return (lines.mT @ torch.cholesky_solve(wanted, torch.linalg.cholesky(grams))).squeeze(-1)
+    grams = lines.mT @ lines + penalty * torch.eye(lines.shape[2], device=lines.device)
+    return torch.cholesky_solve(lines.mT @ wanted, torch.linalg.cholesky(grams)).squeeze(-1)
+
+
+def _parts(order: Tensor, counts: Tensor, n_views: int) -> list[Tensor]:
+    """Return the vectors, from few entries to many, in parts that fit into memory together."""
+    most = max(1, _VIEWED_AT_A_TIME // n_views)
+    parts, start = [], 0
+    lengths = counts[order].tolist()
+    while start < len(lengths):
+        end = start + 1
+        while end < len(lengths) and end - start < most and (end + 1 - start) * lengths[end] <= _ENTRIES_AT_A_TIME:
+            end += 1
+        parts.append(order[start:end])
+        start = end
+    return parts
+
+
+def _padded(vectors: SparseVectors, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return indices and values of some vectors' entries (vectors, most entries), and which of them are real."""
+    batch = vectors.take(ids)
+    counts = batch.starts.diff()
+    real = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
+    indices = torch.zeros(real.shape, dtype=torch.int64, device=counts.device)
+    units = torch.zeros(real.shape, device=counts.device)
+    indices[real], units[real] = batch.indices.long(), batch.weights
+    return indices, units, real
+
+
+def _with_offset(features: Tensor) -> Tensor:
+    return torch.cat([features, features.new_full((features.shape[0], 1), _OFFSET_SIZE)], dim=1)
+
+
+def _with_room(latents: Tensor, between: Tensor, n_beside: int) -> Tensor:
+    """Return latents with something between the direction and the numbers beside it."""
+    return torch.cat([latents[..., :-n_beside], between, latents[..., -n_beside:]], dim=-1)

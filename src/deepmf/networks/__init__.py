@@ -1,1 +1,0 @@
-"""Torch modules: tensors in, tensors out."""

@@ -1,0 +1,368 @@
+"""Data sets by name: every official form of a copy, what happens without one, and the published splits.
+
+All files but those of the last section are generated here and hold no one's ratings.
+"""
+
+import gzip
+import hashlib
+import os
+import socket
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from deepmf.data.datasets import local as datasets
+from deepmf.data.datasets.catalogue import DATASETS, Checksum, Dataset
+from deepmf.errors import BadSetting, BadSplit, DatasetUnavailable, UnreadableFile
+from deepmf.matrix.matrix import ObservedMatrix
+
+# (user, movie, rating): user 2 and movie 3 have no entry, as ids with gaps do.
+ENTRIES = [(1, 5, 3), (1, 1, 4), (3, 2, 1), (4, 5, 4), (4, 4, 2)]
+MATRIX = ObservedMatrix.from_entries(*zip(*ENTRIES, strict=True), datasets.info("ml-1m").scale)
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data folder, with every publisher out of reach."""
+    monkeypatch.setenv("DEEPMF_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("no_proxy", "*")
+    for name, dataset in list(DATASETS.items()):
+        monkeypatch.setitem(DATASETS, name, replace(dataset, address=_closed_address(dataset.archive)))
+    return tmp_path / "data"
+
+
+def _closed_address(file_name: str) -> str:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{unused.getsockname()[1]}/{file_name}"
+
+
+def _text(dataset: Dataset, entries: list[tuple[int, int, int]] = ENTRIES) -> bytes:
+    """Entries written as the publisher of a data set writes them."""
+    ratings = dataset.ratings
+    header = [] if isinstance(ratings.row, int) else [[ratings.row, ratings.column, ratings.value, "timestamp"]]
+    lines = [*header, *[[*entry, 978300760] for entry in entries]]
+    if "/" not in ratings.member:  # those not from MovieLens have no timestamps
+        lines = [line[:3] for line in lines]
+    return "".join(ratings.separator.join(map(str, line)) + "\n" for line in lines).encode()
+
+
+def _npz(entries: list[tuple[int, int, int]], shape: tuple[int, int] = (4, 6)) -> scipy.sparse.csr_matrix:
+    rows, columns, values = (np.array(part) for part in zip(*entries, strict=True))
+    return scipy.sparse.csr_matrix((values.astype(np.float32), (rows - 1, columns - 1)), shape=shape)
+
+
+def _put(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def _put_npz(path: Path, matrix: scipy.sparse.csr_matrix) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scipy.sparse.save_npz(path, matrix)
+    return path
+
+
+def _put_zip(path: Path, members: dict[str, bytes]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+def _expected(name: str) -> ObservedMatrix:
+    return ObservedMatrix.from_entries(*zip(*ENTRIES, strict=True), datasets.info(name).scale)
+
+
+# The catalogue
+
+
+def test_the_catalogue_is_consistent() -> None:
+    assert datasets.names() == list(DATASETS)
+    assert len(set(datasets.names())) == 9
+    for name in datasets.names():
+        dataset = datasets.info(name)
+        assert dataset.name == name
+        assert dataset.address.startswith("https://")
+        assert dataset.archive.endswith(".zip")
+        assert dataset.licence.endswith(".")
+        for checksum in (dataset.checksum, dataset.ratings.checksum):
+            if checksum is not None:
+                assert len(bytes.fromhex(checksum.digest)) == hashlib.new(checksum.algorithm).digest_size
+                assert checksum.verified
+    assert datasets.info("ml-latest-small").checksum is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("ml1m", "ml-1m"), ("GOODBOOKS-10K", "goodbooks-10k"), ("goodbooks", "goodbooks-10k")],
+)
+def test_an_unknown_name_is_told_with_the_nearest(wrong: str, right: str) -> None:
+    for ask in (datasets.info, datasets.find, datasets.fetch, datasets.load, datasets.load_split):
+        with pytest.raises(BadSetting, match=f"no data set '{wrong}'; the nearest name is '{right}'"):
+            ask(wrong)
+
+
+# The folder
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {"DEEPMF_DATA": "/d", "XDG_CACHE_HOME": "/x"}, "/d"),
+        ("linux", {"DEEPMF_DATA": "~/d"}, "/home/ann/d"),
+        ("linux", {"DEEPMF_DATA": "", "XDG_CACHE_HOME": "/x"}, "/x/deepmf"),
+        ("linux", {}, "/home/ann/.cache/deepmf"),
+        ("darwin", {}, "/home/ann/Library/Caches/deepmf"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/deepmf"),
+        ("win32", {}, "/home/ann/AppData/Local/deepmf"),
+    ],
+)
+def test_the_folder_follows_the_platform_and_the_environment(
+    monkeypatch: pytest.MonkeyPatch, platform: str, variables: dict[str, str], expected: str
+) -> None:
+    for name in ("DEEPMF_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": "/home/ann", **variables}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert datasets.folder() == Path(expected)
+
+
+# A copy that is there already
+
+
+@pytest.mark.parametrize("name", list(DATASETS))
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_the_official_file_is_found_and_read(data: Path, name: str, ending: str) -> None:
+    dataset = datasets.info(name)
+    layout = dataset.ratings.member if "/" in dataset.ratings.member else f"{name}/{dataset.ratings.member}"
+    content = _text(dataset)
+    path = _put(data / f"{layout}{ending}", gzip.compress(content) if ending else content)
+    assert datasets.find(name) == path
+    assert datasets.fetch(name) == path
+    assert datasets.load(name) == _expected(name)
+
+
+@pytest.mark.parametrize("name", list(DATASETS))
+@pytest.mark.parametrize("place", ["", "own folder"])
+def test_the_official_archive_is_found_unpacked_and_read(data: Path, name: str, place: str) -> None:
+    dataset = datasets.info(name)
+    archive = _put_zip(
+        (data / name if place else data) / dataset.archive,
+        {dataset.ratings.member: _text(dataset), "../evil.txt": b"evil"},
+    )
+    assert datasets.find(name) == archive
+    assert datasets.load(name) == _expected(name)
+    unpacked = data / name / Path(dataset.ratings.member).name
+    assert datasets.find(name) == unpacked
+    assert {path for path in data.parent.rglob("*") if path.is_file()} == {archive, unpacked}
+
+
+def test_a_file_under_the_name_of_the_set_is_found(data: Path) -> None:
+    path = _put(data / "ml-10m" / "ratings.dat", _text(datasets.info("ml-10m")))
+    assert datasets.find("ml-10m") == path
+    assert datasets.find("ml-1m") is None
+
+
+def test_a_file_without_a_folder_of_its_own_is_not_taken_for_a_set(data: Path) -> None:
+    _put(data / "ratings.csv", b"user_id,book_id,rating\n1,1,1\n")
+    assert all(datasets.find(name) is None for name in datasets.names())
+
+
+def test_the_npz_form_gives_the_matrix_of_the_text_form(data: Path) -> None:
+    path = _put_npz(data / "ml-1m" / "rating.npz", _npz(ENTRIES))
+    assert datasets.find("ml-1m") == path
+    from_npz = datasets.load("ml-1m")
+    assert from_npz.row_labels.tolist() == [1, 3, 4]
+    assert from_npz.column_labels.tolist() == [1, 2, 4, 5]
+    _put(data / "ml-1m" / "ratings.dat", _text(datasets.info("ml-1m")))
+    assert datasets.load("ml-1m") == from_npz == MATRIX
+
+
+def test_a_pair_that_the_publisher_repeats_keeps_its_last_value(data: Path) -> None:
+    _put(data / "filmtrust" / "ratings.txt", b"1 1 2\n1 2 3.5\n1 1 0.5\n")
+    assert datasets.load("filmtrust").values.tolist() == [0.5, 3.5]
+
+
+def test_a_corrupt_archive_of_the_user_is_told_and_kept(data: Path) -> None:
+    archive = _put(data / "ml-1m.zip", b"PK but no archive")
+    with pytest.raises(UnreadableFile, match="not a whole zip archive") as caught:
+        datasets.load("ml-1m")
+    assert datasets.info("ml-1m").address in str(caught.value)
+    assert archive.exists()
+
+
+# No copy here
+
+
+def test_offline_one_sentence_says_what_to_put_where(data: Path) -> None:
+    for name in datasets.names():
+        assert datasets.find(name) is None
+        with pytest.raises(DatasetUnavailable) as caught:
+            datasets.load(name)
+        told = str(caught.value)
+        assert datasets.info(name).address in told
+        assert told.endswith(f"put it at {data / datasets.info(name).archive}")
+        assert "\n" not in told
+
+
+def _publish(monkeypatch: pytest.MonkeyPatch, archive: Path, name: str, *, checksum: str | None = None) -> None:
+    """Let the catalogue name a local archive, with its own checksum or the one given."""
+    digest = checksum or hashlib.md5(archive.read_bytes()).hexdigest()
+    published = replace(
+        datasets.info(name),
+        address=archive.as_uri(),
+        checksum=Checksum("md5", digest, "computed in this test"),
+    )
+    monkeypatch.setitem(DATASETS, name, published)
+
+
+def test_a_set_is_downloaded_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = datasets.info("ml-20m")
+    archive = _put_zip(tmp_path / "publisher" / "ml-20m.zip", {"ml-20m/ratings.csv": _text(dataset)})
+    n_bytes = archive.stat().st_size
+    _publish(monkeypatch, archive, "ml-20m")
+    seen: list[tuple[int, int | None]] = []
+    assert datasets.load("ml-20m", progress=lambda *counts: seen.append(counts)) == _expected("ml-20m")
+    assert seen[-1] == (n_bytes, n_bytes)
+    archive.unlink()
+    assert datasets.fetch("ml-20m") == data / "ml-20m" / "ratings.csv"
+    assert datasets.load("ml-20m") == _expected("ml-20m")
+
+
+def test_a_download_with_another_checksum_leaves_nothing(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = _put_zip(tmp_path / "publisher" / "ml-1m.zip", {"ml-1m/ratings.dat": b"1::1::1::1\n"})
+    _publish(monkeypatch, archive, "ml-1m", checksum="0" * 32)
+    with pytest.raises(DatasetUnavailable, match="0" * 32):
+        datasets.load("ml-1m")
+    assert list(data.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "members"),
+    [
+        ("ml-100k", {"ml-100k/u.data": b"1\t1\t1\t1\n"}),  # not the bytes of the measured copy
+        ("ml-1m", {"ml-1m/other.dat": b"1::1::1::1\n"}),
+    ],
+)
+def test_a_downloaded_archive_that_holds_something_else_is_not_kept(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, members: dict[str, bytes]
+) -> None:
+    _publish(monkeypatch, _put_zip(tmp_path / "publisher" / f"{name}.zip", members), name)
+    with pytest.raises(DatasetUnavailable, match="not the archive that it should be"):
+        datasets.load(name)
+    assert [path for path in data.rglob("*") if path.is_file()] == []
+
+
+# Published splits
+
+
+def test_the_split_of_ml_1m_follows_the_masks(data: Path) -> None:
+    _put_npz(data / "ml-1m" / "rating.npz", _npz(ENTRIES))
+    parts = {"train": ENTRIES[:3], "val": ENTRIES[3:4], "test": ENTRIES[4:]}
+    for part, entries in parts.items():
+        _put_npz(data / "ml-1m" / f"{part}_mask.npz", _npz(entries).astype(bool))
+    split = datasets.load_split("ml-1m")
+    for matrix, entries in zip((split.train, split.validation, split.test), parts.values(), strict=True):
+        assert list(zip(*(part.tolist() for part in matrix.entries()), strict=True)) == sorted(entries)
+        assert matrix.rows == MATRIX.rows
+        assert matrix.columns == MATRIX.columns
+
+
+def test_a_mask_of_another_matrix_is_refused(data: Path) -> None:
+    _put_npz(data / "ml-1m" / "rating.npz", _npz(ENTRIES))
+    for part, entries in {"train": ENTRIES, "val": ENTRIES[:1], "test": [(2, 6, 1)]}.items():
+        _put_npz(data / "ml-1m" / f"{part}_mask.npz", _npz(entries).astype(bool))
+    with pytest.raises(BadSplit, match=r"test_mask\.npz does not belong to this matrix: row 2 is not known"):
+        datasets.load_split("ml-1m")
+
+
+def test_without_masks_one_sentence_says_what_to_put_where(data: Path) -> None:
+    _put_npz(data / "ml-1m" / "rating.npz", _npz(ENTRIES))
+    with pytest.raises(DatasetUnavailable) as caught:
+        datasets.load_split("ml-1m")
+    assert "https://github.com/nmduc/discrete-matrix-factorization" in str(caught.value)
+    assert str(caught.value).endswith(f"put it at {data / 'ml-1m' / 'train_mask.npz'}")
+
+
+@pytest.mark.parametrize("form", ["files", "archive"])
+def test_the_split_of_ml_100k_is_u1_without_validation(data: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    dataset = datasets.info("ml-100k")
+    assert dataset.split is not None
+    monkeypatch.setitem(DATASETS, "ml-100k", replace(dataset, split=replace(dataset.split, address=dataset.address)))
+    members = {
+        "ml-100k/u.data": _text(dataset),
+        "ml-100k/u1.base": _text(dataset, ENTRIES[1:]),
+        "ml-100k/u1.test": _text(dataset, ENTRIES[:1]),
+    }
+    if form == "archive":
+        _put_zip(data / "ml-100k.zip", members)
+    else:
+        for member, content in members.items():
+            _put(data / member, content)
+    split = datasets.load_split("ml-100k")
+    assert (split.train.n_entries, split.validation.n_entries, split.test.n_entries) == (4, 0, 1)
+    assert [part.tolist() for part in split.test.entries()] == [[1], [5], [3.0]]
+    assert split.train.rows == split.validation.rows == split.test.rows == MATRIX.rows
+
+
+def test_a_set_without_a_published_split_names_those_that_have_one() -> None:
+    with pytest.raises(BadSetting, match=r"ml-20m has no published split \(ml-100k, ml-1m have one\)"):
+        datasets.load_split("ml-20m")
+
+
+# The real files, where they are
+
+
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch) -> Path:
+    given = os.environ.get("DEEPMF_DATA")
+    place = Path(given) if given else Path(__file__).parents[3] / "shared" / "data"
+    if not place.is_dir():
+        pytest.skip("needs MovieLens files: set DEEPMF_DATA to the folder with ml-100k/ and ml-1m/")
+    monkeypatch.setenv("DEEPMF_DATA", str(place))
+    return place
+
+
+def _need(real: Path, *files: str) -> None:
+    for file in files:
+        if not (real / file).is_file():
+            pytest.skip(f"needs {file} in {real}")
+
+
+def test_real_ml_100k(real: Path) -> None:
+    _need(real, "ml-100k/u.data", "ml-100k/u1.base", "ml-100k/u1.test")
+    checksum = datasets.info("ml-100k").ratings.checksum
+    assert checksum is not None
+    assert hashlib.sha256((real / "ml-100k/u.data").read_bytes()).hexdigest() == checksum.digest
+    matrix = datasets.load("ml-100k")
+    assert matrix.shape == (943, 1682)
+    assert matrix.n_entries == datasets.info("ml-100k").n_entries
+    split = datasets.load_split("ml-100k")
+    assert (split.train.n_entries, split.validation.n_entries, split.test.n_entries) == (80_000, 0, 20_000)
+
+
+def test_real_ml_1m(real: Path) -> None:
+    _need(real, "ml-1m/rating.npz")
+    matrix = datasets.load("ml-1m")
+    assert matrix.shape == (6040, 3706)
+    assert matrix.n_entries == datasets.info("ml-1m").n_entries
+    assert matrix.row_labels.tolist() == list(range(1, 6041))
+    assert (matrix.column_labels[0], matrix.column_labels[-1]) == (1, 3952)
+
+
+def test_real_split_of_ml_1m(real: Path) -> None:
+    _need(real, "ml-1m/rating.npz", *(f"ml-1m/{part}_mask.npz" for part in ("train", "val", "test")))
+    split = datasets.load_split("ml-1m")
+    counts = (split.train.n_entries, split.validation.n_entries, split.test.n_entries)
+    assert counts == (712_648, 37_508, 250_053)

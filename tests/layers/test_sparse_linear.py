@@ -1,0 +1,149 @@
+"""The first layer: sparse vectors give what the dense table gives, forward and backward."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from deepmf.layers.sparse_linear import SparseLinear
+from deepmf.layers.vectors import SparseBatch
+
+N_INPUTS, N_OUTPUTS = 7, 4
+
+# A few vectors as {input: value}, some without entries, at the ends too; no vector has an entry at input 6.
+VECTORS = [{}, {0: 1.5, 3: -0.25, 5: 2.0}, {3: 1.0}, {}, {0: -1.0, 1: 0.0, 2: 0.5, 3: 0.75, 4: -2.0, 5: 3.0}, {}]
+SOME_VECTORS = {
+    "several": VECTORS,
+    "one": VECTORS[1:2],
+    "one without entries": VECTORS[:1],
+    "all without entries": [{}, {}, {}],
+    "one input only": [{2: 1.0}, {2: -3.0}, {2: 0.5}],
+    "none": [],
+}
+every_kind = pytest.mark.parametrize("vectors", SOME_VECTORS.values(), ids=SOME_VECTORS.keys())
+
+
+def sparse(vectors: list[dict[int, float]], index_type: torch.dtype = torch.int64) -> SparseBatch:
+    starts = torch.tensor([0, *(len(vector) for vector in vectors)]).cumsum(0)
+    indices = torch.tensor([i for vector in vectors for i in vector], dtype=index_type)
+    return SparseBatch(indices, starts, torch.tensor([v for w in vectors for v in w.values()], dtype=torch.float64))
+
+
+def dense(vectors: list[dict[int, float]]) -> Tensor:
+    table = torch.zeros(len(vectors), N_INPUTS, dtype=torch.float64)
+    for row, vector in enumerate(vectors):
+        for index, value in vector.items():
+            table[row, index] = value
+    return table
+
+
+def layer(seed: int = 0) -> SparseLinear:
+    return SparseLinear(N_INPUTS, N_OUTPUTS, generator=torch.Generator().manual_seed(seed)).double()
+
+
+def gradient(loss_of: Callable[[Tensor], Tensor], network: SparseLinear, outputs: Tensor) -> Tensor:
+    network.zero_grad()
+    loss_of(outputs).backward()
+    assert network.weight.grad is not None
+    return network.weight.grad.clone()
+
+
+@every_kind
+@pytest.mark.parametrize("index_type", [torch.int32, torch.int64])
+def test_sparse_is_dense(vectors: list[dict[int, float]], index_type: torch.dtype) -> None:
+    network = layer()
+    expected = dense(vectors) @ network.weight.detach()
+    outputs, dense_outputs = network(sparse(vectors, index_type)), network(dense(vectors))
+    torch.testing.assert_close(dense_outputs.detach(), expected, rtol=0, atol=1e-14)
+    torch.testing.assert_close(outputs.detach(), expected, rtol=0, atol=1e-14)
+    # A different gradient at every output, so that no two can be mixed up.
+    upstream = torch.arange(1.0, expected.numel() + 1, dtype=torch.float64).reshape(expected.shape)
+
+    def loss(answers: Tensor) -> Tensor:
+        return (answers * upstream).sum()
+
+    expected_gradient = dense(vectors).T @ upstream
+    for answers in (outputs, dense_outputs):
+        torch.testing.assert_close(gradient(loss, network, answers), expected_gradient, rtol=0, atol=1e-13)
+
+
+@every_kind
+def test_gradcheck(vectors: list[dict[int, float]]) -> None:
+    network, batch = layer(), sparse(vectors)
+
+    def product(weight: Tensor) -> Tensor:
+        answers: Tensor = functional_call(network, {"weight": weight}, (batch,))
+        return answers
+
+    if vectors:
+        assert torch.autograd.gradcheck(product, (network.weight,))
+    else:
+        assert product(network.weight).shape == (0, N_OUTPUTS)
+
+
+def test_larger_vectors_in_single_precision() -> None:
+    generator = torch.Generator().manual_seed(1)
+    table = torch.randn(60, 300, generator=generator) * (torch.rand(60, 300, generator=generator) < 0.05)
+    rows, columns = table.nonzero(as_tuple=True)
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(rows, minlength=60).cumsum(0)])
+    network = SparseLinear(300, 50, generator=generator)
+    exact = table.double() @ network.weight.detach().double()
+    outputs = network(SparseBatch(columns.int(), starts, table[rows, columns]))
+    torch.testing.assert_close(outputs.detach().double(), exact, rtol=0, atol=1e-6)
+    upstream = torch.randn(60, 50, generator=generator)
+    sparse_gradient = gradient(lambda answers: (answers * upstream).sum(), network, outputs)
+    torch.testing.assert_close(sparse_gradient.double(), table.double().T @ upstream.double(), rtol=0, atol=1e-5)
+
+
+def test_a_gradient_that_does_not_lie_in_order() -> None:
+    network = layer()
+    upstream = torch.arange(24.0, dtype=torch.float64).reshape(4, 6).T
+    outputs = network(sparse(VECTORS))
+    assert not upstream.is_contiguous()
+    (found,) = torch.autograd.grad(outputs, network.weight, upstream)
+    torch.testing.assert_close(found, dense(VECTORS).T @ upstream)
+
+
+def test_entries_in_any_order_and_at_one_input_twice() -> None:
+    network = layer()
+    indices, weights = torch.tensor([5, 0, 5, 3]), torch.tensor([1.0, 2.0, 0.5, -1.0], dtype=torch.float64)
+    outputs = network(SparseBatch(indices, torch.tensor([0, 3, 4]), weights))
+    same = dense([{0: 2.0, 5: 1.5}, {3: -1.0}])
+    torch.testing.assert_close(outputs.detach(), same @ network.weight.detach())
+    (found,) = torch.autograd.grad(outputs.sum(), network.weight)
+    torch.testing.assert_close(found, same.T @ torch.ones(2, N_OUTPUTS, dtype=torch.float64))
+
+
+def test_repeated_calls_agree_to_the_bit_and_their_gradients_add_up() -> None:
+    network, batch = layer(), sparse(VECTORS)
+    before = [tensor.clone() for tensor in batch]
+    first, second = network(batch), network(batch)
+    assert torch.equal(first, second)
+    once = gradient(lambda outputs: outputs.square().sum(), network, first)
+    network(batch).square().sum().backward()
+    assert torch.equal(network.weight.grad, 2 * once)
+    assert all(torch.equal(tensor, old) for tensor, old in zip(batch, before, strict=True))
+
+
+def test_half_precision_tables_are_read_in_that_of_the_weights() -> None:
+    network = SparseLinear(N_INPUTS, N_OUTPUTS, generator=torch.Generator().manual_seed(0))
+    table = dense(VECTORS)
+    outputs = network(table.bfloat16())  # these values are exact in bfloat16
+    assert outputs.dtype == torch.float32
+    torch.testing.assert_close(outputs, table.float() @ network.weight)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert network(table.bfloat16()).dtype == torch.bfloat16
+
+
+def test_starts_with_xavier_weights_of_its_own_generator() -> None:
+    before = torch.get_rng_state()
+    network = SparseLinear(200, 100, generator=torch.Generator().manual_seed(3))
+    bound = (6 / (200 + 100)) ** 0.5
+    assert network.weight.shape == (200, 100)
+    assert 0.99 * bound < network.weight.abs().max().item() <= bound
+    assert network.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
+    again = SparseLinear(200, 100, generator=torch.Generator().manual_seed(3))
+    assert torch.equal(network.weight, again.weight)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,56 @@
+"""What a model has seen: described by trained columns and rows only."""
+
+import numpy as np
+import pytest
+
+from deepmf.errors import BadEntries, OffScale
+from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+
+STARS = Scale([1, 2, 3, 4, 5])
+TRAIN = ObservedMatrix.from_entries(["a", "a", "b"], ["x", "y", "y"], [1, 2, 3], STARS)
+
+
+def shown(entries: AxisEntries) -> list[dict[int, float]]:
+    pairs = zip(entries.starts[:-1], entries.starts[1:], strict=True)
+    return [dict(zip(entries.others[i:j].tolist(), entries.values[i:j].tolist(), strict=True)) for i, j in pairs]
+
+
+def test_descriptions_after_an_extension() -> None:
+    new = ObservedMatrix.from_entries(["c", "c", "a", "b", "c"], ["x", "z", "z", "x", "w"], [5, 4, 3, 2, 1], STARS)
+    seen, rows, columns = EntryStore.of(TRAIN).extended(new)
+    assert seen.rows.array.tolist() == ["a", "b", "c"]
+    assert seen.columns.array.tolist() == ["x", "y", "w", "z"]
+    assert rows.tolist() == [1, 2]  # b has a new entry over x, c is new; a's new entry is over a new column
+    assert columns.tolist() == [0, 2, 3]
+    everything = np.arange(3), np.arange(4)
+    assert shown(seen.row_entries(everything[0])) == [{0: 1, 1: 2}, {0: 2, 1: 3}, {0: 5}]
+    assert shown(seen.column_entries(everything[1])) == [{0: 1, 1: 2}, {0: 2, 1: 3}, {}, {0: 3}]
+    assert shown(seen.seen_columns(np.array([2, 0]))) == [{0: 5, 2: 1, 3: 4}, {0: 1, 1: 2, 3: 3}]
+    assert seen.areas(np.array([0, 2, 0, 2]), np.array([0, 0, 3, 3])).tolist() == ["I", "II", "III", "IV"]
+
+
+def test_known_entries_are_not_taken_twice() -> None:
+    again = ObservedMatrix.from_entries(["a", "b"], ["x", "x"], [1, 4], STARS)
+    seen, rows, columns = EntryStore.of(TRAIN).extended(again)
+    assert seen.extension is not None and seen.extension.n_entries == 1
+    assert (rows.tolist(), columns.tolist()) == ([1], [0])
+    with pytest.raises(BadEntries, match="row 'b', column 'x' is known with the value 4; .* 5, contradicts it"):
+        seen.extended(ObservedMatrix.from_entries(["b"], ["x"], [5], STARS))
+    with pytest.raises(BadEntries, match="nothing new"):
+        seen.extended(again)
+
+
+def test_values_are_judged_not_their_declared_scale() -> None:
+    declared = ObservedMatrix.from_entries(["c", "c"], ["x", "y"], [1, 5], Scale(low=0, high=10))
+    assert EntryStore.of(TRAIN).extended(declared).rows.tolist() == [2]
+    with pytest.raises(OffScale, match="the new entries have the scale one of 1, 6; the model's is 1 to 5"):
+        EntryStore.of(TRAIN).extended(ObservedMatrix.from_entries(["c", "c"], ["x", "y"], [1, 6]))
+
+
+def test_declared_rows_without_entries_are_new() -> None:
+    empty = ObservedMatrix.from_entries(["a"], ["x"], [1], STARS, row_labels=["a", "new"])
+    seen, rows, columns = EntryStore.of(TRAIN).extended(empty)
+    assert (rows.tolist(), columns.tolist()) == ([2], [])
+    assert shown(seen.row_entries(rows)) == [{}]

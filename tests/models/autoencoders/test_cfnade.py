@@ -1,0 +1,363 @@
+"""CF-NADE: the contract, its cost, and its answers as a distribution over levels."""
+
+from collections.abc import Callable
+from itertools import combinations, permutations
+from math import comb
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from tests.models.autoencoders.test_nade_network import cost_by_hand
+from tests.models.contract import ModelContract, additive
+from torch import Tensor
+
+from deepmf.data.splits import split_entries
+from deepmf.data.synthetic.generator import checkerboard
+from deepmf.errors import BadSetting, TrainingInterrupted
+from deepmf.layers.vectors import SparseBatch
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import rmse_error
+from deepmf.models.autoencoders import cfnade
+from deepmf.models.autoencoders.cfnade import CFNADE, ICFNADE, UCFNADE, CFNADEObjective
+from deepmf.training.history import EpochRecord, History
+from deepmf.training.runtime import Runtime, private_generator
+
+QUICK: dict[str, Any] = {
+    "hidden_size": 16,
+    "batch_size": 30,
+    "epochs": 40,
+    "validate_every": 20,
+    "learning_rate": 0.05,
+    "averaging": 0.9,
+    "gamma": 0.02,
+    "device": "cpu",
+}
+CPU = Runtime("cpu")
+both = pytest.mark.parametrize("model_class", [ICFNADE, UCFNADE])
+
+
+class TestICFNADE(ModelContract):
+    model = ICFNADE
+    settings: ClassVar[dict[str, Any]] = QUICK
+    recovery_error = 0.5
+    permutation_error = 0.7
+
+
+class TestUCFNADE(ModelContract):
+    model = UCFNADE
+    settings: ClassVar[dict[str, Any]] = QUICK
+    recovery_error = 0.5
+    permutation_error = 0.5
+
+
+def odd_matrix() -> ObservedMatrix:
+    """The additive matrix with levels that lie far apart."""
+    values = np.array([np.nan, -3, 0, 1, 7, 20])[np.nan_to_num(additive().to_array()).astype(int)]
+    return ObservedMatrix.from_array(values, Scale([-3, 0, 1, 7, 20]))
+
+
+def tables(model: CFNADE, matrix: ObservedMatrix) -> np.ndarray:
+    """The numbers of the levels by what is read, (vectors, places), 0 where nothing is observed."""
+    values = matrix.to_array() if model.axis == "row" else matrix.to_array().T
+    numbers = np.zeros(values.shape, dtype=int)
+    known = ~np.isnan(values)
+    numbers[known] = matrix.scale.level_positions(values[known]) + 1
+    return numbers
+
+
+def level_scores(model: CFNADE, numbers: np.ndarray) -> np.ndarray:
+    """The scores of all levels of all outputs for the vector `numbers` (places,), in double precision."""
+    weights = {name: weight.double().numpy() for name, weight in model.network_.state_dict().items()}
+    n_places, n_levels = numbers.size, model.network_.n_levels
+    inputs = weights["first.weight"].reshape(n_levels, n_places, -1)
+    count = max((numbers > 0).sum(), 1)
+    sums = sum((inputs[level][numbers > level].sum(axis=0) for level in range(n_levels)), np.zeros(inputs.shape[2]))
+    power = {"none": 0.0, "root": 0.5, "count": 1.0}[model.settings.normalise]
+    hidden = np.tanh(weights["first_bias"] + sums * (100 / count) ** power)
+    steps = weights["last.bias"] + weights["last.weight"] @ hidden
+    return np.cumsum(steps.reshape(n_levels, n_places), axis=0).T
+
+
+def distributions(model: CFNADE, matrix: ObservedMatrix) -> np.ndarray:
+    """The chances (rows, columns, levels) of all levels, by hand."""
+    scores = np.array([level_scores(model, vector) for vector in tables(model, matrix)])
+    chances = np.exp(scores - scores.max(axis=2, keepdims=True))
+    chances /= chances.sum(axis=2, keepdims=True)
+    return chances if model.axis == "row" else chances.transpose(1, 0, 2)
+
+
+@both
+@pytest.mark.parametrize("normalise", ["none", "root", "count"])
+def test_predictions_are_means_of_the_distribution_given_all_entries(model_class: type[CFNADE], normalise: str) -> None:
+    matrix = odd_matrix()
+    model = model_class(**QUICK | {"normalise": normalise, "epochs": 10}).fit(matrix)
+    expected = distributions(model, matrix)
+    rows, columns = (array.ravel() for array in np.indices(matrix.shape))
+    chances = model.predict_distribution(rows, columns)
+    assert chances.shape == (rows.size, 5)
+    np.testing.assert_allclose(chances, expected[rows, columns], atol=1e-5)
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0, rtol=1e-12)
+    means = chances @ [-3, 0, 1, 7, 20]
+    np.testing.assert_allclose(model.predict(rows, columns), means, atol=1e-9)
+    np.testing.assert_array_equal(model.predict_levels(rows, columns), matrix.scale.nearest_level(means))
+
+
+@both
+def test_pairs_and_blocks_in_pieces(model_class: type[CFNADE], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_class(**QUICK | {"epochs": 3}).fit(odd_matrix())
+    generator = np.random.default_rng(0)
+    rows, columns = generator.integers(0, 30, 200), generator.integers(0, 25, 200)
+    some_rows, some_columns = np.array([7, 3, 7]), np.array([1, 24, 0, 9])
+    pairs, block = model._score_pairs(rows, columns), model._score_block(some_rows, some_columns)
+    np.testing.assert_allclose(block, model._score_block(np.arange(30), np.arange(25))[some_rows][:, some_columns])
+    monkeypatch.setattr(cfnade, "_PAIRS_AT_A_TIME", 7)
+    monkeypatch.setattr(cfnade, "_SCORES_AT_A_TIME", 50)
+    monkeypatch.setattr("deepmf.models.autoencoders.vector_model._VECTORS_AT_A_TIME", 4)
+    np.testing.assert_allclose(model._score_pairs(rows, columns), pairs, rtol=1e-6)
+    np.testing.assert_allclose(model._score_block(some_rows, some_columns), block, rtol=1e-6)
+    again = model_class(**QUICK | {"epochs": 3}).fit(odd_matrix())
+    np.testing.assert_allclose(again._score_pairs(rows, columns), pairs, rtol=1e-5)
+
+
+def new_objective(
+    model: CFNADE, train: ObservedMatrix, validation: ObservedMatrix | None = None, *, dense: bool = False
+) -> CFNADEObjective:
+    """The objective of a model, whose network has random biases too and draws from a generator of its own."""
+    network = model._new_network(train)
+    with torch.no_grad():
+        for bias in (network.first_bias, network.last.bias):
+            bias.add_(torch.randn(bias.shape, generator=private_generator(0, "biases")))
+    network.subset.generator = private_generator(0, "draws")
+    model.network_ = network
+    return CFNADEObjective(network, train, validation, CPU, model=model, force_dense=dense)
+
+
+@both
+def test_sparse_is_dense_for_the_same_entries_shown(model_class: type[CFNADE]) -> None:
+    matrix = additive()
+    model = model_class(**QUICK)
+    results = []
+    sparse, dense = (new_objective(model, matrix, dense=dense) for dense in (False, True))
+    ids = torch.tensor([3, 0, 17, 21])
+    batch, table = sparse.batches.take(ids).inputs, dense.batches.take(ids).inputs
+    assert isinstance(batch, SparseBatch) and isinstance(table, Tensor) and dense.static_shapes
+    shown = dense.network.subset.of_table(table > 0)
+    assert 0 < shown.sum() < (table > 0).sum()
+    # Entries of a vector lie in the order of their places.
+    for objective, some, of in ((sparse, batch, shown[table > 0]), (dense, table, shown)):
+        cost = objective.cost(some, of)
+        cost.backward()  # type: ignore[no-untyped-call]
+        results.append([cost.detach(), *(parameter.grad for parameter in objective.network.parameters())])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+        assert one.abs().sum() > 0
+
+
+def test_losses_are_of_such_draws_in_both_kinds() -> None:
+    """Of many rows that are the same, the mean cost is the same."""
+    row = [2, np.nan, 5, 1, 4]
+    matrix = ObservedMatrix.from_array(np.array([row] * 2000), Scale([1, 2, 3, 4, 5]))
+    model = UCFNADE(**QUICK | {"gamma": 0.0})
+    sparse, dense = (new_objective(model, matrix, dense=dense) for dense in (False, True))
+    with torch.no_grad():
+        losses = [objective.loss(torch.arange(2000)).item() for objective in (sparse, dense)]
+        nothing = sparse.cost(sparse.batches.take(torch.arange(2000)).inputs, torch.zeros(8000, dtype=torch.bool))
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+    assert losses[0] != pytest.approx(nothing.item() / 2000, rel=0.05)
+
+
+def test_the_cost_of_a_draw_stands_for_that_of_all_orders() -> None:
+    """D / (D - d) of the costs of what is not shown is in the mean what predicting entry after entry costs."""
+    numbers = np.array([2, 0, 5, 1, 0])
+    matrix = ObservedMatrix.from_array([[2, np.nan, 5, 1, np.nan], [1, 2, 3, 4, 5]], Scale([1, 2, 3, 4, 5]))
+    model = UCFNADE(**QUICK)
+    objective = new_objective(model, matrix)
+    places = [0, 2, 3]
+
+    def costs_given(shown: tuple[int, ...]) -> dict[int, float]:
+        inputs = np.where(np.isin(np.arange(5), shown), numbers, 0)
+        scores = level_scores(model, inputs)
+        return {place: cost_by_hand(scores[place], numbers[place]) for place in places if place not in shown}
+
+    in_order = [sum(costs_given(order[:known])[order[known]] for known in range(3)) for order in permutations(places)]
+    batch = objective.batches.take(torch.tensor([0])).inputs
+    assert isinstance(batch, SparseBatch)
+    mean = 0.0
+    for size in range(3):
+        for shown in combinations(range(3), size):
+            cost = objective.cost(batch, torch.tensor([entry in shown for entry in range(3)])).item()
+            by_hand = sum(costs_given(tuple(places[entry] for entry in shown)).values()) * 3 / (3 - size)
+            assert cost == pytest.approx(by_hand, rel=1e-5)
+            mean += cost / 3 / comb(3, size)
+    assert mean == pytest.approx(np.mean(in_order), rel=1e-5)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_loss_of_vectors_with_one_entry(dense: bool) -> None:
+    """Nothing is drawn: nothing can be shown. The mean over the batch, and the penalty."""
+    matrix = ObservedMatrix.from_array([[2, np.nan], [np.nan, 5], [np.nan, np.nan], [1, np.nan]], Scale([1, 2, 5]))
+    model = UCFNADE(**QUICK | {"gamma": 0.3})
+    objective = new_objective(model, matrix, dense=dense)
+    scores = level_scores(model, np.array([0, 0]))
+    penalty = sum(
+        (model.network_.get_parameter(name).detach().numpy() ** 2).sum() for name in ("first.weight", "last.weight")
+    )
+    costs = {0: cost_by_hand(scores[0], 2), 1: cost_by_hand(scores[1], 3), 3: cost_by_hand(scores[0], 1)}
+    for ids in ([0, 1, 3], [3, 0]):  # all vectors that have entries, and some of them
+        expected = np.mean([costs[position] for position in ids]) + 0.15 * penalty
+        assert objective.loss(torch.tensor(ids)).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_slope_of_the_cost(dense: bool) -> None:
+    matrix = ObservedMatrix.from_array([[2, np.nan, 5], [1, 4, 3], [3, np.nan, np.nan]], Scale([1, 2, 3, 4, 5]))
+    objective = new_objective(UCFNADE(**QUICK | {"hidden_size": 3}), matrix, dense=dense)
+    objective.network.double()
+    batch = objective.batches.take(torch.arange(3)).inputs
+    if isinstance(batch, SparseBatch):
+        batch, shown = batch._replace(weights=batch.weights.double()), torch.tensor([1, 0, 0, 1, 0, 0]) == 1
+    else:
+        batch, shown = batch.double(), torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 0]]) == 1
+    objective.cost(batch, shown).backward()  # type: ignore[no-untyped-call]
+    for name, parameter in objective.network.named_parameters():
+        flat, gradient = parameter.detach().view(-1), parameter.grad
+        assert gradient is not None
+        for place in range(0, flat.numel(), 4):
+            value = flat[place].item()
+            costs = []
+            for nearby in (value - 1e-6, value + 1e-6):
+                flat[place] = nearby
+                costs.append(objective.cost(batch, shown).item())
+            flat[place] = value
+            slope = (costs[1] - costs[0]) / 2e-6
+            assert gradient.view(-1)[place].item() == pytest.approx(slope, rel=1e-5, abs=1e-6), name
+
+
+@both
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_validation_error_is_that_of_the_model(
+    model_class: type[CFNADE], dense: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cfnade, "_prefer_dense", lambda *_, **__: dense)
+    split = split_entries(odd_matrix(), train=0.8, validation=0.2, test=0, seed=0)
+    model = model_class(**QUICK).fit(split.train, split.validation)
+    rows, columns, values = split.validation.entries()
+    error = rmse_error(model.predict(rows, columns), values)
+    assert model.history_.best_error == pytest.approx(error, rel=1e-5)
+    assert error < 5  # the values' own deviation is 7
+    losses = [record.loss for record in model.history_.records]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@both
+def test_a_killed_fit_continues_to_the_same(model_class: type[CFNADE], tmp_path: Path) -> None:
+    settings = QUICK | {"epochs": 8, "batch_size": 10, "validate_every": 3}
+    path = tmp_path / "run.checkpoint"
+    with pytest.warns(TrainingInterrupted):
+        model_class(**settings).fit(additive(), checkpoint=path, checkpoint_every=1, callbacks=[_interrupting_at(4)])
+    again = model_class(**settings).fit(additive(), checkpoint=path)
+    whole = model_class(**settings).fit(additive())
+    assert [record.loss for record in again.history_.records] == [record.loss for record in whole.history_.records]
+    for name, weight in whole.network_.state_dict().items():
+        assert torch.equal(weight, again.network_.state_dict()[name])
+    np.testing.assert_array_equal(again.complete(), whole.complete())
+
+
+@both
+def test_a_checkerboard_of_two_levels(model_class: type[CFNADE]) -> None:
+    board = checkerboard(24, 20, observed=0.6, seed=0)
+    ones_and_fives = ObservedMatrix.from_array(board.matrix.to_array(), Scale([1, 5]))
+    model = model_class(**QUICK).fit(ones_and_fives)
+    rows, columns = np.divmod(np.arange(24 * 20), 20)
+    np.testing.assert_array_equal(model.predict_levels(rows, columns), board.truth.expected(rows, columns))
+    assert model.predict_distribution([0], [0]).shape == (1, 2)
+    # Odd rows are alike, and so are odd columns: on the side that is read, and on the other.
+    for similar in (model.similar_rows, model.similar_columns):
+        labels, values = similar(5, n=6)
+        assert all(label % 2 == 1 for label in labels) and np.all(values > 0.5)
+
+
+def test_latents_of_outputs_are_log_odds() -> None:
+    matrix = additive()
+    model = UCFNADE(**QUICK).fit(matrix)
+    chances = model.predict_distribution(["row 3"] * 25, matrix.column_labels)
+    products = model.row_latents_.take(np.array([3])) @ model.column_latents_.whole().T
+    np.testing.assert_allclose(products[0], np.log(chances[:, -1] / chances[:, 0]), atol=1e-3)
+
+
+def test_a_new_row_is_read_and_an_empty_one_is_answered_for() -> None:
+    matrix = additive()
+    model = UCFNADE(**QUICK).fit(matrix)
+    labels = [f"column {k}" for k in range(0, 20, 2)]
+    high, low = (
+        model.extend(ObservedMatrix.from_entries(["n"] * 10, labels, [value] * 10, matrix.scale)).predict(
+            ["n"] * 25, matrix.column_labels
+        )
+        for value in (5, 1)
+    )
+    assert np.mean(high - low) > 1
+    with pytest.warns(match="no entry"):
+        more = model.extend(ObservedMatrix.from_entries([], [], [], matrix.scale, row_labels=["empty"]))
+    chances = more.predict_distribution(["empty"], ["column 1"])
+    scores = level_scores(model, np.zeros(25, dtype=int))[1]
+    np.testing.assert_allclose(chances[0], np.exp(scores) / np.exp(scores).sum(), atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [Scale(low=0, high=1), Scale([1])])
+def test_needs_levels(scale: Scale) -> None:
+    matrix = ObservedMatrix.from_array(np.ones((4, 4)), scale)
+    with pytest.raises(BadSetting, match="CF-NADE needs a scale of at least two levels; this one is"):
+        ICFNADE(**QUICK).fit(matrix)
+
+
+@both
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"hidden_size": 0}, "hidden_size must be a whole number of at least 1; got 0"),
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1; got 0"),
+        ({"gamma": -1}, "gamma must be a number at least 0"),
+        ({"normalise": "sum"}, "normalise must be 'none' or 'root' or 'count'; got 'sum'"),
+    ],
+)
+def test_bad_network_settings(model_class: type[CFNADE], changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        model_class(**changes)
+
+
+def test_the_defaults() -> None:
+    assert (ICFNADE().settings.normalise, UCFNADE().settings.normalise) == ("count", "root")
+    assert ICFNADE().settings.averaging == 0.995
+
+
+def test_dense_tables_are_for_gpus_where_they_fit() -> None:
+    class Gpu(Runtime):
+        is_gpu = True
+
+        def __init__(self) -> None:
+            self.half = True
+
+    matrix = additive()
+    model = UCFNADE()
+    assert not cfnade._prefer_dense(matrix, CPU, model=model)
+    assert cfnade._prefer_dense(matrix, Gpu(), model=model)
+    fine = ObservedMatrix.from_array(matrix.to_array(), Scale(range(1, 300)))
+    assert not cfnade._prefer_dense(fine, Gpu(), model=model)
+    assert not cfnade._prefer_dense(matrix, Gpu(), model=UCFNADE(batch_size=10_000_000))
+
+
+def test_global_generators_are_never_touched() -> None:
+    before = torch.get_rng_state()
+    ICFNADE(**QUICK | {"epochs": 2}).fit(additive())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def _interrupting_at(epoch: int) -> Callable[[EpochRecord, History], None]:
+    def callback(record: EpochRecord, _: History) -> None:
+        if record.epoch == epoch:
+            raise KeyboardInterrupt
+
+    return callback

@@ -1,0 +1,192 @@
+"""ALS: the contract, and every solve against its closed form in double precision."""
+
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from tests.models.contract import ModelContract
+
+from deepmf.data.splits import split_entries
+from deepmf.data.synthetic.generator import generate
+from deepmf.errors import BadSetting, ConstantValues, NothingObserved
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import rmse_error
+from deepmf.models.factorization import als
+from deepmf.models.factorization.als import ALS, ALSSettings, ALSSolver
+
+Floats = npt.NDArray[np.float64]
+
+# A row and a column without entries, and counts from 1 up.
+RATINGS = generate(60, 50, density=0.3, seed=3).matrix.to_array()
+RATINGS[7], RATINGS[:, 11], RATINGS[8, 1:], RATINGS[8, 0] = np.nan, np.nan, np.nan, 4.0
+MATRIX = ObservedMatrix.from_array(RATINGS, Scale([1, 2, 3, 4, 5]))
+SETTINGS = ALSSettings(latent_size=6, penalty=0.03, count_power=0.7, effect_penalty=1.5)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def closed_form(values: Floats, latents: Floats, effects: Floats, settings: ALSSettings) -> Floats:
+    """The ridge solution of every row, one after the other; `values` (rows, columns) are less their mean."""
+    factors = np.zeros((len(values), latents.shape[1] + 1))
+    for row, line in enumerate(values):
+        seen = ~np.isnan(line)
+        if not seen.any():
+            continue
+        inputs = np.column_stack([latents[seen], np.ones(seen.sum())])
+        ridge = np.full(inputs.shape[1], settings.penalty * 4 * seen.sum() ** settings.count_power)
+        ridge[-1] = settings.effect_penalty
+        right = inputs.T @ (line[seen] - effects[seen])
+        factors[row] = np.linalg.solve(inputs.T @ inputs + np.diag(ridge), right)
+    return factors
+
+
+def objective(solver: ALSSolver, settings: ALSSettings) -> float:
+    """The objective of a solver's factors."""
+    rows, columns = solver.row_factors.astype(np.float64), solver.column_factors.astype(np.float64)
+    scores = rows[:, :-1] @ columns[:, :-1].T + rows[:, -1:] + columns[:, -1]
+    total = np.nansum((RATINGS - np.nanmean(RATINGS) - scores) ** 2)
+    for factors, counts in ((rows, MATRIX.row_counts), (columns, MATRIX.column_counts)):
+        total += settings.penalty * 4 * (counts**settings.count_power @ np.square(factors[:, :-1]).sum(axis=1))
+        total += settings.effect_penalty * np.square(factors[:, -1]).sum()
+    return float(total)
+
+
+def low_rank(n_rows: int = 60, n_columns: int = 40) -> Floats:
+    generator = np.random.default_rng(5)
+    rows, columns = generator.normal(size=(n_rows, 2)), generator.normal(size=(n_columns, 2))
+    return rows @ columns.T + generator.normal(size=(n_rows, 1)) + generator.normal(size=n_columns) + 10.0
+
+
+class TestALS(ModelContract):
+    model = ALS
+    settings: ClassVar[dict[str, Any]] = {"latent_size": 4, "penalty": 0.05, "epochs": 60}
+    recovery_error = 0.2
+    permutation_error = 1e-5
+    copy_error = 1e-5
+
+    @pytest.mark.parametrize("entries_at_a_time", [16, 1 << 14])
+    def test_a_half_sweep_is_the_closed_form(self, monkeypatch: pytest.MonkeyPatch, entries_at_a_time: int) -> None:
+        monkeypatch.setattr(als, "_ENTRIES_AT_A_TIME", entries_at_a_time)  # 16: most rows are cut into pieces
+        solver = ALSSolver(MATRIX, SETTINGS)
+        columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
+        centred = RATINGS - np.nanmean(RATINGS)
+        rows = solver.rows.solve(columns).factors
+        expected = closed_form(centred, columns[:, :-1].astype(np.float64), columns[:, -1], SETTINGS)
+        np.testing.assert_allclose(rows, expected, atol=2e-5)
+        again = solver.columns.solve(rows).factors
+        expected = closed_form(centred.T, rows[:, :-1].astype(np.float64), rows[:, -1], SETTINGS)
+        np.testing.assert_allclose(again, expected, atol=2e-5)
+        assert not rows[7].any()
+        assert not again[11].any()
+
+    def test_the_objective_is_told_and_never_rises(self) -> None:
+        solver = ALSSolver(MATRIX, SETTINGS)
+        told = [objective(solver, SETTINGS)]
+        for _ in range(30):
+            told.append(solver.sweep())
+            assert told[-1] == pytest.approx(objective(solver, SETTINGS), rel=1e-6)
+        assert np.all(np.diff(told) <= 1e-6 * told[0])
+        assert told[-1] < 0.9 * told[1]
+
+    def test_it_recovers_a_matrix_of_low_rank_with_effects(self) -> None:
+        whole = low_rank()
+        holes = np.where(np.random.default_rng(1).random(whole.shape) < 0.6, whole, np.nan)
+        matrix = ObservedMatrix.from_array(holes, Scale(low=whole.min(), high=whole.max()))
+        model = ALS(latent_size=2, penalty=1e-6, effect_penalty=1e-5, epochs=100).fit(matrix)
+        np.testing.assert_allclose(model.complete(), whole, atol=1e-3)
+
+    def test_a_copy_has_the_factors_of_its_original(self) -> None:
+        model = ALS(**SETTINGS.to_dict() | {"penalty": 0.1, "epochs": 250}).fit(MATRIX)
+        rows, columns, values = MATRIX.entries()
+        mine, yours = rows == 3, columns == 5
+        more = model.extend(ObservedMatrix.from_entries(rows[mine] + 100, columns[mine], values[mine], MATRIX.scale))
+        more = more.extend(ObservedMatrix.from_entries(rows[yours], columns[yours] + 100, values[yours], MATRIX.scale))
+        np.testing.assert_allclose(more.row_latents_.whole()[60], model.row_latents_.whole()[3], atol=1e-4)
+        np.testing.assert_allclose(more.column_latents_.whole()[50], model.column_latents_.whole()[5], atol=1e-4)
+
+    def test_a_known_row_with_new_entries_is_solved_for_with_all_of_them(self) -> None:
+        model = ALS(**SETTINGS.to_dict()).fit(MATRIX)
+        new = ObservedMatrix.from_entries([8, 8], [1, 2], [2, 5], MATRIX.scale)
+        columns = np.delete(model.column_latents_.whole(), (-3, -1), axis=1).astype(np.float64)
+        line = RATINGS[[8]].copy()
+        line[0, 1:3] = 2, 5
+        expected = closed_form(line - np.nanmean(RATINGS), columns[:, :-1], columns[:, -1], SETTINGS)
+        np.testing.assert_allclose(model.extend(new).row_latents_.whole()[8, :-2], expected[0], atol=2e-5)
+
+    def test_rows_without_entries_are_predicted_by_the_mean_and_the_column(self) -> None:
+        model = ALS(**SETTINGS.to_dict()).fit(MATRIX)
+        mean, effects = np.nanmean(RATINGS), model.column_latents_.whole()[:, -2]
+        np.testing.assert_allclose(model.predict([7] * 3, [0, 1, 11]), mean + effects[[0, 1, 11]], rtol=1e-6)
+        with pytest.warns(NothingObserved):
+            more = model.extend(ObservedMatrix.from_entries([99], [99], [1], MATRIX.scale))
+        np.testing.assert_allclose(more.predict([99, 99], [0, 99]), [mean + effects[0], mean], rtol=1e-6)
+
+    def test_a_run_goes_on_from_its_arrays_to_the_bit(self) -> None:
+        solver, again = ALSSolver(MATRIX, SETTINGS), ALSSolver(MATRIX, SETTINGS)
+        solver.sweep()
+        again.set_arrays({name: array.copy() for name, array in solver.arrays().items()})
+        assert solver.sweep() == again.sweep()
+        for one, other in zip(solver.latents(), again.latents(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+    def test_two_threads_find_the_same(self, monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
+        monkeypatch.setattr(als, "_ENTRIES_AT_A_TIME", 64)
+        solver, alone = ALSSolver(MATRIX, SETTINGS), ALSSolver(MATRIX, SETTINGS)
+        objective = solver.sweep()
+        with ThreadPoolExecutor(1) as thread:
+            assert torch.get_num_threads() == thread.submit(torch.get_num_threads).result() == 2
+        torch.set_num_threads(1)
+        assert alone.sweep() == pytest.approx(objective, rel=1e-6)
+        np.testing.assert_allclose(alone.column_factors, solver.column_factors, atol=1e-5)
+
+    def test_penalties_fit_any_scale(self) -> None:
+        tenfold = ObservedMatrix.from_array(10 * RATINGS - 30, Scale([-20, -10, 0, 10, 20]))
+        everyone = np.arange(60), np.arange(50)
+        scores, wide = (ALS(**SETTINGS.to_dict()).fit(matrix)._score_block(*everyone) for matrix in (MATRIX, tenfold))
+        np.testing.assert_allclose(wide, 10 * scores - 30, atol=2e-3)
+
+    def test_latents_help(self) -> None:
+        split = split_entries(generate(100, 80, density=0.5, seed=0).matrix, train=0.8, validation=0.1, test=0.1)
+        rows, columns, values = split.test.entries()
+        alone = ALS(penalty=1e3).fit(split.train, split.validation)
+        model = ALS().fit(split.train, split.validation)
+        assert rmse_error(model.predict(rows, columns), values) < rmse_error(alone.predict(rows, columns), values)
+
+    def test_what_is_alike_is_told_by_latents_alone(self) -> None:
+        whole = low_rank()
+        whole[:, 1] = whole[:, 0] + 3  # another effect, the same latents
+        model = ALS(latent_size=2, penalty=1e-6, effect_penalty=1e-5, epochs=60).fit(ObservedMatrix.from_array(whole))
+        labels, values = model.similar_columns(0, n=2)
+        assert labels[0] == 1
+        assert values[0] == pytest.approx(1, abs=1e-4)
+        assert values[1] < 0.9999
+        assert model._row_directions().shape == (60, 2)
+
+    def test_next_to_no_penalty_stays_finite(self) -> None:
+        model = ALS(latent_size=30, penalty=1e-30, effect_penalty=0.0).fit(MATRIX)
+        assert np.all(np.isfinite(model.complete()))
+
+    def test_a_scale_of_one_value(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConstantValues)
+            matrix = ObservedMatrix.from_array([[3, 3, np.nan], [3, np.nan, 3]])
+        np.testing.assert_array_equal(ALS().fit(matrix).complete(), np.full((2, 3), 3.0))
+
+    @pytest.mark.parametrize(
+        "setting, wrong", [("latent_size", 0), ("penalty", 0), ("count_power", 1.5), ("effect_penalty", -1)]
+    )
+    def test_settings_out_of_range(self, setting: str, wrong: float) -> None:
+        with pytest.raises(BadSetting, match=f"{setting} must be .*; got {wrong}"):
+            ALS(**{setting: wrong})

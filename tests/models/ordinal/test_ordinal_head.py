@@ -1,0 +1,207 @@
+"""The ordinal head against a plain float64 restatement of cumulative logits."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from deepmf.models.ordinal.ordinal_head import OrdinalHead
+
+Array = npt.NDArray[np.float64]
+
+# What a branch's outputs for effects and thresholds are multiplied by.
+EFFECT = 0.3
+
+HEADS: dict[str, tuple[list[float], list[float], list[float]]] = {
+    "five stars": ([1, 2, 3, 4, 5], [-0.75, -0.25, 0.25, 0.75], [0.95, 0.8, 0.5, 0.2]),
+    "half stars, uneven": ([0.5, 1, 3.5], [-0.7, 0.3], [0.9, 0.15]),
+    "two levels": ([0, 1], [0.0], [0.3]),
+    "a level nobody used": ([1, 2, 3, 4], [-0.5, 0.0, 0.5], [0.8, 0.4, 0.3999]),
+    "one level": ([3], [], []),
+}
+every_head = pytest.mark.parametrize("name", HEADS)
+
+
+def new_head(name: str = "five stars") -> OrdinalHead:
+    return OrdinalHead(*HEADS[name])
+
+
+def moved(head: OrdinalHead) -> OrdinalHead:
+    """A head whose parameters are as if learned."""
+    generator = torch.Generator().manual_seed(9)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter += torch.randn(parameter.shape, generator=generator)
+    return head
+
+
+def outputs(n: int, size: int, *, seed: int = 0) -> Tensor:
+    return torch.randn(n, size, generator=torch.Generator().manual_seed(seed))
+
+
+def sigmoid(numbers: Array) -> Array:
+    return 1 / (1 + np.exp(-numbers))
+
+
+def restated_marks(head: OrdinalHead, beside: Array) -> tuple[Array, Array]:
+    """Thresholds (rows, answers - 1) and slopes (rows,), from a row's outputs for them."""
+    first, gaps = head.first_threshold.detach().double().numpy(), head.gaps.detach().double().numpy()
+    offsets = EFFECT * beside[:, :-1]
+    steps = np.log1p(np.exp(gaps + offsets[:, 1:]))
+    start = first + offsets[:, :1]
+    return np.concatenate([start, start + np.cumsum(steps, axis=1)], axis=1), np.exp(EFFECT * beside[:, -1])
+
+
+@every_head
+def test_latents_are_scaled_cosines_effects_and_offset(name: str) -> None:
+    head = moved(new_head(name))
+    row_outputs, column_outputs = outputs(6, 5 + head.n_row_outputs), outputs(4, 5 + head.n_column_outputs, seed=1)
+    rows, columns = head.row_latents(row_outputs), head.column_latents(column_outputs)
+    assert rows.shape == (6, 5 + 2 + head.n_marks) and columns.shape == (4, 5 + 2 + head.n_marks)
+    of_rows, of_columns = row_outputs.double().numpy(), column_outputs.double().numpy()
+    scores = (rows @ columns.T).detach()
+    scale, offset = head.scale.item(), head.offset.item()
+    for i, row in enumerate(of_rows):
+        for j, column in enumerate(of_columns):
+            cosine = row[:5] @ column[:5] / np.linalg.norm(row[:5]) / np.linalg.norm(column[:5])
+            expected = scale * cosine + EFFECT * row[5] + EFFECT * column[5] + offset
+            assert scores[i, j].item() == pytest.approx(expected, abs=1e-5)
+
+
+@every_head
+def test_marks_are_thresholds_and_the_logarithm_of_a_slope(name: str) -> None:
+    head = moved(new_head(name))
+    row_outputs = outputs(6, 5 + head.n_row_outputs)
+    marks = head.row_latents(row_outputs)[:, -head.n_marks :].detach().double().numpy()
+    thresholds, slopes = restated_marks(head, row_outputs[:, 6:].double().numpy())
+    assert thresholds.shape == (6, len(HEADS[name][1]))
+    np.testing.assert_allclose(marks[:, :-1], thresholds, atol=1e-5)
+    np.testing.assert_allclose(np.exp(marks[:, -1]), slopes, rtol=1e-5)
+
+
+@every_head
+def test_logits_loss_and_expectation(name: str) -> None:
+    head = moved(new_head(name))
+    answers = np.array(HEADS[name][0], dtype=float)
+    n_boundaries = answers.size - 1
+    scores, marks = outputs(3, 4, seed=2) * 2, outputs(3, head.n_marks, seed=3)
+    marks[:, :-1] = marks[:, :-1].sort(1).values
+    logits = head.logits(scores, marks[:, None])
+    assert logits.shape == (3, 4, n_boundaries)
+    slopes, thresholds = np.exp(marks[:, -1].double().numpy()), marks[:, :-1].double().numpy()
+    expected = slopes[:, None, None] * scores.double().numpy()[..., None] - thresholds[:, None]
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+    exceeded = sigmoid(expected)
+    at_least = np.concatenate([np.ones((3, 4, 1)), exceeded, np.zeros((3, 4, 1))], axis=-1)
+    probabilities = at_least[..., :-1] - at_least[..., 1:]
+    assert probabilities.min() >= 0
+    np.testing.assert_allclose(head.expected(logits), (probabilities * answers).sum(-1), atol=1e-5)
+    for level in range(answers.size):  # the loss of each answer, as of yes or no at every boundary
+        above = np.arange(n_boundaries) < level
+        losses = -np.log(np.where(above, exceeded, 1 - exceeded)).sum(-1)
+        given = torch.from_numpy(above).float().expand(3, 4, -1)
+        np.testing.assert_allclose(head.loss(logits, given), losses, atol=1e-5)
+
+
+def test_the_loss_of_a_chance_is_least_where_the_chance_is_right() -> None:
+    head = new_head()
+    wanted = torch.tensor([0.9, 0.6, 0.3, 0.1])
+    right = torch.logit(wanted)
+    entropy = -(wanted * wanted.log() + (1 - wanted) * (1 - wanted).log()).sum()
+    assert head.loss(right, wanted).item() == pytest.approx(entropy.item(), rel=1e-5)
+    for place in range(4):
+        for shift in (-0.3, 0.3):
+            other = right.clone()
+            other[place] += shift
+            assert head.loss(other, wanted).item() > entropy.item() + 1e-3
+
+
+@every_head
+def test_targets_exceed_the_boundaries_below_them(name: str) -> None:
+    head = new_head(name)
+    levels, boundaries, _ = HEADS[name]
+    low, high = levels[0], levels[-1]
+    units = [0.0 if high == low else (2 * level - low - high) / (high - low) for level in levels]
+    assert torch.equal(head.above(torch.tensor(units)), torch.ones(len(levels), len(boundaries)).tril(-1))
+    assert not head.above(torch.tensor(boundaries)).diagonal().any()  # on a boundary is not above it
+    assert not head.above(torch.tensor([float("nan")])).any()
+    assert head.above(torch.zeros(2, 3)).shape == (2, 3, len(boundaries))
+
+
+@every_head
+def test_before_training_the_answer_is_the_marginal_distribution(name: str) -> None:
+    head = new_head(name)
+    rows, columns = torch.zeros(1, 5 + head.n_row_outputs), torch.zeros(1, 5 + head.n_column_outputs)
+    row_latents = head.row_latents(rows)
+    score = (row_latents @ head.column_latents(columns).T)[0]
+    exceeded = head.logits(score, row_latents[:, -head.n_marks :])[0].sigmoid().detach().double().numpy()
+    expected = np.array(HEADS[name][2])
+    if name != "a level nobody used":
+        np.testing.assert_allclose(exceeded, expected, atol=1e-6)
+        return
+    # A gap of nothing could not be learned from: there is a little room for it.
+    np.testing.assert_allclose(exceeded[:2], expected[:2], atol=1e-6)
+    assert 0.001 < exceeded[1] - exceeded[2] < 0.02
+
+
+@given(
+    st.sampled_from(["five stars", "two levels", "a level nobody used"]),
+    st.floats(0, 20),
+    st.integers(0, 1000),
+)
+@settings(max_examples=40)
+def test_thresholds_increase_whatever_the_branch_says(name: str, size: float, seed: int) -> None:
+    head = moved(new_head(name))
+    row_outputs = outputs(8, 3 + head.n_row_outputs, seed=seed) * size
+    thresholds = head.row_latents(row_outputs)[:, -head.n_marks : -1]
+    assert bool((thresholds.diff(dim=1) >= 0).all())
+    if size <= 5:
+        assert bool((thresholds.diff(dim=1) > 0).all())
+
+
+@pytest.mark.parametrize("size", [1e3, 1e6])
+def test_huge_outputs_leave_a_finite_loss(size: float) -> None:
+    head = new_head()
+    row_outputs = (outputs(8, 3 + head.n_row_outputs) * size).requires_grad_()
+    thresholds = head.row_latents(row_outputs)[:, -head.n_marks : -1]
+    assert bool((thresholds.diff(dim=1) >= 0).all())
+    logits = head.logits(torch.linspace(-5, 5, 8) * size, torch.cat([thresholds, torch.zeros(8, 1)], dim=1))
+    loss = head.loss(logits, head.above(torch.linspace(-1, 1, 8))).sum()
+    loss.backward()
+    assert loss.isfinite() and row_outputs.grad is not None and bool(row_outputs.grad.isfinite().all())
+    expected = head.expected(logits)
+    assert bool(((expected >= 1) & (expected <= 5)).all())
+
+
+def test_every_parameter_learns() -> None:
+    head = new_head()
+    rows = head.row_latents(outputs(4, 5 + head.n_row_outputs))
+    scores = rows @ head.column_latents(outputs(3, 5 + head.n_column_outputs, seed=1)).T
+    logits = head.logits(scores, rows[:, None, -head.n_marks :])
+    head.loss(logits, head.above(torch.linspace(-1, 1, 12).reshape(4, 3))).mean().backward()
+    for name, parameter in head.named_parameters():
+        assert parameter.grad is not None and bool((parameter.grad != 0).all()), name
+
+
+def test_one_level_is_always_the_answer_and_costs_nothing() -> None:
+    head = new_head("one level")
+    assert (head.n_marks, head.n_row_outputs, head.n_column_outputs) == (1, 2, 1)
+    logits = head.logits(torch.tensor([-3.0, 0.0, 8.0]), torch.zeros(3, 1))
+    assert head.expected(logits).tolist() == [3, 3, 3]
+    assert head.loss(logits, head.above(torch.zeros(3))).tolist() == [0, 0, 0]
+
+
+def test_answers_are_kept_to_the_last_digit() -> None:
+    head = OrdinalHead([0.1, 1 / 3, 1e9 + 0.1], [0.0, 0.5], [0.5, 0.25])
+    assert head.answers.tolist() == [0.1, 1 / 3, 1e9 + 0.1]
+    assert set(head.state_dict()) == {"answers", "boundaries", "scale", "offset", "first_threshold", "gaps"}
+
+
+def test_half_precision_outputs_make_single_precision_latents() -> None:
+    head = new_head()
+    latents = head.row_latents(outputs(4, 5 + head.n_row_outputs).bfloat16())
+    assert latents.dtype == torch.float32
+    assert head.column_latents(outputs(4, 6).bfloat16()).dtype == torch.float32

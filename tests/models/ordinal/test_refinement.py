@@ -1,0 +1,174 @@
+"""Refinement: one vector restated by hand, both ways of solving, no step without a penalty, and what it is good for."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from deepmf.data.splits import split_areas
+from deepmf.data.synthetic.generator import generate
+from deepmf.errors import BadSetting
+from deepmf.layers.input_channels import apply_mask
+from deepmf.layers.vectors import SparseVectors
+from deepmf.metrics import rmse_error
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.refinement import (
+    _MOVE_SIZE,
+    _OFFSET_SIZE,
+    RefinedSide,
+    Refinement,
+    _parts,
+    column_side,
+    row_side,
+)
+
+SMALL: dict[str, Any] = {
+    "hidden_sizes": (16,),
+    "latent_size": 6,
+    "dropout": 0.1,
+    "epochs": 30,
+    "learning_rate": 1e-2,
+    "views": 5,
+    "device": "cpu",
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> OrdinalDMF:
+    return OrdinalDMF(**SMALL).fit(generate(40, 30, density=0.4, seed=0).matrix)
+
+
+class Asked(NamedTuple):
+    """One side of a model, its vectors, and the latents of the other side that it is refined by."""
+
+    side: RefinedSide
+    vectors: SparseVectors
+    others: Tensor
+
+
+def sides(model: OrdinalDMF) -> dict[str, Asked]:
+    seen, landmarks = model._seen, model._landmarks()
+    n_rows, n_columns = seen.train.shape
+    rows, columns = seen.row_entries(np.arange(n_rows)), seen.column_entries(np.arange(n_columns))
+    row, column = row_side(model.network_, landmarks), column_side(model.network_, landmarks)
+    return {
+        "row": Asked(row, model._vectors(rows, n_columns), torch.from_numpy(model.refinement_column_latents_)),
+        "column": Asked(column, model._vectors(columns, n_rows), torch.from_numpy(model.row_latents_.base)),
+    }
+
+
+def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.ndarray[Any, Any]:
+    """Return the refined latent of one vector, restated plainly in double precision."""
+    side, vectors, others = sides(model)[axis]
+    batch = vectors.take(torch.tensor([position]))
+    views = side.views.numpy()
+    indices, units = batch.indices.long().numpy(), batch.weights.double().numpy()
+    n_marks, n_landmarks, scale = model.network_.head.n_marks, len(model.landmarks_), model.network_.head.scale.item()
+    n_directions, n_moves = model.settings.latent_size, model.settings.latent_size + n_landmarks
+    with torch.no_grad():
+        seen = [apply_mask(batch, torch.from_numpy(view[indices])) for view in views]
+        by_view = np.stack([side.latents_of(one)[0].double().numpy() for one in seen])
+    direction = torch.from_numpy(by_view[:, :n_directions].mean(0)[None]).float()
+    between = np.zeros(n_landmarks) if axis == "row" else model._landmarks().features(direction)[0].numpy()
+    by_view = np.insert(by_view, [n_directions], np.broadcast_to(between, (len(views), n_landmarks)), axis=1)
+    latent, met = by_view.mean(0), others.double().numpy()[indices]
+    lines, wanted = [], []
+    for place, index in enumerate(indices):
+        blind = [view for view in range(len(views)) if not views[view, index]] or list(range(len(views)))
+        score = np.mean([by_view[view] @ met[place] for view in blind])
+        marks = latent[-n_marks:] if axis == "row" else met[place][-n_marks:]
+        slope = np.exp(marks[-1])
+        chances = 1 / (1 + np.exp(-(slope * score - marks[:-1])))
+        exceeded = units[place] > model.network_.head.boundaries.numpy()
+        gradient, curvature = (slope * (exceeded - chances)).sum(), (slope**2 * chances * (1 - chances)).sum()
+        feature = met[place][n_directions:n_moves]
+        if axis == "column":
+            feature = np.append(met[place][:n_directions] / scale, _MOVE_SIZE * feature)
+        lines.append(np.sqrt(curvature) * np.append(feature, _OFFSET_SIZE))
+        wanted.append(gradient / np.sqrt(curvature))
+    design = np.array(lines)
+    *move, offset = np.linalg.solve(design.T @ design + penalty * np.eye(design.shape[1]), design.T @ np.array(wanted))
+    if axis == "row":
+        latent[n_directions:n_moves] = move
+    else:
+        latent[:n_directions] += np.array(move[:n_directions]) / scale
+        latent[n_directions:n_moves] += _MOVE_SIZE * np.array(move[n_directions:])
+    latent[n_moves + (axis == "column")] += _OFFSET_SIZE * offset
+    return latent
+
+
+@pytest.mark.parametrize(("axis", "penalty"), [("row", 3.0), ("column", 20.0)])
+@pytest.mark.parametrize("position", [0, 7])
+def test_one_vector_by_hand(model: OrdinalDMF, axis: str, penalty: float, position: int) -> None:
+    found = (model.row_latents_ if axis == "row" else model.column_latents_).base[position]
+    np.testing.assert_allclose(found, by_hand(model, axis, position, penalty), atol=2e-4)
+
+
+@torch.no_grad()
+def test_both_sides_are_refined_twice(model: OrdinalDMF) -> None:
+    (row, rows, _), (column, columns, _) = sides(model).values()
+    head = model.network_.head
+    latents = column.placed(model.network_.viewed_column_latents(columns)[:, None])[:, 0]
+    for _ in range(2):
+        met = latents
+        of_rows = Refinement(head, row, met, model._own_marks, 3.0).latents(rows)
+        latents = Refinement(head, column, of_rows, model._others_marks, 20.0).latents(columns)
+    np.testing.assert_allclose(model.refinement_column_latents_, met, atol=1e-4)
+    np.testing.assert_allclose(model.row_latents_.base, of_rows, atol=1e-4)
+    np.testing.assert_allclose(model.column_latents_.base, latents, atol=1e-4)
+
+
+def test_fewer_entries_than_features_are_solved_the_other_way() -> None:
+    few = OrdinalDMF(**SMALL, landmarks=5).fit(generate(40, 30, density=0.4, seed=0).matrix)
+    many = OrdinalDMF(**SMALL, landmarks=30).fit(few._seen.train)
+    counts = np.diff(few._seen.train.by_row.starts)
+    assert len(few.landmarks_) < counts[3] < len(many.landmarks_)
+    for model in (few, many):
+        np.testing.assert_allclose(model.row_latents_.base[3], by_hand(model, "row", 3, 3.0), atol=2e-4)
+
+
+def test_without_a_penalty_there_is_no_step() -> None:
+    matrix = generate(40, 30, density=0.4, seed=0).matrix
+    model = OrdinalDMF(**SMALL, row_penalty=None, column_penalty=None).fit(matrix)
+    assert model.landmarks_.shape == (0, 6)
+    for axis, (_, vectors, _) in sides(model).items():
+        with torch.no_grad():
+            viewed = getattr(model.network_, f"viewed_{axis}_latents")(vectors).numpy()
+        np.testing.assert_allclose(getattr(model, f"{axis}_latents_").base, viewed, atol=1e-5)
+
+
+def test_a_heavy_penalty_is_no_step_either(model: OrdinalDMF) -> None:
+    heavy = OrdinalDMF(**SMALL, row_penalty=1e6, column_penalty=1e6).fit(model._seen.train)
+    none = OrdinalDMF(**SMALL, row_penalty=None, column_penalty=None).fit(model._seen.train)
+    rows, columns, _ = model._seen.train.entries()
+    np.testing.assert_allclose(heavy.predict(rows, columns), none.predict(rows, columns), atol=1e-3)
+
+
+def test_new_rows_are_predicted_better() -> None:
+    split = split_areas(generate(300, 150, density=0.2, noise=0.8, seed=0).matrix, seed=0)
+    errors = {}
+    for penalty in (None, 3.0):
+        settings = SMALL | {"hidden_sizes": (64,), "latent_size": 16, "epochs": 40, "row_penalty": penalty}
+        more = OrdinalDMF(**settings, column_penalty=None).fit(split.train).extend(split.extension)
+        rows, columns, values = split.test["II"].entries()
+        errors[penalty] = rmse_error(more.predict(rows, columns), values)
+    assert errors[3.0] < 0.98 * errors[None]
+
+
+def test_parts_hold_every_vector_once_and_fit() -> None:
+    counts = torch.randint(0, 3000, (500,), generator=torch.Generator().manual_seed(0))
+    order = torch.argsort(counts, stable=True)
+    parts = _parts(order, counts, 32)
+    assert torch.equal(torch.cat(parts), order)
+    assert all(
+        part.numel() <= 32 and (part.numel() == 1 or part.numel() * counts[part].max() <= 8192) for part in parts
+    )
+
+
+@pytest.mark.parametrize("name", ["row_penalty", "column_penalty"])
+@pytest.mark.parametrize("value", [0.0, -1.0, "much"])
+def test_bad_penalties(name: str, value: Any) -> None:
+    with pytest.raises(BadSetting, match=f"{name} must be a number at least 0.01"):
+        OrdinalDMF(**{name: value})

@@ -1,0 +1,301 @@
+"""Checkpoints: a killed training continues to the same result, to the bit.
+
+Run as a script, this file is the training that a test kills.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import deepmf
+from deepmf.data.splits import split_entries
+from deepmf.data.synthetic.generator import generate
+from deepmf.errors import BadModelFile, BadSetting, TrainingInterrupted
+from deepmf.models.dmf.dmf import DMF
+from deepmf.storage.model_file import StoredFile, read_file, write_file
+from deepmf.training.checkpoint import Checkpoint
+from deepmf.training.history import EpochRecord, History
+from deepmf.training.loop import Callback, TrainingState
+
+SETTINGS = {
+    "hidden_sizes": (16,),
+    "latent_size": 8,
+    "dropout": 0.4,
+    "epochs": 9,
+    "block_rows": 12,
+    "block_columns": 10,
+    "validate_every": 2,
+    "decay_every": 3,
+    "device": "cpu",
+}
+SPLIT = split_entries(generate(40, 30, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
+KILLED_IN_EPOCH = 5
+
+FINGERPRINT = {"model": "DMF", "settings": {"epochs": 9, "hidden_sizes": [16]}, "training entries": "abc"}
+
+
+def fitted(
+    *,
+    checkpoint: Path | None = None,
+    callback: Callback | None = None,
+    validation: bool = True,
+    **settings: Any,
+) -> DMF:
+    """A model fitted on the same data as all others here."""
+    return DMF(**SETTINGS | settings).fit(
+        SPLIT.train,
+        SPLIT.validation if validation else None,
+        callbacks=[callback] if callback else [],
+        checkpoint=checkpoint,
+        checkpoint_every=2,
+    )
+
+
+def counted(epochs: list[int]) -> Callback:
+    def callback(record: EpochRecord, _: History) -> None:
+        epochs.append(record.epoch)
+
+    return callback
+
+
+def stopping_in(epoch: int, error: type[BaseException]) -> Callback:
+    def callback(record: EpochRecord, _: History) -> None:
+        if record.epoch == epoch:
+            raise error
+
+    return callback
+
+
+def saved(model: DMF, folder: Path) -> StoredFile:
+    """What a model saves, without the times in its history."""
+    model.save(folder / "model.safetensors")
+    stored = read_file(folder / "model.safetensors", kind="model")
+    for record in stored.content["history"]["records"]:
+        record["seconds"] = None
+    return stored
+
+
+def assert_same(one: StoredFile, other: StoredFile) -> None:
+    assert one.content == other.content
+    assert one.tensors.keys() == other.tensors.keys()
+    for name, tensor in one.tensors.items():
+        assert tensor.dtype == other.tensors[name].dtype
+        np.testing.assert_array_equal(tensor, other.tensors[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> StoredFile:
+    return saved(fitted(), tmp_path_factory.mktemp("uninterrupted"))
+
+
+def test_a_killed_training_continues_to_the_same_result(tmp_path: Path, uninterrupted: StoredFile) -> None:
+    path = tmp_path / "run.checkpoint"
+    source = Path(deepmf.__file__).parents[1]
+    child = subprocess.Popen(
+        [sys.executable, __file__, str(path), str(torch.get_num_threads())],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(source)},
+    )
+    try:
+        assert child.stdout is not None
+        seen = [int(child.stdout.readline()) for _ in range(KILLED_IN_EPOCH + 1)]
+        assert seen == list(range(KILLED_IN_EPOCH + 1))
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+    assert child.returncode < 0 and path.exists()
+    epochs: list[int] = []
+    model = fitted(checkpoint=path, callback=counted(epochs))
+    # It was killed before the sixth epoch was kept, so that one is trained again.
+    assert epochs == [4, 5, 6, 7, 8]
+    assert_same(saved(model, tmp_path), uninterrupted)
+    assert not path.exists()
+
+
+def test_killed_twice_and_without_validation(tmp_path: Path) -> None:
+    path, epochs = tmp_path / "run.checkpoint", []
+    settings = {"validation": False, "column_hidden_sizes": (12, 10)}
+    for epoch in (3, 6):
+        with pytest.raises(ZeroDivisionError):
+            fitted(checkpoint=path, callback=stopping_in(epoch, ZeroDivisionError), **settings)
+    model = fitted(checkpoint=path, callback=counted(epochs), **settings)
+    assert epochs == [6, 7, 8]
+    assert_same(saved(model, tmp_path), saved(fitted(**settings), tmp_path))
+
+
+def test_a_checkpoint_changes_nothing_and_goes_at_the_end(tmp_path: Path, uninterrupted: StoredFile) -> None:
+    path, there = tmp_path / "run.checkpoint", []
+    model = fitted(checkpoint=path, callback=lambda *_: there.append(path.exists()))
+    assert there == [False, False] + [True] * 7  # after an epoch, before its state is kept
+    assert_same(saved(model, tmp_path), uninterrupted)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_an_interrupted_training_keeps_its_file_and_can_be_continued(tmp_path: Path, uninterrupted: StoredFile) -> None:
+    path = tmp_path / "run.checkpoint"
+    with pytest.warns(TrainingInterrupted):
+        stopped = fitted(checkpoint=path, callback=stopping_in(6, KeyboardInterrupt))
+    assert stopped.history_.stopped == "interrupted" and path.exists()
+    assert np.isfinite(stopped.predict(SPLIT.test.row_labels[:3], SPLIT.test.column_labels[:3])).all()
+    assert_same(saved(fitted(checkpoint=path), tmp_path), uninterrupted)
+    assert not path.exists()
+
+
+DIFFERENT_RUNS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "seed": ("seed", lambda path: fitted(checkpoint=path, seed=1)),
+    "epochs": ("epochs", lambda path: fitted(checkpoint=path, epochs=10)),
+    "no validation": ("validation entries", lambda path: fitted(checkpoint=path, validation=False)),
+    "entries": ("training entries", lambda path: DMF(**SETTINGS).fit(SPLIT.test, SPLIT.validation, checkpoint=path)),
+}
+
+
+@pytest.mark.parametrize("differing, start", DIFFERENT_RUNS.values(), ids=DIFFERENT_RUNS.keys())
+def test_the_file_of_another_run_is_refused(tmp_path: Path, differing: str, start: Callable[[Path], object]) -> None:
+    path = tmp_path / "run.checkpoint"
+    with pytest.raises(ZeroDivisionError):
+        fitted(checkpoint=path, callback=stopping_in(2, ZeroDivisionError))
+    kept = path.read_bytes()
+    with pytest.raises(BadModelFile) as caught:
+        start(path)
+    assert str(caught.value) == (
+        f"{path} is the checkpoint of another run (its {differing} differ); "
+        "delete it to start afresh, or give another name"
+    )
+    assert path.read_bytes() == kept
+
+
+STATE = TrainingState(
+    {"history": {"records": [{"loss": 0.1 + 0.2, "notes": {}}], "best_error": None}},
+    {
+        "network.weight": torch.arange(6.0).reshape(2, 3).T,
+        "network.count": torch.tensor(7),
+        "optimiser.0.step": torch.tensor(3.0),
+        "generator.walk": torch.Generator().manual_seed(3).get_state(),
+        "empty": torch.empty(0, 4),
+    },
+)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "run.checkpoint", FINGERPRINT)
+    assert checkpoint.read() is None
+    checkpoint.write(TrainingState({"history": {}}, {}))
+    checkpoint.write(STATE)  # the later one replaces the one before
+    state = checkpoint.read()
+    assert state is not None and state.content == STATE.content
+    assert state.tensors.keys() == STATE.tensors.keys()
+    for name, tensor in STATE.tensors.items():
+        assert state.tensors[name].dtype == tensor.dtype and torch.equal(state.tensors[name], tensor)
+        assert state.tensors[name].shape == tensor.shape
+        state.tensors[name].zero_()  # and may be written to
+    assert [file.name for file in tmp_path.iterdir()] == ["run.checkpoint"]
+
+
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        ({"model": "DMFD"}, "model"),
+        ({"settings": {"epochs": 9, "hidden_sizes": [17]}}, "settings"),
+        ({"training entries": None, "model": "DMFD"}, "model, training entries"),
+        ({"a new name": 1}, "a new name"),
+    ],
+)
+def test_what_differs_is_named(tmp_path: Path, change: dict[str, Any], named: str) -> None:
+    path = tmp_path / "run.checkpoint"
+    one, other = Checkpoint(path, FINGERPRINT), Checkpoint(path, FINGERPRINT | change)
+    for writer, reader in ((one, other), (other, one)):
+        writer.write(STATE)
+        with pytest.raises(BadModelFile, match=rf"is the checkpoint of another run \(its {named} differ\)"):
+            reader.read()
+        assert writer.read() is not None
+
+
+def test_a_fingerprint_is_compared_as_it_is_stored(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "run.checkpoint", {"settings": {"sizes": (3, 4), "nothing": None}})
+    checkpoint.write(STATE)
+    assert checkpoint.read() is not None
+
+
+@dataclass
+class StandIn:
+    """Stands for a trainer: keeps one state, and stops as it is told."""
+
+    stopped: str = "epochs"
+    calls: list[str] = field(default_factory=list)
+
+    def run(self, *, keep: Callable[[TrainingState], None], keep_every: int) -> History:
+        self.calls.append(f"run, keeping every {keep_every}")
+        keep(STATE)
+        return History(stopped=self.stopped)
+
+    def restore(self, state: TrainingState) -> None:
+        assert state.content == STATE.content
+        self.calls.append("restore")
+
+
+@pytest.mark.parametrize(
+    "stopped, stays", [("epochs", False), ("patience", False), ("diverged", False), ("interrupted", True)]
+)
+def test_the_file_stays_only_where_training_was_interrupted(tmp_path: Path, stopped: str, stays: bool) -> None:
+    checkpoint = Checkpoint(tmp_path / "run.checkpoint", FINGERPRINT)
+    for calls in (["run, keeping every 3"], ["restore", "run, keeping every 3"]):
+        trainer = StandIn(stopped)
+        assert checkpoint.run(trainer, every=3).stopped == stopped  # type: ignore[arg-type]
+        assert trainer.calls == calls and checkpoint.path.exists() is stays
+        checkpoint.write(STATE)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 2.5, "3", None, True])
+def test_a_bad_number_of_epochs_between_states(tmp_path: Path, bad: Any) -> None:
+    trainer = StandIn()
+    with pytest.raises(BadSetting) as caught:
+        Checkpoint(tmp_path / "run.checkpoint", FINGERPRINT).run(trainer, every=bad)  # type: ignore[arg-type]
+    assert str(caught.value) == f"checkpoint_every must be a whole number of at least 1; got {bad!r}"
+    assert trainer.calls == []
+
+
+def test_a_file_that_is_no_checkpoint_is_refused_and_left(tmp_path: Path) -> None:
+    path = tmp_path / "run.checkpoint"
+    trainer = StandIn()
+    write_file(path, kind="model", content={}, tensors={})
+    with pytest.raises(BadModelFile, match="holds a model; a checkpoint is needed"):
+        Checkpoint(path, FINGERPRINT).run(trainer, every=1)  # type: ignore[arg-type]
+    Checkpoint(path, FINGERPRINT).write(STATE)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(BadModelFile, match="truncated"):
+        Checkpoint(path, FINGERPRINT).run(trainer, every=1)  # type: ignore[arg-type]
+    assert path.exists() and trainer.calls == []
+
+
+def train_until_killed(path: Path) -> None:
+    """Fit with a checkpoint, say each epoch, and hang in one."""
+
+    def callback(record: EpochRecord, _: History) -> None:
+        sys.stdout.write(f"{record.epoch}\n")
+        sys.stdout.flush()
+        if record.epoch == KILLED_IN_EPOCH:
+            time.sleep(60)
+
+    fitted(checkpoint=path, callback=callback)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(int(sys.argv[2]))  # the last bits of a sum depend on how many threads share it
+    train_until_killed(Path(sys.argv[1]))
+
+
+def test_a_missing_folder_is_noticed_before_training(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="needs a folder .*nowhere, which does not exist"):
+        fitted(checkpoint=tmp_path / "nowhere" / "run.checkpoint", callback=stopping_in(0, ZeroDivisionError))
