@@ -23,6 +23,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.load import load
+from deepmf.models.means import Means
 from deepmf.models.model import Model
 
 
@@ -345,6 +346,37 @@ class ModelContract:
         for ask in (fitted.predict, fitted.predict_levels, fitted.areas):
             with pytest.raises(error, match=message):
                 ask(rows, columns)
+
+    def test_unknown_labels_are_refused_left_out_or_answered_by_the_means(
+        self, fitted: Model, matrix: ObservedMatrix
+    ) -> None:
+        rows = ["row 1", "row 99", "row 2", "row 98", "row 3"]
+        columns = ["column 1", "column 2", "column 99", "column 99", "column 4"]
+        known, new = np.array([0, 4]), np.array([1, 2, 3])
+        pairs = [rows[at] for at in known], [columns[at] for at in known]
+        refused = r"row 'row 99' is not known \(and 1 more and 1 column\(s\)\); there are 30 rows"
+        asks = [fitted.predict, fitted.predict_levels, fitted.scores]
+        for ask in asks:
+            with pytest.raises(UnknownLabel, match=refused):
+                ask(rows, columns)
+            left_out, answered = (ask(rows, columns, unknown=unknown) for unknown in ("nan", "fallback"))
+            np.testing.assert_array_equal(np.isnan(left_out), [False, True, True, True, False])
+            np.testing.assert_array_equal(ask(*pairs, unknown="fallback"), ask(*pairs))
+            np.testing.assert_allclose(left_out[known], ask(*pairs), rtol=1e-6)
+            np.testing.assert_array_equal(answered[known], left_out[known])
+        means = Means().fit(matrix)
+        expected = means.mean_ + np.array([means.column_effects_[2], means.row_effects_[2], 0.0])
+        if self.model is not Means:  # which has a shrinkage of its own
+            np.testing.assert_allclose(fitted.scores(rows, columns, unknown="fallback")[new], expected)
+        levels = fitted.predict_levels(rows, columns, unknown="fallback")[new]
+        np.testing.assert_array_equal(levels, matrix.scale.nearest_level(expected))
+        predicted = fitted.predict(rows, columns, unknown="fallback")[new]
+        np.testing.assert_allclose(predicted, levels if self.model.answers_levels else expected)
+        assert fitted.areas(rows, columns, unknown="nan").tolist() == ["I", "", "", "", "I"]
+        with pytest.raises(BadSetting, match="unknown must be 'error' or 'nan' or 'fallback'; got 'mean'"):
+            fitted.predict(rows, columns, unknown="mean")  # type: ignore[arg-type]
+        with pytest.raises(BadEntries, match="row labels are strs here; got ints, such as 7"):
+            fitted.predict([7], ["column 1"], unknown="fallback")
 
     def test_asking_before_fitting(self) -> None:
         model = self.new()

@@ -77,10 +77,22 @@ class Labels(Sequence[Any]):
         positions = self.find(array)
         unknown = positions < 0
         if np.any(unknown):
-            first = np.extract(unknown, array).tolist()[0]
-            more = f" (and {int(unknown.sum()) - 1} more)" if unknown.sum() > 1 else ""
-            raise UnknownLabel(f"{self.axis} {first!r} is not known{more}; there are {self._summary()}")
+            raise self.unknown(np.extract(unknown, array))
         return positions
+
+    def unknown(self, labels: npt.NDArray[Any], *others: str) -> UnknownLabel:
+        """Return the error that names the first of some unknown labels, and says how many more there are."""
+        n_more = n_distinct(labels) - 1
+        more = " and ".join([f"{n_more} more"] * (n_more > 0) + list(others))
+        said = f"{self.axis} {labels.tolist()[0]!r} is not known{f' (and {more})' if more else ''}"
+        return UnknownLabel(f"{said}; there are {self._summary()}")
+
+    def check_kind(self, array: npt.NDArray[Any]) -> None:
+        """Refuse labels of another kind than these, none of which could be known."""
+        if len(self) and array.size and _kind(array) != _kind(self.array):
+            raise BadEntries(
+                f"{self.axis} labels are {_kind(self.array)} here; got {_kind(array)}, such as {array.tolist()[0]!r}"
+            )
 
     def distinct_positions(self, items: Iterable[Any]) -> IndexArray:
         """Return where the items stand, each once, in the order in which they first appear."""
@@ -197,6 +209,11 @@ def label_array(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
     if array.dtype.kind != "O":
         array = array.astype(object)  # Python's own str, float, datetime: kept as given
     return _checked_objects(array, axis=axis)
+
+
+def n_distinct(labels: npt.NDArray[Any]) -> int:
+    """Return how many different labels there are."""
+    return len(set(labels.tolist()))
 
 
 def _from_iterable(items: Iterable[Any]) -> npt.NDArray[Any]:

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.fallback import SHRINKAGE, mean_at, shrunk_effects
 from deepmf.models.model import Model
 from deepmf.storage.matrix_tensors import Packed
 from deepmf.training.loop import Callback
@@ -26,7 +27,7 @@ class MeansSettings(Settings):
     shrinkage: how many entries of the overall mean each row's and column's own entries are mixed with.
     """
 
-    shrinkage: float = 5.0
+    shrinkage: float = SHRINKAGE
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,26 +72,23 @@ class Means(Model):
         entries = seen.column_entries(columns)
         effects = np.zeros(len(seen.columns))
         effects[: self.column_effects_.size] = self.column_effects_
-        effects[columns] = self._effects(entries, entries.values - self.mean_)
+        effects[columns] = shrunk_effects(entries, entries.values - self.mean_, self.settings.shrinkage)
         self.column_effects_ = effects
         entries = seen.row_entries(rows)
         effects = np.zeros(len(seen.rows))
         effects[: self.row_effects_.size] = self.row_effects_
-        effects[rows] = self._effects(entries, entries.values - self.mean_ - self.column_effects_[entries.others])
+        deviations = entries.values - self.mean_ - self.column_effects_[entries.others]
+        effects[rows] = shrunk_effects(entries, deviations, self.settings.shrinkage)
         self.row_effects_ = effects
 
-    def _effects(self, entries: AxisEntries, deviations: FloatArray) -> FloatArray:
-        counts = np.diff(entries.starts)
-        which = np.repeat(np.arange(counts.size), counts)
-        sums = np.bincount(which, weights=deviations, minlength=counts.size)
-        effects: FloatArray = sums / np.maximum(counts + self.settings.shrinkage, 1e-9)
-        return effects
-
     def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        return self.mean_ + self.row_effects_[rows] + self.column_effects_[columns]
+        return self._means_of_known(rows, columns)
 
     def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         return self.mean_ + self.row_effects_[rows][:, None] + self.column_effects_[columns]
+
+    def _means_of_known(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        return mean_at(self.mean_, self.row_effects_, self.column_effects_, rows, columns)
 
     def _learned(self) -> Packed:
         effects = {"effects.rows": self.row_effects_, "effects.columns": self.column_effects_}

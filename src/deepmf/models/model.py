@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -20,6 +20,8 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.completion import complete_array, complete_frame, complete_to
+from deepmf.models.fallback import Fallback
+from deepmf.models.pairs import Pairs, Unknown, find_pairs
 from deepmf.models.ranking import Ranking, batches, best_positions, most_similar
 from deepmf.storage.matrix_tensors import Packed, pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
@@ -39,10 +41,12 @@ class Model(ABC):
     settings_class: ClassVar[type[Settings]]
     predicts: ClassVar[tuple[str, ...]] = AREAS  # the areas it can predict in
     cannot: ClassVar[str] = ""  # why not in the others
+    answers_levels: ClassVar[bool] = False  # whether `predict` answers in levels
 
     def __init__(self, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
         self.observations_: EntryStore | None = None
+        self._last_fallback: Fallback | None = None
         self.history_ = History()
 
     def fit(
@@ -103,26 +107,38 @@ class Model(ABC):
     def _extend(self, rows: IndexArray, columns: IndexArray) -> None:
         """Describe the rows and columns at these positions anew, sharing everything else with the old model."""
 
-    def predict(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
-        """Return the prediction for each pair of a row and a column, in the scale's units."""
-        return self._to_values(self._score_pairs(*self._positions(rows, columns)))
+    def predict(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> FloatArray:
+        """Return the prediction for each pair of a row and a column, in the scale's units.
 
-    def predict_levels(self, rows: Iterable[Any], columns: Iterable[Any], *, metric: str = "rmse") -> FloatArray:
+        `unknown` says what becomes of a pair whose row or column the model does not know, here and wherever pairs are
+        asked for: "error" refuses all pairs and names it, "nan" answers NaN, and "fallback" answers by the means of
+        what is known (as `Means` does: the overall mean, plus the effect of the row or of the column that is known).
+        """
+        of_means = self.scale_.nearest_level if self.answers_levels else self.scale_.clip
+        return self._answered(rows, columns, unknown, self._to_values, of_means)
+
+    def predict_levels(
+        self, rows: Iterable[Any], columns: Iterable[Any], *, metric: str = "rmse", unknown: Unknown = "error"
+    ) -> FloatArray:
         """Return a legal level for each pair of a row and a column.
 
         `metric` is what the levels should be best by ("rmse", "mae" or "accuracy"), for models that answer with a
-        distribution; the others have one answer for all.
+        distribution; the others have one answer for all. By `unknown="fallback"`, it is the level nearest the means.
         """
         self._check_levels(metric)
-        return self._to_levels(self._score_pairs(*self._positions(rows, columns)))
+        return self._answered(rows, columns, unknown, self._to_levels, self.scale_.nearest_level)
 
-    def scores(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
+    def scores(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> FloatArray:
         """Return the real-valued score of each pair in the scale's units, also where predictions are levels."""
-        return self._to_units(self._score_pairs(*self._positions(rows, columns)))
+        return self._answered(rows, columns, unknown, self._to_units, self.scale_.clip)
 
-    def areas(self, rows: Iterable[Any], columns: Iterable[Any]) -> npt.NDArray[np.str_]:
-        """Return the area of each pair: "I" trained row and column, "II" new row, "III" new column, "IV" both new."""
-        return self._seen.areas(*self._positions(rows, columns))
+    def areas(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> npt.NDArray[np.str_]:
+        """Return the area of each pair: "I" trained row and column, "II" new row, "III" new column, "IV" both new.
+
+        A pair with an unknown row or column lies in none: where that is no error, its area is "".
+        """
+        pairs = self._pairs(rows, columns, unknown)
+        return np.where(pairs.known, self._seen.areas(pairs.rows, pairs.columns), "")
 
     def row_counts(self, rows: Iterable[Any]) -> npt.NDArray[np.int64]:
         """Return how many entries describe each of some rows: those over the trained columns."""
@@ -186,6 +202,29 @@ class Model(ABC):
     @abstractmethod
     def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the scores (rows, columns) of all pairs of some positions."""
+
+    def _answered(
+        self,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        unknown: Unknown,
+        of_scores: Callable[[npt.NDArray[Any]], FloatArray],
+        of_means: Callable[[npt.NDArray[Any]], FloatArray],
+    ) -> FloatArray:
+        """Return what becomes of the score of each pair of labels, or of the means where one of them is unknown."""
+        return self._pairs(rows, columns, unknown).answered(
+            lambda *pairs: of_scores(self._score_pairs(*pairs)), lambda *pairs: of_means(self._means_of_known(*pairs))
+        )
+
+    def _means_of_known(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the mean of what is known of each pair of positions, where -1 is unknown."""
+        return self._fallback.means(rows, columns)
+
+    @property
+    def _fallback(self) -> Fallback:
+        if self._last_fallback is None or self._last_fallback.seen is not self._seen:
+            self._last_fallback = Fallback(self._seen)
+        return self._last_fallback
 
     def _to_units(self, scores: npt.NDArray[Any]) -> FloatArray:
         """Return scores in the scale's units; they are those already, if not inside its ends."""
@@ -268,13 +307,8 @@ class Model(ABC):
         if metric not in LEVEL_METRICS:
             raise BadSetting(f"metric must be {' or '.join(map(repr, LEVEL_METRICS))}; got {metric!r}")
 
-    def _positions(self, rows: Iterable[Any], columns: Iterable[Any]) -> tuple[IndexArray, IndexArray]:
-        row_positions, column_positions = self._seen.rows.positions(rows), self._seen.columns.positions(columns)
-        if row_positions.size != column_positions.size:
-            raise BadEntries(
-                f"rows and columns are pairs, so of one length; got {row_positions.size} and {column_positions.size}"
-            )
-        return row_positions, column_positions
+    def _pairs(self, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> Pairs:
+        return find_pairs(self._seen.rows, self._seen.columns, rows, columns, unknown)
 
     def _refuse_new(self, area: str, axis: str, known: Labels, labels: Labels) -> None:
         """Refuse new rows (area II) or new columns (area III) where the method cannot predict for them."""

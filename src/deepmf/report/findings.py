@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -86,6 +86,8 @@ def find(model: Model, test: ObservedMatrix) -> Findings:
 
 class RoundedMeans(Means):
     """The means, rounded: what levels are to be compared with."""
+
+    answers_levels: ClassVar[bool] = True
 
     def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
         return self._to_levels(scores)

@@ -163,7 +163,7 @@ class TestRDMC(ModelContract):
     def test_rankings_go_by_scores(self) -> None:
         model = self.new(epochs=30).fit(additive())
         ranking = model.recommend("row 0", n=25, include_observed=True)
-        scores = model._score_pairs(*model._positions(["row 0"] * 25, ranking.labels))
+        scores = model._score_block(np.array([0]), model._seen.columns.positions(ranking.labels))[0]
         assert np.all(np.diff(scores) <= 0)
         assert np.unique(ranking.values).size < np.unique(scores).size
 

@@ -100,7 +100,8 @@ def test_a_distribution_has_a_probability_for_every_level(stars: HeldOut) -> Non
 
 def test_distributions_are_the_formula_of_the_latents(stars: HeldOut) -> None:
     model = stars.model
-    rows, columns = model._positions(*stars.pairs)
+    pairs = model._pairs(*stars.pairs, "error")
+    rows, columns = pairs.rows, pairs.columns
     of_rows = model.row_latents_.whole()[rows].astype(float)
     of_columns = model.column_latents_.whole()[columns].astype(float)
     thresholds, slopes = of_rows[:, -5:-1], np.exp(of_rows[:, -1])

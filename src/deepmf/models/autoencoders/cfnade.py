@@ -18,6 +18,7 @@ from deepmf.models.autoencoders.nade_network import NORMALISATIONS, Nade, entrie
 from deepmf.models.autoencoders.vector_model import ReadsColumns, ReadsRows, VectorModel, VectorSettings, all_hidden
 from deepmf.models.dmf.dmf_objective import validation_tensors
 from deepmf.models.latents import Latents
+from deepmf.models.pairs import Unknown
 from deepmf.training.batches import Batches
 from deepmf.training.block_source import DENSE_BYTES_ON_GPU, prefer_dense
 from deepmf.training.runtime import Runtime, private_generator
@@ -140,11 +141,19 @@ class CFNADE(VectorModel):
     settings: CFNADESettings
     network_: Nade
 
-    def predict_distribution(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
-        """Return the probability of each level for each pair of a row and a column, (pairs, levels)."""
-        scores = self._level_scores(*self._positions(rows, columns))
-        distribution: FloatArray = scores.double().softmax(1).numpy()
-        return distribution
+    def predict_distribution(
+        self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error"
+    ) -> FloatArray:
+        """Return the probability of each level for each pair of a row and a column, (pairs, levels).
+
+        By `unknown="fallback"`, it is how frequent each level is in the row or column that is known, or in training.
+        """
+        levels = self.scale_.levels_for("CF-NADE")
+        boundaries = self.scale_.to_unit((levels[:-1] + levels[1:]) / 2.0).astype(np.float32)
+        return self._pairs(rows, columns, unknown).answered(
+            lambda *pairs: self._level_scores(*pairs).double().softmax(1).numpy(),
+            lambda rows, columns: self._fallback.distribution(rows, columns, boundaries),
+        )
 
     def _inputs(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return level_numbers(self._seen.train, values)

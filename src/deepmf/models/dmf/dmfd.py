@@ -102,6 +102,7 @@ class DMFD(DMF):
 
     settings_class: ClassVar[type[Settings]] = DMFDSettings
     settings: DMFDSettings
+    answers_levels: ClassVar[bool] = True
     network_: DMFDNetwork
 
     @property

@@ -190,6 +190,7 @@ class ODMC(FactorModel):
 
     settings_class: ClassVar[type[Settings]] = ODMCSettings
     settings: ODMCSettings
+    answers_levels: ClassVar[bool] = True
     predicts: ClassVar[tuple[str, ...]] = ("I",)
     cannot: ClassVar[str] = FACTORS_ONLY
     extra_columns: ClassVar[int] = 2  # the effects and their constants

@@ -188,6 +188,7 @@ class RDMC(FactorModel):
 
     settings_class: ClassVar[type[Settings]] = RDMCSettings
     settings: RDMCSettings
+    answers_levels: ClassVar[bool] = True
     predicts: ClassVar[tuple[str, ...]] = ("I",)
     cannot: ClassVar[str] = FACTORS_ONLY
     extra_columns: ClassVar[int] = 1  # the mean

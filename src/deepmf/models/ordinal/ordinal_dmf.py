@@ -31,6 +31,7 @@ from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 from deepmf.models.ordinal.ordinal_objective import OrdinalObjective
 from deepmf.models.ordinal.predictive_distribution import PredictiveDistribution, ordinal_support
 from deepmf.models.ordinal.refinement import RefinedSide, Refinement, column_side, row_side
+from deepmf.models.pairs import Unknown
 from deepmf.models.two_branch_model import TwoBranchModel, TwoBranchSettings
 from deepmf.storage.matrix_tensors import Packed
 from deepmf.training.loop import Callback
@@ -122,18 +123,31 @@ class OrdinalDMF(TwoBranchModel):
         """How many of a latent's last numbers are for landmarks, effects, thresholds and a slope."""
         return len(self.landmarks_) + 2 + self.network_.head.n_marks
 
-    def predict_levels(self, rows: Iterable[Any], columns: Iterable[Any], *, metric: str = "rmse") -> FloatArray:
-        """Return a level for each pair: nearest the mean ("rmse"), the median ("mae") or the mode ("accuracy")."""
+    def predict_levels(
+        self, rows: Iterable[Any], columns: Iterable[Any], *, metric: str = "rmse", unknown: Unknown = "error"
+    ) -> FloatArray:
+        """Return a level for each pair: nearest the mean ("rmse"), the median ("mae") or the mode ("accuracy").
+
+        The fallback's median and mode are those of its distribution.
+        """
         self._check_levels(metric)
         if metric == "rmse":
-            return self.scale_.nearest_level(self.predict(rows, columns))
-        return self._answers(rows, columns).best(metric)
+            return super().predict_levels(rows, columns, unknown=unknown)
+        return self._said(rows, columns, unknown, lambda answers: answers.best(metric))
 
-    def predict_distribution(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
-        """Return the probability of each level (pairs, levels); without levels, of each bin (see `support_`)."""
-        return self._answers(rows, columns).distribution
+    def predict_distribution(
+        self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error"
+    ) -> FloatArray:
+        """Return the probability of each level (pairs, levels); without levels, of each bin (see `support_`).
 
-    def predict_interval(self, rows: Iterable[Any], columns: Iterable[Any], *, coverage: float = 0.9) -> Interval:
+        By `unknown="fallback"`, it is how frequent each level is among the entries of the row or column that is known,
+        mixed with five entries of how frequent it is in training; where neither is known, the latter alone.
+        """
+        return self._said(rows, columns, unknown, lambda answers: answers.distribution)
+
+    def predict_interval(
+        self, rows: Iterable[Any], columns: Iterable[Any], *, coverage: float = 0.9, unknown: Unknown = "error"
+    ) -> Interval:
         """Return intervals that hold the true value with about this probability.
 
         Of levels, those around the likeliest one whose probability is nearest to the coverage; without levels,
@@ -141,11 +155,14 @@ class OrdinalDMF(TwoBranchModel):
         """
         if not isinstance(coverage, int | float) or not 0.0 < coverage < 1.0:
             raise BadSetting(f"coverage must be between 0 and 1; got {coverage!r}")
-        answers = self._answers(rows, columns)
-        if self.scale_.levels is None:
-            ends = (answers.quantiles((1.0 + side * coverage) / 2.0) for side in (-1, 1))
-            return Interval(*map(self.scale_.clip, ends))
-        return Interval(*answers.interval(coverage))
+
+        def ends(answers: PredictiveDistribution) -> FloatArray:
+            if self.scale_.levels is not None:
+                return np.stack(answers.interval(coverage), axis=1)
+            tails = [answers.quantiles((1.0 + side * coverage) / 2.0) for side in (-1, 1)]
+            return self.scale_.clip(np.stack(tails, axis=1))
+
+        return Interval(*self._said(rows, columns, unknown, ends).T)
 
     def _fit(
         self,
@@ -282,14 +299,34 @@ class OrdinalDMF(TwoBranchModel):
             expected += step * expit(scores - marks[..., number])
         return expected
 
-    def _answers(self, rows: Iterable[Any], columns: Iterable[Any]) -> PredictiveDistribution:
-        """Return what can be said about each pair of labels."""
-        row_positions, column_positions = self._positions(rows, columns)
-        marks = self._marks(row_positions)
-        scores = super()._score_pairs(row_positions, column_positions) * np.exp(marks[:, -1])
-        exceeded = expit(scores[:, None] - marks[:, :-1]).astype(np.float64)
-        boundaries = self.scale_.from_unit(self.network_.head.boundaries.cpu().numpy())
-        return PredictiveDistribution(self.support_, boundaries, exceeded)
+    def _said(
+        self,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        unknown: Unknown,
+        say: Callable[[PredictiveDistribution], FloatArray],
+    ) -> FloatArray:
+        """Return what is to be said of the distribution of each pair of labels."""
+        return self._pairs(rows, columns, unknown).answered(
+            lambda *pairs: say(self._answers(*pairs)), lambda *pairs: say(self._fallback_answers(*pairs))
+        )
+
+    def _answers(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
+        """Return what the network makes of each pair of positions."""
+        marks = self._marks(rows)
+        scores = super()._score_pairs(rows, columns) * np.exp(marks[:, -1])
+        return PredictiveDistribution(
+            self.support_, self._boundaries, expit(scores[:, None] - marks[:, :-1]).astype(np.float64)
+        )
+
+    def _fallback_answers(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
+        """Return what is known of each pair of positions, where -1 is unknown."""
+        frequencies = self._fallback.distribution(rows, columns, self.network_.head.boundaries.cpu().numpy())
+        return PredictiveDistribution(self.support_, self._boundaries, 1.0 - np.cumsum(frequencies, axis=1)[:, :-1])
+
+    @property
+    def _boundaries(self) -> FloatArray:
+        return self.scale_.from_unit(self.network_.head.boundaries.cpu().numpy())
 
     def _marks(self, rows: IndexArray) -> LatentArray:
         """Return the thresholds and the logarithm of the slope of some rows."""
