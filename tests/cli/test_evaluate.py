@@ -40,9 +40,27 @@ def test_training_entries_are_no_test(run: Any, folder: Path, split: AreaSplit) 
 def test_unknown_ids_hint_at_extend(run: Any, folder: Path) -> None:
     code, out, err = run("evaluate", folder / "means.safetensors", folder / "test.csv")
     assert (code, out) == (2, "")
-    assert "is not known" in err
-    assert "--extend" in err
+    assert err.startswith(f"deepmf: {folder / 'test.csv'}: row '")
+    assert "is not known (and " in err
+    assert err.count("--extend") == err.count("--unknown fallback") == 1
     assert err.count("\n") == 1
+
+
+def test_what_the_fallback_answers_is_measured_apart(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
+    model, report = folder / "means.safetensors", tmp_path / "report.html"
+    n_known, n_entries = split.test["I"].n_entries, sum(part.n_entries for part in split.test.values())
+    asked = ["evaluate", model, folder / "test.csv", "--unknown", "fallback", "--report", report]
+    code, out, err = run(*asked)
+    assert code == 0
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("│")] == ["I", "unknown", "all"]
+    assert f"{n_entries - n_known} of {n_entries} pairs are predicted by the means" in err and err.count("\n") == 1
+    assert f"Of {n_entries} test entries, {n_entries - n_known} have a row or column" in report.read_text("utf-8")
+    shown = json.loads(run(*asked, "--json").out)
+    assert [part["n_entries"] for part in shown["areas"]] == [n_known, n_entries - n_known, n_entries]
+    assert shown["unknown"] == n_entries - n_known
+    left_out = json.loads(run("evaluate", model, folder / "test.csv", "--unknown", "nan", "--json").out)
+    assert left_out["unknown"] == n_entries - n_known
+    assert [part["area"] for part in left_out["areas"]] == ["I", "all"]
 
 
 def test_a_wrong_column_of_values(run: Any, tmp_path: Path, folder: Path) -> None:

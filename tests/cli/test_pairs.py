@@ -27,8 +27,8 @@ def numbered() -> Model:
 
 
 def pairs_of(path: Path | str, model: Model, **names: str) -> list[tuple[object, object]]:
-    pairs = read_pairs(Path(path), model, Reading(**names))
-    return list(zip(pairs.rows.tolist(), pairs.columns.tolist(), strict=True))
+    rows, columns = read_pairs(Path(path), model, Reading(**names)).labels
+    return list(zip(rows.tolist(), columns.tolist(), strict=True))
 
 
 @pytest.mark.parametrize(

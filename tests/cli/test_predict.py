@@ -20,6 +20,12 @@ READERS = {
 }
 
 
+def unknown_ids(folder: Path) -> tuple[int, int]:
+    """How many rows and columns test.csv has that train.csv lacks."""
+    test, train = (polars.read_csv(folder / name) for name in ("test.csv", "train.csv"))
+    return len(set(test["user"]) - set(train["user"])), len(set(test["film"]) - set(train["film"]))
+
+
 @pytest.mark.parametrize("ending", READERS)
 def test_predictions_of_every_area(run: Any, folder: Path, tmp_path: Path, split: AreaSplit, ending: str) -> None:
     output = tmp_path / f"predictions.{ending}"
@@ -86,10 +92,80 @@ def test_unknown_ids(run: Any, folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "p.csv"
     code, out, err = run("predict", folder / "means.safetensors", folder / "test.csv", "-o", output)
     assert (code, out) == (2, "")
-    assert err.startswith("deepmf: row '")
-    assert "is not known" in err
-    assert "--extend" in err
+    n_rows, n_columns = unknown_ids(folder)
+    assert err.startswith(f"deepmf: {folder / 'test.csv'}: row '")
+    assert f"is not known (and {n_rows - 1} more and {n_columns} column(s))" in err
+    assert "--extend" in err and "--unknown fallback" in err
     assert not output.exists()
+
+
+def test_unknown_ids_are_predicted_by_the_means_and_told_in_a_line(
+    run: Any, folder: Path, tmp_path: Path, split: AreaSplit
+) -> None:
+    output, n_known = tmp_path / "p.csv", split.test["I"].n_entries
+    asked = ["predict", folder / "means.safetensors", folder / "test.csv", "--unknown", "fallback", "-o", output]
+    code, out, err = run(*asked)
+    frame = polars.read_csv(output)
+    n_new = frame.height - n_known
+    assert (code, out) == (0, f"{frame.height} predictions ({n_known} in area I, {n_new} unknown) in {output}\n")
+    n_rows, n_columns = unknown_ids(folder)
+    assert err == (
+        f"deepmf: warning: {folder / 'test.csv'}: the model does not know {n_rows} rows and {n_columns} columns; "
+        f"{n_new} of {frame.height} pairs are predicted by the means of what is known\n"
+    )
+    pairs = frame["row"].to_list(), frame["column"].to_list()
+    wanted = load(folder / "means.safetensors").predict(*pairs, unknown="fallback")
+    assert np.allclose(frame["prediction"].to_numpy(), wanted, rtol=1e-12)
+    assert frame["area"].null_count() == n_new
+    shown = json.loads(run(*asked, "--json").out)
+    assert shown == {"predictions": frame.height, "areas": {"I": n_known}, "unknown": n_new, "file": str(output)}
+
+
+def test_unknown_ids_can_be_left_empty(run: Any, folder: Path, split: AreaSplit) -> None:
+    model, pairs = folder / "means.safetensors", folder / "test.csv"
+    out, err = run("predict", model, pairs, "--unknown", "nan", "--levels", "--json")[1:]
+    lines = [json.loads(line) for line in out.splitlines()]
+    known = [line for line in lines if line["area"] is not None]
+    assert len(known) == split.test["I"].n_entries < len(lines)
+    assert {line["prediction"] for line in lines if line["area"] is None} == {None}
+    assert err.endswith("pairs have no prediction\n") and err.count("\n") == 1
+    assert run("predict", model, folder / "known.csv", "--unknown", "nan").err == ""
+
+
+def test_an_id_that_is_no_number_is_one_that_nobody_knows(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n1,7,1\n1,8,2\n2,7,3\n2,9,1\n")
+    (tmp_path / "test.csv").write_text("user,item,rating\n1,9,1\nx,7,3\nx,8,2\ny,-9,1\n")
+    fit = ["--model", "means", "--validation-share", 0, "--set", "shrinkage=0"]
+    assert run("fit", tmp_path / "ratings.csv", "-o", tmp_path / "m", *fit).code == 0
+    code, _, err = run("predict", tmp_path / "m", tmp_path / "test.csv")
+    assert code == 2
+    assert err.startswith(f"deepmf: {tmp_path / 'test.csv'}: row 'x' is not known (and 1 more); the model's rows are")
+    code, out, err = run("predict", tmp_path / "m", tmp_path / "test.csv", "--unknown", "fallback")
+    assert (code, out) == (0, "row,column,prediction,area\n1,9,1.0,I\nx,7,2.0,\nx,8,2.0,\ny,-9,1.75,\n")
+    assert "the model does not know 2 rows and 1 column; 3 of 4 pairs" in err
+    code, _, err = run("evaluate", tmp_path / "m", tmp_path / "test.csv")
+    assert code == 2 and "test.csv: row 'x' is not known (and 1 more)" in err
+    shown = json.loads(run("evaluate", tmp_path / "m", tmp_path / "test.csv", "--unknown", "fallback", "--json").out)
+    assert [(part["area"], part["n_entries"]) for part in shown["areas"]] == [("I", 1), ("unknown", 3), ("all", 4)]
+    assert shown["areas"][1]["mae"] == pytest.approx((1.0 + 0.0 + 0.75) / 3) and shown["unknown"] == 3
+
+
+def test_intervals_of_unknown_pairs(run: Any, folder: Path, tmp_path: Path) -> None:
+    tiny = ["--set", "hidden_sizes=8,", "--set", "latent_size=4", "--set", "views=2", "--set", "epochs=1"]
+    fit = ["--model", "dmf-o", "--validation-share", 0, "--device", "cpu", *tiny]
+    assert run("fit", folder / "train.csv", "-o", tmp_path / "m", *fit).code == 0
+    asked = ["predict", tmp_path / "m", folder / "test.csv", "--interval", 0.8, "--json", "--unknown"]
+    lines = [json.loads(line) for line in run(*asked, "fallback").out.splitlines()]
+    assert all(1 <= line["lower"] <= line["upper"] <= 5 for line in lines)
+    left = [json.loads(line) for line in run(*asked, "nan").out.splitlines()]
+    assert all((line["lower"] is None) == (line["area"] is None) for line in left)
+
+
+def test_what_is_no_choice_is_refused_first(run: Any) -> None:
+    for command in ("predict", "evaluate"):
+        code, out, err = run(command, "absent.safetensors", "absent.csv", "--unknown", "mean")
+        assert (code, out) == (2, "")
+        assert err == "deepmf: unknown must be 'error' or 'nan' or 'fallback'; got 'mean'\n"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +196,7 @@ def test_bad_input_is_one_line(run: Any, folder: Path, arguments: list[str], mes
 def test_a_failure_leaves_the_old_file(run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = tmp_path / "p.csv"
     output.write_text("old")
-    monkeypatch.setattr(Means, "predict", lambda *_: 1 / 0)
+    monkeypatch.setattr(Means, "predict", lambda *_, **__: 1 / 0)
     assert run("predict", folder / "means.safetensors", folder / "known.csv", "-o", output).code == 1
     assert output.read_text() == "old"
     assert list(tmp_path.iterdir()) == [output]

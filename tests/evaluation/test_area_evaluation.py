@@ -1,6 +1,7 @@
 """Errors by area: against a plain restatement, and on matrices whose answer is known."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,12 @@ from deepmf.data.splits import AreaSplit, split_areas
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadEntries, OffScale, UnknownLabel
 from deepmf.evaluation import area_evaluation as areas
-from deepmf.evaluation.area_evaluation import AreaErrors, count_seen, evaluate
+from deepmf.evaluation.area_evaluation import AreaErrors, count_seen, evaluate, known_entries
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.means import Means
+from deepmf.models.pairs import Unknown
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +55,10 @@ def test_every_area_is_measured_by_itself_and_all_together(split: AreaSplit, mod
 class ByMetric(Means):
     """Answers with another level for each metric: 2 for the squared error, 4 for the absolute one."""
 
-    def predict_levels(self, rows: Iterable[Any], columns: Iterable[Any], *, metric: str = "rmse") -> FloatArray:
-        return np.full(self.predict(rows, columns).size, {"rmse": 2.0, "mae": 4.0}[metric])
+    def predict_levels(
+        self, rows: Iterable[Any], columns: Iterable[Any], *, metric: str = "rmse", unknown: Unknown = "error"
+    ) -> FloatArray:
+        return np.full(self.predict(rows, columns, unknown=unknown).size, {"rmse": 2.0, "mae": 4.0}[metric])
 
 
 def test_level_errors_are_those_of_the_levels_for_the_metric(split: AreaSplit) -> None:
@@ -88,6 +92,43 @@ def test_an_interval_has_no_level_errors_and_may_be_left() -> None:
 def test_unknown_ids_are_named_and_extend_is_hinted_at(split: AreaSplit) -> None:
     with pytest.raises(UnknownLabel, match=r"row '.*' is not known .*--extend.* covers new rows and columns"):
         evaluate(Means().fit(split.train), split.test["II"])
+
+
+def test_all_unknown_ids_are_counted_however_many_entries_are_predicted_at_a_time(
+    split: AreaSplit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(areas, "_ENTRIES_AT_A_TIME", 7)
+    test = joined([split.test["II"], split.test["III"]])
+    n_rows, n_columns = (np.unique(split.test[area].entries()[axis]).size for axis, area in enumerate(("II", "III")))
+    with pytest.raises(
+        UnknownLabel, match=rf"\(and {n_rows - 1} more and {n_columns} column\(s\)\).*--unknown fallback"
+    ):
+        evaluate(Means().fit(split.train), test)
+
+
+def test_entries_that_only_the_fallback_answers_are_measured_apart(split: AreaSplit) -> None:
+    model, new = Means().fit(split.train), [split.test[area] for area in ("II", "III", "IV")]
+    errors = evaluate(model, joined(list(split.test.values())), unknown="fallback")
+    assert [part.area for part in errors] == ["I", "unknown", "all"]
+    assert asdict(errors[0]) == pytest.approx(asdict(evaluate(model, split.test["I"])[0]))
+    rows, columns, values = joined(new).entries()
+    differences = model.predict(rows, columns, unknown="fallback") - values
+    assert errors[1].n_entries == values.size
+    assert errors[1].rmse == pytest.approx(np.sqrt(np.mean(differences**2)))
+    squares = sum(part.n_entries * part.rmse**2 for part in errors[:2])
+    assert errors[2].n_entries == errors[0].n_entries + values.size
+    assert errors[2].rmse == pytest.approx(np.sqrt(squares / errors[2].n_entries))
+
+
+def test_unknown_entries_can_be_left_out(split: AreaSplit) -> None:
+    model, test = Means().fit(split.train), joined(list(split.test.values()))
+    known, everything = evaluate(model, test, unknown="nan")
+    assert asdict(known) == pytest.approx(asdict(evaluate(model, split.test["I"])[0]))
+    assert asdict(everything) == asdict(known) | {"area": "all"}
+    assert known_entries(model, test).n_entries == split.test["I"].n_entries
+    assert known_entries(model, split.test["I"]) is split.test["I"]
+    with pytest.raises(BadEntries, match="no test entry has a row and a column that the model knows"):
+        evaluate(model, split.test["IV"], unknown="nan")
 
 
 def test_a_value_that_is_no_level_is_refused(model: Means) -> None:

@@ -74,3 +74,21 @@ def test_wrong_entries_are_refused_as_by_evaluate(split: AreaSplit, discrete: Mo
         find(Means().fit(split.train), split.test["II"])
     with pytest.raises(BadEntries, match="nothing to evaluate on"):
         find(discrete, split.train.take_entries(np.empty(0, dtype=np.intp)))
+
+
+def test_what_the_model_does_not_know_is_in_the_errors_by_area_alone(split: AreaSplit, entries: ObservedMatrix) -> None:
+    model = ALS(latent_size=2, epochs=2).fit(split.train)
+    n_known = split.test["I"].n_entries
+    with pytest.raises(UnknownLabel):
+        find(model, entries)
+    found = find(model, entries, unknown="fallback")
+    assert (found.test.n_entries, found.n_unknown) == (n_known, entries.n_entries - n_known)
+    for measured in found.compared:
+        assert [part.area for part in measured.areas] == ["I", "unknown", "all"]
+        assert sum(group.n_entries for group in measured.cold_start) == n_known
+    assert found.confusion is not None and found.confusion.sum() == n_known
+    left_out = find(model, entries, unknown="nan")
+    assert [part.area for part in left_out.measured.areas] == ["I", "all"]
+    assert left_out.n_unknown == found.n_unknown
+    with pytest.raises(BadEntries, match="nothing to report on: no test entry has a row and a column that the model"):
+        find(model, split.test["IV"], unknown="fallback")

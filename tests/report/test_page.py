@@ -257,3 +257,18 @@ def test_a_title_may_hold_half_a_character(tmp_path: Path, split: AreaSplit) -> 
     path = tmp_path / "report.html"
     write_report(Means().fit(split.train), split.test["I"], path, title="half \ud800")
     assert "<title>half ?</title>" in path.read_text(encoding="utf-8")
+
+
+def test_what_the_model_does_not_know_is_told(split: AreaSplit, entries: ObservedMatrix) -> None:
+    model = DMFD(**TINY).fit(split.train, split.validation)
+    found = find(model, entries, unknown="fallback")
+    page = written(found)
+    Outline(page)
+    n_unknown = entries.n_entries - split.test["I"].n_entries
+    told = f"Of {entries.n_entries} test entries, {n_unknown} have a row or column that the model does not know"
+    assert (
+        f"{told}. The means of what is known answer them, with an RMSE of {found.measured.areas[1].rmse:.3f};" in page
+    )
+    assert "<dt>unknown</dt><dd>a row or column that the model does not know" in page
+    assert f"On {entries.n_entries} test entries, DMFD is off by" in page
+    assert f"{told}; this page leaves them out." in written(find(model, entries, unknown="nan"))

@@ -5,19 +5,21 @@ from __future__ import annotations
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from deepmf.cli.inputs import Reading, called, like_model, load_model
-from deepmf.cli.options import Column, Duplicates, Extend, Json, ModelFile, Row, Separator, Value
+from deepmf.cli.inputs import Reading, called, load_model
+from deepmf.cli.options import Column, Duplicates, Extend, Json, ModelFile, Row, Separator, UnknownIds, Value
 from deepmf.cli.output import check_writable, show_json, show_table
+from deepmf.cli.unknown_ids import read_as_model, refused_by_file, tell_unknown
 from deepmf.errors import ConstantValues, DeepMFWarning
 
 if TYPE_CHECKING:
     from deepmf.evaluation.area_evaluation import AreaErrors
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
+    from deepmf.models.pairs import Unknown
 
 
 def evaluate(
@@ -28,6 +30,7 @@ def evaluate(
         Path | None,
         typer.Option(metavar="FILE", help="Also write a page (HTML, for any browser) with charts and explanations."),
     ] = None,
+    unknown: UnknownIds = "error",
     row: Row = None,
     column: Column = None,
     value: Value = None,
@@ -37,19 +40,25 @@ def evaluate(
 ) -> None:
     """Show the errors of a model on test entries, area by area.
 
-    Area I: known rows and columns. II: new rows. III: new columns. IV: both new.
+    Area I: known rows and columns. II: new rows. III: new columns. IV: both new. Entries whose row or column the
+    model does not know lie in none; with --unknown fallback they have a line of their own.
 
     Example: deepmf evaluate model.safetensors test.csv --extend new_users.csv --report report.html
     """
     from deepmf.evaluation.area_evaluation import count_seen
     from deepmf.evaluation.area_evaluation import evaluate as errors_by_area
+    from deepmf.models.pairs import check_unknown
 
+    check_unknown(unknown)
     if report is not None:
         check_writable(report)
     reading = Reading(row, column, value, separator, duplicates)
     fitted = load_model(model, extensions=extend or (), reading=reading)
-    entries = like_model(_read_test(test, reading, fitted.scale_), fitted)
-    errors = errors_by_area(fitted, entries)
+    wanted = cast("Unknown", unknown)
+    with refused_by_file(test):
+        entries = read_as_model(_read_test(test, reading, fitted.scale_), fitted, test, unknown=unknown)
+        errors = errors_by_area(fitted, entries, unknown=wanted)
+    n_unknown = 0 if unknown == "error" else tell_unknown(fitted, test, *entries.entries()[:2], unknown)
     n_seen = count_seen(fitted, entries)
     if n_seen:
         warnings.warn(
@@ -60,9 +69,11 @@ def evaluate(
     if report is not None:
         from deepmf.report.page import write_report
 
-        write_report(fitted, entries, report, title=f"{model.name} on {Path(called(test)).name}")
+        title = f"{model.name} on {Path(called(test)).name}"
+        write_report(fitted, entries, report, title=title, unknown=wanted)
     if as_json:
         shown = {"model": type(fitted).__name__, "seen": n_seen, "areas": [asdict(part) for part in errors]}
+        shown |= {} if unknown == "error" else {"unknown": n_unknown}
         show_json(shown | ({} if report is None else {"report": str(report)}))
         return
     show_errors(errors)

@@ -88,15 +88,19 @@ def like_model(matrix: ObservedMatrix, model: Model) -> ObservedMatrix:
 
 def like_labels(matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDArray[Any]) -> ObservedMatrix:
     """Return the matrix with its ids as strings where known labels are strings."""
+    return relabelled(matrix, _like(matrix.row_labels, rows), _like(matrix.column_labels, columns))
+
+
+def relabelled(matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDArray[Any]) -> ObservedMatrix:
+    """Return the matrix with other ids for all of its rows and columns."""
     from deepmf.matrix.labels import Labelled, Labels
     from deepmf.matrix.matrix import ObservedMatrix
 
-    new_rows, new_columns = _like(matrix.row_labels, rows), _like(matrix.column_labels, columns)
-    if new_rows is matrix.row_labels and new_columns is matrix.column_labels:
+    if rows is matrix.row_labels and columns is matrix.column_labels:
         return matrix
     return ObservedMatrix.from_positions(
-        Labelled(Labels(new_rows, axis="row"), matrix.entry_rows),
-        Labelled(Labels(new_columns, axis="column"), matrix.by_row.columns),
+        Labelled(Labels(rows, axis="row"), matrix.entry_rows),
+        Labelled(Labels(columns, axis="column"), matrix.by_row.columns),
         matrix.entries().values,
         scale=matrix.scale,
     )

@@ -94,6 +94,15 @@ Extend = Annotated[
         "--extend", metavar="FILE", help="Entries of new rows and columns, to cover without training; repeatable."
     ),
 ]
+UnknownIds = Annotated[
+    str,
+    typer.Option(
+        "--unknown",
+        metavar="error|nan|fallback",
+        help="What becomes of a pair whose row or column the model does not know: nothing is put out, or it is left "
+        "empty, or predicted by the means of what is known.",
+    ),
+]
 FrameFile = Annotated[
     str,
     typer.Option(

@@ -56,16 +56,20 @@ def write_frames(
             stopped.set()
 
 
-def show_predicted(counts: Mapping[str, int], target: str, *, as_json: bool) -> None:
-    """Say how many predictions of each area are in a file; nothing where they went to standard output."""
+def show_predicted(counts: Mapping[str, int], target: str, *, as_json: bool, n_unknown: int = 0) -> None:
+    """Say how many pairs of each area, and unknown ones, are in a file; nothing where it is standard output."""
     if target == STANDARD:
         return
-    n_predictions = sum(counts.values())
+    n_predictions = sum(counts.values()) + n_unknown
     if as_json:
-        show_json({"predictions": n_predictions, "areas": dict(counts), "file": target})
+        found = {"predictions": n_predictions, "areas": dict(counts)} | ({"unknown": n_unknown} if n_unknown else {})
+        show_json(found | {"file": target})
     else:
-        shown = ", ".join(f"{count:,} in area {area}" for area, count in counts.items())
-        typer.echo(f"{n_predictions:,} predictions ({shown}) in {target}" if counts else f"no predictions in {target}")
+        shown = [f"{count:,} in area {area}" for area, count in counts.items()] + [f"{n_unknown:,} unknown"] * (
+            n_unknown > 0
+        )
+        told = f"{n_predictions:,} predictions ({', '.join(shown)})" if shown else "no predictions"
+        typer.echo(f"{told} in {target}")
 
 
 def _until(stopped: Event, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from deepmf.cli.inputs import Reading, hinting_at_extension, load_model
-from deepmf.cli.options import Column, Extend, FrameFile, FrameJson, ModelFile, Row, Separator, Value
+from deepmf.cli.inputs import Reading, load_model
+from deepmf.cli.options import Column, Extend, FrameFile, FrameJson, ModelFile, Row, Separator, UnknownIds, Value
 from deepmf.cli.output import STANDARD
 from deepmf.cli.output_frames import check_frame_target, show_predicted, write_frames
 from deepmf.cli.pairs import Pairs, read_pairs
+from deepmf.cli.unknown_ids import refused_by_file, tell_unknown
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from deepmf.models.model import Model
+    from deepmf.models.pairs import Unknown
 
 
 def predict(
@@ -36,6 +39,7 @@ def predict(
             help="Also put out lower and upper, which hold the value with this probability, such as 0.9 (dmf-o).",
         ),
     ] = None,
+    unknown: UnknownIds = "error",
     row: Row = None,
     column: Column = None,
     value: Value = None,
@@ -44,31 +48,39 @@ def predict(
 ) -> None:
     """Predict pairs of a row and a column; put out row, column, prediction and area.
 
+    A pair with a row or column that the model does not know lies in no area; --unknown says what becomes of it.
+
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv --extend new_users.csv
     """
     check_frame_target(output)
     import numpy as np
     import polars
 
+    from deepmf.models.pairs import check_unknown
+
+    check_unknown(unknown)
     reading = Reading(row, column, value, separator)
     fitted = load_model(model, extensions=extend or (), reading=reading)
-    with hinting_at_extension():
-        wanted = read_pairs(pairs, fitted, reading)
-        predictions = fitted.predict_levels(*wanted) if levels else fitted.predict(*wanted)
-    areas = fitted.areas(*wanted)
-    columns = {"row": wanted.rows, "column": wanted.columns, "prediction": predictions, "area": areas}
+    with refused_by_file(pairs):
+        read = read_pairs(pairs, fitted, reading, unknown=unknown)
+        asked = partial(fitted.predict_levels if levels else fitted.predict, unknown=cast("Unknown", unknown))
+        predictions = asked(*read.labels)
+    areas = fitted.areas(*read.labels, unknown="nan")
+    n_unknown = tell_unknown(fitted, pairs, *read.labels, unknown) if unknown != "error" else 0
+    columns = {"row": read.rows.shown, "column": read.columns.shown, "prediction": predictions, "area": areas}
     if interval is not None:
-        columns |= _ends(fitted, wanted, interval)
+        columns |= _ends(fitted, read, interval, unknown)
     frame = polars.DataFrame({name: array.tolist() for name, array in columns.items()})
+    frame = frame.with_columns(area=polars.col("area").replace("", None))
     write_frames([frame], frame.schema, output, standard_format=".jsonl" if as_json else ".csv")
-    counts = dict(zip(*(found.tolist() for found in np.unique(areas, return_counts=True)), strict=True))
-    show_predicted(counts, output, as_json=as_json)
+    counts = dict(zip(*(found.tolist() for found in np.unique(areas[areas != ""], return_counts=True)), strict=True))
+    show_predicted(counts, output, as_json=as_json, n_unknown=n_unknown)
 
 
-def _ends(model: Model, pairs: Pairs, coverage: float) -> dict[str, npt.NDArray[Any]]:
+def _ends(model: Model, pairs: Pairs, coverage: float, unknown: str) -> dict[str, npt.NDArray[Any]]:
     """Return the ends of the prediction intervals; only a model that answers with a distribution has any."""
     from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
     if not isinstance(model, OrdinalDMF):
         raise BadSetting(f"{type(model).__name__} gives no intervals; a model fitted with --model dmf-o does")
-    return model.predict_interval(*pairs, coverage=coverage)._asdict()
+    return model.predict_interval(*pairs.labels, coverage=coverage, unknown=cast("Unknown", unknown))._asdict()

@@ -15,8 +15,13 @@ from deepmf.matrix.matrix import Entries, ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import mae_error, rmse_error
 from deepmf.models.model import Model
+from deepmf.models.pairs import Unknown, check_known, check_unknown
 
 EXTEND_HINT = "extend (on the command line --extend) covers new rows and columns"
+UNKNOWN_HINT = f'{EXTEND_HINT}, and unknown="fallback" (--unknown fallback) answers by the means of what is known'
+
+# Where the errors of pairs are noted whose row or column the model does not know: they lie in no area.
+UNKNOWN = "unknown"
 
 # Entries predicted at a time: positions and scores of so many take some 50 MB.
 _ENTRIES_AT_A_TIME = 1 << 20
@@ -24,7 +29,7 @@ _ENTRIES_AT_A_TIME = 1 << 20
 
 @dataclass(frozen=True)
 class AreaErrors:
-    """The errors in one area ("I" to "IV") or in all of them ("all").
+    """The errors in one area ("I" to "IV"), on what only the fallback answers ("unknown"), or on all entries ("all").
 
     `level_rmse` and `level_mae` are those of the levels that the model predicts for that metric; None on a scale
     without levels.
@@ -38,8 +43,11 @@ class AreaErrors:
     level_mae: float | None
 
 
-def evaluate(model: Model, test: ObservedMatrix) -> list[AreaErrors]:
+def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> list[AreaErrors]:
     """Return the errors on test entries in each area that has any, and last in all of them.
+
+    Entries whose row or column the model does not know are refused, left out (`unknown="nan"`), or answered by the
+    means of what is known (`unknown="fallback"`): these have a line of their own, and count in the last one.
 
     >>> from deepmf.models.means import Means
     >>> train = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
@@ -49,15 +57,30 @@ def evaluate(model: Model, test: ObservedMatrix) -> list[AreaErrors]:
     """
     if test.n_entries == 0:
         raise BadEntries("there is nothing to evaluate on: the test matrix has no entries")
+    check_unknown(unknown)
     entries = test.entries()
     _check_on_scale(model.scale_, entries)
-    answers = _predicted(model, entries)
+    if unknown == "error":
+        _check_known(model, test)
+    answers = _predicted(model, entries, unknown)
     errors = []
-    for area in AREAS:
+    for area in (*AREAS, UNKNOWN) if unknown == "fallback" else AREAS:
         inside = answers.areas == area
         if np.any(inside):
             errors.append(_errors(area, answers, entries.values, inside))
-    return [*errors, _errors("all", answers, entries.values, np.ones(entries.values.size, dtype=bool))]
+    if not errors:
+        raise BadEntries("there is nothing to evaluate on: no test entry has a row and a column that the model knows")
+    answered = (answers.areas != UNKNOWN) | (unknown == "fallback")
+    return [*errors, _errors("all", answers, entries.values, answered)]
+
+
+def known_entries(model: Model, test: ObservedMatrix) -> ObservedMatrix:
+    """Return the test entries whose row and column the model knows."""
+    seen = model.observations_
+    assert seen is not None, "the model is fitted"
+    rows, columns = seen.rows.find(test.row_labels) >= 0, seen.columns.find(test.column_labels) >= 0
+    known = rows[test.entry_rows] & columns[test.by_row.columns]
+    return test if np.all(known) else test.take_entries(known)
 
 
 def count_seen(model: Model, test: ObservedMatrix) -> int:
@@ -83,21 +106,19 @@ class _Answers:
     levels: dict[str, FloatArray]  # by the metric they are to be best by; none on a scale without levels
 
 
-def _predicted(model: Model, entries: Entries) -> _Answers:
+def _predicted(model: Model, entries: Entries, unknown: Unknown) -> _Answers:
     size = entries.values.size
-    areas = np.empty(size, dtype="<U3")
+    areas = np.empty(size, dtype=f"<U{len(UNKNOWN)}")
     values = np.empty(size)
     levels = {} if model.scale_.levels is None else {metric: np.empty(size) for metric in ("rmse", "mae")}
     for start in range(0, size, _ENTRIES_AT_A_TIME):
         some = slice(start, start + _ENTRIES_AT_A_TIME)
         pairs: tuple[npt.NDArray[Any], npt.NDArray[Any]] = entries.rows[some], entries.columns[some]
-        try:
-            areas[some] = model.areas(*pairs)
-        except UnknownLabel as error:
-            raise UnknownLabel(f"{error}; {EXTEND_HINT}") from error
-        values[some] = model.predict(*pairs)
+        areas[some] = model.areas(*pairs, unknown=unknown)
+        values[some] = model.predict(*pairs, unknown=unknown)
         for metric, chosen in levels.items():
-            chosen[some] = model.predict_levels(*pairs, metric=metric)
+            chosen[some] = model.predict_levels(*pairs, metric=metric, unknown=unknown)
+    areas[areas == ""] = UNKNOWN
     return _Answers(areas, values, levels)
 
 
@@ -112,6 +133,17 @@ def _errors(area: str, answers: _Answers, values: FloatArray, inside: npt.NDArra
         level_rmse=rmse_error(levels["rmse"], actual) if levels else None,
         level_mae=mae_error(levels["mae"], actual) if levels else None,
     )
+
+
+def _check_known(model: Model, test: ObservedMatrix) -> None:
+    """Refuse rows and columns that the model does not know, and say what could be done."""
+    seen = model.observations_
+    assert seen is not None, "the model is fitted"
+    rows, columns = test.row_labels[test.row_counts > 0], test.column_labels[test.column_counts > 0]
+    try:
+        check_known((seen.rows, rows), (seen.columns, columns))
+    except UnknownLabel as error:
+        raise UnknownLabel(f"{error}; {UNKNOWN_HINT}") from error
 
 
 def _check_on_scale(scale: Scale, entries: Entries) -> None:

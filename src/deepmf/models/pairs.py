@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -59,10 +59,7 @@ def find_pairs(
         raise BadEntries(f"rows and columns are pairs, so of one length; got {row_array.size} and {column_array.size}")
     pairs = Pairs(row_labels.find(row_array), column_labels.find(column_array), unknown)
     if unknown == "error" and not np.all(pairs.known):
-        _refuse(
-            (row_labels, np.extract(pairs.rows < 0, row_array)),
-            (column_labels, np.extract(pairs.columns < 0, column_array)),
-        )
+        check_known((row_labels, row_array), (column_labels, column_array))
     for labels, array, positions in (
         (row_labels, row_array, pairs.rows),
         (column_labels, column_array, pairs.columns),
@@ -79,7 +76,10 @@ def check_unknown(unknown: str) -> None:
         raise BadSetting(f"unknown must be {' or '.join(map(repr, choices))}; got {unknown!r}")
 
 
-def _refuse(*sides: tuple[Labels, npt.NDArray[Any]]) -> NoReturn:
-    """Name the first of the unknown labels of both axes, and say how many others there are."""
-    (labels, first), *others = [(labels, unknown) for labels, unknown in sides if unknown.size]
-    raise labels.unknown(first, *(f"{n_distinct(unknown)} {labels.axis}(s)" for labels, unknown in others))
+def check_known(*axes: tuple[Labels, npt.NDArray[Any]]) -> None:
+    """Name the first label that is not among those of its axis, and say how many others there are on all axes."""
+    asked = ((labels, np.extract(labels.find(array) < 0, array)) for labels, array in axes)
+    unknown = [(labels, array) for labels, array in asked if array.size]
+    if unknown:
+        (labels, first), *others = unknown
+        raise labels.unknown(first, *(f"{n_distinct(array)} {labels.axis}(s)" for labels, array in others))

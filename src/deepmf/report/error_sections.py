@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.evaluation.area_evaluation import AreaErrors
+from deepmf.evaluation.area_evaluation import UNKNOWN, AreaErrors
 from deepmf.evaluation.columns import ColumnErrors
 from deepmf.report.charts import STYLES, Series, bars, dots
 from deepmf.report.data_section import group_name
@@ -19,6 +19,7 @@ MEANINGS = {
     "II": "new row, known column",
     "III": "known row, new column",
     "IV": "new row, new column",
+    UNKNOWN: "a row or column that the model does not know: answered by the means of what is known",
     "all": "all areas together",
 }
 # Columns are compared where each has at least so many test entries, and so many are listed from either end.
@@ -65,7 +66,9 @@ def _area_bars(found: Findings, areas: list[AreaErrors]) -> Markup:
 
 def _about_areas(found: Findings) -> Markup:
     meanings = [
-        tag("div", tag("dt", f"Area {part.area}"), tag("dd", MEANINGS[part.area]))
+        tag(
+            "div", tag("dt", part.area if part.area == UNKNOWN else f"Area {part.area}"), tag("dd", MEANINGS[part.area])
+        )
         for part in found.measured.areas
         if part.area != "all"
     ]

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import NothingObserved
-from deepmf.evaluation.area_evaluation import AreaErrors, count_seen, evaluate
+from deepmf.errors import BadEntries, NothingObserved
+from deepmf.evaluation.area_evaluation import AreaErrors, count_seen, evaluate, known_entries
 from deepmf.evaluation.calibration import Calibration, Distributional, calibration
 from deepmf.evaluation.cold_start import ColdStart, cold_start
 from deepmf.evaluation.columns import ColumnErrors, column_errors
@@ -20,6 +20,7 @@ from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.means import Means
 from deepmf.models.model import Model
+from deepmf.models.pairs import Unknown
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,14 @@ class Findings:
     `yardstick` is how the means err that have seen the same entries, rounded where the model answers in levels; None
     where the model is the means itself.
     `confusion` (true level, predicted level) and `calibration` are None where there is no such thing.
+    `test` holds the entries whose row and column the model knows; on the `n_unknown` others, the fallback's errors are
+    among those by area where it was wanted.
     """
 
     model: Model
     seen: EntryStore
     test: ObservedMatrix
+    n_unknown: int
     n_seen: int
     measured: Measured
     yardstick: Measured | None
@@ -66,21 +70,28 @@ class Findings:
         return [self.measured] if self.yardstick is None else [self.measured, self.yardstick]
 
 
-def find(model: Model, test: ObservedMatrix) -> Findings:
+def find(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> Findings:
     """Measure a fitted model on test entries, and the means beside it."""
     # First, since it says what is wrong with the model or the entries.
-    measured = _measured(model, test, name=type(model).__name__)
+    areas = evaluate(model, test, unknown=unknown)
+    known = known_entries(model, test)
+    if known.n_entries == 0:
+        raise BadEntries("there is nothing to report on: no test entry has a row and a column that the model knows")
+    measured = _measured(model, areas, known, name=type(model).__name__)
     assert model.observations_ is not None
     has_levels = model.scale_.levels is not None
     return Findings(
         model=model,
         seen=model.observations_,
-        test=test,
+        test=known,
+        n_unknown=test.n_entries - known.n_entries,
         n_seen=count_seen(model, test),
         measured=measured,
-        yardstick=None if isinstance(model, Means) else _yardstick(model.observations_, test, like=measured),
-        confusion=confusion(model, test) if has_levels else None,
-        calibration=calibration(model, test) if has_levels and isinstance(model, Distributional) else None,
+        yardstick=None
+        if isinstance(model, Means)
+        else _yardstick(model.observations_, test, known, unknown, like=measured),
+        confusion=confusion(model, known) if has_levels else None,
+        calibration=calibration(model, known) if has_levels and isinstance(model, Distributional) else None,
     )
 
 
@@ -96,7 +107,9 @@ class RoundedMeans(Means):
         return self.scale_.nearest_level(self._to_units(scores))
 
 
-def _yardstick(seen: EntryStore, test: ObservedMatrix, *, like: Measured) -> Measured:
+def _yardstick(
+    seen: EntryStore, test: ObservedMatrix, known: ObservedMatrix, unknown: Unknown, *, like: Measured
+) -> Measured:
     """Measure the means, fitted and extended by the same entries as a model, that answer in the same way."""
     means, name = (RoundedMeans(), "rounded means") if like.answers_levels else (Means(), "means")
     means.fit(seen.train)
@@ -104,8 +117,8 @@ def _yardstick(seen: EntryStore, test: ObservedMatrix, *, like: Measured) -> Mea
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NothingObserved)  # said when the model itself was extended
             means = means.extend(seen.extension)
-    return _measured(means, test, name=name)
+    return _measured(means, evaluate(means, test, unknown=unknown), known, name=name)
 
 
-def _measured(model: Model, test: ObservedMatrix, *, name: str) -> Measured:
-    return Measured(name, evaluate(model, test), cold_start(model, test), column_errors(model, test))
+def _measured(model: Model, areas: list[AreaErrors], known: ObservedMatrix, *, name: str) -> Measured:
+    return Measured(name, areas, cold_start(model, known), column_errors(model, known))

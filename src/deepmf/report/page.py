@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from deepmf.evaluation.area_evaluation import UNKNOWN
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.model import Model
+from deepmf.models.pairs import Unknown
 from deepmf.report.data_section import data_section
 from deepmf.report.error_sections import area_section, cold_start_section, column_section
 from deepmf.report.findings import Findings, find
@@ -34,10 +36,13 @@ FEW = 100
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def write_report(model: Model, test: ObservedMatrix, path: str | Path, *, title: str | None = None) -> None:
+def write_report(
+    model: Model, test: ObservedMatrix, path: str | Path, *, title: str | None = None, unknown: Unknown = "error"
+) -> None:
     """Write a page on how a fitted model predicts test entries to a file, whole or not at all.
 
-    New rows and columns of the test must be covered already (`extend`). The page loads nothing from anywhere.
+    New rows and columns of the test must be covered already (`extend`); with `unknown="fallback"` the errors of what
+    is not are among those by area, with "nan" they are left out. The page loads nothing from anywhere.
 
     >>> import tempfile
     >>> from deepmf.data.splits import split_entries
@@ -49,14 +54,14 @@ def write_report(model: Model, test: ObservedMatrix, path: str | Path, *, title:
     >>> path.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    page = written(find(model, test), title=title)
+    page = written(find(model, test, unknown=unknown), title=title)
     # A label may hold half a character, which no file can.
     write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
 
 
 def written(found: Findings, *, title: str | None = None) -> str:
     """Return the whole page."""
-    title = title or f"{found.measured.name} on {counted(found.test.n_entries, 'test entry')}"
+    title = title or f"{found.measured.name} on {counted(found.measured.overall.n_entries, 'test entry')}"
     made = [section(found) for section in SECTIONS]
     sections = [part for part in made if isinstance(part, Section)]
     head = tag(
@@ -107,7 +112,9 @@ def _summary(found: Findings) -> str:
 
 
 def _cautions(found: Findings) -> list[Markup]:
-    said, n_entries = [], found.test.n_entries
+    said, n_entries = [], found.test.n_entries + found.n_unknown
+    if found.n_unknown:
+        said.append(_about_unknown(found))
     if found.n_seen:
         said.append(
             f"The model has seen {count(found.n_seen)} of the {count(n_entries)} test entries in training or when it "
@@ -116,6 +123,18 @@ def _cautions(found: Findings) -> list[Markup]:
     if n_entries < FEW:
         said.append(f"With only {counted(n_entries, 'test entry')}, every number on this page is largely chance.")
     return [paragraph(tag("strong", "Caution. "), text, class_="caution") for text in said]
+
+
+def _about_unknown(found: Findings) -> str:
+    n_entries = count(found.test.n_entries + found.n_unknown)
+    said = f"Of {n_entries} test entries, {count(found.n_unknown)} have a row or column that the model does not know"
+    by_area = {part.area: part for part in found.measured.areas}
+    if UNKNOWN not in by_area:
+        return f"{said}; this page leaves them out."
+    return (
+        f"{said}. The means of what is known answer them, with an RMSE of {amount(by_area[UNKNOWN].rmse)}; they count "
+        "in the RMSE and MAE of this test and have a bar of their own by area, and all other sections leave them out."
+    )
 
 
 def _tiles(found: Findings) -> Markup:
