@@ -24,6 +24,7 @@ LAYERS = [
     ["experiments"],
     ["sklearn", "serving", "report", "tuning", "export"],
     ["cli"],
+    ["__main__"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 CORE = {name for name, rank in RANK.items() if rank <= RANK["experiments"]}

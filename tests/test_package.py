@@ -45,11 +45,16 @@ def test_readme_tree_gives_every_source_file_its_role() -> None:
     assert file_tree.written(readme) == readme, "the file tree is not up to date; make format writes it"
 
 
+@pytest.fixture(scope="module")
+def tree() -> str:
+    return file_tree.tree()
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT / "src").as_posix())
-def test_every_source_file_says_what_it_is_for(path: Path) -> None:
+def test_every_source_file_says_what_it_is_for(path: Path, tree: str) -> None:
     said = file_tree.role(path)
     assert said and "\n" not in said
-    assert path.name == "__init__.py" or said in file_tree.tree()
+    assert path.name == "__init__.py" or said in tree
 
 
 @pytest.mark.parametrize("page", result_tables.PAGES, ids=lambda page: page.name)

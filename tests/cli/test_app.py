@@ -17,7 +17,7 @@ from deepmf.errors import NothingObserved
 from deepmf.models import load as load_module
 from deepmf.models.load import load
 
-COMMAND = [sys.executable, "-m", "deepmf.cli.app"]
+COMMAND = [sys.executable, "-m", "deepmf"]
 NAMES = [command.name for command in app.registered_commands]
 GROUPS = {group.name: group.typer_instance for group in app.registered_groups}
 INSIDE = [

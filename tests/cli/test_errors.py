@@ -23,7 +23,7 @@ from deepmf.models.completion import completed_rows
 from deepmf.models.model import Model
 from deepmf.storage.model_file import write_file
 
-COMMAND = [sys.executable, "-m", "deepmf.cli.app"]
+COMMAND = [sys.executable, "-m", "deepmf"]
 
 
 @pytest.fixture(scope="session")

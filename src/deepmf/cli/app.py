@@ -134,7 +134,3 @@ def _shown_in_a_line(show: Any) -> Any:
             show(message, category, *place, **named)
 
     return show_warning
-
-
-if __name__ == "__main__":
-    main()
