@@ -68,6 +68,17 @@ def test_new_shares_are_in_order_and_need_three() -> None:
     assert new_shares("shares", records([0.2, 0.05])) is None
 
 
+def test_the_curve_of_shares_begins_with_nothing_new() -> None:
+    records = [
+        {"recipe": "few-new/dmf", "new_share": share, "area": area, "seed": 0, "rmse": 1 + share}
+        for share in (0.2, 0.1, 0.05, 0.0)
+        for area in ("I", "II", "III", "IV")[: 4 if share else 1]
+    ]
+    figure = new_shares("few-new", records)
+    starts = [axis.get_lines()[0].get_xdata()[0] for axis in figure.axes]
+    assert starts == [0, 5, 5, 5]
+
+
 def test_let_in_ends_with_all_that_is_known() -> None:
     record = {"recipe": "shares/means", "new_share": 0.2, "area": "II", "seed": 0, "rmse": 0.7}
     figure = cold_start_curve("shares", [record | {"cold_start_curve": [[1, 0.9], [5, 0.8]]}])

@@ -44,3 +44,12 @@ def test_areas_have_new_rows_and_columns() -> None:
     assert found.train.shape == (360, 270)
     assert list(found.test) == list(found.choice) == ["I", "II", "III", "IV"]
     assert found.extension is not None
+
+
+def test_with_nothing_new_there_is_area_one_alone() -> None:
+    found, plain = PROTOCOLS["areas"](GENERATED, seed=3, new_share=0.0), problem("entries", seed=3)
+    assert found.extension is None and list(found.test) == list(found.choice) == ["I"]
+    assert found.train.shape == WHOLE.shape
+    for one, other in ((found.train, plain.train), (found.validation, plain.validation)):
+        assert cells(one) == cells(other)
+    assert cells(found.test["I"]) == cells(plain.test["I"])

@@ -45,6 +45,19 @@ def test_the_papers_tables_are_whole() -> None:
     }
 
 
+def test_fewer_new_rows_differ_from_table_one_in_nothing_else() -> None:
+    known = {recipe.row: recipe for recipe in read_table("table1")}
+    for recipe in read_table("few-new"):
+        other = known[recipe.row]
+        assert (recipe.settings, recipe.seeds, recipe.data, recipe.joined) == (
+            other.settings,
+            other.seeds,
+            other.data,
+            other.joined,
+        )
+        assert recipe.new_shares == (*other.new_shares, 0.05, 0.0)
+
+
 def test_a_recipe_is_read(recipes: Path) -> None:
     means, dmfd = read_table("small")
     assert (means.name, means.row, means.title) == ("small/means", "means", "shrunk means")
@@ -68,6 +81,8 @@ def test_a_quick_recipe_is_another(recipes: Path) -> None:
         ('model = "dfm"', "there is no model 'dfm'; did you mean 'dmf'?"),
         ('data = "ml-2m"', "there is no data set 'ml-2m'; did you mean 'ml-"),
         ("seeds = []", "seeds must be whole numbers that are not negative, at least one; got ()"),
+        ("new_shares = [1.0]", "new_shares must be numbers from 0 to less than 1, at least one; got (1.0,)"),
+        ("new_shares = []", "new_shares must be numbers from 0 to less than 1, at least one; got ()"),
         ("[settings]\nepoch = 3", "there is no setting 'epoch'; did you mean 'epochs'?"),
         ("[settings]\nepochs = 0", "epochs must be a whole number of at least 1; got 0"),
         ("[quick]\nepochs = 0", "epochs must be a whole number of at least 1; got 0"),

@@ -76,6 +76,17 @@ def test_without_new_rows_no_column_tells_of_them(recipes: Path) -> None:
     assert lines("small", RECORDS[-1:]) == [["method", "RMSE"], ["DMF-D", "0.8000"]]
 
 
+def test_with_a_share_of_nothing_other_areas_are_not_expected(recipes: Path) -> None:
+    path = recipes / "small" / "1-means.toml"
+    path.write_text(path.read_text().replace("[0.2, 0.1]", "[0.2, 0.0]"))
+    nothing_new = record("means", 0, "I", 0.9, share=0.0)
+    assert lines("small", [*RECORDS[:3], nothing_new])[1:] == [
+        ["shrunk means", "20%", "0.9200 ± 0.0141 (0.900, +0.020)", "0.9500", "(1.000)"],
+        ["shrunk means", "none", "0.9000 (0.900, +0.000)", "-", "-"],
+    ]
+    assert lines("small", [nothing_new]) == [["method", "RMSE"], ["shrunk means", "0.9000 (0.900, +0.000)"]]
+
+
 def test_rows_that_were_not_run_are_not_shown(recipes: Path) -> None:
     assert len(lines("small", RECORDS[-1:])) == 2
     assert lines("small", [])[1:] == []

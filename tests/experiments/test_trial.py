@@ -61,6 +61,16 @@ def test_new_rows_are_let_in_entry_by_entry(ordinal: list[Record], means: list[R
     assert errors[0] > errors[-1] >= means[1]["rmse"] - 0.02
 
 
+@pytest.mark.parametrize("recipe", [MEANS, ORDINAL], ids=lambda recipe: recipe.model)
+def test_with_nothing_new_only_area_one_is_measured(recipe: Recipe) -> None:
+    nothing_new = Trial(recipe, seed=0, new_share=0.0)
+    (record,) = run_trial(nothing_new)
+    (chosen,) = run_choice(nothing_new)
+    assert (record["area"], record["new_share"], chosen["area"]) == ("I", 0, "I")
+    plain = run_trial(Trial(replace(recipe, protocol="entries"), seed=0, new_share=0.0))[0]
+    assert record["rmse"] == plain["rmse"]
+
+
 def test_choosing_lets_nobody_in() -> None:
     assert all("cold_start_curve" not in record for record in run_choice(trial(MEANS)))
 

@@ -168,9 +168,7 @@ def cold_start_curve(table: str, records: Sequence[Record]) -> Figure | None:
 
 def new_shares(table: str, records: Sequence[Record]) -> Figure | None:
     """Return the error in each area against the share of new rows and columns, where several shares were run."""
-    shown = [
-        cell for cell in cells(table, records) if cell.metric == "rmse" and cell.mean is not None and cell.new_share
-    ]
+    shown = [cell for cell in cells(table, records) if cell.metric == "rmse" and cell.mean is not None]
     shares = sorted({cell.new_share for cell in shown if cell.new_share is not None})
     if len(shares) < 3:
         return None

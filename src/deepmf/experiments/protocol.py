@@ -30,10 +30,14 @@ class Problem:
 
 
 def areas(data: str, *, seed: int, new_share: float) -> Problem:
-    """Declare a share of the rows and of the columns new, and cut each of the four areas 75 / 5 / 20."""
+    """Declare a share of the rows and of the columns new, and cut each of the four areas 75 / 5 / 20.
+
+    With nothing new there is area I alone, and the split is that of `entries`.
+    """
     split = split_areas(_matrix(data), new_rows=new_share, new_columns=new_share, seed=seed)
     choice = {"I": split.validation} | split.new_validation
-    return Problem(split.train, split.validation, split.extension, choice, split.test)
+    extension = split.extension if split.train.shape != split.extension.shape else None
+    return Problem(split.train, split.validation, extension, _with_entries(choice), _with_entries(split.test))
 
 
 def entries(data: str, *, seed: int, new_share: float) -> Problem:
@@ -59,6 +63,10 @@ def published(data: str, *, seed: int, new_share: float) -> Problem:
 
 def _matrix(data: str) -> ObservedMatrix:
     return generate(400, 300, density=0.1, seed=0).matrix if data == GENERATED else load(data)
+
+
+def _with_entries(by_area: dict[str, ObservedMatrix]) -> dict[str, ObservedMatrix]:
+    return {area: matrix for area, matrix in by_area.items() if matrix.n_entries}
 
 
 def _of_split(split: Split) -> Problem:

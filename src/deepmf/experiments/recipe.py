@@ -24,7 +24,8 @@ class Recipe:
     """One row of a table: everything needed to run it, and what was published for it.
 
     name: the table and the file, such as "table1/dmf".
-    protocol: how the data are split (`PROTOCOLS`); `new_shares` are those of new rows and columns that "areas" runs.
+    protocol: how the data are split (`PROTOCOLS`); `new_shares` are those of new rows and columns that "areas" runs,
+        0 where nothing is new.
     seeds: one split each; the seed of the split is also that of the model.
     settings: of the model; `quick` are those that replace them in a quick run.
     search: for each setting the values among which validation entries chose the one in `settings`.
@@ -143,6 +144,8 @@ def _check(recipe: Recipe) -> None:
     _check_choice("data set", recipe.data, [*DATASETS, GENERATED])
     if not recipe.seeds or not all(isinstance(seed, int) and seed >= 0 for seed in recipe.seeds):
         raise BadSetting(f"seeds must be whole numbers that are not negative, at least one; got {recipe.seeds!r}")
+    if not recipe.new_shares or not all(_is_share(share) for share in recipe.new_shares):
+        raise BadSetting(f"new_shares must be numbers from 0 to less than 1, at least one; got {recipe.new_shares!r}")
     for settings in (recipe.settings, dict(recipe.settings) | dict(recipe.quick)):
         model_class(recipe.model)(**settings)
     for candidate in recipe.candidates():
@@ -153,6 +156,10 @@ def _check(recipe: Recipe) -> None:
             _check_choice("metric", metric, list(METRICS))
     if recipe.published and not recipe.source:
         raise BadSetting("published figures need their source")
+
+
+def _is_share(share: Any) -> bool:
+    return isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share < 1
 
 
 def _check_keys(content: Mapping[str, Any], known: list[str]) -> None:

@@ -69,13 +69,13 @@ def lines(table: str, records: Sequence[Record]) -> list[list[str]]:
     metrics = layout_of(table).metrics
     found = cells(table, records)
     areas = [area for area in AREAS if any(cell.area == area and str(cell) != "-" for cell in found)]
-    shares = any(cell.new_share is not None for cell in found)  # otherwise nothing is new
+    shares = any(cell.new_share for cell in found)  # otherwise nothing is new
     names = ["method", "new"] if shares else ["method"]
     header = [*names, *(_heading(area, metric, areas, metrics) for area in areas for metric in metrics)]
     rows: dict[tuple[str, float | None], list[str]] = {}
     for cell in found:
         if cell.area in areas:
-            share = "none" if cell.new_share is None else f"{cell.new_share:.0%}"
+            share = f"{cell.new_share:.0%}" if cell.new_share else "none"
             start = [cell.recipe.title, share][: len(names)]
             rows.setdefault((cell.recipe.name, cell.new_share), start).append(str(cell))
     return [header, *rows.values()]
@@ -143,7 +143,8 @@ def _cell(recipe: Recipe, share: float | None, area: str, metric: str, records: 
     ]
     mean = statistics.mean(values) if values else None
     spread = statistics.stdev(values) if len(values) > 1 else None
-    published = recipe.published.get(area, {}).get(metric)
+    exists = share != 0 or area == "I"  # with nothing new, the other areas have no entries
+    published = recipe.published.get(area, {}).get(metric) if exists else None
     return Cell(recipe, share, area, metric, mean, spread, len(values), published)
 
 
