@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deepmf.experiments.result_table import as_csv, cells, lines, markdown, remarks
+from deepmf.experiments.result_table import as_csv, cells, lines, markdown, notes, remarks
 
 
 def record(recipe: str, seed: int, area: str, rmse: float, share: float | None = 0.2) -> dict[str, Any]:
@@ -70,6 +70,24 @@ def test_remarks_tell_sources_and_assumptions(recipes: Path) -> None:
     path.write_text('assumptions = ["inputs are raw"]\n' + path.read_text())
     assert remarks("small", RECORDS) == ["remark", "Published in a paper.", "Assumed for DMF-D: inputs are raw."]
     assert remarks("small", RECORDS[:1]) == ["remark", "Published in a paper."]
+
+
+def test_rows_of_different_sources_are_told_apart(recipes: Path) -> None:
+    one, other = {"commit": "abc", "digest": "1" * 64}, {"commit": "abc", "digest": "2" * 64}
+    means, dmfd = RECORDS[0], RECORDS[-1]
+    assert notes("small", [means | one, dmfd | one]) == []
+    assert (
+        notes("small", [means | one, dmfd | other])
+        == remarks("small", [means | one, dmfd | other])[1:2]
+        == [
+            "Rows come from different states of the source: commit abc, digest 111111111111 (shrunk means); "
+            "commit abc, digest 222222222222 (DMF-D)."
+        ]
+    )
+    assert notes("small", [means | one, dmfd | {"commit": "abc"}]) == [
+        "Rows come from different states of the source: commit abc, digest 111111111111 (shrunk means); "
+        "commit abc, no digest kept (DMF-D)."
+    ]
 
 
 def test_without_new_rows_no_column_tells_of_them(recipes: Path) -> None:

@@ -11,6 +11,7 @@ from deepmf.errors import BadSetting, CannotSave, TrainingDiverged, UnreadableFi
 from deepmf.experiments.recipe import read_table
 from deepmf.experiments.results import Results
 from deepmf.experiments.run import run
+from deepmf.experiments.source import digest
 from deepmf.experiments.trial import Record, Trial, run_choice, run_trial, trials_of
 
 
@@ -33,7 +34,13 @@ def test_a_table_is_run_and_kept(recipes: Path, tmp_path: Path) -> None:
     assert len(records) == 4 * 4 + 2
     first = records[0]
     assert (first["recipe"], first["seed"], first["new_share"], first["area"]) == ("small/means", 0, 0.2, "I")
-    assert first["commit"] == "abc" and first["seconds"] >= 0 and first["peak_memory_mb"] > 10 and first["hardware"]
+    assert (
+        first["commit"] == "abc"
+        and first["digest"] == digest()
+        and first["seconds"] >= 0
+        and first["peak_memory_mb"] > 10
+        and first["hardware"]
+    )
     assert sum(map(sum, first["confusion"])) == first["n_entries"] == sum(group[2] for group in first["cold_start"])
     last = records[-1]
     assert last["area"] == "I" and last["new_share"] is None
@@ -92,6 +99,26 @@ def test_how_validation_entries_are_used_is_a_setting_too(recipes: Path, tmp_pat
     path.write_text(path.read_text().replace("joined = true", "joined = false"))
     with pytest.raises(BadSetting, match=r"with other settings \(joined\)"):
         list(run(run_trial, all_trials(), results))
+
+
+def test_results_of_another_digest_are_not_mixed_whatever_their_commit(
+    recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = Results(tmp_path)
+    trials = all_trials()[:1]
+    list(run(run_trial, trials, results))
+    assert results.missing(trials) == []
+    monkeypatch.setattr("deepmf.experiments.source.digest", lambda: "f" * 64)
+    with pytest.raises(BadSetting, match=f"holds results of digest {digest()}; this is f+, and the two are not mixed"):
+        results.missing(trials)
+
+
+def test_results_without_a_digest_go_by_their_commit(recipes: Path, tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    trials = all_trials()[:1]
+    records = run_trial(trials[0])
+    results.add([{key: value for key, value in record.items() if key != "digest"} for record in records])
+    assert results.missing(trials) == []
 
 
 def test_results_of_another_commit_are_not_mixed(

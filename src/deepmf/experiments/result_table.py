@@ -98,7 +98,19 @@ def remarks(table: str, records: Sequence[Record]) -> list[str]:
         for assumption in recipe.assumptions:
             assumed.setdefault(assumption, []).append(recipe.title)
     assumptions = [f"Assumed for {', '.join(titles)}: {assumption}." for assumption, titles in assumed.items()]
-    return [*layout_of(table).remarks, *sources, *assumptions]
+    return [*layout_of(table).remarks, *notes(table, records), *sources, *assumptions]
+
+
+def notes(table: str, records: Sequence[Record]) -> list[str]:
+    """Return what a table must never be shown without: that its rows do not come from one state of the source."""
+    titles = {recipe.name: recipe.title for recipe in read_table(table)}
+    states: dict[str, dict[str, None]] = {}
+    for record in records:
+        states.setdefault(_state(record), {})[titles[record["recipe"]]] = None
+    if len(states) < 2:
+        return []
+    shown = (f"{state} ({', '.join(rows)})" for state, rows in states.items())
+    return [f"Rows come from different states of the source: {'; '.join(shown)}."]
 
 
 def costs(records: Sequence[Record]) -> str:
@@ -146,6 +158,11 @@ def _cell(recipe: Recipe, share: float | None, area: str, metric: str, records: 
     exists = share != 0 or area == "I"  # with nothing new, the other areas have no entries
     published = recipe.published.get(area, {}).get(metric) if exists else None
     return Cell(recipe, share, area, metric, mean, spread, len(values), published)
+
+
+def _state(record: Record) -> str:
+    digest, commit = record.get("digest"), record.get("commit", "unknown")
+    return f"commit {commit}, digest {digest[:12]}" if digest else f"commit {commit}, no digest kept"
 
 
 def _heading(area: str, metric: str, areas: Sequence[str], metrics: Sequence[str]) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 from deepmf.errors import BadSetting, CannotSave, UnreadableFile
 from deepmf.experiments.recipe import Recipe
-from deepmf.experiments.trial import Record, Trial, commit
+from deepmf.experiments.source import stamp
+from deepmf.experiments.trial import Record, Trial
 from deepmf.models.registry import model_class
 
 Key = tuple[str, int, float | None]
@@ -34,7 +35,7 @@ class Results:
         return [record for record in records if record["recipe"] in names]
 
     def missing(self, trials: Sequence[Trial]) -> list[Trial]:
-        """Return the trials that are still to run; results of another commit or of other settings are refused."""
+        """Return the trials that are still to run; results of another source or of other settings are refused."""
         tables = {trial.recipe.table for trial in trials}
         done: set[Key] = set()
         for table in tables:
@@ -112,14 +113,15 @@ class _TableResults:
                 file.truncate(whole.rfind(b"\n") + 1)
 
     def _refuse_others(self, trials: Sequence[Trial]) -> None:
-        now = commit()
+        now = stamp()
         wanted = {_key(trial.key): trial for trial in trials}
         for record in self.records():
-            if record["commit"] != now:
-                raise BadSetting(
-                    f"{self.folder} holds results of commit {record['commit']}; this is {now}, and the two "
-                    f"are not mixed: {AFRESH}"
-                )
+            for part, here in now.items():
+                if record.get(part, here) != here:  # older records have no digest
+                    raise BadSetting(
+                        f"{self.folder} holds results of {part} {record[part]}; this is {here}, and the two "
+                        f"are not mixed: {AFRESH}"
+                    )
             trial = wanted.get(_key(record))
             if trial is not None:
                 differing = _differing(record, trial)

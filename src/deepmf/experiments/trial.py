@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import resource
-import subprocess
 import sys
 import time
 import warnings
@@ -24,6 +22,7 @@ from deepmf.evaluation.cold_start import cold_start, cold_start_curve
 from deepmf.evaluation.confusion import confusion
 from deepmf.experiments.protocol import PROTOCOLS, Problem
 from deepmf.experiments.recipe import Recipe
+from deepmf.experiments.source import stamp
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.model import Model
 from deepmf.models.registry import model_class
@@ -74,7 +73,7 @@ def run_choice(trial: Trial) -> list[Record]:
 
 
 def _measured(trial: Trial, *, on_validation: bool) -> list[Record]:
-    recipe = trial.recipe
+    recipe, source = trial.recipe, stamp()  # before the fit: files may be edited while it runs
     problem = PROTOCOLS[recipe.protocol](recipe.data, seed=trial.seed, new_share=trial.new_share)
     model = model_class(recipe.model)(**trial.settings)
     start = time.perf_counter()
@@ -82,7 +81,7 @@ def _measured(trial: Trial, *, on_validation: bool) -> list[Record]:
     seconds = time.perf_counter() - start
     extended = _extended(model, problem, joined=recipe.joined and not on_validation)
     wanted = problem.choice if on_validation else problem.test
-    common = trial.key | _circumstances(trial, model, seconds)
+    common = trial.key | source | _circumstances(trial, model, seconds)
     records = [
         common | {"area": area} | _errors(extended, test) for area, test in wanted.items() if area in model.predicts
     ]
@@ -172,7 +171,6 @@ def _circumstances(trial: Trial, model: Model, seconds: float) -> Record:
         "protocol": trial.recipe.protocol,
         "joined": trial.recipe.joined,
         "settings": model.settings.to_dict(),
-        "commit": commit(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "hardware": Runtime(device).describe() if device != "cpu" else f"CPU, {torch.get_num_threads()} threads",
         "runtime": f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}",
@@ -187,21 +185,3 @@ def _circumstances(trial: Trial, model: Model, seconds: float) -> Record:
 def _peak_memory() -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak // (1 << 20 if sys.platform == "darwin" else 1 << 10))
-
-
-def commit() -> str:
-    """Return the commit that runs, and whether the source has changed since.
-
-    The checkout's, or DEEPMF_COMMIT on a machine that has only the files.
-    """
-    if given := os.environ.get("DEEPMF_COMMIT"):
-        return given
-    here = os.path.dirname(__file__)  # noqa: PTH120
-    commit = _git(here, "rev-parse", "--short", "HEAD")
-    changed = _git(here, "status", "--porcelain", "--", os.path.dirname(here))  # noqa: PTH120
-    return (commit or "unknown") + ("-changed" if changed else "")
-
-
-def _git(folder: str, *words: str) -> str:
-    shown = subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=False)
-    return shown.stdout.strip()

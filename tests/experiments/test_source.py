@@ -1,0 +1,62 @@
+"""The source of a record: what changes its digest, and what does not."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deepmf.experiments.source import PACKAGE, commit, digest, stamp
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    folder = tmp_path / "package"
+    (folder / "recipes" / "table1").mkdir(parents=True)
+    (folder / "a.py").write_text("one = 1\n")
+    (folder / "b.py").write_text("two = 2\n")
+    (folder / "recipes" / "table1" / "1-means.toml").write_text('title = "means"\n')
+    return folder
+
+
+@pytest.mark.parametrize("name", ["a.py", "recipes/table1/1-means.toml"])
+def test_a_file_that_changes_changes_the_digest(package: Path, name: str) -> None:
+    before = digest(package)
+    path = package / name
+    path.write_text(path.read_text() + "# \n")
+    assert digest(package) != before
+
+
+def test_a_name_a_new_file_and_a_moved_line_change_it(package: Path) -> None:
+    seen = [digest(package)]
+    (package / "c.py").write_text("")
+    seen.append(digest(package))
+    (package / "c.py").rename(package / "d.py")
+    seen.append(digest(package))
+    (package / "a.py").write_text("one = 1\ntwo = 2\n")
+    (package / "b.py").write_text("")
+    seen.append(digest(package))
+    assert len(set(seen)) == 4
+
+
+def test_times_places_and_other_files_do_not_change_it(package: Path, tmp_path: Path) -> None:
+    before = digest(package)
+    os.utime(package / "a.py", (1, 1))
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "a.cpython-312.pyc").write_bytes(b"compiled")
+    (package / "notes.txt").write_text("a note")
+    assert digest(package) == before
+    assert digest(shutil.copytree(package, tmp_path / "elsewhere")) == before
+
+
+def test_it_is_that_of_the_package_in_every_process() -> None:
+    code = "from deepmf.experiments.source import digest; print(digest())"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == digest() == digest(PACKAGE) and len(digest()) == 64
+
+
+def test_a_stamp_has_the_commit_that_was_given_and_a_digest_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEEPMF_COMMIT", "abc")
+    assert (commit(), stamp()) == ("abc", {"commit": "abc", "digest": digest()})
