@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from deepmf.experiments.recipe import read_table
+from deepmf.experiments.remarks import notes
 from deepmf.experiments.result_table import costs, markdown
 from deepmf.experiments.results import Results
 from deepmf.experiments.search import best_of
@@ -19,15 +20,19 @@ BLOCK = re.compile(r"(<!-- (table|costs|search) ([\w-]+) -->\n).*?(<!-- end -->)
 
 
 def block(kind: str, table: str) -> str:
-    """Return what stands in a block of a page: a table, what it cost, or how its settings were chosen."""
+    """Return what stands in a block of a page: a table with its notes, its cost, or how its settings were chosen."""
     recipes = read_table(table)
     if kind == "search":
         searched = [recipe for recipe in recipes if recipe.search]
         names = [trial.recipe for recipe in searched for trial in candidates_of(recipe)]
         return best_of(searched, Results(RESULTS / "search").records(names))
     records = Results(RESULTS).records(recipes)
-    shown = markdown(table, records) if kind == "table" else costs(records)
-    return f"\n{shown}\n"
+    if not records:
+        return "\nThere are no results yet.\n\n"
+    if kind == "costs":
+        return f"\n{costs(records)}\n"
+    said = "".join(f"- {note}\n" for note in notes(table, records))
+    return f"\n{markdown(table, records)}\n{said}\n"
 
 
 def written(page: str) -> str:

@@ -61,12 +61,28 @@ class ByMetric(Means):
         return np.full(self.predict(rows, columns, unknown=unknown).size, {"rmse": 2.0, "mae": 4.0}[metric])
 
 
-def test_level_errors_are_those_of_the_levels_for_the_metric(split: AreaSplit) -> None:
-    model = ByMetric().fit(split.train)
+class Forecasting(ByMetric):
+    """The same, and it has a distribution."""
+
+    def predict_distribution(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
+        raise NotImplementedError
+
+    def predict_interval(
+        self, rows: Iterable[Any], columns: Iterable[Any], *, coverage: float = 0.9
+    ) -> tuple[FloatArray, FloatArray]:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("kind", [ByMetric, Forecasting])
+def test_both_errors_of_levels_are_those_of_the_same_levels(split: AreaSplit, kind: type[ByMetric]) -> None:
     _, _, values = split.test["I"].entries()
-    errors = evaluate(model, split.test["I"])[0]
-    assert errors.level_rmse == pytest.approx(np.sqrt(np.mean((2 - values) ** 2)))
-    assert errors.level_mae == pytest.approx(np.mean(abs(4 - values)))
+    errors = evaluate(kind().fit(split.train), split.test["I"])[0]
+    two, four = ((np.sqrt(np.mean((level - values) ** 2)), np.mean(abs(level - values))) for level in (2, 4))
+    assert (errors.level_rmse, errors.level_mae) == pytest.approx(two)
+    if kind is Forecasting:
+        assert (errors.median_rmse, errors.median_mae) == pytest.approx(four)
+    else:
+        assert (errors.median_rmse, errors.median_mae) == (None, None)
 
 
 def test_only_areas_that_are_present(split: AreaSplit, model: Means) -> None:

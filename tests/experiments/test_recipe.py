@@ -89,6 +89,10 @@ def test_a_quick_recipe_is_another(recipes: Path) -> None:
         ("[search]\nepochs = [1, 0]", "epochs must be a whole number of at least 1; got 0"),
         ("[published]\nV = { rmse = 1 }", "there is no area 'V'; did you mean 'IV'?"),
         ("[published]\nI = { rsme = 1 }", "there is no metric 'rsme'; did you mean 'rmse'?"),
+        (
+            "joined = true\nrefit = true",
+            "validation entries are either joined to the inputs or fitted again; joined and",
+        ),
         ("[published]\nI = { rmse = 1 }", "published figures need their source"),
     ],
 )

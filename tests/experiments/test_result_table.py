@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deepmf.experiments.result_table import as_csv, cells, lines, markdown, notes, remarks
+from deepmf.experiments.result_table import as_csv, cells, lines, markdown, uses_of_validation
 
 
 def record(recipe: str, seed: int, area: str, rmse: float, share: float | None = 0.2) -> dict[str, Any]:
@@ -33,18 +33,18 @@ def test_a_cell_is_a_mean_a_spread_and_a_published_figure(recipes: Path) -> None
 
 def test_lines_of_a_table(recipes: Path) -> None:
     assert lines("small", RECORDS) == [
-        ["method", "new", "area I", "area II", "area IV"],
-        ["shrunk means", "20%", "0.9200 ± 0.0141 (0.900, +0.020)", "0.9500", "(1.000)"],
-        ["shrunk means", "10%", "0.8900 (0.900, -0.010)", "-", "(1.000)"],
-        ["DMF-D", "none", "0.8000", "-", "-"],
+        ["method", "new", "validation entries", "area I", "area II", "area IV"],
+        ["shrunk means", "20%", "choose", "0.9200 ± 0.0141 (0.900, +0.020)", "0.9500", "(1.000)"],
+        ["shrunk means", "10%", "choose", "0.8900 (0.900, -0.010)", "-", "(1.000)"],
+        ["DMF-D", "none", "choose, then inputs", "0.8000", "-", "-"],
     ]
 
 
 def test_markdown(recipes: Path) -> None:
     assert markdown("small", RECORDS).splitlines()[:3] == [
-        "| method | new | area I | area II | area IV |",
-        "| --- | --- | --- | --- | --- |",
-        "| shrunk means | 20% | 0.9200 ± 0.0141 (0.900, +0.020) | 0.9500 | (1.000) |",
+        "| method | new | validation entries | area I | area II | area IV |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| shrunk means | 20% | choose | 0.9200 ± 0.0141 (0.900, +0.020) | 0.9500 | (1.000) |",
     ]
 
 
@@ -54,6 +54,7 @@ def test_csv_holds_every_figure(recipes: Path) -> None:
         "recipe": "small/means",
         "method": "shrunk means",
         "new_share": "0.2",
+        "validation_entries": "choose",
         "area": "I",
         "metric": "rmse",
         "mean": "0.92",
@@ -65,29 +66,35 @@ def test_csv_holds_every_figure(recipes: Path) -> None:
     assert [row["area"] for row in rows if row["recipe"] == "small/dmf-d"] == ["I"]
 
 
-def test_remarks_tell_sources_and_assumptions(recipes: Path) -> None:
-    path = recipes / "small" / "2-dmf-d.toml"
-    path.write_text('assumptions = ["inputs are raw"]\n' + path.read_text())
-    assert remarks("small", RECORDS) == ["remark", "Published in a paper.", "Assumed for DMF-D: inputs are raw."]
-    assert remarks("small", RECORDS[:1]) == ["remark", "Published in a paper."]
-
-
-def test_rows_of_different_sources_are_told_apart(recipes: Path) -> None:
-    one, other = {"commit": "abc", "digest": "1" * 64}, {"commit": "abc", "digest": "2" * 64}
+def test_each_row_says_what_it_does_with_validation_entries(recipes: Path) -> None:
     means, dmfd = RECORDS[0], RECORDS[-1]
-    assert notes("small", [means | one, dmfd | one]) == []
-    assert (
-        notes("small", [means | one, dmfd | other])
-        == remarks("small", [means | one, dmfd | other])[1:2]
-        == [
-            "Rows come from different states of the source: commit abc, digest 111111111111 (shrunk means); "
-            "commit abc, digest 222222222222 (DMF-D)."
-        ]
-    )
-    assert notes("small", [means | one, dmfd | {"commit": "abc"}]) == [
-        "Rows come from different states of the source: commit abc, digest 111111111111 (shrunk means); "
-        "commit abc, no digest kept (DMF-D)."
-    ]
+    for change, use in (
+        ({}, "choose"),
+        ({"joined": True}, "choose, then inputs"),
+        ({"refit": True}, "choose, then training"),
+    ):
+        shown = lines("small", [means | change, dmfd | {"joined": False}])
+        # What was measured counts, whatever the recipe says by now; where all do the same, no column says it.
+        assert [row[2] for row in shown if use != "choose"] == (
+            [] if use == "choose" else ["validation entries", use, "choose"]
+        )
+        assert uses_of_validation("small", [means | change]) == {"small/means": use}
+
+
+def test_median_levels_have_a_row_of_their_own(recipes: Path) -> None:
+    layout = 'title = "A small table"\nmetrics = ["rmse", "level_rmse", "level_mae"]\n'
+    (recipes / "small" / "table.toml").write_text(layout)
+    both = {"level_rmse": 0.9, "level_mae": 0.6}
+    medians = {"median_rmse": 0.92, "median_mae": 0.58}
+    plain, whole = (RECORDS[-1] | {"joined": False} | errors for errors in (both, both | medians))
+    header = ["method", "RMSE", "RMSE of levels", "MAE of levels"]
+    own = ["DMF-D", "0.8000", "0.9000", "0.6000"]
+    assert lines("small", [plain]) == [header, own]
+    assert lines("small", [whole]) == [header, own, ["DMF-D, median levels", "-", "0.9200", "0.5800"]]
+    # Where only one of the two was measured, the other is not borrowed from another set of levels.
+    assert lines("small", [plain | {"median_mae": 0.58}])[2] == ["DMF-D, median levels", "-", "-", "0.5800"]
+    rows = list(csv.DictReader(io.StringIO(as_csv("small", [whole]))))
+    assert [row["metric"] for row in rows] == ["rmse", "level_rmse", "level_mae", "median_rmse", "median_mae"]
 
 
 def test_without_new_rows_no_column_tells_of_them(recipes: Path) -> None:
@@ -117,9 +124,9 @@ def test_a_metric_that_only_some_records_have(recipes: Path) -> None:
     records = [*calibrated, record("means", 2, "I", 0.9), RECORDS[-1]]  # one split without it, and one method
     names = [f"area {area} {name}" for area in ("I", "IV") for name in ("RMSE", "share inside the 90 % interval")]
     assert lines("small", records) == [
-        ["method", "new", *names],
-        ["shrunk means", "20%", "0.9000 ± 0.0000 (0.900, +0.000)", "0.8900 ± 0.0141", "(1.000)", "-"],
-        ["DMF-D", "none", "0.8000", "-", "-", "-"],
+        ["method", "new", "validation entries", *names],
+        ["shrunk means", "20%", "choose", "0.9000 ± 0.0000 (0.900, +0.000)", "0.8900 ± 0.0141", "(1.000)", "-"],
+        ["DMF-D", "none", "choose, then inputs", "0.8000", "-", "-", "-"],
     ]
     found = {(cell.recipe.row, cell.metric): cell.n_splits for cell in cells("small", records) if cell.area == "I"}
     assert found == {("means", "rmse"): 3, ("means", "coverage"): 2, ("dmf-d", "rmse"): 1, ("dmf-d", "coverage"): 0}

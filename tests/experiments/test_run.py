@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from deepmf.errors import BadSetting, CannotSave, TrainingDiverged, UnreadableFile
@@ -119,6 +120,22 @@ def test_results_without_a_digest_go_by_their_commit(recipes: Path, tmp_path: Pa
     records = run_trial(trials[0])
     results.add([{key: value for key, value in record.items() if key != "digest"} for record in records])
     assert results.missing(trials) == []
+
+
+def test_old_records_tell_the_errors_of_one_set_of_levels(tmp_path: Path) -> None:
+    """They kept the squared error of rounded levels, all counts of these, and the absolute error of medians."""
+    old: Record = {"recipe": "table2/dmf-o", "seed": 0, "new_share": None, "area": "I", "commit": "abc", "settings": {}}
+    old |= {"data": "ml-1m", "level_rmse": 1.0, "level_mae": 0.4, "calibration_error": 0.01}
+    counts = np.zeros((5, 5), dtype=int)
+    counts[0, 0], counts[1, 3], counts[4, 3] = 5, 2, 3  # two errors of two levels, three of one
+    results = Results(tmp_path)
+    results.add([old | {"confusion": counts.tolist()}, old | {"median_rmse": 1.1, "median_mae": 0.3}])
+    before = (tmp_path / "table2" / "results.jsonl").read_text()
+    first, second = results.records(read_table("table2"))
+    assert (first["level_rmse"], first["level_mae"], first["median_mae"]) == (1.0, 0.7, 0.4)
+    assert "median_rmse" not in first
+    assert (second["level_mae"], second["median_rmse"], second["median_mae"]) == (0.4, 1.1, 0.3)
+    assert (tmp_path / "table2" / "results.jsonl").read_text() == before
 
 
 def test_results_of_another_commit_are_not_mixed(

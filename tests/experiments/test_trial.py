@@ -6,11 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deepmf.data.splits import split_entries
+from deepmf.data.synthetic.generator import generate
+from deepmf.evaluation.area_evaluation import evaluate
 from deepmf.evaluation.calibration import calibration
 from deepmf.evaluation.cold_start import LET_IN
 from deepmf.experiments.protocol import GENERATED, PROTOCOLS
 from deepmf.experiments.recipe import Recipe
 from deepmf.experiments.trial import Record, Trial, run_choice, run_trial
+from deepmf.models.factorization.als import ALS
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
 SMALL: dict[str, Any] = {
@@ -71,6 +75,23 @@ def test_with_nothing_new_only_area_one_is_measured(recipe: Recipe) -> None:
     assert record["rmse"] == plain["rmse"]
 
 
+def test_a_method_is_fitted_again_on_validation_entries_too() -> None:
+    settings: dict[str, Any] = {"latent_size": 4, "epochs": 12}
+    als = replace(MEANS, name="small/als", model="als", protocol="entries", settings=settings, refit=True)
+    (record,) = run_trial(trial(als))
+    problem = PROTOCOLS["entries"](GENERATED, seed=0, new_share=0.2)
+    chosen = ALS(seed=0, **settings).fit(problem.train, problem.validation)
+    assert record["best_epoch"] == chosen.history_.best_epoch is not None
+    assert (record["refit"], record["curve"]) == (True, run_trial(trial(replace(als, refit=False)))[0]["curve"])
+    both = split_entries(generate(400, 300, density=0.1, seed=0).matrix, train=0.8, validation=0, test=0.2, seed=0)
+    again = ALS(seed=0, **settings | {"epochs": chosen.history_.best_epoch + 1}).fit(both.train)
+    test = problem.test["I"]
+    assert record["rmse"] == pytest.approx(evaluate(again, test)[0].rmse, rel=1e-4)
+    assert record["rmse"] != pytest.approx(evaluate(chosen, test)[0].rmse, rel=1e-4)
+    # Settings are still chosen by entries that the model has not learned from.
+    assert run_choice(trial(als))[0]["rmse"] == run_choice(trial(replace(als, refit=False)))[0]["rmse"]
+
+
 def test_choosing_lets_nobody_in() -> None:
     assert all("cold_start_curve" not in record for record in run_choice(trial(MEANS)))
 
@@ -78,7 +99,8 @@ def test_choosing_lets_nobody_in() -> None:
 def test_distributions_are_measured_where_a_model_has_them(ordinal: list[Record], means: list[Record]) -> None:
     for record in ordinal:
         assert 0 <= record["calibration_error"] < 0.5 and 0.5 < record["coverage"] <= 1
-    assert all("calibration_error" not in record and "coverage" not in record for record in means)
+    absent = {"calibration_error", "coverage", "median_rmse", "median_mae"}
+    assert not any(absent & record.keys() for record in means)
     assert all(record["confusion"] and record["level_rmse"] for record in (*ordinal, *means))
 
 
@@ -92,6 +114,7 @@ def test_calibration_is_that_of_the_test_entries() -> None:
     assert records[0]["coverage"] == pytest.approx(found.coverage)
     assert records[0]["n_entries"] == found.n_entries == problem.test["I"].n_entries
     rows, columns, values = problem.test["I"].entries()
-    by_metric = {metric: model.predict_levels(rows, columns, metric=metric) - values for metric in ("rmse", "mae")}
-    assert records[0]["level_rmse"] == pytest.approx(np.sqrt(np.mean(by_metric["rmse"] ** 2)))
-    assert records[0]["level_mae"] == pytest.approx(np.mean(np.abs(by_metric["mae"])))
+    for name, metric in (("level", "rmse"), ("median", "mae")):
+        errors = model.predict_levels(rows, columns, metric=metric) - values
+        assert records[0][f"{name}_rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)))
+        assert records[0][f"{name}_mae"] == pytest.approx(np.mean(np.abs(errors)))

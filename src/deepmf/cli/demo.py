@@ -175,7 +175,9 @@ def _errors(model: Model, split: AreaSplit) -> Errors:
     from deepmf.evaluation.area_evaluation import evaluate
 
     parts = {area: evaluate(model, test)[0] for area, test in split.test.items()}
-    return {metric: {area: getattr(part, metric) for area, part in parts.items()} for metric in METRICS}
+    # The floor is the truth's median: who has a distribution answers with the median as well.
+    fields = {"rmse": "rmse", "level_mae": "level_mae" if parts["I"].median_mae is None else "median_mae"}
+    return {metric: {area: getattr(part, fields[metric]) for area, part in parts.items()} for metric in METRICS}
 
 
 def _floor(generated: Generated, split: AreaSplit) -> Errors:
@@ -245,7 +247,10 @@ def _show_errors(contenders: list[Contender]) -> None:
             [[contender.name, *contender.errors[metric].values()] for contender in contenders],
             title=f"{title} on entries that no model has seen",
         )
-    typer.echo("\nThe truth itself errs by the noise alone: no method can do better. DMF-D answers in whole stars.\n")
+    typer.echo(
+        "\nThe truth itself errs by the noise alone: no method can do better. DMF-D answers in whole stars;\n"
+        f"those of {BEST} are its medians.\n"
+    )
 
 
 def _show_newcomer(entries: ObservedMatrix, best: Ranking, *, milliseconds: float) -> None:

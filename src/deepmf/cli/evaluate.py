@@ -91,11 +91,15 @@ def _read_test(path: Path, reading: Reading, scale: Scale) -> ObservedMatrix:
 
 
 def show_errors(errors: list[AreaErrors], *, title: str | None = None) -> None:
-    """Print a line for each area; those of levels only where the scale has some."""
+    """Print a line for each area; errors of levels, and of median levels, only where there are some."""
     names = ["area", "entries", "RMSE", "MAE"]
-    has_levels = errors[0].level_rmse is not None
+    has_levels, has_medians = errors[0].level_rmse is not None, errors[0].median_rmse is not None
     lines = [
-        [part.area, part.n_entries, part.rmse, part.mae] + [part.level_rmse, part.level_mae] * has_levels
+        [part.area, part.n_entries, part.rmse, part.mae]
+        + [part.level_rmse, part.level_mae] * has_levels
+        + [part.median_rmse, part.median_mae] * has_medians
         for part in errors
     ]
-    show_table(names + ["RMSE of levels", "MAE of levels"] * has_levels, lines, title=title)
+    names += ["RMSE of levels", "MAE of levels"] * has_levels
+    names += ["RMSE of median levels", "MAE of median levels"] * has_medians
+    show_table(names, lines, title=title)

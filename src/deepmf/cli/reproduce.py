@@ -91,7 +91,8 @@ def _publish(
     """Write the table and its pictures beside the results, and show it."""
     from deepmf.experiments.pictures import draw
     from deepmf.experiments.recipe import layout_of
-    from deepmf.experiments.result_table import as_csv, costs, lines, markdown, remarks
+    from deepmf.experiments.remarks import remarks
+    from deepmf.experiments.result_table import as_csv, costs, lines, markdown
     from deepmf.storage.atomic import write_atomically
 
     layout = layout_of(table)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, OffScale, UnknownLabel
+from deepmf.evaluation.calibration import Distributional
 from deepmf.matrix.areas import AREAS
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import Entries, ObservedMatrix
@@ -31,8 +32,9 @@ _ENTRIES_AT_A_TIME = 1 << 20
 class AreaErrors:
     """The errors in one area ("I" to "IV"), on what only the fallback answers ("unknown"), or on all entries ("all").
 
-    `level_rmse` and `level_mae` are those of the levels that the model predicts for that metric; None on a scale
-    without levels.
+    `level_rmse` and `level_mae` are both those of `predict_levels`, by default; None on a scale without levels.
+    `median_rmse` and `median_mae` are both those of the median levels, which are the best by the absolute error; None
+    of a model without a distribution over levels, too.
     """
 
     area: str
@@ -41,6 +43,8 @@ class AreaErrors:
     mae: float
     level_rmse: float | None
     level_mae: float | None
+    median_rmse: float | None = None
+    median_mae: float | None = None
 
 
 def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> list[AreaErrors]:
@@ -103,14 +107,14 @@ class _Answers:
 
     areas: npt.NDArray[np.str_]
     values: FloatArray
-    levels: dict[str, FloatArray]  # by the metric they are to be best by; none on a scale without levels
+    levels: dict[str, FloatArray]  # by the metric they are to be best by; only those that the model has
 
 
 def _predicted(model: Model, entries: Entries, unknown: Unknown) -> _Answers:
     size = entries.values.size
     areas = np.empty(size, dtype=f"<U{len(UNKNOWN)}")
     values = np.empty(size)
-    levels = {} if model.scale_.levels is None else {metric: np.empty(size) for metric in ("rmse", "mae")}
+    levels = {metric: np.empty(size) for metric in _level_metrics(model)}
     for start in range(0, size, _ENTRIES_AT_A_TIME):
         some = slice(start, start + _ENTRIES_AT_A_TIME)
         pairs: tuple[npt.NDArray[Any], npt.NDArray[Any]] = entries.rows[some], entries.columns[some]
@@ -122,16 +126,27 @@ def _predicted(model: Model, entries: Entries, unknown: Unknown) -> _Answers:
     return _Answers(areas, values, levels)
 
 
+def _level_metrics(model: Model) -> tuple[str, ...]:
+    """Return by which metrics a model has levels of their own."""
+    if model.scale_.levels is None:
+        return ()
+    return ("rmse", "mae") if isinstance(model, Distributional) else ("rmse",)
+
+
 def _errors(area: str, answers: _Answers, values: FloatArray, inside: npt.NDArray[np.bool_]) -> AreaErrors:
     actual = values[inside]
-    levels = {metric: chosen[inside] for metric, chosen in answers.levels.items()}
+    rounded, median = (
+        answers.levels[metric][inside] if metric in answers.levels else None for metric in ("rmse", "mae")
+    )
     return AreaErrors(
         area=area,
         n_entries=actual.size,
         rmse=rmse_error(answers.values[inside], actual),
         mae=mae_error(answers.values[inside], actual),
-        level_rmse=rmse_error(levels["rmse"], actual) if levels else None,
-        level_mae=mae_error(levels["mae"], actual) if levels else None,
+        level_rmse=None if rounded is None else rmse_error(rounded, actual),
+        level_mae=None if rounded is None else mae_error(rounded, actual),
+        median_rmse=None if median is None else rmse_error(median, actual),
+        median_mae=None if median is None else mae_error(median, actual),
     )
 
 

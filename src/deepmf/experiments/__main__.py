@@ -14,6 +14,7 @@ from pathlib import Path
 
 from deepmf.errors import UserError
 from deepmf.experiments.recipe import Recipe, read_table
+from deepmf.experiments.remarks import notes
 from deepmf.experiments.result_table import costs, markdown
 from deepmf.experiments.results import Results
 from deepmf.experiments.run import Progress, run
@@ -53,7 +54,8 @@ def _search(options: argparse.Namespace, recipes: list[Recipe]) -> None:
 
 def _show(options: argparse.Namespace, recipes: list[Recipe]) -> None:
     records = Results(options.out).records(recipes)
-    sys.stdout.write(markdown(options.table, records) + "\n" + costs(records))
+    said = "".join(f"- {note}\n" for note in notes(options.table, records))
+    sys.stdout.write(f"{markdown(options.table, records)}\n{said}\n{costs(records)}")
 
 
 def _say(progress: Progress) -> None:

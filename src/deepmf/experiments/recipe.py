@@ -16,7 +16,7 @@ from deepmf.matrix.areas import AREAS
 from deepmf.models.registry import model_class
 
 FOLDER = Path(__file__).parent / "recipes"
-METRICS = ("rmse", "mae", "level_rmse", "level_mae", "calibration_error", "coverage")
+METRICS = ("rmse", "mae", "level_rmse", "level_mae", "median_rmse", "median_mae", "calibration_error", "coverage")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,7 @@ class Recipe:
     settings: of the model; `quick` are those that replace them in a quick run.
     search: for each setting the values among which validation entries chose the one in `settings`.
     joined: whether validation entries join the inputs at test time, as in the authors' code.
+    refit: whether, once validation entries have chosen the epoch, the method is fitted again on them too.
     published: area -> metric -> figure, from `source`; `assumptions` says what the source leaves open.
     """
 
@@ -44,6 +45,7 @@ class Recipe:
     quick: Mapping[str, Any] = field(default_factory=dict)
     search: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     joined: bool = False
+    refit: bool = False
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     source: str = ""
     assumptions: tuple[str, ...] = ()
@@ -154,6 +156,10 @@ def _check(recipe: Recipe) -> None:
         _check_choice("area", area, [*AREAS, "all"])
         for metric in figures:
             _check_choice("metric", metric, list(METRICS))
+    if recipe.joined and recipe.refit:
+        raise BadSetting(
+            "validation entries are either joined to the inputs or fitted again; joined and refit are true"
+        )
     if recipe.published and not recipe.source:
         raise BadSetting("published figures need their source")
 

@@ -21,6 +21,8 @@ NAMES = {
     "calibration_error": "calibration error",
     "coverage": "share inside the 90 % interval",
 }
+# The errors of median levels, which have a row of their own, and the columns that they stand in.
+COLUMN_OF = {"median_rmse": "level_rmse", "median_mae": "level_mae"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Cell:
 
 def cells(table: str, records: Sequence[Record]) -> list[Cell]:
     """Return every figure of a table that has results: recipes in their order, then shares, areas and metrics."""
-    metrics = layout_of(table).metrics
+    metrics = _with_medians(layout_of(table).metrics)
     run = {(record["recipe"], record["new_share"]) for record in records}
     return [
         _cell(recipe, share, area, metric, records)
@@ -65,20 +67,24 @@ def cells(table: str, records: Sequence[Record]) -> list[Cell]:
 
 
 def lines(table: str, records: Sequence[Record]) -> list[list[str]]:
-    """Return the header and the lines of a table, one line for each recipe and share."""
+    """Return the header and the lines of a table, one line for each recipe and share, and one for its median levels."""
     metrics = layout_of(table).metrics
     found = cells(table, records)
     areas = [area for area in AREAS if any(cell.area == area and str(cell) != "-" for cell in found)]
     shares = any(cell.new_share for cell in found)  # otherwise nothing is new
-    names = ["method", "new"] if shares else ["method"]
+    uses = uses_of_validation(table, records)
+    differ = len(set(uses.values())) > 1  # otherwise a note says it of all rows
+    names = ["method", *["new"] * shares, *["validation entries"] * differ]
     header = [*names, *(_heading(area, metric, areas, metrics) for area in areas for metric in metrics)]
-    rows: dict[tuple[str, float | None], list[str]] = {}
-    for cell in found:
-        if cell.area in areas:
-            share = f"{cell.new_share:.0%}" if cell.new_share else "none"
-            start = [cell.recipe.title, share][: len(names)]
-            rows.setdefault((cell.recipe.name, cell.new_share), start).append(str(cell))
-    return [header, *rows.values()]
+    rows = []
+    for run in _runs(found):
+        first = run[0]
+        title = first.recipe.title + (", median levels" if first.metric in COLUMN_OF else "")
+        share = f"{first.new_share:.0%}" if first.new_share else "none"
+        shown = {(cell.area, COLUMN_OF.get(cell.metric, cell.metric)): str(cell) for cell in run}
+        figures = [shown.get((area, metric), "-") for area in areas for metric in metrics]
+        rows.append([title, *[share] * shares, *[uses[first.recipe.name]] * differ, *figures])
+    return [header, *rows]
 
 
 def markdown(table: str, records: Sequence[Record]) -> str:
@@ -88,29 +94,15 @@ def markdown(table: str, records: Sequence[Record]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in shown) + "\n"
 
 
-def remarks(table: str, records: Sequence[Record]) -> list[str]:
-    """Return what stands under a table: its remarks, where published figures are from, what was assumed for which."""
-    run = {record["recipe"] for record in records}
-    recipes = [recipe for recipe in read_table(table) if recipe.name in run]
-    sources = dict.fromkeys(f"Published in {recipe.source}." for recipe in recipes if recipe.source)
-    assumed: dict[str, list[str]] = {}
-    for recipe in recipes:
-        for assumption in recipe.assumptions:
-            assumed.setdefault(assumption, []).append(recipe.title)
-    assumptions = [f"Assumed for {', '.join(titles)}: {assumption}." for assumption, titles in assumed.items()]
-    return [*layout_of(table).remarks, *notes(table, records), *sources, *assumptions]
-
-
-def notes(table: str, records: Sequence[Record]) -> list[str]:
-    """Return what a table must never be shown without: that its rows do not come from one state of the source."""
-    titles = {recipe.name: recipe.title for recipe in read_table(table)}
-    states: dict[str, dict[str, None]] = {}
-    for record in records:
-        states.setdefault(_state(record), {})[titles[record["recipe"]]] = None
-    if len(states) < 2:
-        return []
-    shown = (f"{state} ({', '.join(rows)})" for state, rows in states.items())
-    return [f"Rows come from different states of the source: {'; '.join(shown)}."]
+def uses_of_validation(table: str, records: Sequence[Record]) -> dict[str, str]:
+    """Return what each recipe that was run does with validation entries: as its records say, or else the recipe."""
+    uses = {}
+    for recipe in read_table(table):
+        own = [record for record in records if record["recipe"] == recipe.name]
+        found = {_use(record.get("joined", recipe.joined), record.get("refit", recipe.refit)) for record in own}
+        if found:
+            uses[recipe.name] = " / ".join(sorted(found))
+    return uses
 
 
 def costs(records: Sequence[Record]) -> str:
@@ -138,31 +130,50 @@ def as_csv(table: str, records: Sequence[Record]) -> str:
     """Return every figure of a table as a line of CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow("recipe method new_share area metric mean spread splits published difference".split())
+    uses = uses_of_validation(table, records)
+    writer.writerow(
+        "recipe method new_share validation_entries area metric mean spread splits published difference".split()
+    )
     for cell in cells(table, records):
         if cell.mean is not None or cell.published is not None:
             figures = (cell.mean, cell.spread, cell.n_splits, cell.published, cell.difference)
-            names = cell.recipe.name, cell.recipe.title, cell.new_share, cell.area, cell.metric
+            row = cell.recipe.name, cell.recipe.title, cell.new_share, uses[cell.recipe.name]
+            names = *row, cell.area, cell.metric
             writer.writerow([_plain(value) for value in (*names, *figures)])
     return text.getvalue()
+
+
+def _use(joined: bool, refit: bool) -> str:
+    then = {"inputs": joined, "training": refit}
+    return ", then ".join(["choose", *(use for use, is_so in then.items() if is_so)])
+
+
+def _runs(found: Iterable[Cell]) -> list[list[Cell]]:
+    """Return the cells of each row: those of a recipe and share, then those of its median levels if it has any."""
+    rows: dict[tuple[str, float | None, bool], list[Cell]] = {}
+    for cell in found:
+        rows.setdefault((cell.recipe.name, cell.new_share, cell.metric in COLUMN_OF), []).append(cell)
+    return [
+        row for (_, _, of_medians), row in rows.items() if not of_medians or any(cell.mean is not None for cell in row)
+    ]
+
+
+def _with_medians(metrics: Sequence[str]) -> list[str]:
+    return [*metrics, *(median for median, column in COLUMN_OF.items() if column in metrics)]
 
 
 def _cell(recipe: Recipe, share: float | None, area: str, metric: str, records: Iterable[Record]) -> Cell:
     values = [
         record[metric]
         for record in records
-        if (record["recipe"], record["new_share"], record["area"]) == (recipe.name, share, area) and metric in record
+        if (record["recipe"], record["new_share"], record["area"]) == (recipe.name, share, area)
+        and record.get(metric) is not None
     ]
     mean = statistics.mean(values) if values else None
     spread = statistics.stdev(values) if len(values) > 1 else None
     exists = share != 0 or area == "I"  # with nothing new, the other areas have no entries
     published = recipe.published.get(area, {}).get(metric) if exists else None
     return Cell(recipe, share, area, metric, mean, spread, len(values), published)
-
-
-def _state(record: Record) -> str:
-    digest, commit = record.get("digest"), record.get("commit", "unknown")
-    return f"commit {commit}, digest {digest[:12]}" if digest else f"commit {commit}, no digest kept"
 
 
 def _heading(area: str, metric: str, areas: Sequence[str], metrics: Sequence[str]) -> str:

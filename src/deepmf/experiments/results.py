@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from deepmf.data.datasets.catalogue import DATASETS
 from deepmf.errors import BadSetting, CannotSave, UnreadableFile
 from deepmf.experiments.recipe import Recipe
 from deepmf.experiments.source import stamp
@@ -82,7 +85,7 @@ class _TableResults:
                 raise UnreadableFile(f"line {number} of {self.path} is not JSON ({error})") from error
             if not isinstance(record, dict) or not record.keys() >= _NEEDED:
                 raise UnreadableFile(f"line {number} of {self.path} is not a result; {AFRESH}")
-            records.append(record)
+            records.append(_in_present_terms(record))
         return records
 
     def finished(self, trials: Sequence[Trial]) -> set[Key]:
@@ -131,6 +134,22 @@ class _TableResults:
                     )
 
 
+def _in_present_terms(record: Record) -> Record:
+    """Return a record whose two errors of levels are those of the same levels.
+
+    Where a model had a distribution, records once kept the absolute error of its median levels as `level_mae`, beside
+    the squared error of those nearest its mean. Of the latter they kept all counts, so their absolute error is known.
+    """
+    if "calibration_error" not in record or "median_mae" in record:
+        return record
+    now = {key: value for key, value in record.items() if key != "level_mae"} | {"median_mae": record["level_mae"]}
+    levels = DATASETS[record["data"]].scale.levels if record["data"] in DATASETS else None
+    if levels is not None:
+        counts = np.array(record["confusion"])
+        now["level_mae"] = float(np.sum(counts * np.abs(levels[None, :] - levels[:, None])) / np.sum(counts))
+    return now
+
+
 def _key(holder: dict[str, Any]) -> Key:
     return holder["recipe"], holder["seed"], holder["new_share"]
 
@@ -139,7 +158,7 @@ def _differing(record: Record, trial: Trial) -> str:
     """Name the settings in which a record and a trial differ."""
     settings = model_class(trial.recipe.model)(**trial.settings).settings.to_dict()
     recipe = trial.recipe
-    beside = {"data": recipe.data, "protocol": recipe.protocol, "joined": recipe.joined}
+    beside = {"data": recipe.data, "protocol": recipe.protocol, "joined": recipe.joined, "refit": recipe.refit}
     own = json.loads(json.dumps(settings | beside))
     kept = record["settings"] | {name: record.get(name) for name in beside}
     return ", ".join(name for name in own | kept if own.get(name) != kept.get(name))

@@ -23,6 +23,7 @@ from deepmf.evaluation.confusion import confusion
 from deepmf.experiments.protocol import PROTOCOLS, Problem
 from deepmf.experiments.recipe import Recipe
 from deepmf.experiments.source import stamp
+from deepmf.matrix.labels import Labelled
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.model import Model
 from deepmf.models.registry import model_class
@@ -75,21 +76,41 @@ def run_choice(trial: Trial) -> list[Record]:
 def _measured(trial: Trial, *, on_validation: bool) -> list[Record]:
     recipe, source = trial.recipe, stamp()  # before the fit: files may be edited while it runs
     problem = PROTOCOLS[recipe.protocol](recipe.data, seed=trial.seed, new_share=trial.new_share)
-    model = model_class(recipe.model)(**trial.settings)
+    chosen = model_class(recipe.model)(**trial.settings)
     start = time.perf_counter()
-    model.fit(problem.train, problem.validation)
+    chosen.fit(problem.train, problem.validation)
+    model = _refitted(chosen, problem, trial.settings) if recipe.refit and not on_validation else chosen
     seconds = time.perf_counter() - start
     extended = _extended(model, problem, joined=recipe.joined and not on_validation)
     wanted = problem.choice if on_validation else problem.test
-    common = trial.key | source | _circumstances(trial, model, seconds)
+    common = trial.key | source | _circumstances(trial, chosen, seconds)
     records = [
         common | {"area": area} | _errors(extended, test) for area, test in wanted.items() if area in model.predicts
     ]
     for record in records:
         if record["area"] == "II" and not on_validation:
             record |= _let_in(model, problem, wanted["II"])
-    records[0] |= {"curve": _curve(model)} | _quantizer(extended, wanted["I"])  # once for each trial
+    records[0] |= {"curve": _curve(chosen)} | _quantizer(extended, wanted["I"])  # once for each trial
     return records
+
+
+def _refitted(chosen: Model, problem: Problem, settings: dict[str, Any]) -> Model:
+    """Return a model fitted on training and validation entries, for as many epochs as these found best."""
+    best = chosen.history_.best_epoch
+    if best is not None:
+        settings = settings | {"epochs": best + 1}
+    return type(chosen)(**settings).fit(_together(problem.train, problem.validation))
+
+
+def _together(train: ObservedMatrix, validation: ObservedMatrix) -> ObservedMatrix:
+    """Return the entries of two parts of a split, which have the same rows and columns, as one matrix."""
+    parts = train, validation
+    return ObservedMatrix.from_positions(
+        Labelled(train.rows, np.concatenate([part.entry_rows for part in parts])),
+        Labelled(train.columns, np.concatenate([part.by_row.columns for part in parts])),
+        np.concatenate([part.values.astype(np.float64) for part in parts]),
+        scale=train.scale,
+    )
 
 
 def _extended(model: Model, problem: Problem, *, joined: bool) -> Model:
@@ -123,7 +144,7 @@ def within_reach(model: Model, problem: Problem) -> ObservedMatrix:
 
 def _errors(model: Model, test: ObservedMatrix) -> Record:
     overall = asdict(evaluate(model, test)[-1])
-    errors: Record = {name: value for name, value in overall.items() if name != "area"}
+    errors: Record = {name: value for name, value in overall.items() if name != "area" and value is not None}
     errors["cold_start"] = [list(astuple(group)) for group in cold_start(model, test)]
     if model.scale_.levels is not None:
         errors["confusion"] = confusion(model, test).tolist()
@@ -170,6 +191,7 @@ def _circumstances(trial: Trial, model: Model, seconds: float) -> Record:
         "data": trial.recipe.data,
         "protocol": trial.recipe.protocol,
         "joined": trial.recipe.joined,
+        "refit": trial.recipe.refit,
         "settings": model.settings.to_dict(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "hardware": Runtime(device).describe() if device != "cpu" else f"CPU, {torch.get_num_threads()} threads",

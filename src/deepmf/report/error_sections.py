@@ -86,13 +86,16 @@ def _about_areas(found: Findings) -> Markup:
 def _area_table(found: Findings, areas: list[AreaErrors]) -> Markup:
     has_levels = areas[0].level_rmse is not None and not found.measured.answers_levels
     names = ["area", "entries", "RMSE", "MAE"]
+    has_medians = areas[0].median_rmse is not None
     names += ["RMSE of levels", "MAE of levels"] * has_levels
+    names += ["RMSE of median levels", "MAE of median levels"] * has_medians
     names += [f"RMSE, {each.name}" for each in found.compared[1:]]
     names += ["difference"] * (found.yardstick is not None)
     lines = []
     for number, part in enumerate(areas):
         line = [part.area, count(part.n_entries), amount(part.rmse), amount(part.mae)]
         line += [amount(part.level_rmse), amount(part.level_mae)] * has_levels
+        line += [amount(part.median_rmse), amount(part.median_mae)] * has_medians
         if found.yardstick is not None:
             means = found.yardstick.areas[number].rmse
             line += [amount(means), difference(part.rmse, means)]
