@@ -1,14 +1,15 @@
 """`deepmf evaluate`: the library's errors, as a table and as JSON."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deepmf.cli.evaluate import show_errors
 from deepmf.data.splits import AreaSplit
-from deepmf.evaluation.area_evaluation import evaluate
+from deepmf.evaluation.area_evaluation import AreaErrors, evaluate
 from deepmf.models.load import load
 
 
@@ -28,6 +29,15 @@ def test_table(run: Any, folder: Path) -> None:
     assert code == 0
     assert "RMSE of levels" in out
     assert [line.split()[1] for line in out.splitlines() if line.startswith("│")] == ["I", "all"]
+
+
+def test_median_levels_are_shown_where_a_model_has_them(capsys: pytest.CaptureFixture[str]) -> None:
+    errors = AreaErrors("I", 10, 0.9, 0.7, 0.95, 0.65)
+    show_errors([errors])
+    assert "median" not in capsys.readouterr().out
+    show_errors([replace(errors, median_rmse=0.97, median_mae=0.61)])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "median" in out and "0.9700" in out and "0.6100" in out
 
 
 def test_training_entries_are_no_test(run: Any, folder: Path, split: AreaSplit) -> None:

@@ -9,6 +9,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.report.error_sections import area_section, cold_start_section, column_section
 from deepmf.report.findings import Findings, find
 from deepmf.report.section import LeftOut, Section
@@ -28,6 +29,15 @@ def test_areas_against_the_means(found: Findings) -> None:
         assert line[:4] == [own.area, str(own.n_entries), amount(own.rmse), amount(own.mae)]
         assert line[4:6] == [amount(own.level_rmse), amount(own.level_mae)]
         assert line[6:] == [amount(means.rmse), difference(own.rmse, means.rmse)]
+
+
+def test_median_levels_stand_beside_the_rounded_ones(split: AreaSplit) -> None:
+    settings = {"hidden_sizes": (8,), "latent_size": 4, "dropout": 0.1, "epochs": 2, "views": 2, "device": "cpu"}
+    found = find(OrdinalDMF(seed=0, **settings).fit(split.train), split.test["I"])
+    head, line = lines_of(area_section(found).body, "Errors by area")
+    assert head[4:8] == "RMSE of levels|MAE of levels|RMSE of median levels|MAE of median levels".split("|")
+    (own,) = found.measured.areas[:1]
+    assert line[4:8] == [amount(each) for each in (own.level_rmse, own.level_mae, own.median_rmse, own.median_mae)]
 
 
 def test_one_area_is_not_repeated_as_all(split: AreaSplit) -> None:
