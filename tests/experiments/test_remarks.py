@@ -26,12 +26,10 @@ def test_remarks_tell_sources_and_assumptions(recipes: Path) -> None:
 def test_rows_of_different_sources_are_told_apart(recipes: Path) -> None:
     one, other = {"commit": "abc", "digest": "1" * 64}, {"commit": "abc", "digest": "2" * 64}
     means, dmfd = RECORDS
-    start = (
-        "Rows come from different states of the source: commit abc, digest 111111111111 (shrunk means); commit abc, "
-    )
+    start = "Rows come from different states of the source. Commit abc, digest 111111111111: shrunk means. Commit abc, "
     assert notes("small", [means | one, dmfd | one])[1:] == []
-    assert notes("small", [means | one, dmfd | other])[1:] == [f"{start}digest 222222222222 (DMF-D)."]
-    assert notes("small", [means | one, dmfd | {"commit": "abc"}])[1:] == [f"{start}no digest kept (DMF-D)."]
+    assert notes("small", [means | one, dmfd | other])[1:] == [f"{start}digest 222222222222: DMF-D."]
+    assert notes("small", [means | one, dmfd | {"commit": "abc"}])[1:] == [f"{start}no digest kept: DMF-D."]
 
 
 @pytest.mark.parametrize(

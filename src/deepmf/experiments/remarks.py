@@ -10,14 +10,14 @@ from deepmf.experiments.trial import Record
 
 # What rows may do with validation entries: said once where all do the same, otherwise in a column.
 ALIKE = {
-    "choose": "Validation entries choose epochs and settings; no row has them as inputs or learns from them.",
-    "choose, then inputs": "Validation entries choose epochs and settings; every row has them as inputs at test time.",
-    "choose, then training": "Validation entries choose epochs and settings; every row is then fitted on them too.",
+    "choose": "Validation entries choose the best epoch; no row has them as inputs or learns from them.",
+    "choose, then inputs": "Validation entries choose the best epoch; every row has them as inputs at test time.",
+    "choose, then training": "Validation entries choose the best epoch; every row is then fitted on them too.",
 }
 USES = (
-    "Validation entries choose epochs and settings in every row; where the column says so they are inputs at test time "
-    'as well ("inputs"), or the method is then fitted again on them too ("training"). Rows that differ in this do not '
-    "have the same information."
+    "Validation entries choose the best epoch in every row; where the column says so they are inputs at test time as "
+    'well ("inputs"), or the method is then fitted again on them too ("training"). Rows that differ in this have not '
+    "been told the same."
 )
 MEDIANS = (
     "Both errors of a row are those of the same levels: the method's own, or its prediction rounded to the nearest. "
@@ -57,10 +57,10 @@ def _states(table: str, records: Sequence[Record]) -> list[str]:
     states: dict[str, dict[str, None]] = {}
     for record in records:
         states.setdefault(_state(record), {})[titles[record["recipe"]]] = None
-    shown = (f"{state} ({', '.join(rows)})" for state, rows in states.items())
-    return [f"Rows come from different states of the source: {'; '.join(shown)}."] if len(states) > 1 else []
+    shown = (f"{state}: {'; '.join(rows)}." for state, rows in states.items())
+    return [f"Rows come from different states of the source. {' '.join(shown)}"] if len(states) > 1 else []
 
 
 def _state(record: Record) -> str:
     digest, commit = record.get("digest"), record.get("commit", "unknown")
-    return f"commit {commit}, digest {digest[:12]}" if digest else f"commit {commit}, no digest kept"
+    return f"Commit {commit}, digest {digest[:12]}" if digest else f"Commit {commit}, no digest kept"
