@@ -285,6 +285,7 @@ def test_reproduction_tells_the_errors_of_levels(title: str, recipe: str) -> Non
         ),
         ("RMSE of levels {}, against", ["table2/dmf-d I level_rmse"]),
         ("{} for ALS and {} for DMF, both rounded", ["table2/als I level_rmse", "table2/dmf I level_rmse"]),
+        ("is level with it ({}).", ["table2/als-refit I level_rmse"]),
         ("({}; DMF-D {})", ["authors/i-autorec I level_rmse", "authors/dmf-d I level_rmse"]),
     ],
 )
