@@ -33,7 +33,7 @@ CORE_MAY_IMPORT = {"torch", "numpy", "scipy", "safetensors", "deepmf"}
 # What the core imports inside functions only, where it is used.
 ON_DEMAND = {
     "matrix/frames.py": {"narwhals", "polars"},
-    "data/read.py": {"polars"},
+    "data/source.py": {"polars"},
     "models/completion.py": {"polars"},
     "experiments/pictures.py": {"matplotlib"},
 }

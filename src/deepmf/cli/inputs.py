@@ -44,7 +44,7 @@ class Reading:
                 row=name_or_position(self.row),
                 column=name_or_position(self.column),
                 value=name_or_position(self.value),
-                separator=_unescaped(self.separator),
+                separator=unescaped(self.separator),
                 scale=scale,
                 duplicates=cast("Duplicates", self.duplicates),
             )
@@ -119,16 +119,22 @@ def hinting_at_extension() -> Iterator[None]:
 
 def like_label(text: str, known: npt.NDArray[Any], *, axis: str) -> Any:
     """Return an id from the command line as a label of the kind that the model has."""
-    kind = type(known.tolist()[0]) if known.size else str
-    try:
+    from deepmf.data.delimited import is_number, is_whole
+
+    kind = type(known[:1].tolist()[0]) if known.size else str
+    if kind is str or (kind is int and is_whole(text)) or (kind is float and is_number(text)):
         return kind(text)
-    except ValueError as error:
-        raise UnknownLabel(f"{axis} {text!r} is not known; the model's {axis}s are {kind.__name__}s") from error
+    raise UnknownLabel(f"{axis} {text!r} is not known; the model's {axis}s are {kind.__name__}s")
 
 
 def name_or_position(text: str | None) -> str | int | None:
     """Return a position for digits, otherwise the name."""
     return int(text) if text is not None and text.isascii() and text.isdigit() else text
+
+
+def unescaped(separator: str | None) -> str | None:
+    """Return a separator as typed in a shell, where a tab is hard to type."""
+    return "\t" if separator == "\\t" else separator
 
 
 def _keep_standard_input(file: Path) -> None:
@@ -141,10 +147,6 @@ def _keep_standard_input(file: Path) -> None:
         raise UnreadableFile(f"standard input cannot be read or kept in {file.parent} ({error.strerror})") from error
     if file.stat().st_size == 0:
         raise UnreadableFile("standard input is empty (a command reads it only once)")
-
-
-def _unescaped(separator: str | None) -> str | None:
-    return "\t" if separator == "\\t" else separator  # a tab is hard to type in a shell
 
 
 def _like(labels: npt.NDArray[Any], known: npt.NDArray[Any]) -> npt.NDArray[Any]:

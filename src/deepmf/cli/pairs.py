@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from deepmf.cli.fields import has_usual_names, read_fields
+from deepmf.cli.fields import read_fields
 from deepmf.cli.inputs import Reading, called, local_file, name_or_position
-from deepmf.cli.unknown_ids import WHOLE_NUMBER, Ids, ids_of
+from deepmf.cli.unknown_ids import Ids, ids_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,10 +45,13 @@ def read_pairs(path: Path, model: Model, reading: Reading, *, unknown: str = "er
 
 
 def _is_header(fields: list[str], model: Model, reading: Reading) -> bool:
+    from deepmf.data.delimited import is_whole
+    from deepmf.matrix.frames import has_usual_names
+
     if any(isinstance(name_or_position(name), str) for name in (reading.row, reading.column)):
         return True
     if has_usual_names(fields, ("row", "column")):
         return True
     seen = model.observations_
     assert seen is not None, "a loaded model is fitted"
-    return not any(re.match(WHOLE_NUMBER, field) or field in seen.rows or field in seen.columns for field in fields)
+    return not any(is_whole(field) or field in seen.rows or field in seen.columns for field in fields)

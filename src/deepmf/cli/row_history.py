@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deepmf.cli.fields import has_usual_names, read_fields
+from deepmf.cli.fields import read_fields
 from deepmf.cli.inputs import Reading, called, local_file
 from deepmf.errors import BadEntries, DeepMFWarning, DuplicateEntries, OffScale, UnknownLabel
 
@@ -30,6 +31,8 @@ def read_history(path: Path, model: Model) -> ObservedMatrix:
 
 
 def _is_header(fields: list[str]) -> bool:
+    from deepmf.matrix.frames import has_usual_names
+
     return has_usual_names(fields, ("column", "value")) or not any(map(_is_number, fields))
 
 
@@ -77,9 +80,7 @@ def _one_row(entries: dict[Any, float], source: str, model: Model) -> ObservedMa
     return ObservedMatrix.from_entries([label] * len(entries), list(entries), list(entries.values()), model.scale_)
 
 
-def _is_number(text: Any) -> bool:
-    try:
-        float(text)
-    except (TypeError, ValueError):
-        return False
-    return True
+def _is_number(value: Any) -> bool:
+    from deepmf.data.delimited import is_number
+
+    return is_number(value) if isinstance(value, str) else isinstance(value, int | float | Decimal)

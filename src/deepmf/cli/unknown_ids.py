@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.model import Model
 
-WHOLE_NUMBER = r"^-?(0|[1-9]\d{0,17})$"
-
 _OUTCOMES = {"nan": "have no prediction", "fallback": "are predicted by the means of what is known"}
 
 
@@ -53,7 +51,9 @@ def ids_of(ids: pl.Series, known: npt.NDArray[Any], source: str, *, axis: str, u
         return Ids(plain, plain)
     is_whole = known.dtype.kind == "i"
     numbers = texts.cast(polars.Int64 if is_whole else polars.Float64, strict=False)
-    wrong = ~texts.str.contains(WHOLE_NUMBER) if is_whole else numbers.is_null()
+    wrong = numbers.is_null()
+    if is_whole:  # what does not read back as it stands, such as 007 or +7, is another id
+        wrong |= numbers.cast(polars.String) != texts
     if not wrong.any():
         return Ids(numbers.to_numpy(), numbers.to_numpy())
     if unknown == "error":

@@ -56,7 +56,7 @@ def choose_columns(
         if wanted is not None
     }
     for role, usual in USUAL_NAMES.items():
-        plain = {str(name).lower().replace("_", "").replace(" ", ""): name for name in reversed(names)}
+        plain = {_plain(name): name for name in reversed(names)}
         matches = [plain[word] for word in usual if word in plain and plain[word] not in chosen.values()]
         if role not in chosen and matches:
             chosen[role] = matches[0]
@@ -67,6 +67,12 @@ def choose_columns(
             f"row, column and value must be three different columns; got {', '.join(map(str, chosen.values()))}"
         )
     return chosen
+
+
+def has_usual_names(names: Sequence[str], roles: Sequence[str]) -> bool:
+    """Say whether each of the roles is among the names under a usual one."""
+    plain = set(map(_plain, names))
+    return all(not plain.isdisjoint(USUAL_NAMES[role]) for role in roles)
 
 
 def long_entries(
@@ -129,6 +135,10 @@ def _named(names: Sequence[str], wanted: str | int, role: str) -> str:
     if wanted not in names:
         raise BadEntries(f"there is no column {wanted!r} for the {role}; there are {', '.join(map(repr, names))}")
     return wanted
+
+
+def _plain(name: object) -> str:
+    return str(name).lower().replace("_", "").replace(" ", "")
 
 
 def _check_no_null(series: nw.Series[Any], what: str) -> None:
