@@ -62,7 +62,7 @@ def is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
     """
     if sum(has_usual_names(first, [role]) for role in ("row", "column", "value")) >= 2:
         return True
-    roles = [list(first).index(name) for name in choose_columns(first, row=None, column=None, value=None).values()]
+    roles = _places(first)
     row, column, value = (first[at] for at in roles)
     if not any(map(is_number, first)) and not is_missing(value):
         return True
@@ -87,6 +87,13 @@ def refuse_wide(path: Path, names: Sequence[str], sample: Sequence[Sequence[str]
         f"...); in Python, ObservedMatrix.from_table(polars.{how_to_read}, row={names[0]!r}) reads it; if each line is "
         "one entry, say which columns hold the column ids and the values (column= and value=, --column and --value)"
     )
+
+
+def _places(names: Sequence[str]) -> list[int]:
+    """Return where row, column and value stand among names, of which those of an entry may be equal."""
+    if len(set(names)) < len(names):
+        return [0, 1, 2]
+    return [list(names).index(name) for name in choose_columns(names, row=None, column=None, value=None).values()]
 
 
 def _looks_wide(names: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:

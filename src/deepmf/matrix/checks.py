@@ -10,13 +10,15 @@ import numpy.typing as npt
 from deepmf.errors import BadEntries, OffScale
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.labels import Labelled
-from deepmf.matrix.scale import Scale
+from deepmf.matrix.scale import LARGEST, Scale
 
 
 def numbers(values: Any, *, dimensions: int = 1) -> FloatArray:
     """Return values as float64; what is not a number is named."""
     if not isinstance(values, np.ndarray):
         values = np.asarray(values if isinstance(values, list | tuple) else list(values))
+    if values.dtype.kind in "cmM":  # numpy would drop the imaginary part, or count the days
+        raise BadEntries(f"values of type {values.dtype} are not real numbers")
     if values.dtype.kind not in "fiub":
         values = _parsed(values)
     array: FloatArray = values.astype(np.float64, copy=False)
@@ -38,16 +40,12 @@ def _parsed(values: npt.NDArray[Any]) -> FloatArray:
 
 
 def check_finite(rows: Labelled, columns: Labelled, values: FloatArray) -> None:
-    """Refuse a value that is NaN or infinite."""
-    with np.errstate(all="ignore"):
-        suspicious = not np.isfinite(values.sum())  # one pass without a temporary; a sum may also merely overflow
-    if suspicious:
-        bad = np.flatnonzero(~np.isfinite(values))
-        if bad.size:
-            raise BadEntries(
-                f"{spot(rows, columns, bad[0])} has value {values[bad[0]]}; values must be finite numbers",
-                position=int(bad[0]),
-            )
+    """Refuse a value that is NaN or infinite, or so large that a spread of such values is."""
+    if values.size == 0 or (values.min() >= -LARGEST and values.max() <= LARGEST):  # NaN passes neither comparison
+        return
+    bad = int(np.flatnonzero(~(np.abs(values) <= LARGEST))[0])
+    needed = "values must be finite numbers" if not np.isfinite(values[bad]) else f"sizes up to {LARGEST:g} are taken"
+    raise BadEntries(f"{spot(rows, columns, bad)} has value {values[bad]}; {needed}", position=bad)
 
 
 def check_on_scale(rows: Labelled, columns: Labelled, values: FloatArray, scale: Scale) -> None:
@@ -62,5 +60,5 @@ def check_on_scale(rows: Labelled, columns: Labelled, values: FloatArray, scale:
 
 def spot(rows: Labelled, columns: Labelled, position: int) -> str:
     """Name the row and the column of an entry, for messages."""
-    row, column = (axis.labels.array[axis.positions[[position]]].tolist()[0] for axis in (rows, columns))
+    row, column = (axis.labels[axis.positions[[position]]].tolist()[0] for axis in (rows, columns))
     return f"row {row!r}, column {column!r}"

@@ -28,7 +28,8 @@ class Labelled(NamedTuple):
 class Labels(Sequence[Any]):
     """Distinct labels of one kind (all ints, all strings, all of one other hashable type), in a fixed order.
 
-    `array` holds them as given: int64 for ints, otherwise Python objects.
+    `array` holds them as given: int64 for ints, otherwise Python objects. Labels that number an axis take no memory
+    until it is asked for.
 
     >>> movies = Labels(["Alien", "Big", "Cube"], axis="column")
     >>> movies.positions(["Cube", "Alien"])
@@ -44,10 +45,20 @@ class Labels(Sequence[Any]):
         if n_distinct < array.size:
             raise BadEntries(f"{axis} labels must differ; {array.size - n_distinct} of {array.size} are repeats")
 
-    def _set(self, array: npt.NDArray[Any], axis: str) -> None:
-        array.flags.writeable = False
-        self.array = array
+    def _set(self, labels: npt.NDArray[Any] | range, axis: str) -> None:
+        if isinstance(labels, np.ndarray):
+            labels.flags.writeable = False
+        self._labels = labels
         self.axis = axis
+
+    @cached_property
+    def array(self) -> npt.NDArray[Any]:
+        """All labels in order, read-only."""
+        if isinstance(self._labels, np.ndarray):
+            return self._labels
+        numbers = np.arange(len(self._labels), dtype=np.int64)
+        numbers.flags.writeable = False
+        return numbers
 
     @classmethod
     def gather(cls, items: Iterable[Any], *, axis: str) -> Labelled:
@@ -68,7 +79,7 @@ class Labels(Sequence[Any]):
     def numbered(cls, count: int, *, axis: str) -> Labels:
         """Label an axis by 0, 1, 2, ..., as for a plain array."""
         labels = cls.__new__(cls)
-        labels._set(np.arange(count, dtype=np.int64), axis)
+        labels._set(range(count), axis)
         return labels
 
     def positions(self, items: Iterable[Any]) -> IndexArray:
@@ -102,13 +113,15 @@ class Labels(Sequence[Any]):
     def find(self, items: Iterable[Any]) -> IndexArray:
         """Return where each item stands, -1 for an unknown one."""
         array = label_array(items, axis=self.axis)
-        if len(self) == 0 or array.size == 0 or array.dtype != self.array.dtype:
+        if len(self) == 0 or array.size == 0 or array.dtype != self._dtype:
             return np.full(array.size, -1, dtype=np.int64)
         if array.dtype.kind == "i":
             return self._find_integers(array)
         return np.fromiter(map(self._index.get, array, repeat(-1)), dtype=np.int64, count=array.size)
 
     def _find_integers(self, array: npt.NDArray[np.int64]) -> IndexArray:
+        if isinstance(self._labels, range):
+            return np.where((array >= 0) & (array < len(self)), array, -1)
         low, high = int(self.array.min()), int(self.array.max())
         if high - low > _TABLE_SPREAD * len(self) + 1024:
             near = np.minimum(np.searchsorted(self._sorted, array), len(self) - 1)
@@ -120,11 +133,13 @@ class Labels(Sequence[Any]):
     def take(self, positions: npt.NDArray[np.integer[Any]]) -> Labels:
         """Return the labels at some positions, in that order."""
         labels = Labels.__new__(Labels)
-        labels._set(self.array[positions], self.axis)
+        labels._set(self[positions], self.axis)
         return labels
 
     def join(self, other: Labels) -> Labels:
         """Return these labels followed by those of `other` that are not among them."""
+        if isinstance(self._labels, range) and isinstance(other._labels, range):
+            return max(self, other, key=len)
         fresh = other.array[self.find(other.array) < 0]
         if fresh.size == 0:
             return self
@@ -140,7 +155,11 @@ class Labels(Sequence[Any]):
     @property
     def nbytes(self) -> int:
         """Bytes held by the array of labels (the objects it may point to not counted)."""
-        return int(self.array.nbytes)
+        return int(self.array.nbytes) if "array" in vars(self) or isinstance(self._labels, np.ndarray) else 0
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.int64) if isinstance(self._labels, range) else self._labels.dtype
 
     @cached_property
     def _table(self) -> IndexArray:
@@ -164,14 +183,16 @@ class Labels(Sequence[Any]):
         return dict(zip(self.array.tolist(), range(len(self.array)), strict=True))
 
     def _summary(self) -> str:
-        shown = ", ".join(repr(label) for label in self.array[:3].tolist())
+        shown = ", ".join(repr(label) for label in self[:3].tolist())
         return f"{len(self)} {self.axis}s: {shown}{', ...' if len(self) > 3 else ''}"
 
     def __len__(self) -> int:
-        return int(self.array.size)
+        return len(self._labels)
 
     def __getitem__(self, position: Any) -> Any:
-        return self.array[position]
+        if isinstance(self._labels, range):
+            return _numbers_at(self._labels, position)
+        return self._labels[position]
 
     def __contains__(self, item: object) -> bool:
         return bool(self.find([item])[0] >= 0)
@@ -179,7 +200,9 @@ class Labels(Sequence[Any]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Labels):
             return NotImplemented
-        return self is other or (self.array.dtype == other.array.dtype and np.array_equal(self.array, other.array))
+        if isinstance(self._labels, range) and isinstance(other._labels, range):
+            return len(self) == len(other)
+        return self is other or (self._dtype == other._dtype and np.array_equal(self.array, other.array))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -245,6 +268,19 @@ def _checked_objects(array: npt.NDArray[Any], *, axis: str) -> npt.NDArray[Any]:
         if kind.__hash__ is None:
             raise BadEntries(f"{axis} labels must be hashable; {kind.__name__} is not, such as {array[0]!r}")
     return array
+
+
+def _numbers_at(numbers: range, position: Any) -> Any:
+    """Return what the array of these numbers has at a position, a slice or an array of positions or of marks."""
+    if isinstance(position, slice):
+        part = numbers[position]
+        return np.arange(part.start, part.stop, part.step, dtype=np.int64)
+    positions = np.asarray(position)
+    if positions.dtype == bool:
+        positions = np.flatnonzero(positions)
+    if positions.size and not -len(numbers) <= positions.min() <= positions.max() < len(numbers):
+        raise IndexError(f"there are {len(numbers)} labels; got a position from {positions.min()} to {positions.max()}")
+    return np.where(positions < 0, positions + len(numbers), positions).astype(np.int64)[()]
 
 
 def _gather_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:

@@ -15,7 +15,7 @@ from deepmf.matrix.checks import check_finite, check_on_scale, numbers
 from deepmf.matrix.description import Description, describe
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import Duplicates, duplicate_error, in_row_order, merged
+from deepmf.matrix.sorting import Duplicates, duplicate_error, in_row_order, merged, starts_of
 
 ValueArray = npt.NDArray[np.floating[Any]]
 
@@ -136,6 +136,8 @@ class ObservedMatrix:
         """Build a matrix from a scipy sparse one; every stored element is an entry, a stored zero too."""
         if not scipy.sparse.issparse(matrix):
             raise BadEntries(f"from_sparse takes a scipy sparse matrix; got {type(matrix).__name__}")
+        if matrix.ndim != 2:
+            raise BadEntries(f"a matrix has two dimensions, rows and columns; got shape {matrix.shape}")
         coordinates = matrix.tocoo()
         return cls.from_positions(
             Labelled(_whole_axis(row_labels, matrix.shape[0], axis="row"), coordinates.row),
@@ -224,8 +226,7 @@ class ObservedMatrix:
     ) -> None:
         """Fill the slots from entries in row order without duplicates."""
         index = _index_type(values.size, len(rows), len(columns))
-        row_starts = np.zeros(len(rows) + 1, dtype=index)
-        np.cumsum(np.bincount(row_of, minlength=len(rows)), out=row_starts[1:])
+        row_starts = starts_of(row_of, len(rows), index)
         columns_in_order: IndexArray = column_of.astype(index, copy=False)
         self.rows, self.columns, self.scale = rows, columns, scale
         self.by_row = ByRow(row_starts, columns_in_order)
@@ -274,7 +275,9 @@ class ObservedMatrix:
     @property
     def entry_rows(self) -> IndexArray:
         """The row position of each entry, in row order."""
-        return np.repeat(np.arange(len(self.rows), dtype=self.by_row.columns.dtype), self.row_counts)
+        filled = np.flatnonzero(self.by_row.starts[1:] != self.by_row.starts[:-1])
+        counts = np.diff(self.by_row.starts[filled], append=self.by_row.starts[-1:])
+        return np.repeat(filled.astype(self.by_row.columns.dtype, copy=False), counts)
 
     @property
     def nbytes(self) -> int:
@@ -284,8 +287,8 @@ class ObservedMatrix:
     def entries(self) -> Entries:
         """Return (rows, columns, values): labels and floats of every entry, in row order."""
         return Entries(
-            self.rows.array[self.entry_rows],
-            self.columns.array[self.by_row.columns],
+            self.rows[self.entry_rows],
+            self.columns[self.by_row.columns],
             self.values.astype(np.float64),
         )
 

@@ -16,6 +16,9 @@ from deepmf.matrix.arrays import FloatArray
 # A matrix with more distinct values than this is treated as continuous.
 MOST_LEVELS = 64
 
+# The spread and the middle of two numbers of this size are finite.
+LARGEST = 1e307
+
 
 class Scale:
     """All legal levels of a matrix, or the closed interval that holds its values.
@@ -211,6 +214,8 @@ def _checked_levels(levels: Iterable[float]) -> FloatArray:
         raise BadSetting(f"a scale needs at least one level; got {levels!r}")
     if not np.all(np.isfinite(array)):
         raise BadSetting(f"the levels of a scale must be finite; got {levels!r}")
+    if np.abs(array).max() > LARGEST:
+        raise BadSetting(f"the levels of a scale must be at most {LARGEST:g} in size; got {levels!r}")
     if np.any(np.diff(array) <= 0):
         raise BadSetting(f"the levels of a scale must increase; got {levels!r}")
     return array
@@ -221,4 +226,6 @@ def _checked_interval(low: float | None, high: float | None) -> tuple[float, flo
         raise BadSetting("a scale takes levels=[...], or both low= and high=")
     if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
         raise BadSetting(f"the interval of a scale needs low < high, both finite; got {low!r} and {high!r}")
+    if max(abs(low), abs(high)) > LARGEST:
+        raise BadSetting(f"the ends of a scale must be at most {LARGEST:g} in size; got {low!r} and {high!r}")
     return float(low), float(high)

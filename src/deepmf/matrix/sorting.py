@@ -57,6 +57,16 @@ def _is_in_row_order(row_of: IndexArray, column_of: IndexArray) -> bool:
     return bool(np.all(column_of[1:][same_row] > column_of[:-1][same_row]))
 
 
+def starts_of(sorted_rows: IndexArray, n_rows: int, index: npt.DTypeLike) -> IndexArray:
+    """Return where each row starts among sorted entries, (rows + 1,); nothing else of that length is held."""
+    starts = np.zeros(n_rows + 1, dtype=index)
+    if sorted_rows.size:
+        ends = np.flatnonzero(np.append(sorted_rows[1:] != sorted_rows[:-1], True))
+        starts[sorted_rows[ends] + 1] = np.diff(ends, prepend=-1)  # the number of entries of each row that has any
+        np.cumsum(starts, out=starts)
+    return starts
+
+
 def duplicate_error(
     rows: Labelled, columns: Labelled, order: IndexArray, again: npt.NDArray[np.bool_]
 ) -> DuplicateEntries:
