@@ -20,6 +20,7 @@ from deepmf.cli.evaluate import evaluate
 from deepmf.cli.export import export
 from deepmf.cli.fit import fit
 from deepmf.cli.inspect import inspect
+from deepmf.cli.output import say
 from deepmf.cli.predict import predict
 from deepmf.cli.recommend import recommend
 from deepmf.cli.reproduce import reproduce
@@ -113,7 +114,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _complain(message: str, *, code: int) -> int:
     try:
-        typer.echo(f"deepmf: {' '.join(message.splitlines())}", err=True)
+        say(f"deepmf: {' '.join(message.splitlines())}", err=True)
     except OSError:  # standard error is full: the exit status says it too
         return _let_go_of(sys.stderr, code=code)
     return code
@@ -129,7 +130,7 @@ def _let_go_of(stream: TextIO, *, code: int) -> int:
 def _shown_in_a_line(show: Any) -> Any:
     def show_warning(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
         if issubclass(category, DeepMFWarning):
-            typer.echo(f"deepmf: warning: {' '.join(str(message).splitlines())}", err=True)
+            say(f"deepmf: warning: {' '.join(str(message).splitlines())}", err=True)
         else:
             show(message, category, *place, **named)
 

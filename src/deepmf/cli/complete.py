@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from deepmf.cli.inputs import Reading, load_model
-from deepmf.cli.options import Column, Duplicates, Extend, FrameFile, FrameJson, ModelFile, Row, Separator, Value
+from deepmf.cli.options import (
+    Column,
+    Duplicates,
+    Extend,
+    FrameFile,
+    FrameJson,
+    ModelFile,
+    Row,
+    SafeCsv,
+    Separator,
+    Value,
+)
 from deepmf.cli.output_frames import check_frame_target, show_predicted, write_frames
 from deepmf.cli.progress import show_share
 
@@ -26,6 +37,7 @@ def complete(
     value: Value = None,
     separator: Separator = None,
     duplicates: Duplicates = "error",
+    safe_csv: SafeCsv = False,
     as_json: FrameJson = False,
 ) -> None:
     """Predict every missing entry; put out row, column, prediction and area.
@@ -34,13 +46,14 @@ def complete(
 
     Example: deepmf complete model.safetensors -o completed.parquet
     """
-    check_frame_target(output)
+    check_frame_target(output, safe_csv=safe_csv, as_json=as_json)
+    standard_format = ".jsonl" if as_json else ".csv"
     reading = Reading(row, column, value, separator, duplicates)
     fitted = load_model(model, extensions=extend or (), reading=reading)
     counts: Counter[str] = Counter()
     with show_share("completing") as show:
         frames = _frames(fitted, counts, show)
-        write_frames(frames, _schema(fitted), output, standard_format=".jsonl" if as_json else ".csv")
+        write_frames(frames, _schema(fitted), output, standard_format=standard_format, safe_csv=safe_csv)
     show_predicted({area: n for area, n in counts.items() if n}, output, as_json=as_json)
 
 

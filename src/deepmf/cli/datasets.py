@@ -11,7 +11,7 @@ import typer
 
 from deepmf.cli.inputs import Reading
 from deepmf.cli.options import Column, Duplicates, Json, Row, ScaleText, Separator, Value
-from deepmf.cli.output import show_json, show_table
+from deepmf.cli.output import say, show_json, show_table
 from deepmf.cli.progress import show_share
 from deepmf.cli.setting_options import parse_scale
 from deepmf.cli.shell_completion import dataset_names
@@ -52,7 +52,7 @@ def list_all(as_json: Json = False) -> None:
         ["name", "what", "MB", "here"],
         [[each["name"], each["title"], _megabytes(each["bytes"]), each["file"] or ""] for each in found],
     )
-    typer.echo(f"kept in {folder()} (the environment variable DEEPMF_DATA names another folder)")
+    say(f"kept in {folder()} (the environment variable DEEPMF_DATA names another folder)")
 
 
 @datasets.command()
@@ -82,10 +82,10 @@ def fetch(
     if as_json:
         show_json(_entry(dataset) | {"file": str(file), "was_here": was_here})
         return
-    typer.echo(f"{dataset.title}\n{dataset.licence}")
-    typer.echo(f"{'was here already' if was_here else 'is here now'}: {file}")
+    say(f"{dataset.title}\n{dataset.licence}")
+    say(f"{'was here already' if was_here else 'is here now'}: {file}")
     twice = "" if dataset.ratings.duplicates == "error" else f" --duplicates {dataset.ratings.duplicates}"
-    typer.echo(f"next: deepmf fit {shlex.quote(str(file))} -o model.safetensors{twice}")
+    say(f"next: deepmf fit {shlex.quote(str(file))} -o model.safetensors{twice}")
 
 
 @datasets.command()
@@ -108,7 +108,7 @@ def describe(
     if as_json:
         show_json(description.to_dict())
     else:
-        typer.echo(str(description))
+        say(str(description))
 
 
 def _entry(dataset: Dataset) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli.options import Json
-from deepmf.cli.output import check_writable, show_json, show_table
+from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.progress import show_epochs
 
 if TYPE_CHECKING:
@@ -92,10 +92,8 @@ def demo(
     generated = generate(**RATINGS, seed=seed)
     split = split_areas(generated.matrix, new_rows=0.2, new_columns=0.2, seed=seed)
     if not as_json:
-        typer.echo(
-            f"Generated ratings (no person or film is real; tastes spread by 1, noise by {RATINGS['noise']:g}):\n"
-        )
-        typer.echo(f"{generated.matrix.describe()}\n")
+        say(f"Generated ratings (no person or film is real; tastes spread by 1, noise by {RATINGS['noise']:g}):\n")
+        say(f"{generated.matrix.describe()}\n")
         _show_areas(split)
     with _one_thread():
         models, contenders = _compared(split, generated, seed=seed, quiet=as_json)
@@ -108,7 +106,7 @@ def demo(
     if not as_json:
         _show_errors(contenders)
         _show_newcomer(entries, best, milliseconds=1000 * arrival)
-        typer.echo(f"\nThe report on {BEST} is in {report}: open it in a browser.")
+        say(f"\nThe report on {BEST} is in {report}: open it in a browser.")
         _show_next_steps()
         return
     show_json(
@@ -154,7 +152,7 @@ def _compared(
         models[name] = model.extend(split.extension)
         contenders.append(Contender(name, _errors(models[name], split), seconds, None if best is None else best + 1))
         if not quiet:
-            typer.echo(f"fitted {name} in {seconds:.1f} s" + ("" if best is None else f", best epoch {best + 1}"))
+            say(f"fitted {name} in {seconds:.1f} s" + ("" if best is None else f", best epoch {best + 1}"))
     return models, [*contenders, Contender("the truth itself", _floor(generated, split), 0.0, None)]
 
 
@@ -230,7 +228,7 @@ def _show_areas(split: AreaSplit) -> None:
         ],
         title="The four areas: entries to predict",
     )
-    typer.echo(
+    say(
         f"\nModels train on {counts['train']:,} entries of area I; {counts['validation']:,} more choose the best "
         "epoch.\n"
         f"New rows and columns are let in afterwards by {counts['extension']:,} entries of areas II and III, without\n"
@@ -240,14 +238,14 @@ def _show_areas(split: AreaSplit) -> None:
 
 def _show_errors(contenders: list[Contender]) -> None:
     areas = list(contenders[0].errors["rmse"])
-    typer.echo()
+    say()
     for metric, title in METRICS.items():
         show_table(
             ["", *(f"area {area}" for area in areas)],
             [[contender.name, *contender.errors[metric].values()] for contender in contenders],
             title=f"{title} on entries that no model has seen",
         )
-    typer.echo(
+    say(
         "\nThe truth itself errs by the noise alone: no method can do better. DMF-D answers in whole stars;\n"
         f"those of {BEST} are its medians.\n"
     )
@@ -264,7 +262,7 @@ def _show_newcomer(entries: ObservedMatrix, best: Ranking, *, milliseconds: floa
 
 
 def _show_next_steps() -> None:
-    typer.echo(
+    say(
         "\nWith your own file (a row, a column and a value per line):\n"
         "  deepmf fit ratings.csv -o model.safetensors --model dmf-o --preset small\n"
         "  deepmf evaluate model.safetensors test.csv --report report.html\n"

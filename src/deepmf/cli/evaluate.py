@@ -11,7 +11,7 @@ import typer
 
 from deepmf.cli.inputs import Reading, called, load_model
 from deepmf.cli.options import Column, Duplicates, Extend, Json, ModelFile, Row, Separator, UnknownIds, Value
-from deepmf.cli.output import check_writable, show_json, show_table
+from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.unknown_ids import read_as_model, refused_by_file, tell_unknown
 from deepmf.errors import ConstantValues, DeepMFWarning
 
@@ -78,7 +78,7 @@ def evaluate(
         return
     show_errors(errors)
     if report is not None:
-        typer.echo(f"report in {report}")
+        say(f"report in {report}")
 
 
 def _read_test(path: Path, reading: Reading, scale: Scale) -> ObservedMatrix:

@@ -29,7 +29,7 @@ from deepmf.cli.options import (
     ValidationShare,
     Value,
 )
-from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, show_json
+from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, say, show_json
 from deepmf.cli.progress import show_epochs
 from deepmf.cli.setting_options import gather_settings, parse_scale
 from deepmf.errors import BadSetting, TrainingDiverged
@@ -192,5 +192,5 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
         words.append(f"best epoch {summary['best_epoch']} of {summary['epochs']}")
     if summary["validation_rmse"] is not None:
         words.append(f"validation RMSE {summary['validation_rmse']:.4f} on {summary['validation_entries']:,} entries")
-    typer.echo("; ".join(words))
-    typer.echo(f"saved in {summary['file']}")
+    say("; ".join(words))
+    say(f"saved in {summary['file']}")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TYPE_CHECKING, Any, cast
 
 from deepmf.cli.output import STANDARD
@@ -59,13 +59,15 @@ def called(path: Path) -> str:
 def local_file(path: Path) -> Iterator[Path]:
     """Yield a file to read: the given one, or for `-` one that holds standard input and is called so in errors."""
     if str(path) != STANDARD:
-        yield path
+        with _silent_panics():
+            yield path
         return
     with TemporaryDirectory(prefix="deepmf-") as folder:
         file = Path(folder, called(path))
         _keep_standard_input(file)
         try:
-            yield file
+            with _silent_panics():
+                yield file
         except UserError as error:
             raise type(error)(str(error).replace(f"{folder}{os.sep}", "")) from error
 
@@ -135,6 +137,37 @@ def name_or_position(text: str | None) -> str | int | None:
 def unescaped(separator: str | None) -> str | None:
     """Return a separator as typed in a shell, where a tab is hard to type."""
     return "\t" if separator == "\\t" else separator
+
+
+@contextmanager
+def _silent_panics() -> Iterator[None]:
+    """Keep off the terminal what polars itself writes there when it panics over a damaged file.
+
+    It writes to the descriptor, past Python: that is led into a file, and what else came is shown afterwards.
+    """
+    try:
+        descriptor = sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):  # closed, or not a stream of the system
+        yield
+        return
+    with TemporaryFile() as kept:
+        sys.stderr.flush()
+        before = os.dup(descriptor)
+        os.dup2(kept.fileno(), descriptor)
+        panicked = False
+        try:
+            yield
+        except UnreadableFile as error:
+            panicked = type(error.__cause__).__name__ == "PanicException"
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, descriptor)
+            os.close(before)
+            kept.seek(0)
+            if not panicked:
+                shutil.copyfileobj(kept, sys.stderr.buffer)
+                sys.stderr.flush()
 
 
 def _keep_standard_input(file: Path) -> None:

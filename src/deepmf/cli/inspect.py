@@ -6,11 +6,9 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from deepmf.cli.inputs import local_file
 from deepmf.cli.options import Json, ModelFile
-from deepmf.cli.output import show_json
+from deepmf.cli.output import say, show_json
 from deepmf.cli.setting_options import show_value
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ def inspect(model: ModelFile, as_json: Json = False) -> None:
         show_json(described)
         return
     for name, shown in _lines(described):
-        typer.echo(textwrap.fill(f"{name:<12}{shown}", 110, subsequent_indent=" " * 12, break_on_hyphens=False))
+        say(textwrap.fill(f"{name:<12}{shown}", 110, subsequent_indent=" " * 12, break_on_hyphens=False))
 
 
 def _file(file: Path, *, name: str) -> dict[str, Any]:

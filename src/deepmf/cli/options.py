@@ -112,5 +112,11 @@ FrameFile = Annotated[
         help="A .csv, .tsv, .jsonl or .parquet; - for standard output (csv, or with --json JSON lines).",
     ),
 ]
+SafeCsv = Annotated[
+    bool,
+    typer.Option(
+        "--safe-csv", help="Put an apostrophe before ids in csv and tsv that a spreadsheet would take for formulas."
+    ),
+]
 FrameJson = Annotated[bool, typer.Option("--json", help="Print JSON: a summary of the file, or with - its lines.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]

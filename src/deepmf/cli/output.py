@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,9 +22,27 @@ if TYPE_CHECKING:
 STANDARD = "-"  # standard input or output
 
 
+def visible(text: str, *, kept: str = "") -> str:
+    r"""Return a text with what would steer a terminal written out: control characters, and those that reorder text.
+
+    >>> visible("Alien\x1b[2J\u202e")
+    'Alien\\x1b[2J\\u202e'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c in kept or not _steers(c) else ascii(c)[1:-1] for c in text)
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """Print lines of text; what would steer a terminal is written out."""
+    typer.echo(visible(text, kept="\n"), err=err)
+
+
 def show_json(content: dict[str, Any]) -> None:
     """Print one JSON object; numbers that JSON does not have become null."""
-    typer.echo(json.dumps(_plain(content), ensure_ascii=False, allow_nan=False))
+    text = json.dumps(_plain(content), ensure_ascii=False, allow_nan=False)
+    # All that is left to write out stands in strings, where JSON has its own way for it.
+    typer.echo("".join(json.dumps(c)[1:-1] if _steers(c) else c for c in text))
 
 
 def show_table(names: Sequence[str], lines: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
@@ -36,14 +55,14 @@ def show_table(names: Sequence[str], lines: Iterable[Sequence[Any]], *, title: s
     table = Table()
     for at, name in enumerate(names):
         is_text = all(isinstance(line[at], str) for line in cells)
-        table.add_column(escape(name), justify="left" if is_text else "right", overflow="fold")
+        table.add_column(escape(visible(name)), justify="left" if is_text else "right", overflow="fold")
     for line in cells:
-        table.add_row(*(escape(_shown(cell)) for cell in line))
+        table.add_row(*(escape(visible(_shown(cell))) for cell in line))
     console = Console()
     if not console.is_terminal:
         console.width = 120  # a file or a pipe has no width of its own
     if title is not None:
-        console.print(title, style="bold", markup=False, highlight=False)  # above: the table may be narrower
+        console.print(visible(title), style="bold", markup=False, highlight=False)  # above: the table may be narrower
     console.print(table)
 
 
@@ -87,6 +106,11 @@ def put_out(content: memoryview) -> None:
     while content:  # where Python runs unbuffered, a pipe may take only a part
         content = content[sys.stdout.buffer.write(content) :]
     sys.stdout.flush()
+
+
+def _steers(character: str) -> bool:
+    """Say whether a character acts on a terminal instead of being shown; the two that join emoji and letters do not."""
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in "\u200c\u200d"
 
 
 def _shown(cell: Any) -> str:

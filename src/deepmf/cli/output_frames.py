@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import BytesIO
 from itertools import chain
@@ -9,9 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from deepmf.cli.output import STANDARD, check_writable, put_out, show_json
+from deepmf.cli.output import STANDARD, check_writable, put_out, say, show_json, visible
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -23,22 +22,34 @@ _TEXTS: dict[str, Callable[[Any, Any, bool], Any]] = {
     ".jsonl": lambda frame, file, header: frame.write_ndjson(file),
 }
 _PARQUET = ".parquet"
+_SPREADSHEETS = (".csv", ".tsv")
+_FORMULA = r"^[=+\-@\t\r]"  # how a field begins that a spreadsheet takes for a formula
 
 
-def check_frame_target(target: str) -> None:
+def check_frame_target(target: str, *, safe_csv: bool = False, as_json: bool = False) -> None:
     """Refuse a file whose ending says no format, or that cannot be written."""
+    ending = (".jsonl" if as_json else ".csv") if target == STANDARD else Path(target).suffix.lower()
+    if safe_csv and ending not in _SPREADSHEETS:
+        raise BadSetting(f"--safe-csv is for csv and tsv; got {'--json' if target == STANDARD else target!r}")
     if target == STANDARD:
         return
-    if Path(target).suffix.lower() not in (*_TEXTS, _PARQUET):
+    if ending not in (*_TEXTS, _PARQUET):
         endings = ", ".join([*_TEXTS, _PARQUET])
         raise BadSetting(f"the name of the output must end in {endings}; got {target!r}")
     check_writable(Path(target))
 
 
 def write_frames(
-    frames: Iterable[pl.DataFrame], schema: Mapping[str, Any], target: str, *, standard_format: str = ".csv"
+    frames: Iterable[pl.DataFrame],
+    schema: Mapping[str, Any],
+    target: str,
+    *,
+    standard_format: str = ".csv",
+    safe_csv: bool = False,
 ) -> None:
     """Write frames one after the other, whole or not at all; `-` is standard output.
+
+    With `safe_csv`, an apostrophe goes before a text that a spreadsheet would take for a formula.
 
     It is done in another thread, which Ctrl-C cannot tear apart: inside polars it would come twice, and so in the
     middle of cleaning up.
@@ -47,7 +58,8 @@ def write_frames(
 
     stopped = Event()
     with ThreadPoolExecutor(1) as threads:
-        writing = threads.submit(_write, _until(stopped, frames), schema, target, standard_format)
+        safe = map(_without_formulas, frames) if safe_csv else frames
+        writing = threads.submit(_write, _until(stopped, safe), schema, target, standard_format)
         try:
             while not wait([writing], timeout=0.1).done:  # once polars has run, Ctrl-C does not end a long wait
                 pass
@@ -69,7 +81,7 @@ def show_predicted(counts: Mapping[str, int], target: str, *, as_json: bool, n_u
             n_unknown > 0
         )
         told = f"{n_predictions:,} predictions ({', '.join(shown)})" if shown else "no predictions"
-        typer.echo(f"{told} in {target}")
+        say(f"{told} in {target}")
 
 
 def _until(stopped: Event, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
@@ -85,7 +97,7 @@ def _write(frames: Iterable[pl.DataFrame], schema: Mapping[str, Any], target: st
     ending = Path(target).suffix.lower()
     if target == STANDARD:
         for piece in _pieces(frames, schema, standard_format):
-            put_out(piece)
+            put_out(_visible_piece(piece) if sys.stdout is not None and sys.stdout.isatty() else piece)
     elif ending == _PARQUET:
         write_atomically(target, lambda temporary: _write_parquet(frames, schema, temporary))
     else:
@@ -100,6 +112,20 @@ def _pieces(frames: Iterable[pl.DataFrame], schema: Mapping[str, Any], ending: s
         content = BytesIO()
         _TEXTS[ending](frame, content, number == 0)
         yield content.getbuffer()
+
+
+def _visible_piece(piece: memoryview) -> memoryview:
+    """Return what may go to a terminal."""
+    return memoryview(visible(str(piece, "utf-8"), kept="\n\t").encode())
+
+
+def _without_formulas(frame: pl.DataFrame) -> pl.DataFrame:
+    import polars
+
+    texts = polars.col(polars.String)
+    return frame.with_columns(
+        polars.when(texts.str.contains(_FORMULA)).then(polars.concat_str(polars.lit("'"), texts)).otherwise(texts)
+    )
 
 
 def _write_text(pieces: Iterable[memoryview], path: Path) -> None:

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from deepmf.cli.inputs import Reading, load_model
-from deepmf.cli.options import Column, Extend, FrameFile, FrameJson, ModelFile, Row, Separator, UnknownIds, Value
+from deepmf.cli.options import (
+    Column,
+    Extend,
+    FrameFile,
+    FrameJson,
+    ModelFile,
+    Row,
+    SafeCsv,
+    Separator,
+    UnknownIds,
+    Value,
+)
 from deepmf.cli.output import STANDARD
 from deepmf.cli.output_frames import check_frame_target, show_predicted, write_frames
 from deepmf.cli.pairs import Pairs, read_pairs
@@ -44,6 +55,7 @@ def predict(
     column: Column = None,
     value: Value = None,
     separator: Separator = None,
+    safe_csv: SafeCsv = False,
     as_json: FrameJson = False,
 ) -> None:
     """Predict pairs of a row and a column; put out row, column, prediction and area.
@@ -52,7 +64,8 @@ def predict(
 
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv --extend new_users.csv
     """
-    check_frame_target(output)
+    check_frame_target(output, safe_csv=safe_csv, as_json=as_json)
+    standard_format = ".jsonl" if as_json else ".csv"
     import numpy as np
     import polars
 
@@ -72,7 +85,7 @@ def predict(
         columns |= _ends(fitted, read, interval, unknown)
     frame = polars.DataFrame({name: array.tolist() for name, array in columns.items()})
     frame = frame.with_columns(area=polars.col("area").replace("", None))
-    write_frames([frame], frame.schema, output, standard_format=".jsonl" if as_json else ".csv")
+    write_frames([frame], frame.schema, output, standard_format=standard_format, safe_csv=safe_csv)
     counts = dict(zip(*(found.tolist() for found in np.unique(areas[areas != ""], return_counts=True)), strict=True))
     show_predicted(counts, output, as_json=as_json, n_unknown=n_unknown)
 

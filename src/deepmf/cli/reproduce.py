@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli.options import Device, Json
-from deepmf.cli.output import show_json, show_table
+from deepmf.cli.output import say, show_json, show_table
 from deepmf.cli.progress import is_watched
 from deepmf.cli.shell_completion import table_names
 from deepmf.errors import FileAbsent
@@ -109,8 +109,8 @@ def _publish(
     header, *rows = lines(table, records)
     show_table(header, rows, title=QUICK if quick else layout.title)
     for remark in remarks(table, records):
-        typer.echo(remark)
-    typer.echo(f"{folder}: results.jsonl, table.md, table.csv" + (f", {len(drawn)} pictures" if drawn else ""))
+        say(remark)
+    say(f"{folder}: results.jsonl, table.md, table.csv" + (f", {len(drawn)} pictures" if drawn else ""))
 
 
 @contextmanager

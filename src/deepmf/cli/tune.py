@@ -30,7 +30,7 @@ from deepmf.cli.options import (
     ValidationShare,
     Value,
 )
-from deepmf.cli.output import check_writable, show_json, show_table
+from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.progress import show_epochs
 from deepmf.cli.setting_options import gather_settings, parse_scale, show_value
 from deepmf.errors import BadSetting, DeepMFWarning, TrainingInterrupted
@@ -163,15 +163,15 @@ def _show(summary: dict[str, Any], study: Study, *, as_json: bool) -> None:
     words.append(f"best validation RMSE {summary['validation_rmse']:.4f} on {summary['validation_entries']:,} entries")
     if summary["default_rmse"] is not None:
         words.append(f"{summary['default_rmse']:.4f} by default")
-    typer.echo("; ".join(words))
+    say("; ".join(words))
     importances = summary["importances"]
     lines = [[name, show_value(summary["settings"][name]), show_value(study.defaults[name])] for name in study.space]
     if importances:
         lines = [[*line, f"{importances[line[0]]:.0%}"] for line in lines]
         lines.sort(key=lambda line: -importances[line[0]])
     show_table(["setting", "best", "default"] + ["importance"] * bool(importances), lines)
-    typer.echo(f"every trial is kept in {summary['study']}; this fits with the best settings:")
-    typer.echo(summary["command"])
+    say(f"every trial is kept in {summary['study']}; this fits with the best settings:")
+    say(summary["command"])
 
 
 def _draw(summary: dict[str, Any], path: Path, *, title: str) -> None:

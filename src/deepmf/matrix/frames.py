@@ -88,7 +88,7 @@ def long_entries(
     return LongEntries(
         _gather(table.get_column(chosen["row"]), axis="row"),
         _gather(table.get_column(chosen["column"]), axis="column"),
-        values.to_numpy(),
+        _numbers(values),
     )
 
 
@@ -105,7 +105,7 @@ def wide_table(frame: Any, *, row: str | None) -> WideTable:
         dtype = table.get_column(name).dtype
         if not (dtype.is_numeric() or str(dtype) == "Boolean"):
             raise BadEntries(f"column {name!r} holds values of type {dtype}; numbers are needed (or row={name!r})")
-    columns = [table.get_column(name).to_numpy().astype(np.float64) for name in table.columns]
+    columns = [_numbers(table.get_column(name)).astype(np.float64) for name in table.columns]
     array = np.column_stack(columns) if columns else np.empty((len(table), 0))
     return WideTable(array, labels, list(table.columns))
 
@@ -151,9 +151,20 @@ def _gather(series: nw.Series[Any], *, axis: str) -> Labelled:
     _check_no_null(series, f"the {axis} id")
     if series.implementation.is_polars() and str(series.dtype) == "String":
         return _gather_text(series, axis=axis)
-    if series.dtype.is_integer():
+    if series.dtype.is_integer() and not _is_beyond_numpy(series):
         return Labels.gather(series.to_numpy(), axis=axis)
     return Labels.gather(series.to_list(), axis=axis)
+
+
+def _numbers(series: nw.Series[Any]) -> npt.NDArray[Any]:
+    import narwhals as nw
+
+    return (series.cast(nw.Float64) if _is_beyond_numpy(series) else series).to_numpy()
+
+
+def _is_beyond_numpy(series: nw.Series[Any]) -> bool:
+    """Say whether a column holds integers of 128 bits, which numpy does not have."""
+    return str(series.dtype) in ("Int128", "UInt128")
 
 
 def _gather_text(series: nw.Series[Any], *, axis: str) -> Labelled:
