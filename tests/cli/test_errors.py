@@ -1,6 +1,7 @@
 """What goes wrong, in every command: one line, the right exit status, nothing half-written."""
 
 import errno
+import gzip
 import io
 import json
 import os
@@ -39,6 +40,12 @@ def wrong(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
     (wrong / "binary.csv").write_bytes(bytes(range(256)))
     (wrong / "fake.parquet").write_text("user,film,stars\nann,Alien,3\n")
     (wrong / "fake.npz").write_text("no zip")
+    (wrong / "carriage.csv").write_bytes(b"user,film,stars\r1,2,3\r")
+    (wrong / "field.csv").write_text(f"user,film,stars\n{'x' * 200_000},2,3\n")
+    content = b"user,film,stars\n" + b"".join(b"%d,%d,3\n" % (k, k) for k in range(500))
+    (wrong / "cut.csv.gz").write_bytes(gzip.compress(content)[:-100])
+    (wrong / "cut.csv.zst").write_bytes(b"\x28\xb5\x2f\xfd\x00\x58\x01")
+    (wrong / "wide.csv").write_text("id,a,b,c,d,e\n1,1,2,3,4,5\n2,2,3,4,5,1\n")
     (wrong / "cut.safetensors").write_bytes(model[: len(model) // 2])
     (wrong / "beginning.safetensors").write_bytes(model[:5])
     (wrong / "changed.safetensors").write_bytes(model[:-1] + bytes([model[-1] ^ 1]))
@@ -119,6 +126,11 @@ NO_ENTRIES = {
     "binary.csv": "is not UTF-8 text",
     "fake.parquet": "is not a whole Parquet file",
     "fake.npz": "is not a whole .npz file",
+    "carriage.csv": "lines end in a carriage return alone",
+    "field.csv": "field larger than field limit",
+    "cut.csv.gz": "is damaged or cut off",
+    "cut.csv.zst": "is damaged or cut off",
+    "wide.csv": "looks like a wide table",
 }
 
 
@@ -145,10 +157,17 @@ NO_PAIRS = {
     "one.csv": "the line 'a' has one column",
     "binary.csv": "is not UTF-8 text",
     "fake.parquet": "is not a whole Parquet file",
+    "carriage.csv": "lines end in a carriage return alone",
+    "field.csv": "field larger than field limit",
+    "cut.csv.gz": "is damaged or cut off",
+    "cut.csv.zst": "is damaged or cut off",
 }
 
 
-@pytest.mark.parametrize(("arguments", "name"), crossed(PAIR_TAKERS, NO_PAIRS, some=["header.csv"]))
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    crossed(PAIR_TAKERS, NO_PAIRS, some=["header.csv", "carriage.csv", "field.csv", "cut.csv.gz"]),
+)
 def test_what_is_no_file_of_pairs(
     run: Any, folder: Path, wrong: Path, tmp_path: Path, arguments: str, name: str
 ) -> None:
@@ -358,3 +377,20 @@ def test_ctrl_c_while_completing_leaves_nothing(
 def test_json_is_json_even_if_numbers_are_not(run: Any, folder: Path) -> None:
     for arguments in ("inspect {files}/means.safetensors", "datasets list", "datasets describe {files}/train.csv"):
         assert isinstance(json.loads(run(*filled(arguments, files=folder), "--json").out), dict)
+
+
+def test_a_panic_of_polars_stays_off_the_terminal(folder: Path, tmp_path: Path) -> None:
+    """In a process of its own, as polars writes to the descriptor itself."""
+    script = (
+        "import sys, os, polars\n"
+        "def panic(*_, **__):\n"
+        "    os.write(2, b'thread panicked')\n"
+        "    raise polars.exceptions.PanicException('assertion failed')\n"
+        "polars.scan_parquet = panic\n"
+        "from deepmf.cli.app import main\n"
+        "main(['datasets', 'describe', sys.argv[1]])\n"
+    )
+    (tmp_path / "r.parquet").write_text("PAR1")
+    ended = subprocess.run([sys.executable, "-c", script, tmp_path / "r.parquet"], capture_output=True, text=True)
+    said = f"deepmf: {tmp_path}/r.parquet is not a whole Parquet file (assertion failed)\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", said)

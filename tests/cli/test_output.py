@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deepmf.cli.output import check_model_target, check_writable, show_json, show_table
+from deepmf.cli.output import check_model_target, check_writable, say, show_json, show_table, visible
 from deepmf.errors import BadSetting, CannotSave
 
 
@@ -41,3 +41,25 @@ def test_a_terminal_gets_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     with pytest.raises(BadSetting, match="a model file is not for a terminal"):
         check_model_target(Path("-"))
+
+
+STEERING = ["\x1b[2J", "\x07", "\r", "\x9b1m", "\x7f", "\u202e", "\u2066", "\u200f", "\u2028", "\ud800", "\ufeff"]
+
+
+def test_what_steers_a_terminal_is_written_out() -> None:
+    for steering in STEERING:
+        assert visible(f"a{steering}b").isprintable(), ascii(steering)
+    assert visible("a\x1b[31m") == "a\\x1b[31m"
+    for harmless in ("Käse", "日本", "الف", "👩\u200d🚀", "a b"):
+        assert visible(harmless) == harmless
+
+
+def test_tables_text_and_json_steer_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "".join(STEERING)
+    show_table([name], [[name]], title=name)
+    say(f"one\ntwo {name}")
+    show_json({name: name})
+    out = capsys.readouterr().out
+    assert all(line.isprintable() for line in out.split("\n"))
+    assert "one\ntwo " in out
+    assert json.loads(out.splitlines()[-1]) == {name: name}

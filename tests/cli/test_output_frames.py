@@ -94,3 +94,34 @@ def test_ctrl_c_leaves_nothing_and_says_nothing(tmp_path: Path, ending: str) -> 
         _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, "")
     assert list(tmp_path.iterdir()) == []
+
+
+IDS = polars.DataFrame({"row": ["=1+1", "+a", "-a", "@a", "a=1", "'"], "prediction": [-1.0] * 6}, schema=SCHEMA)
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_formulas_become_text_where_asked_for(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"p.{ending}"
+    write_frames([IDS], SCHEMA, str(path))
+    assert READERS[ending](path).equals(IDS)
+    write_frames([IDS], SCHEMA, str(path), safe_csv=True)
+    assert READERS[ending](path)["row"].to_list() == ["'=1+1", "'+a", "'-a", "'@a", "a=1", "'"]
+    assert READERS[ending](path)["prediction"].to_list() == [-1.0] * 6
+
+
+def test_only_spreadsheets_have_formulas(tmp_path: Path) -> None:
+    check_frame_target("-", safe_csv=True)
+    check_frame_target(str(tmp_path / "p.TSV"), safe_csv=True)
+    with pytest.raises(BadSetting, match=r"--safe-csv is for csv and tsv; got '.*p.parquet'"):
+        check_frame_target(str(tmp_path / "p.parquet"), safe_csv=True)
+    with pytest.raises(BadSetting, match="--safe-csv is for csv and tsv; got --json"):
+        check_frame_target("-", safe_csv=True, as_json=True)
+
+
+def test_ids_steer_no_terminal(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = polars.DataFrame({"row": ["a\x1b[2J"], "prediction": [1.0]}, schema=SCHEMA)
+    write_frames([frame], SCHEMA, "-")
+    assert capfdbinary.readouterr().out == b"row,prediction\na\x1b[2J,1.0\n"  # a pipe gets the ids as they are
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    write_frames([frame], SCHEMA, "-")
+    assert capfdbinary.readouterr().out == b"row,prediction\na\\x1b[2J,1.0\n"

@@ -132,3 +132,28 @@ def test_bad_names(tmp_path: Path, numbered: Model) -> None:
     polars.DataFrame({"user": [[1]], "item": [10]}).write_parquet(path)
     with pytest.raises((BadEntries, UnknownLabel)):
         pairs_of(path, numbered)
+
+
+def test_the_name_of_a_file_is_no_pattern(tmp_path: Path, numbered: Model) -> None:
+    (tmp_path / "p1.csv").write_text("user,item\n1,10\n")
+    (tmp_path / "p[1].csv").write_text("user,item\n2,20\n")
+    assert pairs_of(tmp_path / "p[1].csv", numbered) == [(2, 20)]
+    polars.DataFrame({"user": [1], "item": [10]}).write_parquet(tmp_path / "p1.parquet")
+    polars.DataFrame({"user": [2], "item": [20]}).write_parquet(tmp_path / "p?.parquet")
+    assert pairs_of(tmp_path / "p?.parquet", numbered) == [(2, 20)]
+
+
+@pytest.mark.parametrize("other", ["007", "+1", "1_0", "-0", "1٣", "99999999999999999999"])
+def test_ids_are_parsed_strictly(tmp_path: Path, numbered: Model, other: str) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text(f"user,item\n{other},10\n")
+    with pytest.raises(UnknownLabel, match="is not known; the model's rows are whole numbers"):
+        pairs_of(path, numbered)
+
+
+def test_ids_of_19_digits(tmp_path: Path) -> None:
+    large = 1234567890123456789
+    model = Means().fit(ObservedMatrix.from_entries([large, 2], [1, 2], [1, 2]))
+    path = tmp_path / "pairs.csv"
+    path.write_text(f"user,item\n{large},1\n")
+    assert pairs_of(path, model) == [(large, 1)]

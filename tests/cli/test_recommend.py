@@ -12,6 +12,7 @@ import pytest
 from deepmf.data.splits import AreaSplit
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.load import load
+from deepmf.models.means import Means
 
 
 def test_the_best_columns(run: Any, folder: Path, split: AreaSplit) -> None:
@@ -127,3 +128,27 @@ def test_a_history_of_a_method_that_knows_no_new_rows(run: Any, folder: Path, tm
     code, out, err = run("recommend", model, "--history", tmp_path / "me.csv")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "RankK cannot be extended: " in err
+
+
+@pytest.mark.parametrize("row", ["1_0", "+1", " 1", "01", "٣"])
+def test_ids_are_parsed_strictly(run: Any, tmp_path: Path, row: str) -> None:
+    Means().fit(ObservedMatrix.from_entries([1, 3, 10], [1, 2, 2], [1, 2, 3])).save(tmp_path / "m")
+    code, out, err = run("recommend", tmp_path / "m", "--row", row)
+    assert (code, out) == (2, "")
+    assert f"row {row!r} is not known; the model's rows are ints" in err
+    (tmp_path / "me.csv").write_text(f"item,rating\n1,{row}\n")
+    if "1_0" in row or "٣" in row:
+        assert (
+            f"has the value {row!r}, which is not a number"
+            in run("recommend", tmp_path / "m", "--history", tmp_path / "me.csv").err
+        )
+
+
+def test_ids_and_names_of_files_steer_no_terminal(run: Any, tmp_path: Path) -> None:
+    ids = ["a\x1b[2J", "b\u202e", "c"]
+    model = tmp_path / "m\x1b]0;x\x07"
+    Means().fit(ObservedMatrix.from_entries(ids, ids, [1, 2, 3])).save(model)
+    for arguments in (["recommend", model, "--row", "c"], ["inspect", model], ["inspect", f"{model}\u202e"]):
+        _, out, err = run(*arguments)
+        assert all(line.isprintable() for line in (out + err).split("\n")), arguments
+        assert "\\x1b" in out + err

@@ -2,6 +2,8 @@
 
 import gzip
 import os
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -169,6 +171,87 @@ def test_bad_files(tmp_path: Path, name: str, content: str | bytes, error: type[
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_the_name_of_a_file_is_no_pattern(tmp_path: Path) -> None:
+    for name, value in (("r1", 1), ("r[1]", 2), ("r?", 3), ("r*", 4), ("~", 5)):
+        frame = pl.DataFrame({"user": [7, 8], "item": [7, 7], "rating": [value, 0]})
+        frame.write_csv(write(tmp_path, "", f"{name}.csv"))
+        frame.write_parquet(write(tmp_path, "", f"{name}.parquet"))
+        for ending in ("csv", "parquet"):
+            assert read_matrix(tmp_path / f"{name}.{ending}").entries().values.tolist() == [value, 0]
+    alone = write(tmp_path, HEADER + "1,2,3\n2,2,4\n", "alone[2].csv")
+    assert read_matrix(alone).n_entries == 2
+
+
+def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"user": [1, 2, 2], "item": [30, 30, 10], "rating": [4.0, 2.5, 1.0]})
+    for ending, content in (("csv", frame.write_csv), ("parquet", frame.write_parquet)):
+        content(tmp_path / "named")
+        path = (tmp_path / "named").rename(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff." + ending.encode())))
+        assert read_matrix(path) == EXPECTED
+
+
+@pytest.mark.parametrize("late", ["+7", "007", "-0", "1234567890123456789", "1٣"])
+def test_types_are_decided_by_all_lines(tmp_path: Path, late: str) -> None:
+    lines = "".join(f"{k},{k},{k % 5}\n" for k in range(300))
+    for content in (f"{lines}{late},1,1\n", f"{late},1,1\n{lines}"):
+        kept = read_matrix(write(tmp_path, HEADER + content))
+        assert kept.rows.find([late, "7", "0"]).min() >= 0
+        assert kept.shape == (301, 300)
+        assert kept.column_labels.dtype == np.int64
+
+
+def test_parquet_integers_of_128_bits(tmp_path: Path) -> None:
+    path = tmp_path / "r.parquet"
+    frame = pl.DataFrame({"user": [1, 2, 2], "item": [30, 30, 10], "rating": [4, 3, 1]}).cast(pl.Int128)
+    frame.write_parquet(path)
+    assert read_matrix(path).entries().values.tolist() == [4, 1, 3]
+    frame.with_columns(user=pl.Series([1, 2, 2**100], dtype=pl.Int128)).write_parquet(path)
+    with pytest.raises(BadEntries, match="row labels must fit in 64 bits"):
+        read_matrix(path)
+
+
+def test_sparse_matrices_that_are_none(tmp_path: Path) -> None:
+    scipy.sparse.save_npz(tmp_path / "line.npz", scipy.sparse.coo_array(np.array([1.0, 0, 2])))
+    with pytest.raises(BadEntries, match=r"line.npz: a matrix has two dimensions, rows and columns; got shape \(3,\)"):
+        read_matrix(tmp_path / "line.npz")
+    scipy.sparse.save_npz(tmp_path / "c.npz", scipy.sparse.csr_array(np.array([[1 + 2j, 0], [0, 3]])))
+    with pytest.raises(BadEntries, match=r"c.npz: values of type complex128 are not real numbers"):
+        read_matrix(tmp_path / "c.npz")
+
+
+def test_the_rows_of_a_sparse_matrix_take_four_bytes_each(tmp_path: Path) -> None:
+    n_rows = 10**7
+    entries = (np.array([1.0, 2, 3]), (np.array([0, 5, n_rows - 1]), np.array([0, 4, 1])))
+    scipy.sparse.save_npz(tmp_path / "tall.npz", scipy.sparse.coo_array(entries, shape=(n_rows, 5)))
+    tracemalloc.start()
+    matrix = read_matrix(tmp_path / "tall.npz")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (matrix.shape, matrix.entries().rows.tolist()) == ((n_rows, 5), [0, 5, n_rows - 1])
+    assert peak < 8 * n_rows
+
+
+def test_an_npz_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deepmf.data.source.ALWAYS_ALLOWED", 1 << 20)
+    with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("data.npy", bytes(4 << 20))
+    with pytest.raises(UnreadableFile, match="at most 250 times its size"):
+        read_matrix(tmp_path / "bomb.npz")
+
+
+def test_a_parquet_file_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deepmf.data.source.ALWAYS_ALLOWED", 1 << 20)
+    ones = pl.repeat(1, 2_000_000, eager=True)
+    pl.DataFrame({"user": ones, "item": ones, "rating": ones}).write_parquet(tmp_path / "bomb.parquet")
+    with pytest.raises(UnreadableFile, match="at most 250 times its size"):
+        read_matrix(tmp_path / "bomb.parquet")
+
+
+def test_values_whose_spread_is_no_number(tmp_path: Path) -> None:
+    with pytest.raises(BadEntries, match="line 2: row 1, column 2 has value 1e.308; sizes up to 1e.307 are taken"):
+        read_matrix(write(tmp_path, HEADER + "1,2,1e308\n2,2,-1e308\n"))
+
+
 def test_a_value_off_the_scale_is_named(tmp_path: Path) -> None:
     path = write(tmp_path, HEADER + "1,2,3\n17,2,7\n")
     with pytest.raises(OffScale, match="line 3: row 17, column 2 has value 7; the scale is 1 to 5 in steps of 1"):
@@ -197,18 +280,40 @@ def test_truncated_parquet_and_npz(tmp_path: Path) -> None:
                 read_matrix(path)
 
 
-def test_corrupt_bytes_never_crash(tmp_path: Path) -> None:
-    scipy.sparse.save_npz(tmp_path / "m.npz", scipy.sparse.random_array((20, 20), density=0.3, rng=0, format="csr"))
-    content = bytearray((tmp_path / "m.npz").read_bytes())
+def test_a_panic_of_polars_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "r.parquet"
+    pl.DataFrame({"user": [1, 2], "item": [1, 2], "rating": [1, 2]}).write_parquet(path)
+
+    def panic(*_: object, **__: object) -> None:
+        raise pl.exceptions.PanicException("assertion failed: offset + length <= self.length")
+
+    monkeypatch.setattr(pl.LazyFrame, "collect", panic)
+    with pytest.raises(UnreadableFile, match=r"r.parquet is not a whole Parquet file \(assertion failed: offset"):
+        read_matrix(path)
+
+
+@pytest.mark.parametrize("name", ["r.csv", "r.csv.gz", "r.csv.zst", "r.parquet", "m.npz", "plain.npz"])
+def test_corrupt_bytes_never_crash(tmp_path: Path, name: str) -> None:
     generator = np.random.default_rng(0)
-    for _ in range(200):
+    if name.endswith("npz"):
+        sparse = scipy.sparse.random_array((20, 20), density=0.3, rng=0, format="csr")
+        scipy.sparse.save_npz(tmp_path / name, sparse, compressed=name == "m.npz")
+        content = (tmp_path / name).read_bytes()
+    else:
+        cells = generator.choice(3000, 400, replace=False)
+        frame = pl.DataFrame({"user": cells // 50, "item": [f"i{cell % 50}" for cell in cells], "rating": cells % 5})
+        frame.write_parquet(tmp_path / "r.parquet")
+        text = frame.write_csv().encode()
+        packed = {"csv": text, "gz": gzip.compress(text, mtime=0), "zst": zst(text)}
+        content = packed.get(name.split(".")[-1], (tmp_path / "r.parquet").read_bytes())
+    for _ in range(100):
         broken = bytearray(content)
         for position in generator.integers(0, len(content), 3):
             broken[position] = generator.integers(0, 256)
         try:
-            read_matrix(write(tmp_path, bytes(broken), "broken.npz"))
-        except (UnreadableFile, BadEntries):
-            continue
+            read_matrix(write(tmp_path, bytes(broken), f"broken-{name}"))
+        except (UnreadableFile, BadEntries) as error:
+            assert "\n" not in str(error)
 
 
 def test_an_npz_with_a_pickle_is_refused(tmp_path: Path) -> None:

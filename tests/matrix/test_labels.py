@@ -127,3 +127,36 @@ def test_sequence_manners() -> None:
     assert repr(Labels(range(5), axis="row")) == "Labels(5 rows: 0, 1, 2, ...)"
     with pytest.raises(ValueError, match="read-only"):
         labels.array[0] = "q"
+
+
+def test_numbered_labels_are_those_of_a_range() -> None:
+    numbered, given = Labels.numbered(5, axis="row"), Labels(range(5), axis="row")
+    assert numbered == given
+    assert given == numbered
+    assert numbered != Labels.numbered(6, axis="row")
+    for position in (
+        2,
+        -1,
+        slice(1, 4),
+        slice(None, None, 2),
+        np.array([3, 0, -2]),
+        np.array([True, False] * 2 + [True]),
+    ):
+        np.testing.assert_array_equal(numbered[position], given[position])
+    assert numbered.find([0, 4, 5, -1]).tolist() == given.find([0, 4, 5, -1]).tolist() == [0, 4, -1, -1]
+    assert numbered.find(["0"]).tolist() == [-1]
+    assert numbered.take(np.array([4, 1])).array.tolist() == [4, 1]
+    assert list(numbered) == [0, 1, 2, 3, 4]
+    assert repr(numbered) == "Labels(5 rows: 0, 1, 2, ...)"
+    assert numbered.join(Labels.numbered(7, axis="row")) == Labels.numbered(7, axis="row")
+    assert numbered.join(Labels([3, 9], axis="row")).array.tolist() == [0, 1, 2, 3, 4, 9]
+    assert not numbered.array.flags.writeable
+    with pytest.raises(IndexError):
+        numbered[5]
+
+
+def test_numbered_labels_take_no_memory() -> None:
+    many = Labels.numbered(10**15, axis="row")
+    assert (len(many), many.nbytes, many[10**14]) == (10**15, 0, 10**14)
+    assert many.positions([10**15 - 1]).tolist() == [10**15 - 1]
+    assert 10**15 not in many

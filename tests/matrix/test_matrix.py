@@ -281,3 +281,20 @@ def test_the_callers_arrays_stay_writable() -> None:
     matrix = ObservedMatrix.from_sparse(source)
     columns[0], source.col[1], values[0] = 1, 0, 9.0
     np.testing.assert_array_equal(matrix.to_array(), [[1, np.nan], [np.nan, 2]])
+
+
+def test_values_that_are_no_real_numbers() -> None:
+    for values in ([1 + 2j, 3], np.array(["2020-01-01", "2020-01-02"], "M8[D]"), np.array([1, 2], "m8[s]")):
+        with pytest.raises(BadEntries, match="values of type .* are not real numbers"):
+            ObservedMatrix.from_entries([1, 2], [1, 2], values)
+    with pytest.raises(BadEntries, match=r"a matrix has two dimensions, rows and columns; got shape \(3,\)"):
+        ObservedMatrix.from_sparse(scipy.sparse.coo_array(np.ones(3)))
+    with pytest.raises(BadEntries, match="entry 1: row 2, column 2 has value -1e.308; sizes up to 1e.307 are taken"):
+        ObservedMatrix.from_entries([1, 2], [1, 2], [1, -1e308])
+
+
+def test_rows_without_entries_between_those_with_some() -> None:
+    matrix = ObservedMatrix.from_entries([7, 2, 2], [0, 1, 0], [1, 2, 3], row_labels=range(10))
+    assert matrix.entry_rows.tolist() == [2, 2, 7]
+    assert matrix.by_row.starts.tolist() == [0, 0, 0, 2, 2, 2, 2, 2, 3, 3, 3]
+    assert matrix.row_counts.tolist() == [0, 0, 2, 0, 0, 0, 0, 1, 0, 0]

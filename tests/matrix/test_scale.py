@@ -128,3 +128,10 @@ def test_bad_scales(arguments: dict[str, object], message: str) -> None:
 def test_nothing_shows_no_scale() -> None:
     with pytest.raises(BadEntries, match="no entries"):
         Scale.infer([])
+
+
+def test_ends_whose_spread_is_no_number() -> None:
+    with pytest.raises(BadSetting, match="the ends of a scale must be at most 1e.307 in size; got -1e.308 and 1e.308"):
+        Scale(low=-1e308, high=1e308)
+    with pytest.raises(BadSetting, match="the levels of a scale must be at most 1e.307 in size"):
+        Scale([1, 1e308])

@@ -30,7 +30,7 @@ def check_frame_target(target: str, *, safe_csv: bool = False, as_json: bool = F
     """Refuse a file whose ending says no format, or that cannot be written."""
     ending = (".jsonl" if as_json else ".csv") if target == STANDARD else Path(target).suffix.lower()
     if safe_csv and ending not in _SPREADSHEETS:
-        raise BadSetting(f"--safe-csv is for csv and tsv; got {'--json' if target == STANDARD else target!r}")
+        raise BadSetting(f"--safe-csv is for csv and tsv; got {'--json' if target == STANDARD else repr(target)}")
     if target == STANDARD:
         return
     if ending not in (*_TEXTS, _PARQUET):
@@ -122,10 +122,7 @@ def _visible_piece(piece: memoryview) -> memoryview:
 def _without_formulas(frame: pl.DataFrame) -> pl.DataFrame:
     import polars
 
-    texts = polars.col(polars.String)
-    return frame.with_columns(
-        polars.when(texts.str.contains(_FORMULA)).then(polars.concat_str(polars.lit("'"), texts)).otherwise(texts)
-    )
+    return frame.with_columns(polars.col(polars.String).str.replace(_FORMULA, "'${0}"))
 
 
 def _write_text(pieces: Iterable[memoryview], path: Path) -> None:

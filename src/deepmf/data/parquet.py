@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepmf.data.source import check_expansion, checked_path, reading
+from deepmf.data.source import check_expansion, checked_path, polars_source, reading
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,7 +21,7 @@ def read_parquet(path: Path, choose: Callable[[pl.LazyFrame], Sequence[str]]) ->
     path = checked_path(path)
     with reading(path, "Parquet") as polars:
         # Neither the name of a file nor that of its folder is a pattern or says what the file holds.
-        lazy = polars.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
+        lazy = polars.scan_parquet(polars_source(path), glob=False, hive_partitioning=False)
         chosen = list(choose(lazy))
         # Runs of one value take no room in the file: a few bytes may stand for 10^12 lines.
         n_lines = lazy.select(polars.len()).collect().item()

@@ -57,7 +57,16 @@ def text_source(path: Path) -> Path | bytes:
             raise UnreadableFile(f"{path} is compressed by zlib; text is read plain, or compressed by gzip or zstd")
         if beginning == _ZSTD:
             check_expansion(path, _zstd_bound(path, file))
-    return path.absolute()  # polars takes a name that begins with ~ for somebody's home
+    return polars_source(path)
+
+
+def polars_source(path: Path) -> Path | bytes:
+    """Return a path as polars takes it, or the content where the name is not UTF-8, which it does not take."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return path.read_bytes()
+    return path.absolute()  # a name that begins with ~ would be taken for somebody's home
 
 
 def check_expansion(path: Path, n_bytes: int) -> None:
