@@ -157,3 +157,10 @@ def test_ids_of_19_digits(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text(f"user,item\n{large},1\n")
     assert pairs_of(path, model) == [(large, 1)]
+
+
+def test_a_first_pair_with_a_gap_is_no_header(tmp_path: Path, named: Model) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("zed,\nann,Alien\n")
+    with pytest.raises(BadEntries, match="pair 0 has no column id"):
+        pairs_of(path, named)

@@ -152,3 +152,12 @@ def test_ids_and_names_of_files_steer_no_terminal(run: Any, tmp_path: Path) -> N
         _, out, err = run(*arguments)
         assert all(line.isprintable() for line in (out + err).split("\n")), arguments
         assert "\\x1b" in out + err
+
+
+def test_a_first_entry_without_a_value_is_no_header(run: Any, folder: Path, tmp_path: Path, films: list[str]) -> None:
+    (tmp_path / "me.csv").write_text("\n".join([f"{films[0]},", f"{films[1]},4"]))
+    code, _, err = run("recommend", folder / "means.safetensors", "--history", tmp_path / "me.csv")
+    assert code == 2
+    assert f"a column and a value are needed in each line; one has {films[0]!r} and None" in err
+    (tmp_path / "me.csv").write_text(f"item,2020\n{films[1]},4\n")
+    assert run("recommend", folder / "means.safetensors", "--history", tmp_path / "me.csv").code == 0

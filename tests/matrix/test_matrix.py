@@ -298,3 +298,8 @@ def test_rows_without_entries_between_those_with_some() -> None:
     assert matrix.entry_rows.tolist() == [2, 2, 7]
     assert matrix.by_row.starts.tolist() == [0, 0, 0, 2, 2, 2, 2, 2, 3, 3, 3]
     assert matrix.row_counts.tolist() == [0, 0, 2, 0, 0, 0, 0, 1, 0, 0]
+
+
+def test_huge_values_are_described() -> None:
+    huge = ObservedMatrix.from_entries([1, 2], [1, 2], [1e300, -1e300])
+    assert huge.describe().standard_deviation == np.inf

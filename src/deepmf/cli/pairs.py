@@ -31,7 +31,7 @@ def read_pairs(path: Path, model: Model, reading: Reading, *, unknown: str = "er
     """Read pairs; what else a line holds is ignored.
 
     In text, a first line that is made of names rather than of ids is the header: one that has usual names (user,
-    item, ...), or neither numbers nor an id that the model knows.
+    item, ...), or neither numbers nor gaps nor an id that the model knows.
     """
     with local_file(path) as file:
         frame = read_fields(
@@ -45,13 +45,15 @@ def read_pairs(path: Path, model: Model, reading: Reading, *, unknown: str = "er
 
 
 def _is_header(fields: list[str], model: Model, reading: Reading) -> bool:
-    from deepmf.data.delimited import is_whole
+    from deepmf.data.delimited import is_missing, is_whole
     from deepmf.matrix.frames import has_usual_names
 
     if any(isinstance(name_or_position(name), str) for name in (reading.row, reading.column)):
         return True
     if has_usual_names(fields, ("row", "column")):
         return True
+    if any(map(is_missing, fields[:2])):
+        return False
     seen = model.observations_
     assert seen is not None, "a loaded model is fitted"
     return not any(is_whole(field) or field in seen.rows or field in seen.columns for field in fields)

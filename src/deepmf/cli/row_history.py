@@ -23,7 +23,7 @@ _NAMED_AT_MOST = 5
 def read_history(path: Path, model: Model) -> ObservedMatrix:
     """Read the entries of a new row from a file; columns that the model does not know are left out with a warning.
 
-    In text, a first line whose value is not a number is the header.
+    In text, a first line that has a usual name for the column, or neither a number nor a gap, is the header.
     """
     with local_file(path) as file:
         fields = read_fields(file, ("column", "value"), Reading(), is_header=_is_header)
@@ -31,9 +31,10 @@ def read_history(path: Path, model: Model) -> ObservedMatrix:
 
 
 def _is_header(fields: list[str]) -> bool:
+    from deepmf.data.delimited import is_missing
     from deepmf.matrix.frames import has_usual_names
 
-    return has_usual_names(fields, ("column", "value")) or not any(map(_is_number, fields))
+    return has_usual_names(fields, ["column"]) or not any(_is_number(field) or is_missing(field) for field in fields)
 
 
 def _entries(fields: pl.DataFrame, source: str, model: Model) -> dict[Any, float]:

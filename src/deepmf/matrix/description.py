@@ -68,8 +68,10 @@ def describe(
     row_counts: npt.NDArray[np.integer[Any]],
     column_counts: npt.NDArray[np.integer[Any]],
 ) -> Description:
-    """Count what a matrix of this shape holds."""
+    """Count what a matrix of this shape holds; both arrays of counts are reordered."""
     n_rows, n_columns = shape
+    with np.errstate(over="ignore"):  # the squares of huge values: infinite is what they deviate
+        deviation = float(np.std(values, dtype=np.float64)) if values.size else float("nan")
     return Description(
         n_rows=n_rows,
         n_columns=n_columns,
@@ -78,7 +80,7 @@ def describe(
         n_empty_rows=int(np.count_nonzero(row_counts == 0)),
         n_empty_columns=int(np.count_nonzero(column_counts == 0)),
         mean=float(np.mean(values, dtype=np.float64)) if values.size else float("nan"),
-        standard_deviation=float(np.std(values, dtype=np.float64)) if values.size else float("nan"),
+        standard_deviation=deviation,
         scale=scale,
         entries_per_row=_quantiles(row_counts),
         entries_per_column=_quantiles(column_counts),
@@ -89,7 +91,8 @@ def describe(
 def _quantiles(counts: npt.NDArray[np.integer[Any]]) -> dict[str, float]:
     if counts.size == 0:
         return dict.fromkeys(_QUANTILES, 0.0)
-    return dict(zip(_QUANTILES, np.quantile(counts, list(_QUANTILES.values())).tolist(), strict=True))
+    quantiles = np.quantile(counts, list(_QUANTILES.values()), overwrite_input=True)  # a copy of 10^8 counts is dear
+    return dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
 
 
 def _histogram(scale: Scale, values: npt.NDArray[np.floating[Any]]) -> dict[float, int]:
