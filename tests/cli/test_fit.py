@@ -265,6 +265,32 @@ def test_resume_continues_to_the_same_model(
     assert np.array_equal(load(tmp_path / "m").complete(), load(tmp_path / "whole").complete())
 
 
+def test_the_checkpoint_goes_only_when_the_model_is_there(
+    run: Any, folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", *tiny, "--set", "epochs=3", "--resume"]
+    with monkeypatch.context() as patch:
+        patch.setattr(fit_module, "save_model", killed)
+        assert run(*fit).code == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["m.checkpoint"]
+    monkeypatch.setattr(DMF, "_task", _without_epochs(DMF._task))
+    assert run(*fit).code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+    assert len(load(tmp_path / "m").history_) == 3
+
+
+def _without_epochs(make_task: Any) -> Any:
+    def make(*arguments: Any) -> Any:
+        task = make_task(*arguments)
+        task.run_epoch = lambda _: pytest.fail("it trained again")
+        return task
+
+    return make
+
+
 def test_resume_refuses_the_checkpoint_of_another_run(
     run: Any, folder: Path, tmp_path: Path, tiny: list[str], interrupt: pytest.MonkeyPatch
 ) -> None:

@@ -19,10 +19,10 @@ import torch
 import deepmf
 from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import generate
-from deepmf.errors import BadModelFile, BadSetting, TrainingInterrupted
+from deepmf.errors import BadModelFile, BadSetting, DeepMFWarning, TrainingDiverged, TrainingInterrupted
 from deepmf.models.dmf.dmf import DMF
 from deepmf.storage.model_file import StoredFile, read_file, write_file
-from deepmf.training.checkpoint import Checkpoint
+from deepmf.training.checkpoint import Checkpoint, remove_checkpoint
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Callback, TrainingState
 
@@ -245,16 +245,59 @@ class StandIn:
         self.calls.append("restore")
 
 
-@pytest.mark.parametrize(
-    "stopped, stays", [("epochs", False), ("patience", False), ("diverged", False), ("interrupted", True)]
-)
-def test_the_file_stays_only_where_training_was_interrupted(tmp_path: Path, stopped: str, stays: bool) -> None:
+@pytest.mark.parametrize("stopped", ["epochs", "patience", "diverged", "interrupted"])
+def test_the_file_outlives_the_training(tmp_path: Path, stopped: str) -> None:
     checkpoint = Checkpoint(tmp_path / "run.checkpoint", FINGERPRINT)
     for calls in (["run, keeping every 3"], ["restore", "run, keeping every 3"]):
         trainer = StandIn(stopped)
         assert checkpoint.run(trainer, every=3).stopped == stopped  # type: ignore[arg-type]
-        assert trainer.calls == calls and checkpoint.path.exists() is stays
-        checkpoint.write(STATE)
+        assert trainer.calls == calls and checkpoint.path.exists()
+    for _ in range(2):  # the second time there is nothing to remove
+        remove_checkpoint(checkpoint.path)
+        assert not checkpoint.path.exists()
+
+
+@pytest.mark.parametrize("settings", [{}, {"patience": 1, "validate_every": 1, "learning_rate": 0.3}])
+def test_from_the_checkpoint_of_the_end_nothing_is_trained_again(tmp_path: Path, settings: dict[str, Any]) -> None:
+    path, epochs = tmp_path / "run.checkpoint", []
+    first = DMF(**SETTINGS | settings).fit(SPLIT.train, SPLIT.validation, checkpoint=path, keep_checkpoint=True)
+    assert first.history_.stopped == ("patience" if settings else "epochs")
+    again = fitted(checkpoint=path, callback=counted(epochs), **settings)
+    assert epochs == [] and not path.exists()
+    assert_same(saved(again, tmp_path), saved(first, tmp_path))
+
+
+def test_a_kill_after_the_last_epoch_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, epochs = tmp_path / "run.checkpoint", []
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(DMF, "_adopt", lambda *_: 1 / 0)
+        fitted(checkpoint=path)
+    assert np.isfinite(fitted(checkpoint=path, callback=counted(epochs)).complete()).all()
+    assert epochs == []
+
+
+def test_a_fit_that_diverges_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(TrainingDiverged):
+        fitted(checkpoint=tmp_path / "run.checkpoint", learning_rate=1e38)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_once_and_training_goes_on(
+    tmp_path: Path, uninterrupted: StoredFile
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    def remove_folder(record: EpochRecord, _: History) -> None:
+        if record.epoch == 0:
+            folder.rmdir()
+
+    with pytest.warns(DeepMFWarning) as caught:
+        model = fitted(checkpoint=folder / "run.checkpoint", callback=remove_folder)
+    (said,) = [str(warning.message) for warning in caught]
+    assert said.startswith(f"{folder / 'run.checkpoint'} could not be written (there is no folder {folder})")
+    assert said.endswith("training goes on without this checkpoint")
+    assert_same(saved(model, tmp_path), uninterrupted)
 
 
 @pytest.mark.parametrize("bad", [0, -1, 2.5, "3", None, True])

@@ -69,6 +69,19 @@ def test_a_restored_state_goes_on_to_the_same(at: int) -> None:
     assert [record.loss for record in history.records] == [record.loss for record in expected.records]
 
 
+@pytest.mark.parametrize("patience", [None, 1])
+def test_from_a_state_of_the_end_nothing_is_run(patience: int | None) -> None:
+    settings, states = LoopSettings(epochs=4, patience=patience), list[TrainingState]()
+    whole = Counting([1.0, 2.0, 3.0, 4.0])
+    expected = Loop(whole, settings).run(keep=states.append, keep_every=2)
+    assert len(states) == (1 if patience else 2)  # of the second epoch, and of the end
+    again = Counting([])
+    loop = Loop(again, settings)
+    loop.restore(states[-1])
+    assert loop.run(keep=lambda _: pytest.fail("nothing is new")) == expected
+    assert torch.equal(again.number, whole.number)
+
+
 @pytest.mark.parametrize(
     "errors, losses", [([3.0, 1.0, float("nan")], {}), ([3.0, 1.0], {2: float("inf")})], ids=["error", "loss"]
 )

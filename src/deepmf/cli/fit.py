@@ -105,16 +105,26 @@ def fit(
     start = time.perf_counter()
     with show_epochs(f"fitting {type(new_model).__name__}", epochs) as shown, _log_epochs(tensorboard) as logged:
         try:
-            new_model.fit(train, held_out, callbacks=[*shown, *logged], checkpoint=kept)
+            new_model.fit(train, held_out, callbacks=[*shown, *logged], checkpoint=kept, keep_checkpoint=True)
         except TrainingDiverged as error:
+            _save(new_model, output, checkpoint=kept)
             if new_model.observations_ is None:
                 raise
-            save_model(new_model, output)
             raise TrainingDiverged(f"{error}; it is saved in {output}") from error
-    save_model(new_model, output)
+    _save(new_model, output, checkpoint=kept)
     _show(_summary(new_model, train, held_out, seconds=time.perf_counter() - start, file=output), as_json=as_json)
     if new_model.history_.stopped == "interrupted":
         raise typer.Exit(130)
+
+
+def _save(model: Model, output: Path, *, checkpoint: Path | None) -> None:
+    """Save what was learned, if anything was; only then the state of training that led there may go."""
+    from deepmf.training.checkpoint import remove_checkpoint
+
+    if model.observations_ is not None:
+        save_model(model, output)
+    if checkpoint is not None and model.history_.stopped != "interrupted":
+        remove_checkpoint(checkpoint)
 
 
 def _checkpoint(output: Path, checkpoint: Path | None, *, resume: bool) -> Path | None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, CannotExtend, NotFitted, NothingObserved
+from deepmf.errors import BadEntries, BadSetting, CannotExtend, NotFitted, NothingObserved, TrainingDiverged
 from deepmf.matrix.areas import AREAS
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entry_store import EntryStore
@@ -25,6 +25,7 @@ from deepmf.models.pairs import Pairs, Unknown, find_pairs
 from deepmf.models.ranking import Ranking, batches, best_positions, most_similar
 from deepmf.storage.matrix_tensors import Packed, pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
+from deepmf.training.checkpoint import remove_checkpoint
 from deepmf.training.history import History
 from deepmf.training.loop import Callback
 from deepmf.training.settings import Settings
@@ -57,16 +58,28 @@ class Model(ABC):
         callbacks: Sequence[Callback] = (),
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 25,
+        keep_checkpoint: bool = False,
     ) -> Self:
         """Learn from a matrix; validation entries choose the best epoch, never teach.
 
         With `checkpoint`, the state of training is kept in that file every so many epochs; a fit that finds the file
-        of a run like itself that was killed continues it to the same result, and removes it at the end.
+        of a run like itself that was killed continues it to the same result, and removes it at the end. With
+        `keep_checkpoint` it stays, for the caller to remove once the model is saved: until then, a fit that is run
+        again goes straight to the same model. A fit that was interrupted always leaves it.
         """
         _check_trainable(train)
         _check_validation(train, validation)
         path = None if checkpoint is None else Path(checkpoint)
-        self._fit(train, validation, callbacks=callbacks, checkpoint=path, checkpoint_every=checkpoint_every)
+        over = False
+        try:
+            self._fit(train, validation, callbacks=callbacks, checkpoint=path, checkpoint_every=checkpoint_every)
+            over = self.history_.stopped != "interrupted"
+        except TrainingDiverged:
+            over = True
+            raise
+        finally:
+            if over and path is not None and not keep_checkpoint:
+                remove_checkpoint(path)
         return self
 
     @abstractmethod

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from deepmf.errors import BadModelFile, BadSetting
+from deepmf.errors import BadModelFile, BadSetting, CannotSave, DeepMFWarning
 from deepmf.storage.model_file import read_file, write_file
 from deepmf.training.history import History
 from deepmf.training.loop import Loop, TrainingState
@@ -25,7 +26,9 @@ class Checkpoint:
     def run(self, loop: Loop, *, every: int) -> History:
         """Run a training from where it was killed, or from its start, keeping its state every so many epochs.
 
-        The file goes when training is over; one that was interrupted keeps it, to be continued.
+        The state at its end is kept too, so that whoever saves the model can be killed before that is done: the next
+        run goes straight to the same result. A state that cannot be written is told of, once for each cause, and
+        training goes on without it.
         """
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise BadSetting(f"checkpoint_every must be a whole number of at least 1; got {every!r}")
@@ -34,10 +37,17 @@ class Checkpoint:
         state = self.read()
         if state is not None:
             loop.restore(state)
-        history = loop.run(keep=self.write, keep_every=every)
-        if history.stopped != "interrupted":
-            self.path.unlink(missing_ok=True)
-        return history
+        told: set[str] = set()
+
+        def keep(state: TrainingState) -> None:
+            try:
+                self.write(state)
+            except CannotSave as error:
+                if str(error) not in told:
+                    told.add(str(error))
+                    warnings.warn(f"{error}; training goes on without this checkpoint", DeepMFWarning, stacklevel=2)
+
+        return loop.run(keep=keep, keep_every=every)
 
     def write(self, state: TrainingState) -> None:
         """Keep a state, replacing the one before it whole or not at all."""
@@ -59,3 +69,11 @@ class Checkpoint:
             )
         tensors = {name: torch.from_numpy(tensor.copy()) for name, tensor in stored.tensors.items()}
         return TrainingState(stored.content["state"], tensors)
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Remove the checkpoint of a training that nobody needs to continue; that it stays is told, and no failure."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        warnings.warn(f"the checkpoint {path} could not be removed ({error.strerror})", DeepMFWarning, stacklevel=2)

@@ -67,21 +67,28 @@ class Loop:
     def run(self, *, keep: Callable[[TrainingState], None] | None = None, keep_every: int = 1) -> History:
         """Run to the end, and leave the task with the best it has learned.
 
-        `keep` is called with the state every so many epochs. Ctrl-C ends the loop early; `history.stopped` tells. A
-        loss or validation error that is not finite ends it too, with the last good weights.
+        `keep` is called with the state every so many epochs, and at the end; from a state of the end there is nothing
+        left to run. Ctrl-C ends the loop early, and its state is not kept; `history.stopped` tells. A loss or
+        validation error that is not finite ends it too, with the last good weights.
         """
+        if self.history.stopped:  # restored from the end
+            return self.history
         try:
             for epoch in range(len(self.history), self.settings.epochs):
                 if not self._run_epoch(epoch):
                     break
-                if keep is not None and (epoch + 1) % keep_every == 0:
+                if keep is not None and (epoch + 1) % keep_every == 0 and epoch + 1 < self.settings.epochs:
                     keep(self.state())
             else:
                 self.history.stopped = "epochs"
+            if self._good is not None:
+                self.task.set_learned(self._good)
+            if keep is not None:
+                keep(self.state())
         except KeyboardInterrupt:
             self.history.stopped = "interrupted"
-        if self._good is not None:
-            self.task.set_learned(self._good)
+            if self._good is not None:
+                self.task.set_learned(self._good)
         return self.history
 
     def state(self) -> TrainingState:
