@@ -15,6 +15,7 @@ from deepmf.cli import tune as tune_module
 from deepmf.data.read import read_matrix
 from deepmf.data.splits import split_entries
 from deepmf.models.load import load
+from deepmf.tuning.journal import Journal
 from deepmf.tuning.study import Study
 
 QUICK = ["--model", "als", "--set", "epochs=3", "--set", "latent_size=3"]
@@ -158,6 +159,17 @@ def test_the_study_of_another_search_is_refused(run: Any, folder: Path) -> None:
     code, _, err = run(*tune, "--set", "penalty=1")
     assert code == 2
     assert "kept.study is the study of another search (its penalty, search space differ)" in err
+
+
+def test_a_study_that_is_running_elsewhere_is_refused_at_once(run: Any, folder: Path, here: Path) -> None:
+    tune = ["tune", folder / "train.csv", *QUICK, "-o", "kept.study"]
+    assert run(*tune, "--trials", 1).code == 0
+    with Journal(here / "kept.study").held():
+        code, out, err = run(*tune, "--trials", 2)
+    assert (code, out) == (2, "")
+    assert err.startswith("deepmf: kept.study is in use: another process runs the trials of this study")
+    assert err.count("\n") == 1
+    assert summary_of(run, *tune[1:], "--trials", 2)["trials"] == 2
 
 
 def test_without_optuna(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,19 +110,20 @@ def tune(
 
 def _run(study: Study, n_trials: int, *, epochs: int | None) -> bool:
     """Run trials, each with its progress; say whether Ctrl-C ended it."""
-    for number in range(len(study.tried), n_trials):
-        errors = [trial.error for trial in study.tried if trial.error is not None]
-        best = f", best {min(errors):.4f}" if errors else ""
-        try:
-            with show_epochs(f"trial {number + 1} of {n_trials}{best}", epochs) as callbacks:
-                study.run(number + 1, callbacks=callbacks)
-        except KeyboardInterrupt:
-            warnings.warn(
-                f"interrupted in trial {number + 1} of {n_trials}; run again, it goes on from there",
-                TrainingInterrupted,
-                stacklevel=1,
-            )
-            return True
+    with study.held():
+        for number in range(len(study.tried), n_trials):
+            errors = [trial.error for trial in study.tried if trial.error is not None]
+            best = f", best {min(errors):.4f}" if errors else ""
+            try:
+                with show_epochs(f"trial {number + 1} of {n_trials}{best}", epochs) as callbacks:
+                    study.run(number + 1, callbacks=callbacks)
+            except KeyboardInterrupt:
+                warnings.warn(
+                    f"interrupted in trial {number + 1} of {n_trials}; run again, it goes on from there",
+                    TrainingInterrupted,
+                    stacklevel=1,
+                )
+                return True
     return False
 
 

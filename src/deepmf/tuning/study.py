@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -73,17 +74,23 @@ class Study:
         self.fixed = dict(settings or {})
         self.defaults = self._model_class(**self.fixed).settings.to_dict()
         self.space = _free_part(SPACES.get(model, {}) if space is None else space, self.defaults, self.fixed, model)
-        self._study = open_study(None if file is None else Path(file), self._fingerprint(model))
+        self._study, self._held = open_study(None if file is None else Path(file), self._fingerprint(model))
 
     def run(self, n_trials: int, *, callbacks: Sequence[Callback] = ()) -> Self:
         """Try settings until so many have been tried in all, those in the file included; the defaults come first.
 
         Callbacks see every epoch of every trial. After Ctrl-C (`KeyboardInterrupt`) all trials but the one under way
-        are kept, and another `run` goes on to the same result as if there had been no pause.
+        are kept, and another `run` goes on to the same result as if there had been no pause. While another process
+        runs the trials of the same file, this is refused.
         """
-        for number in range(len(self.tried), n_trials):
-            self._try(number, callbacks)
+        with self.held():
+            for number in range(len(self.tried), n_trials):
+                self._try(number, callbacks)
         return self
+
+    def held(self) -> AbstractContextManager[None]:
+        """Return the context in which no other process may run trials of the same file; `run` needs no other."""
+        return self._held()
 
     @property
     def tried(self) -> list[Tried]:
@@ -123,7 +130,7 @@ class Study:
         state = np.random.SeedSequence([self.defaults["seed"], number]).generate_state(1)
         self._study.sampler = TPESampler(seed=int(state[0]))
         self._study.pruner = _pruner(self.defaults.get("epochs", 1))
-        if number == 0:
+        if number == 0 and not self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
             self._study.enqueue_trial(_first(self.space, self.defaults))
         trial = self._study.ask({name: _distribution(dimension) for name, dimension in self.space.items()})
         try:

@@ -1,14 +1,15 @@
-"""The file in which a study keeps its trials: a journal that optuna's own tools read too."""
+"""The file in which a study keeps its trials, and how it is opened."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from deepmf.errors import BadSetting, CannotSave, MissingDependency, UnreadableFile
+from deepmf.errors import BadSetting, MissingDependency, UnreadableFile
+from deepmf.tuning.journal import Journal
 
 if TYPE_CHECKING:
     import optuna
@@ -17,13 +18,32 @@ _NAME = "deepmf"  # of the only study in a file
 _MADE_FOR = "made for"
 
 
-def open_study(file: Path | None, made_for: dict[str, Any]) -> optuna.Study:
+class OpenStudy(NamedTuple):
+    """A study, and the context in which no other process runs its trials."""
+
+    study: optuna.Study
+    held: Callable[[], AbstractContextManager[None]]
+
+
+def open_study(file: Path | None, made_for: dict[str, Any]) -> OpenStudy:
     """Return a new study, or the one in the file; `made_for` tells its search from others, which are refused."""
     try:
         import optuna
     except ImportError as error:
         raise MissingDependency("tuning needs optuna: pip install 'deepmf[tune]'") from error
-    storage = optuna.storages.InMemoryStorage() if file is None else _storage(file)
+    if file is None:
+        return OpenStudy(_study(optuna.storages.InMemoryStorage(), file, made_for), nullcontext)
+    journal = Journal(file)
+    try:
+        storage = optuna.storages.JournalStorage(cast("Any", journal))  # it has all that is asked of a backend
+        return OpenStudy(_study(storage, file, made_for), journal.held)
+    except (KeyError, TypeError, AssertionError) as error:  # every line is whole, but they make no study
+        raise UnreadableFile(f"{file} is not a study of deepmf, or damaged; give another file") from error
+
+
+def _study(storage: optuna.storages.BaseStorage, file: Path | None, made_for: dict[str, Any]) -> optuna.Study:
+    import optuna
+
     if _NAME in optuna.get_all_study_names(storage):
         study = optuna.load_study(study_name=_NAME, storage=storage)
     else:
@@ -40,28 +60,6 @@ def open_study(file: Path | None, made_for: dict[str, Any]) -> optuna.Study:
             "give another file, or delete it to start afresh"
         )
     return study
-
-
-def _storage(path: Path) -> optuna.storages.BaseStorage:
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-
-    try:
-        _check_journal(path)
-        return JournalStorage(JournalFileBackend(str(path), JournalFileOpenLock(str(path))))
-    except OSError as error:
-        raise CannotSave(f"{path} cannot hold a study ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise UnreadableFile(f"{path} is not a study of deepmf, or damaged; give another file") from error
-
-
-def _check_journal(path: Path) -> None:
-    """Refuse a file that is no study before anything is written to it."""
-    if path.exists():
-        with path.open("rb") as file:
-            first = file.readline()
-        if first and json.loads(first)["study_name"] != _NAME:
-            raise ValueError("it has another name")
 
 
 @contextmanager
