@@ -6,6 +6,7 @@ import io
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -100,6 +101,46 @@ def test_what_is_no_model(run: Any, folder: Path, wrong: Path, tmp_path: Path, a
     assert_one_line(outcome, NO_MODELS[name])
     assert str(wrong / name) in outcome.err
     assert list(tmp_path.iterdir()) == []
+
+
+WRITERS = [
+    "fit {ratings} -o {ratings} --model means",
+    "fit {ratings} -o {link} --model means",
+    "fit {ratings} -o {hard} --model means",
+    "fit {train} -o {ratings} --model means --validation {ratings}",
+    "fit {train} -o {out}/c.toml --model means --config {out}/c.toml",
+    "fit {train} -o {m} --model als --checkpoint {ratings} --validation {ratings} --resume",
+    "fit {m}.checkpoint -o {m} --model als --resume",
+    "fit {train} -o {m} --model als --checkpoint {m}",
+    "tune {ratings} -o {link} --model means",
+    "tune {train} -o {ratings} --model means --picture {hard}",
+    "evaluate {model} {ratings} --report {ratings}",
+    "evaluate {model} {ratings} --report {model}",
+    "evaluate {model} {train} --extend {link} --report {ratings}",
+    "predict {model} {ratings} -o {ratings}",
+    "predict {model} {train} -o {ratings} --extend {hard}",
+    "complete {model} -o {ratings} --extend {link}",
+    "export {model} -o {out}/folder --extend {out}/folder/model.json",
+]
+
+
+@pytest.mark.parametrize("arguments", WRITERS)
+def test_no_command_overwrites_what_it_reads(run: Any, folder: Path, tmp_path: Path, arguments: str) -> None:
+    ratings, model = tmp_path / "r.svg.csv", tmp_path / "model.csv"
+    shutil.copy(folder / "train.csv", ratings)
+    shutil.copy(folder / "train.csv", tmp_path / "m.checkpoint")
+    shutil.copy(folder / "means.safetensors", model)
+    (tmp_path / "link.csv").symlink_to(ratings)
+    (tmp_path / "hard.svg").hardlink_to(ratings)
+    (tmp_path / "c.toml").write_text("seed = 1")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "model.json").write_text("{}")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    places = {"ratings": ratings, "link": tmp_path / "link.csv", "hard": tmp_path / "hard.svg", "model": model}
+    outcome = run(*filled(arguments, **places, train=folder / "train.csv", m=tmp_path / "m", out=tmp_path))
+    assert_one_line(outcome, "which this command uses too; give another file to write")
+    assert "would overwrite" in outcome.err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 ENTRY_TAKERS = [

@@ -24,23 +24,23 @@ def test_tables_show_what_they_are_given(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_trial_leaves_nothing_and_keeps_what_is_there(tmp_path: Path) -> None:
-    check_writable(tmp_path / "new")
+    check_writable(tmp_path / "new", inputs=())
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "old").write_text("old")
-    check_writable(tmp_path / "old")
+    check_writable(tmp_path / "old", inputs=())
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("old", "old")]
     with pytest.raises(CannotSave, match="no folder"):
-        check_writable(tmp_path / "nowhere" / "new")
+        check_writable(tmp_path / "nowhere" / "new", inputs=())
 
 
 def test_a_terminal_gets_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_model_target(Path("-"))
+    check_model_target(Path("-"), inputs=())
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     with pytest.raises(BadSetting, match="a model file is not for a terminal"):
-        check_model_target(Path("-"))
+        check_model_target(Path("-"), inputs=())
     monkeypatch.setattr(sys, "stdout", None)
     with pytest.raises(BadSetting, match="a model file is not for a terminal"):
-        check_model_target(Path("-"))
+        check_model_target(Path("-"), inputs=())
 
 
 STEERING = ["\x1b[2J", "\x07", "\r", "\x9b1m", "\x7f", "\u202e", "\u2066", "\u200f", "\u2028", "\ud800", "\ufeff"]

@@ -27,7 +27,7 @@ READERS = {
 @pytest.mark.parametrize("ending", READERS)
 def test_pieces_become_one_file(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"p.{ending}"
-    check_frame_target(str(path))
+    check_frame_target(str(path), inputs=())
     write_frames(iter([FIRST, SECOND]), SCHEMA, str(path))
     assert READERS[ending](path).equals(polars.concat([FIRST, SECOND]))
     assert list(tmp_path.iterdir()) == [path]
@@ -44,10 +44,10 @@ def test_nothing_is_a_file_with_a_header(tmp_path: Path, ending: str) -> None:
 
 
 def test_endings(tmp_path: Path) -> None:
-    check_frame_target("-")
+    check_frame_target("-", inputs=())
     for name in ("p", "p.txt", "p.csv.gz", "p.json"):
         with pytest.raises(BadSetting, match="must end in .csv, .tsv, .jsonl, .parquet; got "):
-            check_frame_target(str(tmp_path / name))
+            check_frame_target(str(tmp_path / name), inputs=())
     assert list(tmp_path.iterdir()) == []
 
 

@@ -136,7 +136,7 @@ def test_ctrl_c_before_anything_was_tried(run: Any, folder: Path, monkeypatch: p
         (["--picture", "matters.pdf"], "the name of a picture must end in .svg or .png; got 'matters.pdf'"),
         (["--picture", "no/matters.svg"], "there is no folder"),
         (["-o", "no/kept.study"], "no/kept.study could not be written (there is no folder"),
-        (["-o", "ratings.csv"], "ratings.csv is not a study of deepmf"),
+        (["-o", "ratings.csv"], "ratings.csv would overwrite ratings.csv, which this command uses too"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(

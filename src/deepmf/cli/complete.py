@@ -46,7 +46,7 @@ def complete(
 
     Example: deepmf complete model.safetensors -o completed.parquet
     """
-    check_frame_target(output, safe_csv=safe_csv, as_json=as_json)
+    check_frame_target(output, inputs=[model, *(extend or ())], safe_csv=safe_csv, as_json=as_json)
     standard_format = ".jsonl" if as_json else ".csv"
     reading = Reading(row, column, value, separator, duplicates)
     fitted = load_model(model, extensions=extend or (), reading=reading)

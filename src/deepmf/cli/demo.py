@@ -87,7 +87,7 @@ def demo(
     from deepmf.data.synthetic.generator import generate
     from deepmf.report.page import write_report
 
-    check_writable(report)
+    check_writable(report, inputs=())
     start = time.perf_counter()
     generated = generate(**RATINGS, seed=seed)
     split = split_areas(generated.matrix, new_rows=0.2, new_columns=0.2, seed=seed)

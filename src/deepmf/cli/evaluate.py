@@ -51,7 +51,7 @@ def evaluate(
 
     check_unknown(unknown)
     if report is not None:
-        check_writable(report)
+        check_writable(report, inputs=[model, test, *(extend or ())])
     reading = Reading(row, column, value, separator, duplicates)
     fitted = load_model(model, extensions=extend or (), reading=reading)
     wanted = cast("Unknown", unknown)

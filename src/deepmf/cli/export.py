@@ -9,7 +9,7 @@ import typer
 
 from deepmf.cli.inputs import Reading, load_model
 from deepmf.cli.options import Extend, Json, ModelFile
-from deepmf.cli.output import show_json, show_table
+from deepmf.cli.output import check_distinct, show_json, show_table
 
 
 def export(
@@ -25,8 +25,10 @@ def export(
 
     Example: deepmf export model.safetensors -o exported
     """
-    from deepmf.export.onnx_folder import export_onnx
+    from deepmf.export.onnx_folder import FILES, export_onnx
 
+    for name in FILES:
+        check_distinct(output / name, [model, *(extend or ())])
     fitted = load_model(model, extensions=extend or (), reading=Reading())
     files = export_onnx(fitted, output)
     if as_json:

@@ -98,8 +98,11 @@ def fit(
     if tensorboard is not None and epochs is None:
         raise BadSetting(f"{model!r} is not learned in epochs, so there is nothing to log for TensorBoard")
     reading = Reading(row, column, value, separator, duplicates)
-    check_model_target(output)
+    inputs = [ratings, validation, config]
+    check_model_target(output, inputs=inputs)
     kept = _checkpoint(output, checkpoint, resume=resume)
+    if kept is not None:
+        check_writable(kept, inputs=[*inputs, output])
     entries = reading.matrix(ratings, scale=parse_scale(scale))
     train, held_out = split_off(entries, validation, validation_share, reading, seed=new_model.settings.seed)
     start = time.perf_counter()
@@ -137,7 +140,6 @@ def _checkpoint(output: Path, checkpoint: Path | None, *, resume: bool) -> Path 
         return output.with_name(f"{output.name}.checkpoint") if resume else None
     if checkpoint.exists() and not resume:
         raise BadSetting(f"{checkpoint} exists already; --resume continues from it, deleting it starts afresh")
-    check_writable(checkpoint)
     return checkpoint
 
 

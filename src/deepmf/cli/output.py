@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -66,10 +67,14 @@ def show_table(names: Sequence[str], lines: Iterable[Sequence[Any]], *, title: s
     console.print(table)
 
 
-def check_writable(path: Path) -> None:
-    """Raise now what writing to this path would raise after the work is done; nothing is left behind."""
+def check_writable(path: Path, *, inputs: Iterable[Path | None]) -> None:
+    """Raise now what writing to this path would raise after the work is done; nothing is left behind.
+
+    `inputs` are all other files of the command (None: not given): none of them may be overwritten.
+    """
     if str(path) == STANDARD:
         raise BadSetting("this cannot be written to standard output; give it the name of a file")
+    check_distinct(path, inputs)
     from deepmf.storage.atomic import write_atomically
 
     def try_out(temporary: Path) -> None:
@@ -80,10 +85,17 @@ def check_writable(path: Path) -> None:
         write_atomically(path, try_out)
 
 
-def check_model_target(path: Path) -> None:
+def check_distinct(path: Path, inputs: Iterable[Path | None]) -> None:
+    """Refuse to write to a file that the command needs for something else, under whatever name or link."""
+    for given in inputs:
+        if given is not None and str(given) != STANDARD and _is_same_file(path, given):
+            raise BadSetting(f"{path} would overwrite {given}, which this command uses too; give another file to write")
+
+
+def check_model_target(path: Path, *, inputs: Iterable[Path | None]) -> None:
     """Refuse now what `save_model` would refuse after training."""
     if str(path) != STANDARD:
-        check_writable(path)
+        check_writable(path, inputs=inputs)
     elif sys.stdout is None or sys.stdout.isatty():
         raise BadSetting("a model file is not for a terminal; pass it on by > or |, or name a file by -o FILE")
 
@@ -111,6 +123,13 @@ def put_out(content: memoryview) -> None:
 def _steers(character: str) -> bool:
     """Say whether a character acts on a terminal instead of being shown; the two that join emoji and letters do not."""
     return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in "\u200c\u200d"
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):  # one of them is not there yet, or no file at all
+        return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _shown(cell: Any) -> str:

@@ -26,8 +26,10 @@ _SPREADSHEETS = (".csv", ".tsv")
 _FORMULA = r"^[=+\-@\t\r]"  # how a field begins that a spreadsheet takes for a formula
 
 
-def check_frame_target(target: str, *, safe_csv: bool = False, as_json: bool = False) -> None:
-    """Refuse a file whose ending says no format, or that cannot be written."""
+def check_frame_target(
+    target: str, *, inputs: Iterable[Path | None], safe_csv: bool = False, as_json: bool = False
+) -> None:
+    """Refuse a file whose ending says no format, that cannot be written, or that is one of the inputs."""
     ending = (".jsonl" if as_json else ".csv") if target == STANDARD else Path(target).suffix.lower()
     if safe_csv and ending not in _SPREADSHEETS:
         raise BadSetting(f"--safe-csv is for csv and tsv; got {'--json' if target == STANDARD else repr(target)}")
@@ -36,7 +38,7 @@ def check_frame_target(target: str, *, safe_csv: bool = False, as_json: bool = F
     if ending not in (*_TEXTS, _PARQUET):
         endings = ", ".join([*_TEXTS, _PARQUET])
         raise BadSetting(f"the name of the output must end in {endings}; got {target!r}")
-    check_writable(Path(target))
+    check_writable(Path(target), inputs=inputs)
 
 
 def write_frames(

@@ -64,7 +64,7 @@ def predict(
 
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv --extend new_users.csv
     """
-    check_frame_target(output, safe_csv=safe_csv, as_json=as_json)
+    check_frame_target(output, inputs=[model, pairs, *(extend or ())], safe_csv=safe_csv, as_json=as_json)
     standard_format = ".jsonl" if as_json else ".csv"
     import numpy as np
     import polars

@@ -85,10 +85,11 @@ def tune(
     settings |= {name: given for name, given in (("seed", seed), ("device", device)) if given is not None}
     defaults = model_class(model)(**settings).settings
     kept = file or Path(f"{ratings.name.partition('.')[0].strip('-') or 'ratings'}-{model}.study")
-    check_writable(kept)
+    inputs = [ratings, validation, config]
+    check_writable(kept, inputs=inputs)
     if picture is not None:
         check_picture(picture)
-        check_writable(picture)
+        check_writable(picture, inputs=[*inputs, kept])
     reading = Reading(row, column, value, separator, duplicates)
     entries = reading.matrix(ratings, scale=parse_scale(scale))
     train, held_out = split_off(entries, validation, validation_share, reading, seed=defaults.seed)

@@ -23,6 +23,7 @@ from deepmf.storage.atomic import write_atomically
 from deepmf.storage.matrix_tensors import pack_scale
 
 FORMAT = 1
+FILES = ("rows.onnx", "columns.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "model.json")
 
 _OPSET = 18  # the version of ONNX's operators, known to every machine since 2023
 _MOST_BYTES = 2**31 - 2**20  # of weights: an ONNX file cannot be larger than 2 GiB
@@ -50,6 +51,7 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
         **{f"{name}.npy": _npy(table.whole()) for name, table in latents.items()},
         "model.json": json.dumps(_description(model), ensure_ascii=False).encode(),
     }
+    assert tuple(contents) == FILES
     place = Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
