@@ -134,8 +134,9 @@ def test_a_reader_that_has_enough_ends_it_quietly(folder: Path, tmp_path: Path, 
         assert process.wait(timeout=60) == 0
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
-def test_ctrl_c_during_fit(folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="Windows sends no such signals to one process")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_during_fit(folder: Path, tmp_path: Path, tiny: list[str], number: signal.Signals) -> None:
     output = tmp_path / "model.safetensors"
     arguments = ["fit", str(folder / "train.csv"), "-o", str(output), "--resume", *tiny, "--set", "epochs=1000000"]
     process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -145,13 +146,69 @@ def test_ctrl_c_during_fit(folder: Path, tmp_path: Path, tiny: list[str]) -> Non
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert err.startswith("deepmf: warning: training was interrupted in epoch ")
     assert err.count("\n") == 1
     assert f"saved in {output}" in out
     assert load(output).history_.stopped == "interrupted"
     assert sorted(path.name for path in tmp_path.iterdir()) == [output.name, f"{output.name}.checkpoint"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such terminals")
+def test_a_terminal_that_is_closed_during_fit(folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    output = tmp_path / "model.safetensors"
+    arguments = ["fit", str(folder / "train.csv"), "-o", str(output), "--resume", *tiny, "--set", "epochs=1000000"]
+    terminal, end = os.openpty()
+    process = subprocess.Popen([*COMMAND, *arguments], stdin=end, stdout=end, stderr=end, start_new_session=True)
+    try:
+        os.close(end)
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "model.safetensors.checkpoint").exists():  # training has begun
+            assert os.read(terminal, 10_000)  # its progress is shown
+            assert time.monotonic() < deadline
+        process.send_signal(signal.SIGHUP)
+        os.close(terminal)
+        assert process.wait(timeout=60) == 129
+    finally:
+        process.kill()
+    assert load(output).history_.stopped == "interrupted"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [output.name, f"{output.name}.checkpoint"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows sends no such signals to one process")
+def test_a_signal_while_standard_input_is_kept_leaves_nothing(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "datasets", "describe", "-"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    try:
+        assert process.stdin is not None
+        process.stdin.write(b"user,film,stars\n")
+        process.stdin.flush()
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("*/standard input")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 143
+    finally:
+        process.kill()
+        process.communicate()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_signals_are_left_as_they_were(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for handler in (signal.SIG_DFL, signal.SIG_IGN):
+        before = signal.signal(signal.SIGTERM, handler)
+        try:
+            assert run("--version").code == 0
+            assert signal.getsignal(signal.SIGTERM) is handler
+        finally:
+            signal.signal(signal.SIGTERM, before)

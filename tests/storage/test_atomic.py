@@ -56,11 +56,11 @@ def test_the_old_file_stays_until_the_new_one_is_whole(old: Path) -> None:
     seen = []
 
     def write(temporary: Path) -> None:
-        seen.append((temporary.parent, temporary.exists(), old.read_bytes()))
+        seen.append((temporary.parent, temporary.stat().st_size, old.read_bytes()))
         write_new(temporary)
 
     write_atomically(old, write)
-    assert seen == [(old.parent, False, b"old")]
+    assert seen == [(old.parent, 0, b"old")]
     assert old.read_bytes() == b"new"
     assert list(old.parent.iterdir()) == [old]
 

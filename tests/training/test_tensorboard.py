@@ -1,5 +1,7 @@
 """The log for TensorBoard: what is read back from its files is the history of the fit."""
 
+import errno
+import os
 import sys
 import threading
 from pathlib import Path
@@ -9,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import generate
-from deepmf.errors import CannotSave, MissingDependency
+from deepmf.errors import CannotSave, DeepMFWarning, MissingDependency
 from deepmf.models.dmf.dmfd import DMFD
 from deepmf.training.tensorboard import tensorboard_log
 
@@ -62,3 +64,16 @@ def test_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(MissingDependency, match=r"pip install 'deepmf\[tensorboard\]'"), tensorboard_log(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_ends_the_log_and_not_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter.add_scalar", full)
+    matrix = generate(30, 20, density=0.5, seed=0).matrix
+    with pytest.warns(DeepMFWarning) as caught, tensorboard_log(tmp_path) as log:
+        model = DMFD(hidden_sizes=(8,), latent_size=4, epochs=3, device="cpu").fit(matrix, callbacks=[log])
+    assert len(model.history_) == 3
+    (said,) = [str(warning.message) for warning in caught]
+    assert said == f"{tmp_path} could not be written (No space left on device); training goes on without a log"

@@ -24,6 +24,7 @@ from deepmf.cli.output import say
 from deepmf.cli.predict import predict
 from deepmf.cli.recommend import recommend
 from deepmf.cli.reproduce import reproduce
+from deepmf.cli.signals import ending_signals
 from deepmf.cli.tune import tune
 from deepmf.errors import DeepMFWarning, UserError
 
@@ -32,6 +33,8 @@ _UsageError: Any = typer.BadParameter.__base__
 
 # What writing raises where there is no room; files say it themselves (CannotSave), so it was standard output.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+_INTERRUPTED = 130  # as shells say it: 128 and the number of the signal
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -71,14 +74,14 @@ app.add_typer(datasets, name="datasets")
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit.
 
-    0: all is well. 1: a bug of ours. 2: the user's input, in one line. 130: Ctrl-C. A reader that closes the pipe has
-    what it wanted: that ends quietly with 0.
+    0: all is well. 1: a bug of ours. 2: the user's input, in one line. 130: Ctrl-C; likewise 143: SIGTERM, and 129:
+    SIGHUP. A reader that closes the pipe has what it wanted: that ends quietly with 0.
     """
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), ending_signals() as came:
         warnings.simplefilter("always", DeepMFWarning)
         warnings.showwarning = _shown_in_a_line(warnings.showwarning)
         code = _run(arguments)
-    sys.exit(code)
+    sys.exit(128 + came[0] if came and code == _INTERRUPTED else code)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -90,7 +93,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if sys.stdout is not None:  # it may be closed
             sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
-        return 130
+        return _INTERRUPTED
     except BrokenPipeError:
         return _let_go_of(sys.stdout, code=0)
     except SystemExit as ending:  # typer's answer to a closed pipe
@@ -130,7 +133,8 @@ def _let_go_of(stream: TextIO, *, code: int) -> int:
 def _shown_in_a_line(show: Any) -> Any:
     def show_warning(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
         if issubclass(category, DeepMFWarning):
-            say(f"deepmf: warning: {' '.join(str(message).splitlines())}", err=True)
+            with suppress(OSError):  # standard error may be full or gone: no reason to stop
+                say(f"deepmf: warning: {' '.join(str(message).splitlines())}", err=True)
         else:
             show(message, category, *place, **named)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import TYPE_CHECKING, Any, cast
 
 from deepmf.cli.output import STANDARD
@@ -62,8 +62,10 @@ def local_file(path: Path) -> Iterator[Path]:
         with _silent_panics():
             yield path
         return
-    with TemporaryDirectory(prefix="deepmf-") as folder:
-        file = Path(folder, called(path))
+    from deepmf.storage.leftovers import temporary_folder
+
+    with temporary_folder(Path(gettempdir())) as folder:
+        file = folder / called(path)
         _keep_standard_input(file)
         try:
             with _silent_panics():

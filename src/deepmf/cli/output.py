@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -105,8 +105,10 @@ def save_model(model: Model, path: Path) -> None:
     if str(path) != STANDARD:
         model.save(path)
         return
-    with TemporaryDirectory(prefix="deepmf-") as folder:
-        file = Path(folder, "model.safetensors")
+    from deepmf.storage.leftovers import temporary_folder
+
+    with temporary_folder(Path(gettempdir())) as folder:
+        file = folder / "model.safetensors"
         model.save(file)
         put_out(memoryview(file.read_bytes()))
 

@@ -87,6 +87,10 @@ def _finished(work: _Guarded, trials: Sequence[Trial], jobs: int) -> Iterator[li
             raise BadSetting(
                 f"a fit was killed, perhaps for want of memory; fewer --jobs than {jobs} need less"
             ) from error
+        except KeyboardInterrupt:
+            for child in multiprocessing.active_children():  # Ctrl-C reaches them too, but other signals do not
+                child.terminate()
+            raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

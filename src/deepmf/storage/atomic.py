@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from deepmf.errors import CannotSave
+from deepmf.storage.leftovers import temporary_file
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file in the folder of `path`, then rename it to `path`.
 
-    Whatever goes wrong, the temporary file is removed and what stood at `path` is untouched; an `OSError` becomes
-    `CannotSave`, anything else (an interrupt, a bug in `write`) passes through. A link is followed, and a file that is
-    replaced hands on its permissions.
+    Whatever goes wrong, what stood at `path` is untouched and the temporary file is removed (after a kill by the next
+    call for this folder); an `OSError` becomes `CannotSave`, anything else (an interrupt, a bug in `write`) passes
+    through. A link is followed, and a file that is replaced hands on its permissions.
     """
     target = _target(path)
     mode = _checked_mode(target, path)
-    # Of fixed length, so that the longest legal file name can be saved too.
-    temporary = target.with_name(f".deepmf-{secrets.token_hex(8)}.part")
     try:
-        write(temporary)
-        _flush(temporary)
-        if mode is not None:
-            temporary.chmod(mode)
-        temporary.replace(target)
+        with temporary_file(target.parent) as temporary:
+            write(temporary)
+            _flush(temporary)
+            if mode is not None:
+                temporary.chmod(mode)
+            temporary.replace(target)
     except OSError as error:
         raise _cannot_save(path, _reason(error)) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
     _flush_folder(target.parent)
 
 

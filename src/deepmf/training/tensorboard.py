@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from deepmf.errors import CannotSave, MissingDependency
+from deepmf.errors import CannotSave, DeepMFWarning, MissingDependency
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Callback
 
@@ -27,14 +28,23 @@ def tensorboard_log(folder: str | os.PathLike[str]) -> Iterator[Callback]:
     except OSError as error:
         raise CannotSave(f"{os.fspath(folder)} cannot hold a log ({error.strerror})") from error
 
+    broken = False
+
     def log(record: EpochRecord, _: History) -> None:
-        for name, number in numbers_of(record).items():
-            writer.add_scalar(name, number, record.epoch + 1)
+        nonlocal broken
+        try:
+            for name, number in ({} if broken else numbers_of(record)).items():
+                writer.add_scalar(name, number, record.epoch + 1)
+        except OSError as error:  # such as that of a full disk: no reason to stop training
+            broken = True
+            said = f"{os.fspath(folder)} could not be written ({error.strerror}); training goes on without a log"
+            warnings.warn(said, DeepMFWarning, stacklevel=2)
 
     try:
         yield log
     finally:
-        writer.close()
+        with suppress(OSError):
+            writer.close()
 
 
 def numbers_of(record: EpochRecord) -> dict[str, float]:
