@@ -1,9 +1,17 @@
 """The registry: every model by its name."""
 
-import pytest
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
+import numpy as np
+import pytest
+import torch
+
+from deepmf.data.splits import split_areas
+from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadSetting
 from deepmf.matrix.areas import AREAS
+from deepmf.models.load import load
 from deepmf.models.registry import HOMES, class_named, model_class
 
 
@@ -22,3 +30,40 @@ def test_a_name_that_does_not_exist() -> None:
     with pytest.raises(BadSetting, match="there is no model 'DFM'; did you mean 'dmf'?"):
         model_class("DFM")
     assert class_named("Nothing") is None
+
+
+def numbers_of(name: str) -> list[str]:
+    """The settings of a model that are numbers, or may be."""
+    hints = get_type_hints(model_class(name).settings_class)
+    return [setting for setting, hint in hints.items() if {int, float} & {hint, *get_args(hint)}]
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_no_number_is_too_large_to_be_refused(name: str) -> None:
+    for setting in numbers_of(name):
+        for bad in (10**400, *([] if setting in ("seed", "decay_every") else [1e300])):
+            with pytest.raises(BadSetting, match=f"^{setting} must be "):
+                model_class(name)(**{setting: bad})
+    assert "seed" in numbers_of(name)
+
+
+QUICK = {"epochs": 2, "validate_every": 1, "hidden_sizes": (8,), "hidden_size": 8, "latent_size": 4, "device": "cpu"}
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_the_default_dtype_of_the_caller_changes_nothing(name: str, tmp_path: Path) -> None:
+    split = split_areas(generate(40, 30, density=0.4, seed=0).matrix, seed=0)
+    known = get_type_hints(model_class(name).settings_class)
+    settings = {setting: value for setting, value in QUICK.items() if setting in known}
+
+    def completed() -> Any:
+        model_class(name)(**settings).fit(split.train, split.validation).save(tmp_path / "m")
+        model = load(tmp_path / "m")
+        return (model.extend(split.extension) if "IV" in model.predicts else model).complete()
+
+    expected = completed()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert np.array_equal(completed(), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)

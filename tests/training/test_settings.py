@@ -98,6 +98,22 @@ def test_good_numbers(name: str, good: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "bad", "bounds"),
+    [
+        ("learning_rate", 1e300, "a number above 0 and at most 1e+38"),
+        ("learning_rate", 10**400, "a number above 0 and at most 1e+38"),
+        ("epochs", 10**12, "a whole number of at least 1 and at most 1000000000"),
+        ("latent_size", 10**7, "a whole number of at least 1 and at most 1000000"),
+        ("hidden_sizes", (8, 10**7), "whole numbers of at least 1 and at most 1000000, such as (2048,)"),
+    ],
+)
+def test_what_is_too_large_is_told_the_bound(name: str, bad: Any, bounds: str) -> None:
+    with pytest.raises(BadSetting) as caught:
+        DMFSettings(**{name: bad})
+    assert str(caught.value) == f"{name} must be {bounds}; got {bad!r}"
+
+
+@pytest.mark.parametrize(
     "name, choices",
     [
         ("device", ["auto", "cpu", "cuda"]),

@@ -86,7 +86,7 @@ def fit(
 ) -> None:
     """Learn from a file of entries (a row, a column and a value per line) and write a model file.
 
-    Ctrl-C ends training early and saves the best weights so far (exit status 130); SIGTERM (143) and SIGHUP (129) do too.
+    Ctrl-C ends training early and saves the best weights so far (exit status 130); so do SIGTERM and SIGHUP.
 
     Example: deepmf fit ratings.csv -o model.safetensors --set epochs=100 --set hidden_sizes=512
     """

@@ -73,7 +73,7 @@ def _exported(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
     with _quietly():
         program = torch.onnx.export(
             parts,
-            (torch.zeros(2, n_columns), torch.zeros(3, n_rows)),
+            (torch.zeros(2, n_columns, dtype=torch.float32), torch.zeros(3, n_rows, dtype=torch.float32)),
             dynamo=True,
             verbose=False,
             opset_version=_OPSET,

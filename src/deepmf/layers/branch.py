@@ -38,7 +38,7 @@ class Branch(nn.Module):
         self.first = SparseLinear(summary.n_outputs if summary else n_inputs, sizes[0], generator=generator)
         self.summary_features = _linear(n_summary_features, sizes[0], generator) if n_summary_features else None
         self.others = nn.ModuleList(_linear(*shape, generator) for shape in pairwise(sizes))
-        self.norms = nn.ModuleList(nn.BatchNorm1d(size, momentum=0.1) for size in sizes)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(size, momentum=0.1, dtype=torch.float32) for size in sizes)
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: Batch | Channels) -> Tensor:
@@ -64,6 +64,6 @@ class Branch(nn.Module):
 
 def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
     # No bias: batch norm brings the shift. Skipped: torch's own start, which draws from the global generator.
-    layer: nn.Linear = skip_init(nn.Linear, n_inputs, n_outputs, bias=False)  # type: ignore[no-untyped-call]
+    layer: nn.Linear = skip_init(nn.Linear, n_inputs, n_outputs, bias=False, dtype=torch.float32)  # type: ignore[no-untyped-call]
     nn.init.xavier_uniform_(layer.weight, generator=generator)
     return layer

@@ -18,9 +18,11 @@ class Convolution(nn.Module):
         width = min(width, n_inputs)
         stride = max(width // 2, 1)
         # Skipped: torch's own start, which draws from the global generator.
-        self.convolution: nn.Conv1d = skip_init(nn.Conv1d, 1, n_filters, width, stride=stride, bias=False)  # type: ignore[no-untyped-call]
+        self.convolution: nn.Conv1d = skip_init(
+            nn.Conv1d, 1, n_filters, width, stride=stride, bias=False, dtype=torch.float32
+        )  # type: ignore[no-untyped-call]
         nn.init.xavier_uniform_(self.convolution.weight, generator=generator)
-        self.norm = nn.BatchNorm1d(n_filters)
+        self.norm = nn.BatchNorm1d(n_filters, dtype=torch.float32)
         self.n_outputs = n_filters * ((n_inputs - width) // stride + 1)
 
     def forward(self, vectors: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ class Dropout(RandomModule):
         """Drop out in training mode; otherwise return the inputs."""
         if not self.training or self.fraction == 0.0:
             return inputs
-        draws = torch.rand(inputs.shape, generator=self.generator, device=inputs.device)
+        draws = torch.rand(inputs.shape, generator=self.generator, device=inputs.device, dtype=torch.float32)
         return inputs * (draws >= self.fraction) * (1.0 / (1.0 - self.fraction))
 
 

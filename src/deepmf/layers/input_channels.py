@@ -44,13 +44,13 @@ def _dense(batch: Tensor) -> Channels:
     values = batch.nan_to_num(0.0)
     counts = observed.sum(1)
     places = torch.cat([values, observed.to(batch.dtype)], dim=1)
-    places *= counts.clamp(min=1).rsqrt()[:, None].to(batch.dtype)
+    places *= counts.clamp(min=1).to(torch.float32).rsqrt()[:, None].to(batch.dtype)
     return Channels(places, _summary_features(values.sum(1, dtype=torch.float32), counts))
 
 
 def _sparse(batch: SparseBatch, n_inputs: int) -> Channels:
     counts = batch.starts.diff()
-    scale = torch.repeat_interleave(counts.clamp(min=1).rsqrt(), counts)
+    scale = torch.repeat_interleave(counts.clamp(min=1).to(batch.weights.dtype).rsqrt(), counts)
     indices = torch.stack([batch.indices, batch.indices + n_inputs], dim=1).flatten()
     weights = torch.stack([batch.weights * scale, scale], dim=1).flatten()
     sums = torch.segment_reduce(batch.weights, "sum", offsets=batch.starts)
@@ -59,4 +59,5 @@ def _sparse(batch: SparseBatch, n_inputs: int) -> Channels:
 
 def _summary_features(sums: Tensor, counts: Tensor) -> Tensor:
     # MovieLens' rows have 20 to 2000 entries: the logarithm's quarter less 1 is between -.3 and 1.
+    counts = counts.to(sums.dtype)
     return torch.stack([2.0 * sums / (counts + _SHRINKAGE), (counts + 1.0).log() / 4.0 - 1.0], dim=1)

@@ -16,8 +16,9 @@ class SampledLinear(nn.Module):
 
     def __init__(self, n_inputs: int, n_outputs: int, *, generator: torch.Generator) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(n_outputs, n_inputs))  # an output's weights lie together
-        self.bias = nn.Parameter(torch.zeros(n_outputs))
+        # An output's weights lie together.
+        self.weight = nn.Parameter(torch.empty(n_outputs, n_inputs, dtype=torch.float32))
+        self.bias = nn.Parameter(torch.zeros(n_outputs, dtype=torch.float32))
         nn.init.xavier_uniform_(self.weight, generator=generator)
 
     def forward(self, hidden: Tensor) -> Tensor:

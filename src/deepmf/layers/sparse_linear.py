@@ -16,7 +16,8 @@ class SparseLinear(nn.Module):
 
     def __init__(self, n_inputs: int, n_outputs: int, *, generator: torch.Generator) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(n_inputs, n_outputs))  # transposed: an input's weights lie together
+        # Transposed: an input's weights lie together.
+        self.weight = nn.Parameter(torch.empty(n_inputs, n_outputs, dtype=torch.float32))
         nn.init.xavier_uniform_(self.weight, generator=generator)
 
     def forward(self, batch: Batch) -> Tensor:

@@ -19,7 +19,7 @@ from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
 from deepmf.training.block_sampler import SampledAxis
 from deepmf.training.block_source import Blocks
-from deepmf.training.settings import TrainingSettings
+from deepmf.training.settings import WIDEST, TrainingSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class TwoBranchSettings(TrainingSettings):
             self.check_sizes("column_hidden_sizes")
         for name in ("block_rows", "block_columns"):
             self.check_whole(name, low=2)  # batch norm needs two vectors to have statistics
-        self.check_whole("latent_size", low=1)
+        self.check_whole("latent_size", low=1, high=WIDEST)
         self.check_number("dropout", low=0.0, high=0.99)
 
     @property

@@ -79,7 +79,7 @@ class Batches:
         """Return the values as a table (vectors, inputs), NaN where nothing is observed."""
         places = self._tensor(matrix.entry_rows).long(), self._tensor(matrix.by_row.columns).long()
         shape, places = (matrix.shape, places) if axis == "row" else (matrix.shape[::-1], places[::-1])
-        table = torch.full(shape, float("nan"), device=self._device)
+        table = torch.full(shape, float("nan"), dtype=torch.float32, device=self._device)
         table[places] = self._tensor(values.astype(np.float32))
         return table
 

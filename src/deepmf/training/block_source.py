@@ -69,12 +69,12 @@ class Blocks:
         column_at = self._place[self.rows.indices[places].long()]
         row_at = torch.repeat_interleave(torch.arange(rows.numel(), device=self._device), starts.diff())
         inside = column_at >= 0
-        block = torch.full((rows.numel(), columns.numel()), float("nan"), device=self._device)
+        block = torch.full((rows.numel(), columns.numel()), float("nan"), dtype=torch.float32, device=self._device)
         block[row_at[inside], column_at[inside]] = self._targets[places[inside]]
         return block
 
     def _table(self, matrix: ObservedMatrix, values: npt.NDArray[Any], *, missing: float) -> Tensor:
-        table = torch.full(matrix.shape, missing, device=self._device)
+        table = torch.full(matrix.shape, missing, dtype=torch.float32, device=self._device)
         places = self._tensor(matrix.entry_rows).long(), self._tensor(matrix.by_row.columns).long()
         table[places] = self._tensor(values.astype(np.float32))
         return table

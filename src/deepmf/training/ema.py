@@ -21,7 +21,7 @@ class ExponentialAverage:
         self._decay = decay
         # In an epoch the averages, between epochs the stepped weights: what the parameters are not.
         self._others = [parameter.detach().clone() for parameter in self._parameters]
-        self._steps = torch.zeros((), device=self._parameters[0].device)
+        self._steps = torch.zeros((), dtype=torch.float32, device=self._parameters[0].device)
 
     @torch.no_grad()
     def update(self) -> None:

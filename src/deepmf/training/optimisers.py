@@ -21,7 +21,9 @@ class Optimiser(ABC):
         self._parameters = list(parameters)
         device = self._parameters[0].device
         self._on_gpu = device.type == "cuda"
-        self._rate: Tensor | float = torch.tensor(learning_rate, device=device) if self._on_gpu else learning_rate
+        self._rate: Tensor | float = (
+            torch.tensor(learning_rate, dtype=torch.float32, device=device) if self._on_gpu else learning_rate
+        )
         self._slots: dict[str, list[Tensor]] = {}
 
     @abstractmethod
@@ -62,7 +64,7 @@ class Adam(Optimiser):
 
     def __init__(self, parameters: Iterable[Tensor], learning_rate: float) -> None:
         super().__init__(parameters, learning_rate)
-        steps = [torch.zeros((), device=parameter.device) for parameter in self._parameters]
+        steps = [torch.zeros((), dtype=torch.float32, device=parameter.device) for parameter in self._parameters]
         self._slots = {"step": steps, "exp_avg": self._zeros(), "exp_avg_sq": self._zeros()}
 
     def _update(self, gradients: list[Tensor]) -> None:

@@ -12,6 +12,10 @@ import numpy as np
 
 from deepmf.errors import BadSetting, nearest_name
 
+MOST = 10**9  # epochs, or whatever else is counted: more is a slip of the keyboard
+WIDEST = 10**6  # of a layer or latent
+LARGEST = 1e38  # what single precision, in which everything is learned, can hold
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -20,7 +24,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self.check_whole("seed", low=0)
+        self.check_whole("seed", low=0, high=2**128 - 1)  # as much as numpy draws where no seed is given
 
     @classmethod
     def from_names(cls, given: Mapping[str, Any]) -> Self:
@@ -35,30 +39,34 @@ class Settings:
         """Return the settings as plain values."""
         return asdict(self)
 
-    def check_whole(self, name: str, *, low: int) -> None:
-        """Refuse a setting that is not a whole number from `low` up."""
+    def check_whole(self, name: str, *, low: int, high: int = MOST) -> None:
+        """Refuse a setting that is not a whole number from `low` to `high`."""
         value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise BadSetting(f"{name} must be a whole number of at least {low}; got {value!r}")
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or not low <= value <= high:
+            most = f" and at most {high}" if whole and value > high else ""
+            raise BadSetting(f"{name} must be a whole number of at least {low}{most}; got {value!r}")
 
     def check_number(
-        self, name: str, *, low: float = float("-inf"), above: float = float("-inf"), high: float = float("inf")
+        self, name: str, *, low: float = float("-inf"), above: float = float("-inf"), high: float = LARGEST
     ) -> None:
         """Refuse a setting that is not a number in the given range."""
         value = getattr(self, name)
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not (low <= value <= high and value > above and value != float("inf")):
+        if not number or not (low <= value <= high and value > above):
             bounds = [f"above {above:g}"] if above > float("-inf") else []
             bounds += [f"at least {low:g}"] if low > float("-inf") else []
-            bounds += [f"at most {high:g}"] if high < float("inf") else []
+            bounds += [f"at most {high:g}"] if high < LARGEST or (number and high < value < float("inf")) else []
             raise BadSetting(f"{name} must be a number {' and '.join(bounds)}; got {value!r}")
 
-    def check_sizes(self, name: str) -> None:
-        """Refuse a setting that is not one or several whole numbers from 1 up; keep it as a tuple."""
+    def check_sizes(self, name: str, *, fewest: int = 0) -> None:
+        """Refuse a setting that is not whole numbers from 1 to `WIDEST`, `fewest` or more; keep it as a tuple."""
         sizes = getattr(self, name)
         given = tuple(sizes) if isinstance(sizes, list | tuple) else (sizes,)
-        if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in given):
-            raise BadSetting(f"{name} must be whole numbers of at least 1, such as (2048,); got {sizes!r}")
+        whole = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in given)
+        if not whole or len(given) < fewest or any(size > WIDEST for size in given):
+            most = f" and at most {WIDEST}" if whole and any(size > WIDEST for size in given) else ""
+            raise BadSetting(f"{name} must be whole numbers of at least 1{most}, such as (2048,); got {sizes!r}")
         object.__setattr__(self, name, given)
 
     def check_choice(self, name: str, choices: tuple[str, ...]) -> None:

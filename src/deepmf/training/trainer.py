@@ -71,7 +71,7 @@ class Trainer:
         self._average = (
             ExponentialAverage(self._network.parameters(), settings.averaging) if settings.averaging else None
         )
-        self._loss_sum = torch.zeros((), device=runtime.device)
+        self._loss_sum = torch.zeros((), dtype=torch.float32, device=runtime.device)
         self._step = runtime.capture(self._train_step, [self._generator], static_shapes=objective.static_shapes)
 
     def run_epoch(self, epoch: int) -> Epoch:

@@ -179,6 +179,7 @@ def test_four_and_three_epochs_are_seven_to_the_bit(dense: bool) -> None:
     "changes, message",
     [
         ({"hidden_sizes": (0,)}, r"hidden_sizes must be whole numbers of at least 1.*got \(0,\)"),
+        ({"hidden_sizes": []}, r"hidden_sizes must be whole numbers of at least 1.*got \[\]"),
         ({"dropout": 1.0}, "dropout must be a number at least 0 and at most 0.99; got 1.0"),
         ({"refeeds": -1}, "refeeds must be a whole number of at least 0; got -1"),
         ({"momentum": 1.0}, "momentum must be a number at least 0 and at most 0.999; got 1.0"),

@@ -42,7 +42,7 @@ class Autoencoder(nn.Module):
     ) -> None:
         super().__init__()
         self.first = SparseLinear(n_inputs, sizes[0], generator=generator)
-        self.first_bias = nn.Parameter(torch.zeros(sizes[0]))
+        self.first_bias = nn.Parameter(torch.zeros(sizes[0], dtype=torch.float32))
         self.others = nn.ModuleList(_linear(*shape, generator) for shape in pairwise(sizes))
         self.last = SampledLinear(sizes[-1], n_inputs, generator=generator)
         self.dropout = Dropout(dropout)
@@ -87,7 +87,7 @@ class Autoencoder(nn.Module):
 
 def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
     # Skipped: torch's own start, which draws from the global generator.
-    layer: nn.Linear = skip_init(nn.Linear, n_inputs, n_outputs)  # type: ignore[no-untyped-call]
+    layer: nn.Linear = skip_init(nn.Linear, n_inputs, n_outputs, dtype=torch.float32)  # type: ignore[no-untyped-call]
     nn.init.xavier_uniform_(layer.weight, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer

@@ -19,7 +19,7 @@ from deepmf.models.autoencoders.autoencoder_network import Autoencoder
 from deepmf.models.autoencoders.vector_model import ReadsColumns, ReadsRows
 from deepmf.training.batches import AxisName
 from deepmf.training.runtime import Runtime, private_generator
-from deepmf.training.settings import Settings
+from deepmf.training.settings import WIDEST, Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class AutoRecSettings(AutoencoderSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_whole("hidden_size", low=1)
+        self.check_whole("hidden_size", low=1, high=WIDEST)
         self.check_number("initial", above=0.0)
         self.check_number("gamma", low=0.0)
 

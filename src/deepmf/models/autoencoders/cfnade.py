@@ -22,7 +22,7 @@ from deepmf.models.pairs import Unknown
 from deepmf.training.batches import Batches
 from deepmf.training.block_source import DENSE_BYTES_ON_GPU, prefer_dense
 from deepmf.training.runtime import Runtime, private_generator
-from deepmf.training.settings import Settings
+from deepmf.training.settings import WIDEST, Settings
 from deepmf.training.trainer import Objective
 
 _PAIRS_AT_A_TIME = 1 << 14
@@ -56,7 +56,7 @@ class CFNADESettings(VectorSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_whole("hidden_size", low=1)
+        self.check_whole("hidden_size", low=1, high=WIDEST)
         self.check_number("gamma", low=0.0)
         self.check_choice("normalise", tuple(NORMALISATIONS))
 
@@ -200,7 +200,7 @@ class CFNADE(VectorModel):
     def _level_scores(self, rows: IndexArray, columns: IndexArray) -> Tensor:
         """Return the scores of all levels for each pair of positions, (pairs, levels)."""
         latents, read, outputs = self._by_role(rows, columns)
-        scores = torch.empty(read.size, self.network_.n_levels)
+        scores = torch.empty(read.size, self.network_.n_levels, dtype=torch.float32)
         for start in range(0, read.size, _PAIRS_AT_A_TIME):
             some = slice(start, start + _PAIRS_AT_A_TIME)
             distinct, which = np.unique(read[some], return_inverse=True)

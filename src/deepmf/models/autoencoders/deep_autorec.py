@@ -49,7 +49,7 @@ class DeepAutoRecSettings(AutoencoderSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_sizes("hidden_sizes")
+        self.check_sizes("hidden_sizes", fewest=1)
         self.check_number("dropout", low=0.0, high=0.99)
         self.check_whole("refeeds", low=0)
         self.check_number("momentum", low=0.0, high=0.999)

@@ -31,10 +31,12 @@ class Nade(nn.Module):
         super().__init__()
         self.n_places, self.n_levels = n_places, frequencies.numel()
         self.first = SparseLinear(n_places * self.n_levels, hidden_size, generator=generator)
-        self.first_bias = nn.Parameter(torch.zeros(hidden_size))
+        self.first_bias = nn.Parameter(torch.zeros(hidden_size, dtype=torch.float32))
         self.last = SampledLinear(hidden_size, n_places * self.n_levels, generator=generator)
         with torch.no_grad():
-            self.last.bias.copy_(frequencies.log().diff(prepend=torch.zeros(1)).repeat_interleave(n_places))
+            self.last.bias.copy_(
+                frequencies.log().diff(prepend=torch.zeros(1, dtype=frequencies.dtype)).repeat_interleave(n_places)
+            )
         self.subset = Subset()
         self._power = NORMALISATIONS[normalise]
 
@@ -85,7 +87,10 @@ class Subset(Dropout):
 
     def of_table(self, observed: Tensor) -> Tensor:
         """Return which places are shown, (batch, places), of those that are observed; two draws of fixed shape."""
-        keys, lots = (torch.rand(observed.shape, generator=self.generator, device=observed.device) for _ in range(2))
+        keys, lots = (
+            torch.rand(observed.shape, generator=self.generator, device=observed.device, dtype=torch.float32)
+            for _ in range(2)
+        )
         chosen = torch.where(observed, lots, -1.0).argmax(1, keepdim=True)
         return observed & (keys < keys.gather(1, chosen))
 
@@ -94,7 +99,8 @@ class Subset(Dropout):
         counts = starts.diff()
         n_entries = int(starts[-1])
         keys, lots = (
-            torch.rand(size, generator=self.generator, device=starts.device) for size in (n_entries, counts.numel())
+            torch.rand(size, generator=self.generator, device=starts.device, dtype=torch.float32)
+            for size in (n_entries, counts.numel())
         )
         chosen = (starts[:-1] + (lots * counts).long()).clamp(max=n_entries - 1)  # where a vector has none, of another
         return keys < torch.repeat_interleave(keys[chosen], counts)

@@ -21,7 +21,7 @@ from deepmf.models.dmf.dmf_objective import DMFObjective, all_directions
 from deepmf.models.network_model import sparse_vectors
 from deepmf.models.two_branch_model import TwoBranchModel, TwoBranchSettings
 from deepmf.training.runtime import Runtime, private_generator
-from deepmf.training.settings import Settings
+from deepmf.training.settings import WIDEST, Settings
 
 # The convolution's widths in the authors' code, for rows and for columns.
 _SUMMARY_WIDTHS = (20, 10)
@@ -48,7 +48,7 @@ class DMFSettings(TwoBranchSettings):
         self.check_number("gamma", low=0.0)
         self.check_choice("loss", ("root", "mean"))
         self.check_choice("inputs", tuple(ENCODINGS))
-        self.check_whole("summary_filters", low=0)
+        self.check_whole("summary_filters", low=0, high=WIDEST)
 
 
 class DMF(TwoBranchModel):
@@ -101,7 +101,7 @@ class DMF(TwoBranchModel):
         vectors = sparse_vectors(entries, ENCODINGS[self.settings.inputs].encode(self.scale_, entries.values))
         if not self.settings.summary_filters:
             return vectors
-        table = torch.zeros(len(vectors), n_inputs)
+        table = torch.zeros(len(vectors), n_inputs, dtype=torch.float32)
         table[torch.repeat_interleave(torch.arange(len(table)), vectors.starts.diff()), vectors.indices.long()] = (
             vectors.weights
         )

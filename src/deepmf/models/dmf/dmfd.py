@@ -63,7 +63,8 @@ class DMFDObjective(DMFObjective):
     ) -> None:
         super().__init__(network, train, validation, settings, runtime)
         self._discrete = settings
-        self._sharpness = torch.zeros((), device=runtime.device)  # on the device, where a recorded graph reads it
+        # On the device, where a recorded graph reads it.
+        self._sharpness = torch.zeros((), dtype=torch.float32, device=runtime.device)
 
     def error(self, cosines: Tensor, targets: Tensor) -> Tensor:
         """Return the error in the scale's units, with the bracket of equation 5 where it belongs: (G(F) - M)^2."""

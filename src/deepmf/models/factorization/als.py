@@ -17,7 +17,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
-from deepmf.training.settings import LoopSettings, Settings
+from deepmf.training.settings import WIDEST, LoopSettings, Settings
 
 # Entries whose factors are gathered at a time: 42 numbers for each take 2.6 MB.
 _ENTRIES_AT_A_TIME = 1 << 14
@@ -49,7 +49,7 @@ class ALSSettings(LoopSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_whole("latent_size", low=1)
+        self.check_whole("latent_size", low=1, high=WIDEST)
         self.check_number("penalty", above=0.0)
         self.check_number("count_power", low=0.0, high=1.0)
         self.check_number("effect_penalty", low=0.0)
@@ -262,7 +262,7 @@ def _table(factors: LatentArray) -> LatentArray:
 
 def _gram(group: Group, table: LatentArray) -> Tensor:
     """Return the Gram matrices (rows, latent + 2, latent + 2) of (v_j, 1, x_ij - m - c_j) over each row's entries."""
-    gram = torch.zeros(group.positions.size, *table.shape[1:] * 2)
+    gram = torch.zeros(group.positions.size, *table.shape[1:] * 2, dtype=torch.float32)
     for start in range(0, group.others.shape[1], _ENTRIES_AT_A_TIME):
         some = slice(start, start + _ENTRIES_AT_A_TIME)
         gathered = table.take(group.others[:, some], axis=0)

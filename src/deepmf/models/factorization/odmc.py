@@ -14,7 +14,7 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
 from deepmf.storage.matrix_tensors import Packed
-from deepmf.training.settings import LoopSettings, Settings
+from deepmf.training.settings import WIDEST, LoopSettings, Settings
 
 # Latents start as normal numbers of this spread, in units of a quarter of the scale.
 _SPREAD = 0.1
@@ -48,7 +48,7 @@ class ODMCSettings(LoopSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_whole("latent_size", low=1)
+        self.check_whole("latent_size", low=1, high=WIDEST)
         self.check_number("gamma", low=0.0)
         self.check_number("alpha", low=0.0)
         self.check_number("margin", low=0.0, high=0.5)

@@ -13,7 +13,7 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.low_rank import orthonormal
 from deepmf.models.factorization.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
-from deepmf.training.settings import LoopSettings, Settings
+from deepmf.training.settings import WIDEST, LoopSettings, Settings
 
 # Powers of the Gram matrix in the Krylov space of the start: on MovieLens-1M, rank 20, its vectors are right to 1e-7.
 _POWERS = 20
@@ -42,7 +42,7 @@ class OptSpaceSettings(LoopSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_whole("latent_size", low=1)
+        self.check_whole("latent_size", low=1, high=WIDEST)
         self.check_number("trimming", low=1.0)
 
 

@@ -18,7 +18,7 @@ from deepmf.models.factorization.low_rank import (
     truncated_svd,
 )
 from deepmf.models.factorization.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
-from deepmf.training.settings import LoopSettings, Settings
+from deepmf.training.settings import WIDEST, LoopSettings, Settings
 
 # Steps of subspace iteration in a sweep, from the vectors of the sweep before.
 _SVD_STEPS = 2
@@ -44,7 +44,7 @@ class RankKSettings(LoopSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_whole("latent_size", low=1)
+        self.check_whole("latent_size", low=1, high=WIDEST)
         self.check_number("penalty", above=0.0)
         self.check_number("penalty_growth", low=1.0)
 

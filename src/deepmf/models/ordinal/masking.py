@@ -66,5 +66,5 @@ def views(n_views: int, n_inputs: int, *, mask_rate: float, generator: torch.Gen
     that their average leaves nothing out. Views are of inputs, not of vectors: equal vectors have equal views.
     """
     n_seen = min(max(round((1.0 - mask_rate) * n_views), 1), n_views)
-    order = torch.rand(n_views, n_inputs, generator=generator).argsort(dim=0)
+    order = torch.rand(n_views, n_inputs, generator=generator, dtype=torch.float32).argsort(dim=0)
     return order.argsort(dim=0) < n_seen

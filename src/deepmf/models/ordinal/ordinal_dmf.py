@@ -36,7 +36,7 @@ from deepmf.models.two_branch_model import TwoBranchModel, TwoBranchSettings
 from deepmf.storage.matrix_tensors import Packed
 from deepmf.training.loop import Callback
 from deepmf.training.runtime import Runtime, private_generator
-from deepmf.training.settings import Settings
+from deepmf.training.settings import WIDEST, Settings
 from deepmf.training.trainer import Trainer
 
 # Rows are refined by columns and columns by rows so many times; a third round gains half of what the second does.
@@ -72,12 +72,12 @@ class OrdinalDMFSettings(TwoBranchSettings):
         super().__post_init__()
         self.check_number("mask_rate", above=0.0, high=0.95)
         self.check_number("cold_row_rate", low=0.0, high=1.0)
-        self.check_whole("views", low=1)
+        self.check_whole("views", low=1, high=WIDEST)
         for name in ("row_penalty", "column_penalty"):
             if getattr(self, name) is not None:
                 self.check_number(name, low=0.01)
-        self.check_whole("landmarks", low=1)
-        self.check_whole("bins", low=2)
+        self.check_whole("landmarks", low=1, high=WIDEST)
+        self.check_whole("bins", low=2, high=WIDEST)
 
 
 class Interval(NamedTuple):

@@ -35,8 +35,8 @@ class OrdinalHead(nn.Module):
         self.register_buffer("answers", torch.tensor(answers, dtype=torch.float64))
         self.register_buffer("boundaries", torch.tensor(boundaries, dtype=torch.float32))
         start = -torch.logit(torch.tensor(exceeded, dtype=torch.float32))
-        self.scale = nn.Parameter(torch.tensor(_START_SLOPE))
-        self.offset = nn.Parameter(torch.tensor(0.0))
+        self.scale = nn.Parameter(torch.tensor(_START_SLOPE, dtype=torch.float32))
+        self.offset = nn.Parameter(torch.tensor(0.0, dtype=torch.float32))
         self.first_threshold = nn.Parameter(start[:1].clone())
         gaps = start.diff().clamp(min=_SMALLEST_GAP)
         self.gaps = nn.Parameter(gaps + (-(-gaps).expm1()).log())  # the inverse of softplus

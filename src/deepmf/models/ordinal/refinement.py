@@ -120,7 +120,7 @@ class Refinement:
         """Return the refined latents of all vectors: the mean over views, and the step from there."""
         counts = vectors.starts.diff()
         order = torch.argsort(counts, stable=True)  # vectors of about one length are looked at together
-        refined = torch.empty(len(vectors), self.others.shape[1], device=self.others.device)
+        refined = torch.empty(len(vectors), self.others.shape[1], dtype=self.others.dtype, device=self.others.device)
         for ids in _parts(order, counts, len(self.side.views)):
             refined[ids] = self._of(vectors, ids)
         return refined
@@ -160,9 +160,9 @@ def _step(
     lines = features * root[..., None]
     wanted = torch.where(real, slope / curvature.sqrt(), 0.0)[..., None]  # root * (slope / curvature)
     if lines.shape[1] <= lines.shape[2]:  # fewer entries than features
-        grams = lines @ lines.mT + penalty * torch.eye(lines.shape[1], device=lines.device)
+        grams = lines @ lines.mT + penalty * torch.eye(lines.shape[1], dtype=lines.dtype, device=lines.device)
         return (lines.mT @ torch.cholesky_solve(wanted, torch.linalg.cholesky(grams))).squeeze(-1)
-    grams = lines.mT @ lines + penalty * torch.eye(lines.shape[2], device=lines.device)
+    grams = lines.mT @ lines + penalty * torch.eye(lines.shape[2], dtype=lines.dtype, device=lines.device)
     return torch.cholesky_solve(lines.mT @ wanted, torch.linalg.cholesky(grams)).squeeze(-1)
 
 
@@ -186,7 +186,7 @@ def _padded(vectors: SparseVectors, ids: Tensor) -> tuple[Tensor, Tensor, Tensor
     counts = batch.starts.diff()
     real = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
     indices = torch.zeros(real.shape, dtype=torch.int64, device=counts.device)
-    units = torch.zeros(real.shape, device=counts.device)
+    units = torch.zeros(real.shape, dtype=torch.float32, device=counts.device)
     indices[real], units[real] = batch.indices.long(), batch.weights
     return indices, units, real
 
