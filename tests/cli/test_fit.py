@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars
 import pytest
+import torch
 
 from deepmf.cli import fit as fit_module
 from deepmf.data.read import read_matrix
@@ -20,7 +21,7 @@ from deepmf.errors import DeviceUnavailable, TrainingDiverged
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.load import load
-from deepmf.training import runtime
+from deepmf.training import runtime, threads
 
 
 def summary_of(run: Any, *arguments: object) -> dict[str, Any]:
@@ -57,6 +58,23 @@ def test_the_summary_in_words(run: Any, folder: Path, tmp_path: Path, tiny: list
     assert "best epoch" in first
     assert "validation RMSE" in first
     assert second == f"saved in {output}"
+
+
+def test_fewer_threads_on_a_busy_machine_are_told(
+    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "als", "--set", "epochs=2"]
+    monkeypatch.setattr(threads, "_given", lambda _: False)
+    monkeypatch.setattr(threads, "free_cores", lambda: 1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        code, out, _ = run(*fit)
+    finally:
+        torch.set_num_threads(before)
+    assert code == 0
+    assert out.splitlines()[1] == "torch used 1 of 2 threads, for other programs keep the cores busy"
+    assert load(tmp_path / "m").history_.threads == 1
 
 
 def test_validation_from_a_file_teaches_nothing(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:

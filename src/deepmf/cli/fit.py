@@ -187,6 +187,7 @@ def _summary(
         "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
         "validation_rmse": history.best_error,
         "stopped": history.stopped,
+        "threads": history.threads,
         "seconds": round(seconds, 3),
         "file": str(file),
     }
@@ -198,6 +199,8 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         show_json(summary)
         return
+    from torch import get_num_threads
+
     shown = f"{summary['entries']:,} entries, {summary['rows']:,} rows, {summary['columns']:,} columns"
     words = [f"fitted {summary['model']} to {shown} in {summary['seconds']:.1f} s"]
     if summary["best_epoch"] is not None:
@@ -205,4 +208,7 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
     if summary["validation_rmse"] is not None:
         words.append(f"validation RMSE {summary['validation_rmse']:.4f} on {summary['validation_entries']:,} entries")
     say("; ".join(words))
+    n_all = get_num_threads()
+    if summary["threads"] is not None and summary["threads"] < n_all:
+        say(f"torch used {summary['threads']} of {n_all} threads, for other programs keep the cores busy")
     say(f"saved in {summary['file']}")

@@ -23,6 +23,7 @@ from deepmf.training.checkpoint import Checkpoint
 from deepmf.training.history import History
 from deepmf.training.loop import Callback, Loop, Task
 from deepmf.training.settings import LoopSettings
+from deepmf.training.threads import training_threads
 
 
 class LatentModel(Model):
@@ -53,16 +54,17 @@ class LatentModel(Model):
         checkpoint: Path | None,
         checkpoint_every: int,
     ) -> None:
-        task: Task = self._task(train, validation)
-        loop = Loop(task, self.settings, callbacks=callbacks)
-        if checkpoint is None:
-            self.history_ = loop.run()
-        else:
-            kept = Checkpoint(checkpoint, self._fingerprint(train, validation))
-            self.history_ = kept.run(loop, every=checkpoint_every)
-        if self.history_.best_epoch is not None or self.history_.stopped != "diverged":
-            self.observations_ = EntryStore.of(train)
-            self._adopt(task)
+        with training_threads(getattr(self.settings, "device", "cpu")) as threads:
+            task: Task = self._task(train, validation)
+            loop = Loop(task, self.settings, callbacks=callbacks, threads=threads)
+            if checkpoint is None:
+                self.history_ = loop.run()
+            else:
+                kept = Checkpoint(checkpoint, self._fingerprint(train, validation))
+                self.history_ = kept.run(loop, every=checkpoint_every)
+            if self.history_.best_epoch is not None or self.history_.stopped != "diverged":
+                self.observations_ = EntryStore.of(train)
+                self._adopt(task)
         _say_how_it_ended(self.history_, self.settings)
 
     def _fingerprint(self, train: ObservedMatrix, validation: ObservedMatrix | None) -> dict[str, Any]:

@@ -22,13 +22,15 @@ class EpochRecord:
 class History:
     """All epochs so far, the best one by validation error, and why training stopped.
 
-    `stopped` is "epochs" (all done), "patience", "interrupted" or "diverged"; empty while it runs.
+    `stopped` is "epochs" (all done), "patience", "interrupted" or "diverged"; empty while it runs. `threads` is how
+    many CPU threads torch used.
     """
 
     records: list[EpochRecord] = field(default_factory=list)
     best_epoch: int | None = None
     best_error: float | None = None
     stopped: str = ""
+    threads: int | None = None
 
     def __len__(self) -> int:
         return len(self.records)
@@ -46,4 +48,4 @@ class History:
     def from_dict(cls, plain: dict[str, Any]) -> History:
         """Return the history that `to_dict` gave."""
         records = [EpochRecord(**record) for record in plain["records"]]
-        return cls(records, plain["best_epoch"], plain["best_error"], plain["stopped"])
+        return cls(records, plain["best_epoch"], plain["best_error"], plain["stopped"], plain.get("threads"))

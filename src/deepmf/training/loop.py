@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.settings import LoopSettings
+from deepmf.training.threads import Threads
 
 Callback = Callable[[EpochRecord, History], None]
 
@@ -58,10 +60,18 @@ class TrainingState:
 class Loop:
     """Runs the epochs of a task; the only loop there is."""
 
-    def __init__(self, task: Task, settings: LoopSettings, *, callbacks: Sequence[Callback] = ()) -> None:
+    def __init__(
+        self,
+        task: Task,
+        settings: LoopSettings,
+        *,
+        callbacks: Sequence[Callback] = (),
+        threads: Threads | None = None,
+    ) -> None:
         self.task, self.settings = task, settings
-        self.history = History()
+        self.history = History(threads=torch.get_num_threads())
         self._callbacks = callbacks
+        self._threads = threads
         self._good: dict[str, Tensor] | None = None  # what validation recommends, or the last with a finite loss
 
     def run(self, *, keep: Callable[[TrainingState], None] | None = None, keep_every: int = 1) -> History:
@@ -103,6 +113,8 @@ class Loop:
     def restore(self, state: TrainingState) -> None:
         """Continue from a state: the next epoch runs as it would have."""
         self.history = History.from_dict(state.content["history"])
+        if self._threads is not None:
+            self._threads.go_on_with(self.history.threads)
         self.task.set_learned(part(state.tensors, "learned"))
         self.task.restore(part(state.tensors, "state"))
         devices = {name: tensor.device for name, tensor in self.task.learned().items()}
