@@ -122,6 +122,15 @@ def test_results_without_a_digest_go_by_their_commit(recipes: Path, tmp_path: Pa
     assert results.missing(trials) == []
 
 
+def test_a_split_that_is_there_twice_is_not_averaged(recipes: Path, tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    records = run_trial(all_trials()[0])
+    results.add(records)
+    results.add(records[:1])
+    with pytest.raises(UnreadableFile, match=r"lines 1 and 5 of .* are both small/means, split 0, area I; delete one"):
+        results.records(read_table("small"))
+
+
 def test_old_records_tell_the_errors_of_one_set_of_levels(tmp_path: Path) -> None:
     """They kept the squared error of rounded levels, all counts of these, and the absolute error of medians."""
     old: Record = {"recipe": "table2/dmf-o", "seed": 0, "new_share": None, "area": "I", "commit": "abc", "settings": {}}
@@ -129,7 +138,8 @@ def test_old_records_tell_the_errors_of_one_set_of_levels(tmp_path: Path) -> Non
     counts = np.zeros((5, 5), dtype=int)
     counts[0, 0], counts[1, 3], counts[4, 3] = 5, 2, 3  # two errors of two levels, three of one
     results = Results(tmp_path)
-    results.add([old | {"confusion": counts.tolist()}, old | {"median_rmse": 1.1, "median_mae": 0.3}])
+    new = old | {"seed": 1, "median_rmse": 1.1, "median_mae": 0.3}
+    results.add([old | {"confusion": counts.tolist()}, new])
     before = (tmp_path / "table2" / "results.jsonl").read_text()
     first, second = results.records(read_table("table2"))
     assert (first["level_rmse"], first["level_mae"], first["median_mae"]) == (1.0, 0.7, 0.4)

@@ -74,6 +74,7 @@ class _TableResults:
         except (OSError, UnicodeDecodeError) as error:
             raise UnreadableFile(f"{self.path} cannot be read ({error})") from error
         records: list[Record] = []
+        found: dict[tuple[object, ...], int] = {}
         for number, line in enumerate(lines, start=1):
             if not line:
                 continue
@@ -85,6 +86,12 @@ class _TableResults:
                 raise UnreadableFile(f"line {number} of {self.path} is not JSON ({error})") from error
             if not isinstance(record, dict) or not record.keys() >= _NEEDED:
                 raise UnreadableFile(f"line {number} of {self.path} is not a result; {AFRESH}")
+            first = found.setdefault((*_key(record), record["area"]), number)
+            if first != number:  # a mean over both would count one split twice
+                raise UnreadableFile(
+                    f"lines {first} and {number} of {self.path} are both {record['recipe']}, split {record['seed']}, "
+                    f"area {record['area']}; delete one of them"
+                )
             records.append(_in_present_terms(record))
         return records
 
