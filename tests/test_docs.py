@@ -83,6 +83,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("page", pages_with("python", "console"))
 @pytest.mark.usefixtures("folder")
+@pytest.mark.slow
 def test_blocks_run_and_show_what_comes_out(page: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     printed = ""
@@ -195,6 +196,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@pytest.mark.slow
 def test_reference_has_every_public_name(site: Path) -> None:
     page = (site / "api.html").read_text(encoding="utf-8")
     names = [f"{module.__name__}.{name}" for module in (deepmf, deepmf.sklearn, metrics) for name in module.__all__]
@@ -203,6 +205,7 @@ def test_reference_has_every_public_name(site: Path) -> None:
     assert [name for name in names if f'id="{name}"' not in page] == []
 
 
+@pytest.mark.slow
 def test_links_lead_somewhere(site: Path) -> None:
     pages = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.glob("*.html")}
     lost = []

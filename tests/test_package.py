@@ -28,6 +28,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         deepmf.Nothing  # noqa: B018
 
 
+@pytest.mark.slow
 def test_import_loads_nothing_heavy() -> None:
     code = "import sys, deepmf; print({'torch', 'numpy', 'scipy', 'polars'} & set(sys.modules))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -43,6 +43,7 @@ def test_help_and_version(run: Any) -> None:
     assert run("--version") == (0, f"deepmf {version('deepmf')}\n", "")
 
 
+@pytest.mark.slow
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys\nfrom deepmf.cli.app import main\n"
@@ -109,6 +110,7 @@ def test_warnings_of_others_stay_as_they_are(run: Any, folder: Path, monkeypatch
     ("arguments", "code"),
     [(["--version"], 0), (["predict", "m.safetensors", "p.csv", "-o", "p.txt"], 2), (["--nonsense"], 2)],
 )
+@pytest.mark.slow
 def test_exit_codes_of_the_process(arguments: list[str], code: int) -> None:
     ended = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
     assert ended.returncode == code
@@ -117,6 +119,7 @@ def test_exit_codes_of_the_process(arguments: list[str], code: int) -> None:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.slow
 def test_a_reader_that_has_enough_ends_it_quietly(folder: Path, tmp_path: Path, unbuffered: str) -> None:
     pairs = tmp_path / "pairs.csv"
     header, *lines = (folder / "known.csv").read_text().splitlines()
@@ -135,6 +138,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(folder: Path, tmp_path: Path, 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no such signals to one process")
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_during_fit(folder: Path, tmp_path: Path, tiny: list[str], number: signal.Signals) -> None:
     output = tmp_path / "model.safetensors"

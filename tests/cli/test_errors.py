@@ -303,6 +303,7 @@ def test_a_full_standard_output(
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.slow
 def test_a_full_or_closed_output_of_the_process(unbuffered: str) -> None:
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     command = " ".join([*COMMAND, "--version"])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 
+@pytest.mark.slow
 def test_a_table_is_shown_and_written(run: Any, recipes: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     code, shown, err = run("reproduce", "small", "-o", out)
@@ -84,6 +85,7 @@ def test_rows_that_were_run_before_stay_in_the_table(run: Any, recipes: Path, tm
     assert "shrunk means" in shown and "DMF-D" in shown
 
 
+@pytest.mark.slow
 def test_tables_and_pictures_of_results_that_ran_elsewhere(
     run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

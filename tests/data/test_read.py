@@ -292,6 +292,7 @@ def test_a_panic_of_polars_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
         read_matrix(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["r.csv", "r.csv.gz", "r.csv.zst", "r.parquet", "m.npz", "plain.npz"])
 def test_corrupt_bytes_never_crash(tmp_path: Path, name: str) -> None:
     generator = np.random.default_rng(0)

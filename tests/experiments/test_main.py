@@ -30,6 +30,7 @@ def test_bad_input_is_one_line(recipes: Path, tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().err == "deepmf.experiments: there is no table 'smal'; did you mean 'small'?\n"
 
 
+@pytest.mark.slow
 def test_it_needs_nothing_but_the_numeric_core(tmp_path: Path) -> None:
     """As on a machine that has torch, numpy, scipy and safetensors alone."""
     blocked = "polars narwhals typer rich matplotlib pandas pyarrow sklearn".split()

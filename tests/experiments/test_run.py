@@ -69,6 +69,7 @@ def test_a_killed_run_continues_behind_what_is_finished(recipes: Path, tmp_path:
     assert all(json.loads(line) for line in (tmp_path / "out" / "small" / "results.jsonl").read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_several_at_once_give_the_same(recipes: Path, tmp_path: Path) -> None:
     one, many = Results(tmp_path / "one"), Results(tmp_path / "many")
     trials = trials_of(read_table("small")[0], n_splits=1)
@@ -88,6 +89,7 @@ def _killed(trial: Trial) -> list[Record]:
     return []
 
 
+@pytest.mark.slow
 def test_a_killed_fit_does_not_hang_the_rest(recipes: Path, tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="a fit was killed, perhaps for want of memory; fewer --jobs than 2 need less"):
         list(run(_killed, all_trials()[:2], Results(tmp_path / "out"), jobs=2))

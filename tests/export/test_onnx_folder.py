@@ -15,6 +15,8 @@ from deepmf.export import onnx_folder
 from deepmf.export.onnx_folder import export_onnx
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
+pytestmark = pytest.mark.slow  # an export takes seconds
+
 TRAINED = {"trained_rows": 32, "trained_columns": 24}
 FILES = ["rows.onnx", "columns.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "model.json"]
 

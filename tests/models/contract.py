@@ -189,16 +189,16 @@ class ModelContract:
         assert fitted.predict([], []).shape == (0,)
 
     def test_extending_leaves_the_old_model_untouched(
-        self, areas: AreaSplit, extension: ObservedMatrix, pairs: tuple[Any, Any]
+        self, trained: Model, areas: AreaSplit, extension: ObservedMatrix, pairs: tuple[Any, Any]
     ) -> None:
-        model = self.new().fit(areas.train)
         rows, columns, _ = areas.test["I"].entries()
-        before = model.predict(rows, columns)
-        larger = model.extend(extension)
-        np.testing.assert_array_equal(model.predict(rows, columns), before)
-        assert model.row_labels_.size + model.column_labels_.size < larger.row_labels_.size + larger.column_labels_.size
+        before = trained.predict(rows, columns)
+        larger = trained.extend(extension)
+        np.testing.assert_array_equal(trained.predict(rows, columns), before)
+        n_known, n_covered = (each.row_labels_.size + each.column_labels_.size for each in (trained, larger))
+        assert n_known < n_covered
         with pytest.raises(UnknownLabel):
-            model.predict(*pairs)
+            trained.predict(*pairs)
 
     def test_what_it_cannot_predict_for_is_refused(self, fitted: Model, matrix: ObservedMatrix) -> None:
         new_row = ObservedMatrix.from_entries(["carol"], ["column 1"], [3], matrix.scale)
@@ -423,14 +423,14 @@ class ModelContract:
         with pytest.raises(DuplicateEntries):
             fitted.extend(ObservedMatrix.from_entries(["n", "n"], ["column 1"] * 2, [1, 2]))
 
-    def test_bad_settings(self) -> None:
+    def test_bad_settings(self, fitted: Model) -> None:
         with pytest.raises(BadSetting, match="there is no setting 'sed'; did you mean 'seed'"):
             self.new(sed=3)
         assert self.new(seed=np.int64(3)).settings.to_dict()["seed"] == 3
         with pytest.raises(BadSetting, match="seed must be a whole number of at least 0; got -1"):
             self.new(seed=-1)
         with pytest.raises(BadSetting, match="n must be a whole number of at least 1; got 0"):
-            self.new().fit(additive()).recommend("row 1", n=0)
+            fitted.recommend("row 1", n=0)
 
     def test_integer_labels_and_half_stars(self) -> None:
         values = np.array([[0.5, 1, np.nan], [1.5, np.nan, 2], [np.nan, 2.5, 3], [1, 1, 0.5]])

@@ -56,6 +56,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_in_every_look(browser: Any, page_file: Path) -> None:
     page, said, asked, backgrounds = browser.new_page(), [], [], {}
     page.on("console", lambda message: said.append(message.text))

@@ -71,6 +71,7 @@ def fitted(table: Array) -> DMFImputer:
 
 
 @parametrize_with_checks([small(epochs=2), DMFImputer(model="means", scale="shared")])
+@pytest.mark.slow
 def test_keeps_the_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -119,6 +120,7 @@ def test_answers_stay_within_what_the_column_showed(table: Array, fitted: DMFImp
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.slow
 def test_as_good_as_its_neighbours_on_a_table_of_low_rank() -> None:
     truth = low_rank(500, 12)
     table = holes(truth, 0.4)

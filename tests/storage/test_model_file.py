@@ -377,6 +377,7 @@ def damaged(content: bytes, dice: np.random.Generator) -> bytes:
             return content[:at] + dice.bytes(size) + content[at + size :]
 
 
+@pytest.mark.slow
 def test_no_damage_goes_unnoticed(path: Path) -> None:
     whole, dice = path.read_bytes(), np.random.default_rng(0)
     refused = 0
@@ -393,6 +394,7 @@ def test_no_damage_goes_unnoticed(path: Path) -> None:
     assert refused > 950
 
 
+@pytest.mark.slow
 def test_every_single_flipped_byte_is_noticed_or_harmless(path: Path) -> None:
     whole = path.read_bytes()
     for at in range(len(whole)):

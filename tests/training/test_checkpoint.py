@@ -97,6 +97,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> StoredFile:
     return saved(fitted(), tmp_path_factory.mktemp("uninterrupted"))
 
 
+@pytest.mark.slow
 def test_a_killed_training_continues_to_the_same_result(tmp_path: Path, uninterrupted: StoredFile) -> None:
     path = tmp_path / "run.checkpoint"
     source = Path(deepmf.__file__).parents[1]

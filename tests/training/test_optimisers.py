@@ -92,6 +92,7 @@ def test_old_gradients_are_forgotten_and_the_loss_is_returned(optimiser_class: t
     torch.testing.assert_close(weight.detach(), torch.full((2,), 0.9))
 
 
+@pytest.mark.slow
 def test_no_optimiser_imports_torchs_compiler() -> None:
     code = (
         "import sys, torch; from deepmf.training.optimisers import SGD, Adam; w = torch.ones(2, requires_grad=True);"

@@ -11,6 +11,7 @@ from deepmf.tuning.picture import draw_importances
 IMPORTANCES = {"penalty": 0.75, "latent_size": 0.25}
 
 
+@pytest.mark.slow
 def test_it_names_every_setting(tmp_path: Path) -> None:
     draw_importances(IMPORTANCES, tmp_path / "a.svg", title="als")
     text = (tmp_path / "a.svg").read_text()

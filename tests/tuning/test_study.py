@@ -43,6 +43,7 @@ def test_errors_are_those_of_the_model_and_the_best_is_the_smallest(split: Split
     assert len({trial.settings["shrinkage"] for trial in study.tried}) == 8
 
 
+@pytest.mark.slow
 def test_a_model_learned_in_epochs_counts_with_its_best_epoch(split: Split) -> None:
     study = Study("als", split.train, split.validation, settings=ALS_SETTINGS).run(2)
     for trial in study.tried:
@@ -50,6 +51,7 @@ def test_a_model_learned_in_epochs_counts_with_its_best_epoch(split: Split) -> N
         assert trial.error == ALS(**trial.settings).fit(split.train, split.validation).history_.best_error
 
 
+@pytest.mark.slow
 def test_the_search_finds_what_predicts_best() -> None:
     """Every row has one value, so the less its mean is shrunk, the better."""
     rows = np.repeat([[1.0], [5.0]] * 15, 30, axis=1)
@@ -73,6 +75,7 @@ def interrupting(after: int) -> Callable[[EpochRecord, History], None]:
     return press
 
 
+@pytest.mark.slow
 def test_a_pause_changes_nothing(split: Split, tmp_path: Path) -> None:
     def study(file: str) -> Study:
         return Study("als", split.train, split.validation, settings=ALS_SETTINGS, file=tmp_path / file)

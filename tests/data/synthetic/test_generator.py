@@ -251,6 +251,7 @@ def test_smallest_useful_case() -> None:
     assert squared_floor(generated) < 0.9 < generated.matrix.values.std()
 
 
+@pytest.mark.slow
 def test_stream_needs_less_memory_than_its_entries() -> None:
     tracemalloc.start()
     n_entries = sum(chunk.values.size for chunk in stream(20_000, 5000, n_entries=2_000_000, chunk_entries=100_000))

@@ -201,6 +201,7 @@ class Sizes(TorchDispatchMode):
         return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["i", "u"])
 def test_very_wide_vectors_cost_their_entries_alone(name: str) -> None:
     generator = np.random.default_rng(0)

@@ -167,6 +167,7 @@ class TestDMF(ModelContract):
         with pytest.raises(BadSetting, match=message):
             DMF(**QUICK | changes)
 
+    @pytest.mark.slow
     def test_a_million_pairs_and_many_columns(self) -> None:
         matrix = ObservedMatrix.from_entries(
             [0, 0, 1, 1, 2], [5, 7, 5, 999_999, 7], [1, 2, 3, 4, 5], column_labels=range(1_000_000)

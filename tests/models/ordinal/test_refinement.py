@@ -146,6 +146,7 @@ def test_a_heavy_penalty_is_no_step_either(model: OrdinalDMF) -> None:
     np.testing.assert_allclose(heavy.predict(rows, columns), none.predict(rows, columns), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_new_rows_are_predicted_better() -> None:
     split = split_areas(generate(300, 150, density=0.2, noise=0.8, seed=0).matrix, seed=0)
     errors = {}
