@@ -1,10 +1,11 @@
-# make demo: everything from set-up to the main job, offline. make test: every check. Both work on a fresh machine.
+# make demo: everything from set-up to the main job, offline. make test: every check; make check: the quick ones.
+# All work on a fresh machine.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test format docs bench clean
+.PHONY: demo test check format docs bench clean
 
 demo: $(READY)
 	@$(BIN)/deepmf demo
@@ -14,6 +15,13 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+# Before every commit: all but the tests marked slow, with fewer drawn examples, on all cores. A file's tests stay together.
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -m "not slow" --hypothesis-profile=quick --numprocesses=auto --dist=loadfile
 
 format: $(READY)
 	$(BIN)/ruff format .

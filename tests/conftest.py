@@ -11,6 +11,7 @@ pytest.register_assert_rewrite("tests.models.contract")
 
 # Machines are busy at times: a slow example is not a failure. The examples are the same in every run.
 settings.register_profile("deepmf", deadline=None, derandomize=True)
+settings.register_profile("quick", settings.get_profile("deepmf"), max_examples=20)  # of make check
 settings.load_profile("deepmf")
 
 # Networks in tests are tiny: two threads would spend their time waiting for each other, most of all on a busy machine.

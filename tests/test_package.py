@@ -70,6 +70,18 @@ def test_ci_and_readme_run_the_same_command() -> None:
     assert "make test" in (ROOT / "README.md").read_text()
 
 
+def test_make_check_is_make_test_without_what_is_slow() -> None:
+    text = (ROOT / "Makefile").read_text()
+    check, test = (
+        re.search(rf"^{target}: .*\n((?:\t.*\n)+)", text, re.MULTILINE)[1].splitlines()  # type: ignore[index]
+        for target in ("check", "test")
+    )
+    assert check[:-1] == test[:-1]
+    assert test[-1] == "\t$(BIN)/pytest"
+    assert check[-1].startswith('\t$(BIN)/pytest -m "not slow" ')
+    assert "make check" in (ROOT / "CONTRIBUTING.md").read_text()
+
+
 def test_constraints_pin_every_dependency() -> None:
     pinned = {
         line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line

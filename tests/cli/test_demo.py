@@ -19,6 +19,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.slow
 def test_json_has_everything(run: Any, tmp_path: Path) -> None:
     n_threads = torch.get_num_threads()
     report = tmp_path / "report.html"

@@ -68,6 +68,7 @@ def test_the_command_fits_the_best(run: Any, folder: Path, here: Path, validatio
     assert {name: settings[name] for name in summary["settings"]} == summary["settings"] | {"hidden_sizes": (8,)}
 
 
+@pytest.mark.slow
 def test_in_words_with_a_picture(run: Any, folder: Path, here: Path) -> None:
     tune = ["tune", folder / "train.csv", *QUICK, "--picture", "matters.svg"]
     code, out, err = run(*tune, "--trials", 2)

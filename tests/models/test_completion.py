@@ -41,6 +41,7 @@ def test_rows_with_nothing_missing(tmp_path: Path, labels: list[object]) -> None
     assert whole.complete_frame().schema == model.complete_frame().schema | {"column": pl.Int64}
 
 
+@pytest.mark.slow
 def test_streaming_is_bounded(tmp_path: Path) -> None:
     rows, columns = np.arange(4000), np.arange(4000) % 3000
     matrix = ObservedMatrix.from_entries(rows, columns, rows % 5, column_labels=range(3000))
