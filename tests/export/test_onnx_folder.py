@@ -89,7 +89,7 @@ def test_the_description(exported: Exported) -> None:
 
 
 def test_nothing_tells_where_the_source_lies(exported: Exported) -> None:
-    assert all(b"deepmf/networks" not in (exported.folder / name).read_bytes() for name in FILES)
+    assert all(b"deepmf/layers" not in (exported.folder / name).read_bytes() for name in FILES)
 
 
 def test_what_cannot_be_exported(models: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,10 @@
 """Loading models: every class, and a refusal for every bad file."""
 
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -84,10 +87,32 @@ def test_a_checkpoint_is_no_model(tmp_path: Path) -> None:
         load(tmp_path / "c")
 
 
-def test_labels_that_cannot_be_saved(tmp_path: Path) -> None:
+def test_labels_that_cannot_be_saved_are_refused_before_anything_is_learned() -> None:
     matrix = ObservedMatrix.from_entries([(1, 2), (3, 4)], ["a", "b"], [1, 2])
+    model = Means()
+    with pytest.raises(
+        BadSetting, match=r"row labels of type tuple cannot be saved, such as \(1, 2\); use ints or str"
+    ):
+        model.fit(matrix)
+    assert model.observations_ is None
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [date(2020, 1, 1), date(2021, 12, 31)],
+        [datetime(2020, 1, 1, 12, 30, 5, 7), datetime(2021, 1, 1)],
+        [False, True],
+        [b"\x00\xff", b"a"],
+        [Decimal("1.10"), Decimal("2E+3")],
+        [UUID(int=1), UUID(int=2)],
+    ],
+    ids=lambda labels: type(labels[0]).__name__,
+)
+def test_labels_of_other_kinds_train_save_and_load(labels: list[Any], tmp_path: Path) -> None:
+    matrix = ObservedMatrix.from_entries(labels * 2, ["a", "a", "b", "b"], [1, 2, 2, 3])
     model = Means().fit(matrix)
-    assert model.predict([(1, 2)], ["a"]).shape == (1,)
-    with pytest.raises(BadSetting, match="row labels of type tuple cannot be saved; use ints or strings"):
-        model.save(tmp_path / "model")
-    assert list(tmp_path.iterdir()) == []
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert [(type(label), label) for label in again.row_labels_] == [(type(label), label) for label in labels]
+    np.testing.assert_array_equal(again.predict(labels, ["a", "b"]), model.predict(labels, ["a", "b"]))

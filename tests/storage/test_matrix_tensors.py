@@ -1,7 +1,5 @@
 """A matrix as tensors: the same matrix comes back, and tensors that are no matrix are refused."""
 
-from datetime import date
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +8,14 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.storage.test_label_tensors import array, some_labels
 
-from deepmf.errors import BadModelFile, BadSetting
-from deepmf.matrix.labels import Labels
+from deepmf.errors import BadModelFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.storage.matrix_tensors import (
-    pack_labels,
-    pack_matrix,
-    pack_scale,
-    unpack_labels,
-    unpack_matrix,
-    unpack_scale,
-)
+from deepmf.storage.matrix_tensors import pack_matrix, pack_scale, unpack_matrix, unpack_scale
 from deepmf.storage.model_file import read_file, write_file
 
-any_text = st.text(st.characters(), max_size=4)  # half surrogates included
-some_labels = st.one_of(
-    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=6, unique=True),
-    st.lists(any_text, max_size=6, unique=True),
-    st.lists(st.floats(allow_nan=False), max_size=6, unique=True),
-)
 some_scales = st.one_of(
     st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=5, unique=True).map(lambda levels: Scale(sorted(levels))),
     st.lists(st.floats(-1e300, 1e300), min_size=2, max_size=2, unique=True).map(
@@ -110,30 +95,6 @@ def test_entries_are_stored_compactly() -> None:
     assert tensors["m.entries.values"] is matrix.values
 
 
-@given(some_labels)
-def test_labels_come_back_as_given(items: list[Any]) -> None:
-    labels = unpack_labels("l", *pack_labels(Labels(items, axis="row"), "l"), axis="row")
-    assert labels == Labels(items, axis="row")
-    assert [(type(item), item) for item in labels.array.tolist()] == [(type(item), item) for item in items]
-
-
-def test_labels_that_only_look_alike_stay_apart() -> None:
-    items = ["", "\0", "a", "a\0", "e\u0301", "é", "\ud83d", "\ude00", "😀", "\n"]
-    labels = unpack_labels("l", *pack_labels(Labels(items, axis="row"), "l"), axis="row")
-    assert labels.array.tolist() == items
-
-
-@pytest.mark.parametrize(
-    "item, name", [(date(2020, 1, 1), "date"), (True, "bool"), ((1, 2), "tuple"), (Fraction(1, 2), "Fraction")]
-)
-def test_labels_that_cannot_be_saved(item: object, name: str) -> None:
-    message = f"^column labels of type {name} cannot be saved; use ints or strings$"
-    with pytest.raises(BadSetting, match=message):
-        pack_labels(Labels([item], axis="column"), "l")
-    with pytest.raises(BadSetting, match=message):
-        pack_matrix(ObservedMatrix.from_entries([1, 2], [item, item], [1.0, 2.0]), "m")
-
-
 @given(some_scales)
 def test_scale_comes_back(scale: Scale) -> None:
     assert unpack_scale(pack_scale(scale)) == scale
@@ -164,42 +125,6 @@ def test_scale_comes_back(scale: Scale) -> None:
 def test_bad_scale(content: Any, message: str) -> None:
     with pytest.raises(BadModelFile, match=message):
         unpack_scale(content)
-
-
-def array(*items: float, dtype: str = "int64") -> npt.NDArray[Any]:
-    return np.array(items, dtype=dtype)
-
-
-@pytest.mark.parametrize(
-    "content, tensors, message",
-    [
-        (None, {}, "lacks 'kind'"),
-        ({}, {}, "lacks 'kind'"),
-        ({"kind": "date"}, {}, "unknown kind 'date'"),
-        ({"kind": ["int"]}, {}, "unknown kind"),
-        ({"kind": "int"}, {}, "the tensor l.labels is missing"),
-        ({"kind": "int"}, {"labels": array(1, 2, dtype="float64")}, "vector of int64; got float64 of shape"),
-        ({"kind": "int"}, {"labels": array(1, 2, dtype="int32")}, "vector of int64"),
-        ({"kind": "int"}, {"labels": np.zeros((1, 2), dtype=np.int64)}, r"got int64 of shape \(1, 2\)"),
-        ({"kind": "int"}, {"labels": np.array(1)}, r"of shape \(\)"),
-        ({"kind": "int"}, {"labels": array(1, 1)}, "row labels cannot be used: row labels must differ"),
-        ({"kind": "float"}, {"labels": array(1, np.nan, dtype="float64")}, "the row id is missing"),
-        ({"kind": "float"}, {"labels": array(1, 1, dtype="float64")}, "must differ"),
-        ({"kind": "str"}, {"text": array(97, dtype="uint8")}, "l.starts is missing"),
-        ({"kind": "str"}, {"starts": array(0)}, "l.text is missing"),
-        ({"kind": "str"}, {"text": array(97, dtype="uint8"), "starts": array()}, "has 0 elements; 1 are needed"),
-        ({"kind": "str"}, {"text": array(97, dtype="uint8"), "starts": array(0)}, "must rise from 0 to 1"),
-        ({"kind": "str"}, {"text": array(97, dtype="uint8"), "starts": array(0, 2)}, "must rise from 0 to 1"),
-        ({"kind": "str"}, {"text": array(97, dtype="uint8"), "starts": array(-1, 1)}, "must rise from 0 to 1"),
-        ({"kind": "str"}, {"text": array(97, 98, dtype="uint8"), "starts": array(0, 2, 1, 2)}, "must rise"),
-        ({"kind": "str"}, {"text": array(97, 97, dtype="uint8"), "starts": array(0, 1, 2)}, "must differ"),
-        ({"kind": "str"}, {"text": array(255, dtype="uint8"), "starts": array(0, 1)}, "is not UTF-8"),
-        ({"kind": "str"}, {"text": array(195, dtype="uint8"), "starts": array(0, 1)}, "is not UTF-8"),
-    ],
-)
-def test_bad_labels(content: Any, tensors: dict[str, npt.NDArray[Any]], message: str) -> None:
-    with pytest.raises(BadModelFile, match=message):
-        unpack_labels("l", content, {f"l.{name}": tensor for name, tensor in tensors.items()}, axis="row")
 
 
 @pytest.mark.parametrize(

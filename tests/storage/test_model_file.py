@@ -270,6 +270,7 @@ def test_foreign_safetensors_file(tmp_path: Path, metadata: dict[str, str] | Non
         (json.dumps(HEADER | {"content": []}), "without a proper 'content'"),
         (json.dumps(HEADER | {"sha256": 12}), "without a proper 'sha256'"),
         (json.dumps({"format": 1, "kind": "model", "content": {}}), "without a proper 'sha256'"),
+        (json.dumps(HEADER).replace("{}", '{"a":' + "[" * 33 + "]" * 33 + "}"), "deeper than 32 lists and objects$"),
         (json.dumps(HEADER), "does not match its checksum"),
         (json.dumps(HEADER | {"content": {"a": float("nan")}}), "does not match its checksum"),
         (json.dumps(HEADER).replace("{}", '{"a":1e999}'), "does not match its checksum"),

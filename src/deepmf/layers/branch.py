@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 
+from deepmf.layers.blank import blank
 from deepmf.layers.convolution import Convolution
 from deepmf.layers.dropout import Dropout
 from deepmf.layers.input_channels import Channels
@@ -63,7 +63,7 @@ class Branch(nn.Module):
 
 
 def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
-    # No bias: batch norm brings the shift. Skipped: torch's own start, which draws from the global generator.
-    layer: nn.Linear = skip_init(nn.Linear, n_inputs, n_outputs, bias=False, dtype=torch.float32)  # type: ignore[no-untyped-call]
+    # No bias: batch norm brings the shift.
+    layer = blank(nn.Linear, n_inputs, n_outputs, bias=False, dtype=torch.float32)
     nn.init.xavier_uniform_(layer.weight, generator=generator)
     return layer

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
+
+from deepmf.layers.blank import blank
 
 
 class Convolution(nn.Module):
@@ -17,10 +18,7 @@ class Convolution(nn.Module):
         super().__init__()
         width = min(width, n_inputs)
         stride = max(width // 2, 1)
-        # Skipped: torch's own start, which draws from the global generator.
-        self.convolution: nn.Conv1d = skip_init(
-            nn.Conv1d, 1, n_filters, width, stride=stride, bias=False, dtype=torch.float32
-        )  # type: ignore[no-untyped-call]
+        self.convolution = blank(nn.Conv1d, 1, n_filters, width, stride=stride, bias=False, dtype=torch.float32)
         nn.init.xavier_uniform_(self.convolution.weight, generator=generator)
         self.norm = nn.BatchNorm1d(n_filters, dtype=torch.float32)
         self.n_outputs = n_filters * ((n_inputs - width) // stride + 1)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, OffScale
+from deepmf.errors import BadEntries, BadModelFile, OffScale
 from deepmf.matrix.areas import AREAS, area_codes
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.labels import Labelled, Labels
@@ -41,6 +41,28 @@ class EntryStore:
     def of(cls, train: ObservedMatrix) -> EntryStore:
         """Return what a model has seen right after training."""
         return cls(train, None, train.rows, train.columns)
+
+    @classmethod
+    def stored(cls, train: ObservedMatrix, extension: ObservedMatrix | None) -> EntryStore:
+        """Return what a stored model has seen; matrices that do not belong together raise `BadModelFile`."""
+        if train.n_entries == 0:
+            raise BadModelFile("the stored training matrix has no entries")
+        if extension is None:
+            return cls.of(train)
+        for known, labels in ((train.rows, extension.rows), (train.columns, extension.columns)):
+            if len(labels) < len(known) or labels.take(np.arange(len(known))) != known:
+                raise BadModelFile(f"the {known.axis}s of the stored extension do not begin with the trained ones")
+        if extension.scale != train.scale:
+            raise BadModelFile(
+                f"the stored extension has the scale {extension.scale}; that of training is {train.scale}"
+            )
+        trained, added = (
+            matrix.entry_rows.astype(np.int64) * len(extension.columns) + matrix.by_row.columns
+            for matrix in (train, extension)
+        )
+        if np.isin(added, trained, assume_unique=True).any():
+            raise BadModelFile("the stored extension has entries that the training matrix has too")
+        return cls(train, extension, extension.rows, extension.columns)
 
     @property
     def scale(self) -> Scale:

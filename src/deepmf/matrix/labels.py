@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -143,7 +144,7 @@ class Labels(Sequence[Any]):
         fresh = other.array[self.find(other.array) < 0]
         if fresh.size == 0:
             return self
-        if len(self) and fresh.dtype != self.array.dtype:
+        if len(self) and _kind(fresh) != _kind(self.array):
             raise BadEntries(
                 f"{self.axis} labels are of one kind; got {_kind(fresh)} beside {_kind(self.array)}, "
                 f"such as {fresh.tolist()[0]!r}"
@@ -251,8 +252,8 @@ def _checked_objects(array: npt.NDArray[Any], *, axis: str) -> npt.NDArray[Any]:
     if any(issubclass(kind, np.generic) for kind in kinds):
         plain = (item.item() if isinstance(item, np.generic) else item for item in array)
         return _checked_objects(np.fromiter(plain, dtype=object, count=array.size), axis=axis)
-    if kinds & {type(None), float}:
-        where = next((i for i, item in enumerate(array) if item is None or item != item), None)
+    if kinds & {type(None), float, Decimal}:
+        where = next((i for i, item in enumerate(array) if _is_missing(item)), None)
         if where is not None:
             raise BadEntries(f"the {axis} id is missing ({array[where]})", position=where)
     if len(kinds) > 1:
@@ -281,6 +282,10 @@ def _numbers_at(numbers: range, position: Any) -> Any:
     if positions.size and not -len(numbers) <= positions.min() <= positions.max() < len(numbers):
         raise IndexError(f"there are {len(numbers)} labels; got a position from {positions.min()} to {positions.max()}")
     return np.where(positions < 0, positions + len(numbers), positions).astype(np.int64)[()]
+
+
+def _is_missing(item: Any) -> bool:
+    return item is None or (item.is_nan() if isinstance(item, Decimal) else bool(item != item))
 
 
 def _gather_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:

@@ -18,7 +18,7 @@ from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.latents import Latents, pair_products
 from deepmf.models.model import Model
-from deepmf.storage.matrix_tensors import Packed
+from deepmf.storage.packed import Packed, Tensors, numbers
 from deepmf.training.checkpoint import Checkpoint
 from deepmf.training.history import History
 from deepmf.training.loop import Callback, Loop, Task
@@ -40,6 +40,10 @@ class LatentModel(Model):
     @abstractmethod
     def _task(self, train: ObservedMatrix, validation: ObservedMatrix | None) -> Any:
         """Return the task that learns from a matrix."""
+
+    @abstractmethod
+    def _width(self) -> int:
+        """Return how many numbers a latent has, by the settings and by what else was learned."""
 
     @abstractmethod
     def _adopt(self, task: Any) -> None:
@@ -106,14 +110,13 @@ class LatentModel(Model):
             tensors |= {f"latents.{axis}.{part}": getattr(latents, part) for part in ("base", "extra", "slots")}
         return Packed({}, tensors)
 
-    def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
-        try:
-            self.row_latents_ = _stored_latents(tensors, "rows", len(self._seen.rows))
-            self.column_latents_ = _stored_latents(tensors, "columns", len(self._seen.columns))
-        except KeyError as error:
-            raise BadModelFile(f"the stored latents are not all there ({error})") from error
-        if self.row_latents_.base.shape[1] != self.column_latents_.base.shape[1]:
-            raise BadModelFile("the stored latents of rows and columns are of different sizes")
+    def _set_learned(self, content: Any, tensors: Tensors) -> None:
+        seen, width = self._seen, self._width()
+        n_rows, n_columns = seen.train.shape
+        self.row_latents_ = _stored_latents(tensors, "rows", (n_rows, width), len(seen.rows))
+        self.column_latents_ = _stored_latents(tensors, "columns", (n_columns, width), len(seen.columns))
+        if width * self.row_latents_.largest() * self.column_latents_.largest() > float(np.finfo(np.float32).max):
+            raise BadModelFile("the stored latents are so large that their products are not finite")
 
 
 def _say_how_it_ended(history: History, settings: LoopSettings) -> None:
@@ -129,13 +132,14 @@ def _say_how_it_ended(history: History, settings: LoopSettings) -> None:
         warnings.warn(f"training was interrupted in epoch {epoch}", TrainingInterrupted, stacklevel=4)
 
 
-def _stored_latents(tensors: dict[str, npt.NDArray[Any]], axis: str, count: int) -> Latents:
-    base, extra, slots = (tensors[f"latents.{axis}.{part}"] for part in ("base", "extra", "slots"))
-    if base.ndim != 2 or extra.shape[1:] != base.shape[1:] or slots.shape != (count,):
-        raise BadModelFile(f"the stored latents of {axis} are not of the shape ({count}, latent)")
-    if base.dtype != np.float32 or extra.dtype != np.float32 or slots.dtype != np.int64:
-        raise BadModelFile(f"the stored latents of {axis} are of another type than float32")
-    if count and not 0 <= slots.min() <= slots.max() < base.shape[0] + extra.shape[0]:
+def _stored_latents(tensors: Tensors, axis: str, shape: tuple[int, int], count: int) -> Latents:
+    """Return the latents of so many positions, of which those of training are of this shape."""
+    base = numbers(tensors, f"latents.{axis}.base", "float32", shape)
+    extra = numbers(tensors, f"latents.{axis}.extra", "float32", (None, shape[1]))
+    slots = numbers(tensors, f"latents.{axis}.slots", "int64", (count,))
+    changed = slots != np.arange(count)  # where it was, or among those computed since
+    changed[shape[0] :] = True
+    if not np.all((slots[changed] >= len(base)) & (slots[changed] < len(base) + len(extra))):
         raise BadModelFile(f"the stored latents of {axis} are not all there")
     return Latents(base, extra, slots)
 

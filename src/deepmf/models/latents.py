@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from deepmf.errors import TrainingDiverged
 from deepmf.matrix.arrays import LatentArray
 
 # Pairs multiplied at a time: two gathers of this many latents of 1024 numbers take 8 MB, which caches hold in part.
@@ -33,6 +34,10 @@ class Latents:
     def __len__(self) -> int:
         return int(self.slots.size)
 
+    def largest(self) -> float:
+        """Return the largest size of any number."""
+        return max((float(max(part.max(), -part.min())) for part in (self.base, self.extra) if part.size), default=0.0)
+
     def take(self, positions: npt.NDArray[Any]) -> LatentArray:
         """Return the latents at some positions."""
         n_base = self.base.shape[0]
@@ -52,7 +57,9 @@ class Latents:
         return self._whole
 
     def changed(self, positions: npt.NDArray[Any], latents: LatentArray, *, count: int) -> Latents:
-        """Return a table of `count` positions in which those given have other latents."""
+        """Return a table of `count` positions in which those given have other latents; these must be finite."""
+        if not np.isfinite(latents).all():
+            raise TrainingDiverged("what the model makes of new entries is not finite: it has not learned anything")
         slots = np.full(count, -1, dtype=np.int64)
         slots[: self.slots.size] = self.slots
         slots[positions] = self.base.shape[0] + self.extra.shape[0] + np.arange(positions.size)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import reprlib
 from pathlib import Path
 
-from deepmf.errors import BadModelFile, UserError
+from deepmf.errors import BadModelFile
 from deepmf.models.model import Model
 from deepmf.models.registry import HOMES, class_named
 from deepmf.storage.model_file import read_file
@@ -26,10 +27,8 @@ def load(path: str | Path) -> Model:
     model_class = class_named(name) if isinstance(name, str) else None
     if model_class is None:
         known = ", ".join(class_name for _, class_name in HOMES.values())
-        raise BadModelFile(f"{path} holds a model of the class {name!r}; this version knows {known}")
+        raise BadModelFile(f"{path} holds a model of the class {reprlib.repr(name)}; this version knows {known}")
     try:
         return model_class.from_stored(stored.content, stored.tensors)
     except BadModelFile as error:
         raise BadModelFile(f"{path}: {error}") from error
-    except (UserError, KeyError, TypeError, ValueError) as error:
-        raise BadModelFile(f"{path} holds a {name} that cannot be used ({error})") from error

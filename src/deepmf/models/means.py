@@ -15,7 +15,7 @@ from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.fallback import SHRINKAGE, mean_at, shrunk_effects
 from deepmf.models.model import Model
-from deepmf.storage.matrix_tensors import Packed
+from deepmf.storage.packed import Packed, Tensors, field, number, numbers
 from deepmf.training.loop import Callback
 from deepmf.training.settings import Settings
 
@@ -94,6 +94,7 @@ class Means(Model):
         effects = {"effects.rows": self.row_effects_, "effects.columns": self.column_effects_}
         return Packed({"mean": self.mean_}, effects)
 
-    def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
-        self.mean_ = content["mean"]
-        self.row_effects_, self.column_effects_ = tensors["effects.rows"], tensors["effects.columns"]
+    def _set_learned(self, content: Any, tensors: Tensors) -> None:
+        self.mean_ = number(field(content, "mean"), "a stored mean")
+        self.row_effects_ = numbers(tensors, "effects.rows", "float64", (len(self._seen.rows),))
+        self.column_effects_ = numbers(tensors, "effects.columns", "float64", (len(self._seen.columns),))

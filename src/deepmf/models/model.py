@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import reprlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +13,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, CannotExtend, NotFitted, NothingObserved, TrainingDiverged
+from deepmf.errors import (
+    BadEntries,
+    BadModelFile,
+    BadSetting,
+    CannotExtend,
+    NotFitted,
+    NothingObserved,
+    TrainingDiverged,
+)
 from deepmf.matrix.areas import AREAS
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entry_store import EntryStore
@@ -23,8 +32,10 @@ from deepmf.models.completion import complete_array, complete_frame, complete_to
 from deepmf.models.fallback import Fallback
 from deepmf.models.pairs import Pairs, Unknown, find_pairs
 from deepmf.models.ranking import Ranking, batches, best_positions, most_similar
-from deepmf.storage.matrix_tensors import Packed, pack_matrix, unpack_matrix
+from deepmf.storage.label_tensors import check_storable
+from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
+from deepmf.storage.packed import Packed, Tensors, field, refusing
 from deepmf.training.checkpoint import remove_checkpoint
 from deepmf.training.history import History
 from deepmf.training.loop import Callback
@@ -44,7 +55,7 @@ class Model(ABC):
     cannot: ClassVar[str] = ""  # why not in the others
     answers_levels: ClassVar[bool] = False  # whether `predict` answers in levels
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, /, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
         self.observations_: EntryStore | None = None
         self._last_fallback: Fallback | None = None
@@ -273,16 +284,24 @@ class Model(ABC):
 
     @classmethod
     def from_stored(cls, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Self:
-        """Return the model that `save` wrote."""
-        model = cls(**content["settings"])
-        train = unpack_matrix("train", content["train"], tensors)
-        observations = EntryStore.of(train)
-        if "extension" in content:
-            extension = unpack_matrix("extension", content["extension"], tensors)
-            observations = EntryStore(train, extension, extension.rows, extension.columns)
+        """Return the model that `save` wrote; anything that could not have been one raises `BadModelFile`."""
+        settings = field(content, "settings")
+        if not isinstance(settings, dict):
+            raise BadModelFile(f"the stored settings must have names; got {reprlib.repr(settings)}")
+        with refusing("settings"):
+            model = cls(**settings)
+        train = unpack_matrix("train", field(content, "train"), tensors)
+        added = unpack_matrix("extension", content["extension"], tensors) if "extension" in content else None
+        observations = EntryStore.stored(train, added)
+        with refusing("extension"):
+            if added is not None and model.predicts == ("I",):
+                raise CannotExtend(f"{cls.__name__} cannot be extended: {model.cannot}")
+            model._refuse_new("II", "row", train.rows, observations.rows)
+            model._refuse_new("III", "column", train.columns, observations.columns)
         model.observations_ = observations
-        model.history_ = History.from_dict(content["history"])
-        model._set_learned(content["learned"], tensors)
+        model.history_ = History.from_dict(field(content, "history"))
+        with refusing(cls.__name__):
+            model._set_learned(field(content, "learned"), tensors)
         return model
 
     @abstractmethod
@@ -290,8 +309,8 @@ class Model(ABC):
         """Return what was learned as JSON content and tensors."""
 
     @abstractmethod
-    def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
-        """Set what `_learned` returned."""
+    def _set_learned(self, content: Any, tensors: Tensors) -> None:
+        """Set what `_learned` returned; anything that could not have been returned raises `BadModelFile`."""
 
     @property
     def scale_(self) -> Scale:
@@ -349,6 +368,8 @@ def _check_matrix(given: Any, taker: str) -> None:
 
 def _check_trainable(train: ObservedMatrix) -> None:
     _check_matrix(train, "fit")
+    for labels in (train.rows, train.columns):
+        check_storable(labels)  # known now rather than when the model is saved
     if train.n_entries == 0:
         raise BadEntries("there is nothing to learn: the matrix has no entries")
 

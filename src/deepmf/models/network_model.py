@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from deepmf.errors import BadModelFile
 from deepmf.layers.vectors import SparseVectors
 from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.latent_model import LatentModel
-from deepmf.storage.matrix_tensors import Packed
+from deepmf.storage.packed import Packed, Tensors, numbers
 from deepmf.training.block_sampler import SampledAxis
 from deepmf.training.optimisers import Optimiser
 from deepmf.training.runtime import Runtime
@@ -64,7 +64,10 @@ class NetworkModel(LatentModel):
 
     def cpu_network(self) -> Any:
         """Return a copy of the network on the CPU, without the generator it was trained with."""
-        return self._network_of(self.network_.state_dict())
+        network = self._undrawn_network()
+        weights = {name: tensor.cpu().clone() for name, tensor in self.network_.state_dict().items()}
+        network.load_state_dict(weights, assign=True)
+        return network.eval()
 
     def __copy__(self) -> Self:
         """Return a model that shares the network: every extension makes one."""
@@ -88,19 +91,25 @@ class NetworkModel(LatentModel):
         network = {f"network.{name}": tensor.cpu().numpy() for name, tensor in self.network_.state_dict().items()}
         return Packed(learned.content, learned.tensors | network)
 
-    def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
+    def _set_learned(self, content: Any, tensors: Tensors) -> None:
+        stored = {name.removeprefix("network."): each for name, each in tensors.items() if name.startswith("network.")}
+        network = self._undrawn_network()
+        wanted = network.state_dict()
+        if stored.keys() != wanted.keys():
+            differing = sorted(stored.keys() ^ wanted.keys())
+            raise BadModelFile(f"the stored network lacks tensors, or has more than it needs: {differing[0]}")
+        for name, tensor in wanted.items():
+            numbers(tensors, f"network.{name}", str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+            if name.endswith("running_var") and np.any(stored[name] < 0):
+                raise BadModelFile(f"the tensor network.{name} must be of variances; some are below 0")
+        network.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in stored.items()}, assign=True)
+        self.network_ = network.eval()
         super()._set_learned(content, tensors)
-        weights = {
-            name.removeprefix("network."): torch.from_numpy(tensor.copy())
-            for name, tensor in tensors.items()
-            if name.startswith("network.")
-        }
-        try:
-            self.network_ = self._network_of(weights)
-        except RuntimeError as error:
-            raise BadModelFile(f"the stored weights do not fit the stored settings ({error})") from error
 
-    def _network_of(self, weights: Mapping[str, Tensor]) -> Any:
-        network = self._new_network(self._seen.train).eval()
-        network.load_state_dict(weights)
-        return network
+    def _undrawn_network(self) -> nn.Module:
+        """Return a network without weights: shapes that take neither memory nor time, however large they are."""
+        try:
+            with torch.device("meta"):
+                return self._new_network(self._seen.train)
+        except (RuntimeError, TypeError) as error:  # sizes whose product no number of 64 bits holds
+            raise BadModelFile(f"no network can be of the size that the stored settings ask for ({error})") from error

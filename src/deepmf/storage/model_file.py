@@ -8,6 +8,7 @@ import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -23,7 +24,19 @@ from deepmf.storage.atomic import write_atomically
 
 FORMAT = 1
 
+# How deep lists and objects may lie in each other: deeper ones, which nobody here writes, could exhaust the stack.
+_DEEPEST = 32
 _KEY = "deepmf"  # of the header in the safetensors metadata; a single key, whose order cannot vary
+# What safetensors calls the types that numpy has.
+_TYPES = {"BOOL": "bool"} | {
+    f"{letter}{bits}": f"{name}{bits}"
+    for letter, name, sizes in (
+        ("F", "float", (16, 32, 64)),
+        ("I", "int", (8, 16, 32, 64)),
+        ("U", "uint", (8, 16, 32, 64)),
+    )
+    for bits in sizes
+}
 # What safetensors raises for bytes it cannot read; the last three for tensors that numpy cannot hold.
 _UNREADABLE = (SafetensorError, ValueError, TypeError, AttributeError)
 
@@ -70,10 +83,21 @@ def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> Store
     The checksum notices damage and edits; it does not prove who wrote the file. Nothing is unpickled.
     """
     file = _checked_path(path)
+    damaged = BadModelFile(f"{file} is damaged: its content does not match its checksum")
+    tensors: dict[str, npt.NDArray[Any]] = {}
     with _opened(file) as (header, opened):
-        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
-    if not _matches(header.pop("sha256"), header, tensors):
-        raise BadModelFile(f"{file} is damaged: its content does not match its checksum")
+        wanted, names = header.pop("sha256"), sorted(opened.keys())
+        table = [[name, *_described(opened, name)] for name in names]
+        try:
+            digest = _digest(header, table)
+        except ValueError as error:  # JSON that can be read but not written (NaN) was not written by us
+            raise damaged from error
+        with ThreadPoolExecutor(1) as hashing:  # what was read is hashed while the next is read: hashing takes longest
+            for name in names:
+                tensors[name] = opened.get_tensor(name)
+                hashing.submit(digest.update, _bytes_of(tensors[name]))
+    if digest.hexdigest() != wanted:
+        raise damaged
     if kind is not None and header["kind"] != kind:
         raise BadModelFile(f"{file} holds a {header['kind']}; a {kind} is needed")
     return StoredFile(header["kind"], header["content"], tensors)
@@ -134,24 +158,48 @@ def _checked_header(file: Path, texts: dict[str, str] | None) -> dict[str, Any]:
             raise BadModelFile(f"{file} has a header without a proper {name!r}")
     if number != FORMAT:
         raise BadModelFile(f"{file} is of format {number}, which does not exist; this version reads {FORMAT}")
+    if _is_too_deep(header):
+        raise BadModelFile(f"{file} has a header whose content lies deeper than {_DEEPEST} lists and objects")
     return header
 
 
-def _matches(checksum: str, header: dict[str, Any], tensors: Mapping[str, npt.NDArray[Any]]) -> bool:
-    try:
-        return checksum == _checksum(header, tensors)
-    except (ValueError, RecursionError):  # JSON that can be read but not written (NaN) was not written by us
-        return False
+def _is_too_deep(header: dict[str, Any]) -> bool:
+    """Say whether lists and objects lie too deep in each other, going down level by level."""
+    level: list[Any] = [header]
+    for _ in range(_DEEPEST):
+        inside = (child for item in level for child in (item.values() if isinstance(item, dict) else item))
+        level = [child for child in inside if isinstance(child, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def _checksum(header: dict[str, Any], tensors: Mapping[str, npt.NDArray[Any]]) -> str:
     """Return the sha256 of the header, of every tensor's name, type and shape, and of their bytes."""
     names = sorted(tensors)
-    table = [[name, tensors[name].dtype.name, list(tensors[name].shape)] for name in names]
-    digest = hashlib.sha256(_encoded([header, table]).encode())
+    digest = _digest(header, [[name, tensors[name].dtype.name, list(tensors[name].shape)] for name in names])
     for name in names:
-        digest.update(tensors[name].reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+        digest.update(_bytes_of(tensors[name]))
+    found: str = digest.hexdigest()
+    return found
+
+
+def _digest(header: dict[str, Any], table: list[list[Any]]) -> Any:
+    """Return a sha256 to be continued, of the header and of every tensor's name, type and shape."""
+    return hashlib.sha256(_encoded([header, table]).encode())
+
+
+def _described(opened: Any, name: str) -> tuple[str, list[int]]:
+    """Return the type and the shape of a tensor that is not read yet."""
+    lazy = opened.get_slice(name)
+    kind = lazy.get_dtype()
+    if kind not in _TYPES:
+        raise TypeError(f"numpy has no {kind}")
+    return _TYPES[kind], lazy.get_shape()
+
+
+def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _encoded(item: Any) -> str:

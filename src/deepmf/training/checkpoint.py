@@ -36,7 +36,7 @@ class Checkpoint:
             raise BadSetting(f"the checkpoint {self.path} needs a folder {self.path.parent}, which does not exist")
         state = self.read()
         if state is not None:
-            loop.restore(state)
+            self._restore(loop, state)
         told: set[str] = set()
 
         def keep(state: TrainingState) -> None:
@@ -49,6 +49,12 @@ class Checkpoint:
 
         return loop.run(keep=keep, keep_every=every)
 
+    def _restore(self, loop: Loop, state: TrainingState) -> None:
+        try:
+            loop.restore(state)
+        except BadModelFile as error:
+            raise BadModelFile(f"{self.path}: {error}; delete it to start afresh") from error
+
     def write(self, state: TrainingState) -> None:
         """Keep a state, replacing the one before it whole or not at all."""
         tensors = {name: tensor.numpy() for name, tensor in state.tensors.items()}
@@ -60,7 +66,10 @@ class Checkpoint:
         if not self.path.exists():
             return None
         stored = read_file(self.path, kind="checkpoint")
-        kept, own = stored.content["fingerprint"], json.loads(json.dumps(self.fingerprint))  # a tuple becomes a list
+        kept, state = (stored.content.get(name) for name in ("fingerprint", "state"))
+        if not isinstance(kept, dict) or not isinstance(state, dict):
+            raise BadModelFile(f"{self.path} is a checkpoint without the state of a training")
+        own = json.loads(json.dumps(self.fingerprint))  # a tuple becomes a list
         if kept != own:
             differing = [name for name in own | kept if name not in own or name not in kept or own[name] != kept[name]]
             raise BadModelFile(
@@ -68,7 +77,7 @@ class Checkpoint:
                 "delete it to start afresh, or give another name"
             )
         tensors = {name: torch.from_numpy(tensor.copy()) for name, tensor in stored.tensors.items()}
-        return TrainingState(stored.content["state"], tensors)
+        return TrainingState(state, tensors)
 
 
 def remove_checkpoint(path: Path) -> None:

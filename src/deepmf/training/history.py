@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import reprlib
+import sys
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
+
+from deepmf.errors import BadModelFile
+
+# Why training stopped; nothing while it runs.
+ENDINGS = ("", "epochs", "patience", "interrupted", "diverged")
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,59 @@ class History:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> History:
-        """Return the history that `to_dict` gave."""
-        records = [EpochRecord(**record) for record in plain["records"]]
-        return cls(records, plain["best_epoch"], plain["best_error"], plain["stopped"], plain.get("threads"))
+    def from_dict(cls, plain: Any) -> History:
+        """Return the history that `to_dict` gave; anything that could not have been one raises `BadModelFile`."""
+        _check_names(plain, cls, "history")
+        if not isinstance(plain["records"], list):
+            raise BadModelFile(f"the records of a stored history must be a list; got {_shown(plain['records'])}")
+        records = [_record(each, epoch) for epoch, each in enumerate(plain["records"])]
+        best = plain["best_epoch"]
+        if best is not None and (type(best) is not int or not 0 <= best <= len(records)):
+            raise BadModelFile(f"the stored history has {len(records)} epochs; its best one cannot be {_shown(best)}")
+        if plain["stopped"] not in ENDINGS:
+            raise BadModelFile(f"the stored history cannot have ended by {_shown(plain['stopped'])}")
+        threads = plain["threads"]
+        if threads is not None and (type(threads) is not int or threads < 1):
+            raise BadModelFile(f"the stored number of threads must be at least 1; got {_shown(threads)}")
+        return cls(records, best, _number(plain, "best_error", optional=True), plain["stopped"], threads)
+
+
+def _record(plain: Any, epoch: int) -> EpochRecord:
+    """Return what was kept of an epoch."""
+    _check_names(plain, EpochRecord, f"record of epoch {epoch}")
+    if type(plain["epoch"]) is not int or plain["epoch"] != epoch:
+        raise BadModelFile(f"the stored record of epoch {epoch} cannot be that of {_shown(plain['epoch'])}")
+    notes = plain["notes"]
+    if not isinstance(notes, dict) or not all(map(_is_note, notes.values())):
+        raise BadModelFile(f"the stored notes of an epoch must be numbers or lists of them; got {_shown(notes)}")
+    loss, seconds = _number(plain, "loss"), _number(plain, "seconds")
+    assert loss is not None and seconds is not None
+    error, rate = (_number(plain, name, optional=True) for name in ("validation_error", "learning_rate"))
+    return EpochRecord(epoch, loss, error, rate, seconds, notes)
+
+
+def _check_names(plain: Any, kind: type[History | EpochRecord], what: str) -> None:
+    wanted = [each.name for each in fields(kind)]
+    if not isinstance(plain, dict) or sorted(plain) != sorted(wanted):
+        raise BadModelFile(f"the stored {what} must have {', '.join(wanted)}; got {_shown(plain)}")
+
+
+def _number(plain: dict[str, Any], name: str, *, optional: bool = False) -> float | None:
+    value = plain[name]
+    if value is None and optional:
+        return None
+    if not _is_number(value):
+        raise BadModelFile(f"the stored {name} of a history must be a number; got {_shown(value)}")
+    return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+
+
+def _is_note(value: Any) -> bool:
+    items = value if isinstance(value, list) else [value]
+    return all(item is None or _is_number(item) for item in items)
+
+
+_shown = reprlib.repr  # a file may hold much where a number should be

@@ -8,12 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from deepmf.errors import BadModelFile
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.settings import LoopSettings
 from deepmf.training.threads import Threads
+
+# Counts of steps and sweeps lie far below; up to here they are exact in double precision.
+_MOST_COUNTED = 2**53
 
 Callback = Callable[[EpochRecord, History], None]
 
@@ -111,15 +116,29 @@ class Loop:
         )
 
     def restore(self, state: TrainingState) -> None:
-        """Continue from a state: the next epoch runs as it would have."""
-        self.history = History.from_dict(state.content["history"])
+        """Continue from a state: the next epoch runs as it would have.
+
+        A state that this training could not have been in raises `BadModelFile`, before or after it is taken up.
+        """
+        history = History.from_dict(state.content.get("history"))
+        learned, good, rest = (part(state.tensors, name) for name in ("learned", "good", "state"))
+        known = self.task.learned()
+        _check_learned(learned, known)
+        if good:
+            _check_learned(good, known)
+        _check_like(rest, self.task.state())
+        never = history.stopped == "interrupted" or bool(good) != (history.best_epoch is not None)
+        if never or len(history) > self.settings.epochs:
+            raise BadModelFile("the stored history is not that of a training to be continued")
+        try:
+            self.task.set_learned(learned)
+            self.task.restore(rest)
+        except (RuntimeError, np.linalg.LinAlgError) as error:  # the state of a generator, factors without a solution
+            raise BadModelFile(f"the stored state of training cannot be taken up ({error})") from error
+        self.history = history
         if self._threads is not None:
-            self._threads.go_on_with(self.history.threads)
-        self.task.set_learned(part(state.tensors, "learned"))
-        self.task.restore(part(state.tensors, "state"))
-        devices = {name: tensor.device for name, tensor in self.task.learned().items()}
-        good = {name: tensor.to(devices[name]) for name, tensor in part(state.tensors, "good").items()}
-        self._good = good or None
+            self._threads.go_on_with(history.threads)
+        self._good = {name: tensor.to(known[name].device) for name, tensor in good.items()} or None
 
     def _run_epoch(self, epoch: int) -> bool:
         """Run one epoch; say whether to go on."""
@@ -162,6 +181,30 @@ class Loop:
         patience, best = self.settings.patience, self.history.best_epoch
         has_error = self.history.best_error is not None
         return patience is not None and has_error and best is not None and epoch - best >= patience
+
+
+def _check_learned(stored: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> None:
+    """Refuse what a task cannot have learned: other tensors, numbers that are not finite, counts below 0."""
+    _check_like(stored, known)
+    for name, tensor in stored.items():
+        if not bool(tensor.isfinite().all()):
+            raise BadModelFile(f"the tensor {name} must be of finite numbers; some are not")
+        whole = not (tensor.is_floating_point() or tensor.dtype == torch.bool)
+        if whole and tensor.numel() and not 0 <= int(tensor.min()) <= int(tensor.max()) <= _MOST_COUNTED:
+            raise BadModelFile(f"the tensor {name} must be of counts; some are none")
+
+
+def _check_like(stored: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> None:
+    """Refuse tensors of other names, types or shapes."""
+    if stored.keys() != known.keys():
+        differing = sorted(stored.keys() ^ known.keys())
+        raise BadModelFile(f"the stored state of training lacks tensors or has more than it needs: {differing[0]}")
+    for name, tensor in known.items():
+        if stored[name].shape != tensor.shape or stored[name].dtype != tensor.dtype:
+            raise BadModelFile(
+                f"the tensor {name} must be of {tensor.dtype} and of shape {tuple(tensor.shape)}; "
+                f"got {stored[name].dtype} of shape {tuple(stored[name].shape)}"
+            )
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -15,6 +15,7 @@ from deepmf.errors import BadSetting, nearest_name
 MOST = 10**9  # epochs, or whatever else is counted: more is a slip of the keyboard
 WIDEST = 10**6  # of a layer or latent
 LARGEST = 1e38  # what single precision, in which everything is learned, can hold
+MOST_LAYERS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,8 @@ class Settings:
         if not whole or len(given) < fewest or any(size > WIDEST for size in given):
             most = f" and at most {WIDEST}" if whole and any(size > WIDEST for size in given) else ""
             raise BadSetting(f"{name} must be whole numbers of at least 1{most}, such as (2048,); got {sizes!r}")
+        if len(given) > MOST_LAYERS:
+            raise BadSetting(f"{name} must be at most {MOST_LAYERS} numbers; got {len(given)}")
         object.__setattr__(self, name, given)
 
     def check_choice(self, name: str, choices: tuple[str, ...]) -> None:

@@ -225,9 +225,14 @@ class TestODMC(ModelContract):
     def test_stored_boundaries_are_checked(self) -> None:
         model = ODMC(latent_size=2, epochs=1).fit(additive())
         content, tensors = model._learned()
-        for wrong in ({}, {"boundaries": np.zeros(3)}):
-            rest = {name: tensor for name, tensor in tensors.items() if name != "boundaries"}
-            with pytest.raises(BadModelFile, match="the stored boundaries are not those between the levels of 1 to 5"):
+        rest = {name: tensor for name, tensor in tensors.items() if name != "boundaries"}
+        for wrong, message in (
+            ({}, "boundaries is missing"),
+            ({"boundaries": np.zeros(3)}, r"of shape \(4\)"),
+            ({"boundaries": np.array([1.5, 2.5, 3.5, np.nan])}, "finite"),
+            ({"boundaries": np.array([1.5, 3.5, 2.5, 4.5])}, "must not fall"),
+        ):
+            with pytest.raises(BadModelFile, match=message):
                 model._set_learned(content, rest | wrong)
 
     @pytest.mark.parametrize("setting", [{"gamma": -1}, {"alpha": -1}, {"margin": 0.6}, {"momentum": 1}, {"decay": 0}])

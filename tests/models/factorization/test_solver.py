@@ -9,7 +9,7 @@ import pytest
 from tests.models.contract import additive
 
 from deepmf.data.splits import split_entries
-from deepmf.errors import BadModelFile, CannotExtend, TrainingInterrupted
+from deepmf.errors import BadModelFile, CannotExtend, TrainingDiverged, TrainingInterrupted
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.factorization.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
@@ -46,6 +46,9 @@ class Halfway(FactorModel):
 
     def _solver(self, train: ObservedMatrix) -> Solver:
         return HalfwaySolver(train)
+
+    def _width(self) -> int:
+        return 1
 
 
 SPLIT = split_entries(additive(), train=0.8, validation=0.1, test=0.1, seed=0)
@@ -93,17 +96,35 @@ def test_a_model_of_factors_says_why_it_cannot_extend() -> None:
 def test_a_file_with_latents_that_do_not_fit() -> None:
     model = Halfway(epochs=1).fit(SPLIT.train)
     tensors = model._learned().tensors
-    for name, wrong in (
-        ("latents.rows.base", np.ones((30, 2), dtype=np.float32)),
-        ("latents.rows.base", np.ones((30, 1))),
-        ("latents.columns.slots", np.full(25, 99)),
-        ("latents.columns.slots", np.arange(3)),
+    ones = np.ones((30, 1), dtype=np.float32)
+    for name, wrong, message in (
+        ("latents.rows.base", np.ones((30, 2), dtype=np.float32), r"float32 and of shape \(30, 1\); got .*\(30, 2\)"),
+        ("latents.rows.base", np.ones((30, 1)), "must be of float32"),
+        ("latents.rows.base", np.nan * ones, "must be of finite numbers"),
+        ("latents.rows.base", np.float32(np.inf) * ones, "must be of finite numbers"),
+        ("latents.rows.extra", np.ones((1, 2), dtype=np.float32), r"of shape \(any, 1\)"),
+        ("latents.columns.slots", np.full(25, 99), "the stored latents of columns are not all there"),
+        ("latents.columns.slots", np.arange(25)[::-1].copy(), "the stored latents of columns are not all there"),
+        ("latents.columns.slots", np.arange(3), r"of shape \(25\)"),
     ):
-        with pytest.raises(BadModelFile, match="stored latents"):
+        with pytest.raises(BadModelFile, match=message):
             model._set_learned({}, tensors | {name: wrong})
+    large = {"latents.rows.base": np.float32(1e20) * ones}
+    large["latents.columns.base"] = np.full((25, 1), 1e20, dtype=np.float32)
+    with pytest.raises(BadModelFile, match="so large that their products are not finite"):
+        model._set_learned({}, tensors | large)
     del tensors["latents.rows.base"]
-    with pytest.raises(BadModelFile, match="the stored latents are not all there"):
+    with pytest.raises(BadModelFile, match="the tensor latents.rows.base is missing"):
         model._set_learned({}, tensors)
+
+
+def test_a_sweep_that_cannot_be_solved_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsolvable(_: HalfwaySolver) -> float:
+        raise np.linalg.LinAlgError("SVD did not converge")
+
+    monkeypatch.setattr(HalfwaySolver, "sweep", unsolvable)
+    with pytest.raises(TrainingDiverged, match="the loss of epoch 0"):
+        Halfway(epochs=1).fit(SPLIT.train)
 
 
 def test_similar_rows_go_by_direction() -> None:

@@ -16,6 +16,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.autoencoders.autoencoder_network import Autoencoder
 from deepmf.models.autoencoders.vector_model import VectorModel, VectorSettings, all_hidden
 from deepmf.models.dmf.dmf_objective import validation_tensors
+from deepmf.storage.packed import Tensors
 from deepmf.training.batches import AxisName, Batches
 from deepmf.training.runtime import Runtime
 from deepmf.training.trainer import Objective
@@ -115,7 +116,7 @@ class AutoencoderModel(VectorModel):
         read = all_hidden(objective.network, objective.batches.vectors)
         self._place_latents(read, torch.cat([last.weight, last.bias[:, None]], dim=1))
 
-    def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
+    def _set_learned(self, content: Any, tensors: Tensors) -> None:
         super()._set_learned(content, tensors)
         self.units_ = ValueEncoding.of(self.settings.inputs, self._seen.train)
 

@@ -8,15 +8,21 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils import skip_init
 
+from deepmf.layers.blank import blank
 from deepmf.layers.dropout import Dropout
 from deepmf.layers.sampled_linear import SampledLinear
 from deepmf.layers.sparse_linear import SparseLinear
 from deepmf.layers.vectors import Batch, SparseBatch
 
+
+def identity(sums: Tensor) -> Tensor:
+    """Return sums as they are; a function with a name, which can be pickled."""
+    return sums
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "identity": lambda sums: sums,
+    "identity": identity,
     "sigmoid": torch.sigmoid,
     "selu": functional.selu,
 }
@@ -86,8 +92,7 @@ class Autoencoder(nn.Module):
 
 
 def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
-    # Skipped: torch's own start, which draws from the global generator.
-    layer: nn.Linear = skip_init(nn.Linear, n_inputs, n_outputs, dtype=torch.float32)  # type: ignore[no-untyped-call]
+    layer = blank(nn.Linear, n_inputs, n_outputs, dtype=torch.float32)
     nn.init.xavier_uniform_(layer.weight, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from deepmf.errors import BadModelFile
 from deepmf.layers.vectors import Batch, SparseBatch
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix
@@ -19,6 +20,7 @@ from deepmf.models.autoencoders.vector_model import ReadsColumns, ReadsRows, Vec
 from deepmf.models.dmf.dmf_objective import validation_tensors
 from deepmf.models.latents import Latents
 from deepmf.models.pairs import Unknown
+from deepmf.storage.packed import Tensors
 from deepmf.training.batches import Batches
 from deepmf.training.block_source import DENSE_BYTES_ON_GPU, prefer_dense
 from deepmf.training.runtime import Runtime, private_generator
@@ -154,6 +156,11 @@ class CFNADE(VectorModel):
             lambda *pairs: self._level_scores(*pairs).double().softmax(1).numpy(),
             lambda rows, columns: self._fallback.distribution(rows, columns, boundaries),
         )
+
+    def _set_learned(self, content: Any, tensors: Tensors) -> None:
+        super()._set_learned(content, tensors)
+        if (self.row_latents_ if self.axis == "row" else self.column_latents_).largest() > 1.0:
+            raise BadModelFile("the stored latents are no hidden activations, which lie between -1 and 1")
 
     def _inputs(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return level_numbers(self._seen.train, values)

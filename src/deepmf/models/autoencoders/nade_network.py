@@ -34,9 +34,7 @@ class Nade(nn.Module):
         self.first_bias = nn.Parameter(torch.zeros(hidden_size, dtype=torch.float32))
         self.last = SampledLinear(hidden_size, n_places * self.n_levels, generator=generator)
         with torch.no_grad():
-            self.last.bias.copy_(
-                frequencies.log().diff(prepend=torch.zeros(1, dtype=frequencies.dtype)).repeat_interleave(n_places)
-            )
+            self.last.bias.copy_(frequencies.log().diff(prepend=frequencies.new_zeros(1)).repeat_interleave(n_places))
         self.subset = Subset()
         self._power = NORMALISATIONS[normalise]
 

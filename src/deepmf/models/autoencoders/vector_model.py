@@ -64,6 +64,9 @@ class VectorModel(NetworkModel):
     def _n_outputs(self, train: ObservedMatrix) -> int:
         return train.shape[1] if self.axis == "row" else train.shape[0]
 
+    def _width(self) -> int:
+        return int(self.network_.last.weight.shape[1]) + 1  # what the last layer reads, and the constant
+
     def _place_latents(self, read: Tensor, outputs: Tensor) -> None:
         """Set the latents of the axis that is read (vectors, hidden), and of the outputs (outputs, hidden + 1)."""
         both = Latents(_with_constant(read)), Latents(outputs.cpu().numpy())

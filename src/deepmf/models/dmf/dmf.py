@@ -91,6 +91,9 @@ class DMF(TwoBranchModel):
         rows, columns = branches
         return rows, columns
 
+    def _width(self) -> int:
+        return self.settings.latent_size
+
     def _row_latents(self, vectors: Vectors) -> LatentArray:
         return _directions(self.network_.rows, vectors)
 

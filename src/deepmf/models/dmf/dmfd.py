@@ -116,7 +116,10 @@ class DMFD(DMF):
         return DMFDObjective(self._new_network(train), train, validation, self.settings, runtime)
 
     def _new_network(self, train: ObservedMatrix) -> DMFDNetwork:
-        return DMFDNetwork(*self._branches(train), Quantizer(train.scale.levels_for("DMF-D").tolist()))
+        levels = train.scale.levels_for("DMF-D").tolist()
+        with torch.device("cpu"):  # of a network without weights, too: the levels are known
+            quantizer = Quantizer(levels)
+        return DMFDNetwork(*self._branches(train), quantizer)
 
     def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
         return self._to_levels(scores)

@@ -13,7 +13,7 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
-from deepmf.storage.matrix_tensors import Packed
+from deepmf.storage.packed import Packed, Tensors, numbers
 from deepmf.training.settings import WIDEST, LoopSettings, Settings
 
 # Latents start as normal numbers of this spread, in units of a quarter of the scale.
@@ -209,15 +209,19 @@ class ODMC(FactorModel):
     def _to_levels(self, scores: npt.NDArray[Any]) -> FloatArray:
         return self.scale_.level_of(scores, self.boundaries_)
 
+    def _width(self) -> int:
+        return self.settings.latent_size + self.extra_columns
+
     def _learned(self) -> Packed:
         content, tensors = super()._learned()
         return Packed(content, tensors | {"boundaries": self.boundaries_})
 
-    def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
+    def _set_learned(self, content: Any, tensors: Tensors) -> None:
         super()._set_learned(content, tensors)
-        levels, boundaries = self.scale_.levels, tensors.get("boundaries")
-        if levels is None or boundaries is None or boundaries.shape != (levels.size - 1,):
-            raise BadModelFile(f"the stored boundaries are not those between the levels of {self.scale_}")
+        levels = self.scale_.levels_for("ODMC")
+        boundaries = numbers(tensors, "boundaries", "float64", (levels.size - 1,))
+        if np.any(np.diff(boundaries) < 0):
+            raise BadModelFile("the stored boundaries between levels must not fall")
         self.boundaries_ = boundaries
 
 

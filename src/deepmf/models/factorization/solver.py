@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -60,6 +61,10 @@ class Solver(ABC):
 class FactorModel(LatentModel):
     """A model that a solver finds: one latent for each row and column it was given."""
 
+    def _width(self) -> int:
+        rank: int = self.settings.to_dict()["latent_size"]  # most have one; where not, a subclass says what is right
+        return min(rank, *self._seen.train.shape) + self.extra_columns
+
     @abstractmethod
     def _solver(self, train: ObservedMatrix) -> Solver:
         """Return a solver at its start."""
@@ -90,8 +95,12 @@ class SolverTask:
         self._entries = validation.entries() if validation is not None and validation.n_entries else None
 
     def run_epoch(self, epoch: int) -> Epoch:
-        """Run one sweep."""
-        return Epoch(self.solver.sweep(), notes=self.solver.notes())
+        """Run one sweep; one that linear algebra cannot do has no finite objective."""
+        try:
+            objective = self.solver.sweep()
+        except np.linalg.LinAlgError:
+            return Epoch(math.nan)
+        return Epoch(objective, notes=self.solver.notes())
 
     def validation_error(self) -> float | None:
         """Return the root mean squared error of the answers on validation entries."""

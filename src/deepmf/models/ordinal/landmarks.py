@@ -11,6 +11,8 @@ from torch import Tensor
 _SHARPNESS = 4.0
 # What is left of a direction that needs no landmark of its own.
 _EXPLAINED = 1e-3
+# The least that a landmark has of its own; those that are chosen have 30 times as much.
+_LEAST_OWN = 1e-3
 # Landmarks are chosen among at most so many.
 _CANDIDATES = 16384
 
@@ -35,6 +37,13 @@ class Landmarks:
     def _factor(self) -> Tensor:
         factor: Tensor = torch.linalg.cholesky(_likeness(self._directions.double(), self._directions.double()))
         return factor
+
+    def are_apart(self) -> bool:
+        """Say whether these can be landmarks: at most of length 1, each of them telling what the others do not."""
+        if not len(self) or bool((self._directions.norm(dim=1) > 1.001).any()):
+            return not len(self)
+        factor, failed = torch.linalg.cholesky_ex(_likeness(self._directions.double(), self._directions.double()))
+        return not bool(failed) and bool((factor.diagonal() > _LEAST_OWN).all())
 
     def features(self, directions: Tensor) -> Tensor:
         """Return the features (directions, landmarks) of any directions."""

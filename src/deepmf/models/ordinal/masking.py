@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from deepmf.layers.blank import is_blank
 from deepmf.layers.dropout import RandomModule
 
 # Odd numbers without pattern, as 32-bit integers: two that spread rows and columns, two of a mixer ("lowbias32" of
@@ -65,6 +66,8 @@ def views(n_views: int, n_inputs: int, *, mask_rate: float, generator: torch.Gen
     A view masks about the share that a training step masks. Every input is seen by the same number of views, so
     that their average leaves nothing out. Views are of inputs, not of vectors: equal vectors have equal views.
     """
+    if is_blank():
+        return torch.empty(n_views, n_inputs, dtype=torch.bool)
     n_seen = min(max(round((1.0 - mask_rate) * n_views), 1), n_views)
     order = torch.rand(n_views, n_inputs, generator=generator, dtype=torch.float32).argsort(dim=0)
     return order.argsort(dim=0) < n_seen

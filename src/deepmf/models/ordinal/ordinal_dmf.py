@@ -21,6 +21,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.encoding import ENCODINGS
 from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import sparse_vectors
@@ -33,12 +34,14 @@ from deepmf.models.ordinal.predictive_distribution import PredictiveDistribution
 from deepmf.models.ordinal.refinement import RefinedSide, Refinement, column_side, row_side
 from deepmf.models.pairs import Unknown
 from deepmf.models.two_branch_model import TwoBranchModel, TwoBranchSettings
-from deepmf.storage.matrix_tensors import Packed
+from deepmf.storage.packed import Packed, Tensors, numbers
 from deepmf.training.loop import Callback
 from deepmf.training.runtime import Runtime, private_generator
 from deepmf.training.settings import WIDEST, Settings
 from deepmf.training.trainer import Trainer
 
+# The largest logarithm of a slope: that of some 10^34.
+_STEEPEST = 80.0
 # Rows are refined by columns and columns by rows so many times; a third round gains half of what the second does.
 _ROUNDS = 2
 
@@ -75,9 +78,9 @@ class OrdinalDMFSettings(TwoBranchSettings):
         self.check_whole("views", low=1, high=WIDEST)
         for name in ("row_penalty", "column_penalty"):
             if getattr(self, name) is not None:
-                self.check_number(name, low=0.01)
+                self.check_number(name, low=0.01, high=1e12)
         self.check_whole("landmarks", low=1, high=WIDEST)
-        self.check_whole("bins", low=2, high=WIDEST)
+        self.check_whole("bins", low=2, high=1 << 16)
 
 
 class Interval(NamedTuple):
@@ -180,7 +183,8 @@ class OrdinalDMF(TwoBranchModel):
 
     def _new_network(self, train: ObservedMatrix) -> OrdinalNetwork:
         n_rows, n_columns = train.shape
-        head = OrdinalHead(*ordinal_support(train, n_bins=self.settings.bins))
+        with torch.device("cpu"):  # of a network without weights, too: what can be answered is known
+            head = OrdinalHead(*ordinal_support(train, n_bins=self.settings.bins))
         generator = private_generator(self.settings.seed, "weights")
         row_sizes, column_sizes = self.settings.branch_sizes
         return OrdinalNetwork(
@@ -269,21 +273,25 @@ class OrdinalDMF(TwoBranchModel):
     def _vectors(self, entries: AxisEntries, n_inputs: int) -> SparseVectors:
         return sparse_vectors(entries, ENCODINGS["scaled"].encode(self.scale_, entries.values))
 
+    def _width(self) -> int:
+        return self.settings.latent_size + self.extra_columns
+
     def _learned(self) -> Packed:
         learned = super()._learned()
         known = {"latents.columns.met": self.refinement_column_latents_, "latents.landmarks": self.landmarks_}
         return Packed(learned.content, learned.tensors | known)
 
-    def _set_learned(self, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
+    def _set_learned(self, content: Any, tensors: Tensors) -> None:
+        self.landmarks_ = numbers(tensors, "latents.landmarks", "float32", (None, self.settings.latent_size))
+        if not Landmarks(torch.from_numpy(self.landmarks_)).are_apart():
+            raise BadModelFile("the stored landmarks are no directions that differ")
         super()._set_learned(content, tensors)
-        met, landmarks = (tensors.get(f"latents.{name}") for name in ("columns.met", "landmarks"))
-        if met is None or met.shape != self.column_latents_.base.shape or met.dtype != np.float32:
-            raise BadModelFile("the stored latents of columns are not all there")
-        n_directions = self.settings.latent_size
-        n_landmarks = met.shape[1] - n_directions - 2 - self.network_.head.n_marks
-        if landmarks is None or landmarks.shape != (n_landmarks, n_directions) or landmarks.dtype != np.float32:
-            raise BadModelFile("the stored landmarks do not fit the stored latents")
-        self.refinement_column_latents_, self.landmarks_ = met, landmarks
+        self.refinement_column_latents_ = numbers(
+            tensors, "latents.columns.met", "float32", self.column_latents_.base.shape
+        )
+        check_answers(self.network_.head, self.scale_)
+        if self._marks(np.arange(len(self.row_latents_)))[:, -1].max() > _STEEPEST:
+            raise BadModelFile("the stored slopes of rows are so steep that they are not finite")
 
     def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         return self._expected(super()._score_pairs(rows, columns), self._marks(rows))
@@ -331,6 +339,16 @@ class OrdinalDMF(TwoBranchModel):
     def _marks(self, rows: IndexArray) -> LatentArray:
         """Return the thresholds and the logarithm of the slope of some rows."""
         return self.row_latents_.whole()[rows, -self.network_.head.n_marks :]
+
+
+def check_answers(head: OrdinalHead, scale: Scale) -> None:
+    """Refuse stored answers that are not those of a scale, or boundaries that do not lie between them."""
+    answers, boundaries = head.answers.numpy(), head.boundaries.numpy()
+    if scale.levels is not None and not np.array_equal(answers, scale.levels):
+        raise BadModelFile(f"the stored answers are not the levels of {scale}")
+    falls = np.any(np.diff(answers) < 0) or np.any(np.diff(boundaries) < 0)
+    if falls or not (scale.low <= answers.min() and answers.max() <= scale.high and np.abs(boundaries).max() <= 1.0):
+        raise BadModelFile(f"the stored answers do not rise from one end of {scale} to the other")
 
 
 def _numpy(latents: Tensor) -> LatentArray:

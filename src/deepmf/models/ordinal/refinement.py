@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from deepmf.errors import TrainingDiverged
 from deepmf.layers.input_channels import apply_mask
 from deepmf.layers.vectors import Batch, SparseVectors
 from deepmf.models.ordinal.landmarks import Landmarks
@@ -161,9 +162,17 @@ def _step(
     wanted = torch.where(real, slope / curvature.sqrt(), 0.0)[..., None]  # root * (slope / curvature)
     if lines.shape[1] <= lines.shape[2]:  # fewer entries than features
         grams = lines @ lines.mT + penalty * torch.eye(lines.shape[1], dtype=lines.dtype, device=lines.device)
-        return (lines.mT @ torch.cholesky_solve(wanted, torch.linalg.cholesky(grams))).squeeze(-1)
+        return (lines.mT @ _solved(grams, wanted)).squeeze(-1)
     grams = lines.mT @ lines + penalty * torch.eye(lines.shape[2], dtype=lines.dtype, device=lines.device)
-    return torch.cholesky_solve(lines.mT @ wanted, torch.linalg.cholesky(grams)).squeeze(-1)
+    return _solved(grams, lines.mT @ wanted).squeeze(-1)
+
+
+def _solved(grams: Tensor, wanted: Tensor) -> Tensor:
+    """Return the solutions of systems that a penalty makes positive definite, unless latents are absurdly large."""
+    factors, failed = torch.linalg.cholesky_ex(grams)
+    if bool(failed.any()):
+        raise TrainingDiverged("what was learned is too large to be refined; try a smaller learning_rate")
+    return torch.cholesky_solve(wanted, factors)
 
 
 def _parts(order: Tensor, counts: Tensor, n_views: int) -> list[Tensor]:
