@@ -292,10 +292,10 @@ class Model(ABC):
             model = cls(**settings)
         train = unpack_matrix("train", field(content, "train"), tensors)
         added = unpack_matrix("extension", content["extension"], tensors) if "extension" in content else None
-        observations = EntryStore.stored(train, added)
         with refusing("extension"):
             if added is not None and model.predicts == ("I",):
                 raise CannotExtend(f"{cls.__name__} cannot be extended: {model.cannot}")
+            observations = EntryStore.stored(train, added)
             model._refuse_new("II", "row", train.rows, observations.rows)
             model._refuse_new("III", "column", train.columns, observations.columns)
         model.observations_ = observations

@@ -1,0 +1,208 @@
+"""Files whose checksum is right and whose content is not: every class refuses them in a sentence, or answers."""
+
+import copy
+import pickle
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from tests.models.lies import NAMES, ask_everything, changed, fitted, interrupted, stored
+
+from deepmf.errors import BadModelFile, TrainingDiverged
+from deepmf.models.load import load
+from deepmf.models.model import Model
+from deepmf.models.registry import class_named
+from deepmf.storage import atomic
+from deepmf.storage.model_file import StoredFile, write_file
+
+A_CLASS = 24  # how many files of each class
+A_TRAINING = 10  # how many checkpoints
+
+
+@pytest.fixture(autouse=True)
+def no_flushing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of files need not reach the disk."""
+    monkeypatch.setattr(atomic, "_flush", lambda *_: None)
+    monkeypatch.setattr(atomic, "_flush_folder", lambda *_: None)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def file(name: str, tmp_path_factory: pytest.TempPathFactory) -> StoredFile:
+    return stored(name, tmp_path_factory.mktemp("models"))
+
+
+def refused(
+    file: StoredFile,
+    content: dict[str, Any] | None = None,
+    tensors: dict[str, npt.NDArray[Any]] | None = None,
+    *,
+    message: str = "stored|tensor",
+) -> None:
+    """Check that a file with some other content, or with some other tensors, is refused."""
+    model = class_named(file.content["class"])
+    assert model is not None
+    with pytest.raises(BadModelFile, match=message):
+        model.from_stored(file.content | (content or {}), file.tensors | (tensors or {}))
+
+
+def test_what_is_loaded_answers_and_everything_else_is_refused(name: str, file: StoredFile, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_file(path, kind="model", content=file.content, tensors=file.tensors)
+    ask_everything(load(path), tmp_path)
+    for number in range(A_CLASS):
+        content, tensors = changed(file, np.random.default_rng([NAMES.index(name), number]))
+        write_file(path, kind="model", content=content, tensors=tensors)
+        try:
+            model = load(path)
+        except BadModelFile as error:
+            assert str(path) in str(error) and "\n" not in str(error)
+        else:
+            ask_everything(model, tmp_path)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_learned_numbers_that_are_not_finite(file: StoredFile, number: float) -> None:
+    for key, tensor in file.tensors.items():
+        if tensor.dtype.kind == "f" and tensor.size and not key.startswith(("train.", "extension.")):
+            wrong = tensor.copy()
+            wrong.reshape(-1)[-1] = number
+            refused(file, {}, {key: wrong}, message=f"the tensor {key} must be of finite numbers")
+
+
+def test_every_tensor_is_needed_and_of_its_shape_and_type(file: StoredFile) -> None:
+    for key, tensor in file.tensors.items():
+        if key.endswith(("entries.columns", "entries.values", ".text")) and not tensor.size:
+            continue
+        rest = {name: each for name, each in file.tensors.items() if name != key}
+        refused(StoredFile(file.kind, file.content, rest))
+        wrongs: list[npt.NDArray[Any]] = [tensor[..., None], tensor.astype(np.complex64).real.astype(np.float16)]
+        wrongs += [np.concatenate([tensor, tensor[:1]])] if tensor.ndim and len(tensor) else []
+        for wrong in wrongs:
+            if key.endswith(".extra") and wrong.shape != tensor.shape and wrong.ndim == tensor.ndim:
+                continue  # one more latent that nothing points to
+            refused(file, {}, {key: wrong})
+
+
+@pytest.mark.parametrize("size", [2**31 - 1, 10**9, 10**30, [10**9] * 50, [1] * 10**5], ids=lambda size: str(size)[:20])
+def test_sizes_that_would_fill_the_memory_are_refused_at_once(file: StoredFile, size: Any) -> None:
+    if not any(key.startswith("network.") for key in file.tensors):
+        pytest.skip("a rank is cut to the shape of the matrix")
+    start, sizes = time.process_time(), "hidden_sizes column_hidden_sizes hidden_size latent_size views summary_filters"
+    for name in file.content["settings"].keys() & sizes.split():
+        refused(file, {"settings": file.content["settings"] | {name: size}})
+    assert time.process_time() - start < 2
+
+
+def test_numbers_of_settings_have_an_end(file: StoredFile) -> None:
+    settings = file.content["settings"]
+    for name, value in settings.items():
+        if type(value) in (int, float):
+            refused(file, {"settings": settings | {name: 10**400}}, message=f"{name} must be a")
+
+
+def test_an_extension_that_belongs_to_another_training(file: StoredFile) -> None:
+    if "extension" not in file.content:
+        train = {name.replace("train.", "extension."): each for name, each in file.tensors.items()}
+        refused(file, {"extension": file.content["train"]}, train, message="cannot be extended")
+        return
+    other = {"extension": file.content["extension"] | {"scale": {"levels": [1, 2, 3, 4, 5, 6]}}}
+    refused(file, other, message="the stored extension has the scale 1 to 6")
+    text = {"extension.rows.text": file.tensors["extension.rows.text"][::-1].copy()}
+    refused(file, {}, text, message="rows of the stored extension do not begin with the trained ones")
+    for name, each in file.tensors.items():
+        if name.endswith(".slots"):
+            refused(file, {}, {name: each[::-1].copy()}, message="are not all there")
+
+
+def test_an_extension_by_what_was_trained_on(tmp_path: Path) -> None:
+    file = stored("means", tmp_path)
+    parts = ("entries.starts", "entries.columns", "entries.values", "rows.text", "rows.starts")
+    parts += ("columns.text", "columns.starts")
+    train = {f"extension.{part}": file.tensors[f"train.{part}"] for part in parts}
+    refused(file, {}, train, message="has entries that the training matrix has too")
+
+
+def test_a_file_without_training_entries(file: StoredFile) -> None:
+    empty = {f"train.entries.{name}": file.tensors[f"train.entries.{name}"][:0] for name in ("columns", "values")}
+    empty["train.entries.starts"] = 0 * file.tensors["train.entries.starts"]
+    refused(file, {}, empty, message="the stored training matrix has no entries")
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        None,
+        [],
+        {"records": []},
+        {"records": 3, "best_epoch": None, "best_error": None, "stopped": ""},
+        {"records": [{}], "best_epoch": None, "best_error": None, "stopped": ""},
+        {"records": [], "best_epoch": 1, "best_error": None, "stopped": ""},
+        {"records": [], "best_epoch": "1", "best_error": None, "stopped": ""},
+        {"records": [], "best_epoch": None, "best_error": "none", "stopped": ""},
+        {"records": [], "best_epoch": None, "best_error": 10**400, "stopped": ""},
+        {"records": [], "best_epoch": None, "best_error": None, "stopped": ["epochs"]},
+    ],
+    ids=str,
+)
+def test_a_history_that_never_was(file: StoredFile, history: Any) -> None:
+    refused(file, {"history": history}, message="stored.* history|stored record of epoch 0")
+
+
+RESUMED = [(name, {}) for name in NAMES if name != "means"]
+RESUMED += [("i-autorec", {"optimiser": "lbfgs"}), ("u-autorec", {"optimiser": "rprop"}), ("dmf", {"averaging": 0.5})]
+
+
+@pytest.mark.parametrize("name, settings", RESUMED, ids=str)
+def test_checkpoints_that_lie(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    file, fit = interrupted(name, tmp_path, **settings)
+    path = tmp_path / "changed.checkpoint"
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for number in range(A_TRAINING):
+            content, tensors = changed(file, np.random.default_rng([NAMES.index(name), number, 1]))
+            write_file(path, kind="checkpoint", content=content, tensors=tensors)
+            try:
+                model = fit(path)
+            except BadModelFile as error:
+                assert str(path) in str(error) and "\n" not in str(error)
+            except TrainingDiverged:
+                pass
+            else:
+                ask_everything(model, tmp_path)
+    for key in ("learned", "good", "state"):
+        rest = {name: tensor for name, tensor in file.tensors.items() if not name.startswith(f"{key}.")}
+        if len(rest) < len(file.tensors):
+            write_file(path, kind="checkpoint", content=file.content, tensors=rest)
+            with pytest.raises(BadModelFile, match=r"changed\.checkpoint: .*; delete it to start afresh$"):
+                fit(path)
+
+
+def test_every_class_can_be_pickled_and_copied(name: str) -> None:
+    model = fitted(name)
+    whole = model.complete()
+    pickled: Model = pickle.loads(pickle.dumps(model))  # noqa: S301
+    for again in (pickled, copy.deepcopy(model), copy.copy(model)):
+        assert type(again) is type(model) and again.settings == model.settings
+        np.testing.assert_array_equal(again.complete(), whole)
+    unfitted = type(model)(seed=3)
+    assert copy.deepcopy(unfitted).settings == unfitted.settings
+
+
+def test_a_copy_shares_no_weights() -> None:
+    model: Any = fitted("dmf")
+    whole = model.complete()
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):  # noqa: S301
+        for weight in again.network_.parameters():
+            weight.data.fill_(7.0)
+        again.row_latents_.base[:] = 7.0
+    np.testing.assert_array_equal(model.complete(), whole)
+    assert all((weight.detach() != 7.0).any() for weight in model.network_.parameters())
