@@ -96,6 +96,16 @@ def test_choosing_lets_nobody_in() -> None:
     assert all("cold_start_curve" not in record for record in run_choice(trial(MEANS)))
 
 
+@pytest.mark.parametrize("protocol", ["areas", "random"])
+def test_settings_are_chosen_by_entries_that_the_model_has_not_seen(protocol: str) -> None:
+    """Validation entries may join what a model knows when it is tested, never when it is scored on them."""
+    apart, joined = (trial(MEANS, protocol=protocol, joined=each) for each in (False, True))
+    chosen, chosen_joined = ([record["rmse"] for record in run_choice(each)] for each in (apart, joined))
+    assert chosen == chosen_joined
+    tested, tested_joined = ([record["rmse"] for record in run_trial(each)] for each in (apart, joined))
+    assert tested != tested_joined
+
+
 def test_distributions_are_measured_where_a_model_has_them(ordinal: list[Record], means: list[Record]) -> None:
     for record in ordinal:
         assert 0 <= record["calibration_error"] < 0.5 and 0.5 < record["coverage"] <= 1

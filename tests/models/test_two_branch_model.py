@@ -74,6 +74,21 @@ def test_the_walk_leaves_out_what_has_no_entries() -> None:
 
 
 @every_model
+def test_known_rows_and_columns_are_described_anew(model: type[TwoBranchModel]) -> None:
+    matrix = additive()
+    fitted = model(**SMALL).fit(matrix)
+    row, column = np.argwhere(np.isnan(matrix.to_array()))[0]
+    labels = [matrix.row_labels[row]], [matrix.column_labels[column]]
+    more = fitted.extend(ObservedMatrix.from_entries(*labels, [5], matrix.scale))
+    for one, other, touched in (
+        (more.row_latents_, fitted.row_latents_, row),
+        (more.column_latents_, fitted.column_latents_, column),
+    ):
+        moved = np.abs(one.whole() - other.whole()).max(axis=1)
+        assert np.flatnonzero(moved > 1e-4).tolist() == [touched]
+
+
+@every_model
 def test_extension_computes_what_is_new_and_nothing_else(model: type[TwoBranchModel]) -> None:
     matrix = additive()
     fitted = model(**SMALL).fit(matrix)

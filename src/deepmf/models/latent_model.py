@@ -69,6 +69,9 @@ class LatentModel(Model):
             if self.history_.best_epoch is not None or self.history_.stopped != "diverged":
                 self.observations_ = EntryStore.of(train)
                 self._adopt(task)
+                if not (self.row_latents_.are_finite() and self.column_latents_.are_finite()):
+                    self.observations_ = None
+                    raise TrainingDiverged("what was learned is too large: latents are not finite numbers")
         _say_how_it_ended(self.history_, self.settings)
 
     def _fingerprint(self, train: ObservedMatrix, validation: ObservedMatrix | None) -> dict[str, Any]:

@@ -38,6 +38,11 @@ class Latents:
         """Return the largest size of any number."""
         return max((float(max(part.max(), -part.min())) for part in (self.base, self.extra) if part.size), default=0.0)
 
+    def are_finite(self) -> bool:
+        """Say whether no number is NaN or infinite; those of training are looked at once, not in every extension."""
+        looked_at = self.extra if self.extra.shape[0] else self.base
+        return bool(np.isfinite(looked_at).all())
+
     def take(self, positions: npt.NDArray[Any]) -> LatentArray:
         """Return the latents at some positions."""
         n_base = self.base.shape[0]
@@ -58,12 +63,13 @@ class Latents:
 
     def changed(self, positions: npt.NDArray[Any], latents: LatentArray, *, count: int) -> Latents:
         """Return a table of `count` positions in which those given have other latents; these must be finite."""
-        if not np.isfinite(latents).all():
-            raise TrainingDiverged("what the model makes of new entries is not finite: it has not learned anything")
         slots = np.full(count, -1, dtype=np.int64)
         slots[: self.slots.size] = self.slots
         slots[positions] = self.base.shape[0] + self.extra.shape[0] + np.arange(positions.size)
-        return Latents(self.base, np.concatenate([self.extra, latents]), slots)
+        table = Latents(self.base, np.concatenate([self.extra, latents]), slots)
+        if not table.are_finite():
+            raise TrainingDiverged("what was learned is too large: latents of new entries are not finite numbers")
+        return table
 
 
 def pair_products(

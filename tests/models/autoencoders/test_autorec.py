@@ -27,14 +27,14 @@ class TestIAutoRec(ModelContract):
     model = IAutoRec
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5
-    permutation_error = 0.5
+    permutation_error = 0.27
 
 
 class TestUAutoRec(ModelContract):
     model = UAutoRec
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5
-    permutation_error = 0.5
+    permutation_error = 0.05
 
 
 every_model = pytest.mark.parametrize("model", [IAutoRec, UAutoRec])

@@ -43,14 +43,14 @@ class TestICFNADE(ModelContract):
     model = ICFNADE
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5
-    permutation_error = 0.7
+    permutation_error = 0.3
 
 
 class TestUCFNADE(ModelContract):
     model = UCFNADE
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5
-    permutation_error = 0.5
+    permutation_error = 0.12
 
 
 def odd_matrix() -> ObservedMatrix:

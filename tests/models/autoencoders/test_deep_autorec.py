@@ -34,7 +34,7 @@ class TestDeepUAutoRec(ModelContract):
     model = DeepUAutoRec
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.7
-    permutation_error = 0.7
+    permutation_error = 0.3
 
 
 def objective_of(*, dense: bool = True, **changes: Any) -> DeepAutoRecObjective:

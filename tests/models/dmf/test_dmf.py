@@ -32,7 +32,7 @@ class TestDMF(ModelContract):
     model = DMF
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5
-    permutation_error = 0.5
+    permutation_error = 0.12
 
     def test_a_checkerboard(self) -> None:
         board = checkerboard(24, 20, observed=0.6, seed=0)

@@ -14,6 +14,7 @@ from deepmf.models.dmf.dmfd import DMFD
 
 
 class TestDMFD(ModelContract):
+    permutation_error = 0.2
     model = DMFD
     settings: ClassVar[dict[str, Any]] = QUICK | {"sharpness": 1.0, "sharpness_growth": 1.05}
     recovery_error = 0.6

@@ -72,7 +72,7 @@ class TestODMC(ModelContract):
         "decay": 0.85,
     }
     recovery_error = 0.4
-    permutation_error = 0.4
+    permutation_error = 0.22
 
     @pytest.mark.parametrize("margin", [0.0, 0.2])
     def test_the_objective_against_a_plain_restatement(self, margin: float) -> None:

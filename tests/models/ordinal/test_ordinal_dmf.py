@@ -40,7 +40,7 @@ class TestOrdinalDMF(ModelContract):
     model = OrdinalDMF
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5
-    permutation_error = 0.25
+    permutation_error = 0.15
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,20 @@ from torch import Tensor
 
 from deepmf.data.splits import split_areas
 from deepmf.data.synthetic.generator import generate
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.layers.input_channels import apply_mask
 from deepmf.layers.vectors import SparseVectors
 from deepmf.metrics import rmse_error
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.ordinal_head import OrdinalHead
 from deepmf.models.ordinal.refinement import (
     _MOVE_SIZE,
     _OFFSET_SIZE,
     RefinedSide,
     Refinement,
     _parts,
+    _solved,
+    _step,
     column_side,
     row_side,
 )
@@ -104,6 +107,35 @@ def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.n
 def test_one_vector_by_hand(model: OrdinalDMF, axis: str, penalty: float, position: int) -> None:
     found = (model.row_latents_ if axis == "row" else model.column_latents_).base[position]
     np.testing.assert_allclose(found, by_hand(model, axis, position, penalty), atol=2e-4)
+
+
+@pytest.mark.parametrize("axis, penalty", [("row", 3.0), ("column", 20.0)])
+def test_an_entry_that_every_view_sees_is_foretold_by_all(axis: str, penalty: float) -> None:
+    model = OrdinalDMF(**SMALL | {"views": 1}).fit(generate(40, 30, density=0.4, seed=0).matrix)
+    assert sides(model)[axis].side.views.all()
+    found = (model.row_latents_ if axis == "row" else model.column_latents_).base[3]
+    np.testing.assert_allclose(found, by_hand(model, axis, 3, penalty), atol=2e-4)
+
+
+def test_an_entry_that_is_foretold_for_certain_moves_a_latent_by_a_finite_step() -> None:
+    head = OrdinalHead([1.0, 2.0, 3.0], [-0.5, 0.5], [0.6, 0.3])
+    marks = torch.tensor([-1.0, 1.0, 0.0])
+    features = torch.tensor([[[0.7, 0.3]]])
+    for n_copies in (1, 5):  # fewer entries than features, and more: solved either way
+        scores = torch.full((1, n_copies), -400.0)  # so sure of the lowest answer that all chances are 0 in float32
+        units, real = torch.ones(1, n_copies), torch.ones(1, n_copies, dtype=torch.bool)
+        found = _step(
+            head, scores, marks.expand(1, n_copies, 3), units, real, features.expand(1, n_copies, 2), 3.0
+        ).numpy()[0]
+        # Two boundaries are exceeded against all expectation: a slope of 2, and the least curvature there is.
+        line = features[0, 0].double().numpy()
+        gram = n_copies * 1e-6 * np.outer(line, line) + 3.0 * np.eye(2)
+        np.testing.assert_allclose(found, np.linalg.solve(gram, n_copies * 2.0 * line), rtol=1e-4)
+
+
+def test_latents_beyond_all_measure_are_refused() -> None:
+    with pytest.raises(TrainingDiverged, match="too large to be refined"):
+        _solved(-torch.eye(2)[None], torch.ones(1, 2, 1))
 
 
 @torch.no_grad()
