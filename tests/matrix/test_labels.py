@@ -1,6 +1,7 @@
 """Labels: kept as given, of one kind, found again."""
 
 from datetime import date, datetime
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -90,6 +91,14 @@ def test_joining_appends_what_is_new() -> None:
     assert labels.join(Labels(["a"], axis="row")) is labels
     with pytest.raises(BadEntries, match="got ints beside strs, such as 4"):
         labels.join(Labels([4], axis="row"))
+    with pytest.raises(BadEntries, match="row labels are of one kind; got dates beside strs, such as datetime.date"):
+        labels.join(Labels([date(2020, 1, 1)], axis="row"))
+
+
+@pytest.mark.parametrize("missing", [Decimal("NaN"), Decimal("sNaN")])
+def test_a_decimal_that_is_no_number_is_a_missing_id(missing: Decimal) -> None:
+    with pytest.raises(BadEntries, match=r"entry 1: the row id is missing \(s?NaN\)"):
+        Labels([Decimal(1), missing], axis="row")
 
 
 @pytest.mark.parametrize(

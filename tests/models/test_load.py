@@ -1,5 +1,7 @@
 """Loading models: every class, and a refusal for every bad file."""
 
+import subprocess
+import sys
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -79,6 +81,19 @@ def test_tensors_that_are_missing_or_of_another_shape(saved: Path, tmp_path: Pat
     write_file(path, kind="model", content=stored.content, tensors=without | {name: stored.tensors[name][:-1]})
     with pytest.raises(BadModelFile, match="changed.safetensors"):
         load(path)
+
+
+def test_loading_draws_no_weights_and_imports_no_compiler(saved: Path) -> None:
+    code = (
+        "import sys, torch; from deepmf import load; before = torch.get_rng_state();"
+        f"network = load({str(saved)!r}).network_;"
+        "assert all(each.device.type == 'cpu' for each in (*network.parameters(), *network.buffers()));"
+        "assert all(each.requires_grad for each in network.parameters()) and not network.training;"
+        "assert torch.equal(before, torch.get_rng_state());"
+        "print('torch._dynamo' in sys.modules, 'sympy' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "False False"
 
 
 def test_a_checkpoint_is_no_model(tmp_path: Path) -> None:

@@ -37,6 +37,21 @@ def test_whole_numbers(name: str, low: int) -> None:
         assert str(caught.value) == f"{name} must be a whole number of at least {low}; got {bad!r}"
 
 
+def test_every_number_has_an_end() -> None:
+    for name in ("epochs", "validate_every", "patience", "decay_every"):
+        with pytest.raises(BadSetting, match=f"^{name} must be a whole number of at most 2147483647; got 2147483648$"):
+            TrainingSettings(**{name: 2**31})
+    with pytest.raises(BadSetting, match="^seed must be a whole number of at most 18446744073709551615; got"):
+        TrainingSettings(seed=2**64)
+    assert TrainingSettings(seed=2**64 - 1, epochs=2**31 - 1).epochs == 2**31 - 1
+    for bad in (10**400, -(10**400)):
+        with pytest.raises(BadSetting, match="^learning_rate must be a number above 0; got"):
+            TrainingSettings(learning_rate=bad)
+    for sizes in ([2**31], [1] * 101):
+        with pytest.raises(BadSetting, match="^hidden_sizes must be at most 100 numbers of at most 2147483647; got"):
+            DMFSettings(hidden_sizes=sizes)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", [name for name, _ in WHOLE if name != "patience"])
 def test_only_patience_may_be_none(name: str) -> None:
     assert TrainingSettings(patience=None).patience is None
