@@ -15,8 +15,8 @@ from deepmf.evaluation.area_evaluation import AreaErrors, count_seen, evaluate, 
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.models.label_pairs import Unknown
 from deepmf.models.means import Means
-from deepmf.models.pairs import Unknown
 
 
 @pytest.fixture(scope="module")

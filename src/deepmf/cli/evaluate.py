@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deepmf.evaluation.area_evaluation import AreaErrors
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
-    from deepmf.models.pairs import Unknown
+    from deepmf.models.label_pairs import Unknown
 
 
 def evaluate(
@@ -47,7 +47,7 @@ def evaluate(
     """
     from deepmf.evaluation.area_evaluation import count_seen
     from deepmf.evaluation.area_evaluation import evaluate as errors_by_area
-    from deepmf.models.pairs import check_unknown
+    from deepmf.models.label_pairs import check_unknown
 
     check_unknown(unknown)
     if report is not None:

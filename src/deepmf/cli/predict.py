@@ -30,8 +30,8 @@ from deepmf.errors import BadSetting
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from deepmf.models.label_pairs import Unknown
     from deepmf.models.model import Model
-    from deepmf.models.pairs import Unknown
 
 
 def predict(
@@ -69,7 +69,7 @@ def predict(
     import numpy as np
     import polars
 
-    from deepmf.models.pairs import check_unknown
+    from deepmf.models.label_pairs import check_unknown
 
     check_unknown(unknown)
     reading = Reading(row, column, value, separator)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import scipy.sparse
 
 from deepmf.data.delimited import SAMPLE_LINES, DelimitedFile, is_whole
-from deepmf.data.layout import Layout, recognise, refuse_wide
 from deepmf.data.parquet import ENDINGS, read_parquet
 from deepmf.data.source import check_expansion, checked_path, first_sentence, import_polars, reading
+from deepmf.data.text_layout import TextLayout, recognise, refuse_wide
 from deepmf.errors import BadEntries, UnreadableFile
 from deepmf.matrix.frames import choose_columns
 from deepmf.matrix.matrix import ObservedMatrix
@@ -137,7 +137,7 @@ def _chosen(path: Path, names: list[str], asked: dict[str, Column]) -> list[str]
         raise BadEntries(f"{path}: {error.message}") from error
 
 
-def _read_text(file: DelimitedFile, layout: Layout, asked: dict[str, Column]) -> pl.DataFrame:
+def _read_text(file: DelimitedFile, layout: TextLayout, asked: dict[str, Column]) -> pl.DataFrame:
     """Read the three columns, their types decided by all of their lines."""
     if asked["column"] is None and asked["value"] is None:
         separated = "" if layout.separator == "," else f", separator={layout.separator!r}"
@@ -162,7 +162,7 @@ def _read_text(file: DelimitedFile, layout: Layout, asked: dict[str, Column]) ->
     return _cast(_without_blank_end(texts), file.path, layout.first_line)
 
 
-def _looks_whole(layout: Layout, name: str) -> bool:
+def _looks_whole(layout: TextLayout, name: str) -> bool:
     at = layout.names.index(name)
     return all(is_whole(fields[at]) for fields in layout.sample if at < len(fields))
 
@@ -175,7 +175,7 @@ def _unlike_numbers(name: str) -> Any:
     return ((number.cast(polars.String) != polars.col(name)) | beyond).any()
 
 
-def _scan(file: DelimitedFile, layout: Layout, types: dict[str, Any]) -> pl.LazyFrame:
+def _scan(file: DelimitedFile, layout: TextLayout, types: dict[str, Any]) -> pl.LazyFrame:
     names = layout.names
     if layout.separator == "::":  # polars splits at one byte: every second field is the empty one between the colons
         names = [part for name in layout.names for part in (name, f"{_ODD}{name}")][:-1]

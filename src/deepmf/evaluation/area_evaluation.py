@@ -15,8 +15,8 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import Entries, ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import mae_error, rmse_error
+from deepmf.models.label_pairs import Unknown, check_known, check_unknown
 from deepmf.models.model import Model
-from deepmf.models.pairs import Unknown, check_known, check_unknown
 
 EXTEND_HINT = "extend (on the command line --extend) covers new rows and columns"
 UNKNOWN_HINT = f'{EXTEND_HINT}, and unknown="fallback" (--unknown fallback) answers by the means of what is known'

@@ -92,7 +92,7 @@ def tables() -> list[str]:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """What a table shows: its title, the metrics it compares, the tables whose rows come first, remarks underneath."""
 
     title: str
@@ -101,13 +101,13 @@ class Layout:
     remarks: tuple[str, ...] = ()
 
 
-def layout_of(table: str) -> Layout:
+def layout_of(table: str) -> TableLayout:
     """Return the layout of a table, from its `table.toml`."""
     if table not in tables():
         raise BadSetting(f"there is no table {table!r}; {nearest_name(table, tables())}")
     content = tomllib.loads((FOLDER / table / "table.toml").read_text(encoding="utf-8"))
-    _check_keys(content, [each.name for each in fields(Layout)])
-    return Layout(**{key: _frozen(value) for key, value in content.items()})
+    _check_keys(content, [each.name for each in fields(TableLayout)])
+    return TableLayout(**{key: _frozen(value) for key, value in content.items()})
 
 
 def read_table(table: str, *, only: Sequence[str] = ()) -> list[Recipe]:

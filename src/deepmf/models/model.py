@@ -30,7 +30,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.completion import complete_array, complete_frame, complete_to
 from deepmf.models.fallback import Fallback
-from deepmf.models.pairs import Pairs, Unknown, find_pairs
+from deepmf.models.label_pairs import LabelPairs, Unknown, find_pairs
 from deepmf.models.ranking import Ranking, batches, best_positions, most_similar
 from deepmf.storage.label_tensors import check_storable
 from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
@@ -339,7 +339,7 @@ class Model(ABC):
         if metric not in LEVEL_METRICS:
             raise BadSetting(f"metric must be {' or '.join(map(repr, LEVEL_METRICS))}; got {metric!r}")
 
-    def _pairs(self, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> Pairs:
+    def _pairs(self, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> LabelPairs:
         return find_pairs(self._seen.rows, self._seen.columns, rows, columns, unknown)
 
     def _refuse_new(self, area: str, axis: str, known: Labels, labels: Labels) -> None:

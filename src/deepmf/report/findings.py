@@ -18,9 +18,9 @@ from deepmf.evaluation.confusion import confusion
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.label_pairs import Unknown
 from deepmf.models.means import Means
 from deepmf.models.model import Model
-from deepmf.models.pairs import Unknown
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from deepmf.evaluation.area_evaluation import UNKNOWN
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.label_pairs import Unknown
 from deepmf.models.model import Model
-from deepmf.models.pairs import Unknown
 from deepmf.report.data_section import data_section
 from deepmf.report.error_sections import area_section, cold_start_section, column_section
 from deepmf.report.findings import Findings, find

@@ -97,6 +97,7 @@ class SGD(Optimiser):
 
     def _update(self, gradients: list[Tensor]) -> None:
         # Torch's function reads a step size that is a tensor on the host, which no graph can capture.
+        rate = torch.as_tensor(self._rate, dtype=torch.float32)
         for parameter, velocity, gradient in zip(self._parameters, self._slots["velocity"], gradients, strict=True):
             velocity.mul_(self._momentum).add_(gradient)
-            parameter.sub_(velocity * self._rate)
+            parameter.addcmul_(velocity, rate, value=-1.0)

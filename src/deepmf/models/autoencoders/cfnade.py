@@ -18,8 +18,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.autoencoders.nade_network import NORMALISATIONS, Nade, entries_where, expected_values, ordinal_costs
 from deepmf.models.autoencoders.vector_model import ReadsColumns, ReadsRows, VectorModel, VectorSettings, all_hidden
 from deepmf.models.dmf.dmf_objective import validation_tensors
+from deepmf.models.label_pairs import Unknown
 from deepmf.models.latents import Latents
-from deepmf.models.pairs import Unknown
 from deepmf.storage.packed import Tensors
 from deepmf.training.batches import Batches
 from deepmf.training.block_source import DENSE_BYTES_ON_GPU, prefer_dense

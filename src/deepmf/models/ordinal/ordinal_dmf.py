@@ -23,6 +23,7 @@ from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
+from deepmf.models.label_pairs import Unknown
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import sparse_vectors
 from deepmf.models.ordinal.landmarks import Landmarks, landmarks_among
@@ -32,7 +33,6 @@ from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 from deepmf.models.ordinal.ordinal_objective import OrdinalObjective
 from deepmf.models.ordinal.predictive_distribution import PredictiveDistribution, ordinal_support
 from deepmf.models.ordinal.refinement import RefinedSide, Refinement, column_side, row_side
-from deepmf.models.pairs import Unknown
 from deepmf.models.two_branch_model import TwoBranchModel, TwoBranchSettings
 from deepmf.storage.packed import Packed, Tensors, numbers
 from deepmf.training.loop import Callback

@@ -18,7 +18,7 @@ _ALIKE = 4  # columns of one wide table reach about as far: one at most this man
 
 
 @dataclass(frozen=True)
-class Layout:
+class TextLayout:
     """How a text file is laid out: its separator, the names of its fields, and whether line 1 holds them."""
 
     separator: str
@@ -33,7 +33,7 @@ class Layout:
         return self.n_blank + (2 if self.has_header else 1)
 
 
-def recognise(file: DelimitedFile, *, separator: str | None, header: bool | None) -> Layout:
+def recognise(file: DelimitedFile, *, separator: str | None, header: bool | None) -> TextLayout:
     """Recognise the layout from the first lines, as far as it is not given."""
     lines, n_blank = file.head()
     if separator is not None:
@@ -51,7 +51,7 @@ def recognise(file: DelimitedFile, *, separator: str | None, header: bool | None
     names = first if has_header else [str(number) for number in range(len(first))]
     if len(set(names)) < len(names):
         raise UnreadableFile(f"{file.path}: the header {lines[0][:80]!r} names a column twice")
-    return Layout(found, names, has_header, n_blank, rest if has_header else [first, *rest])
+    return TextLayout(found, names, has_header, n_blank, rest if has_header else [first, *rest])
 
 
 def is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:

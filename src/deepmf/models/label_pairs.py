@@ -1,4 +1,4 @@
-"""Pairs of positions that a model is asked for, and what becomes of those with an unknown row or column."""
+"""LabelPairs of positions that a model is asked for, and what becomes of those with an unknown row or column."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Answer = Callable[[IndexArray, IndexArray], npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Pairs:
+class LabelPairs:
     """Positions of rows and columns, of one length; -1 for what is not known."""
 
     rows: IndexArray
@@ -51,13 +51,13 @@ class Pairs:
 
 def find_pairs(
     row_labels: Labels, column_labels: Labels, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown
-) -> Pairs:
+) -> LabelPairs:
     """Return where pairs of labels stand; with `unknown="error"` all of them must be known."""
     check_unknown(unknown)
     row_array, column_array = label_array(rows, axis="row"), label_array(columns, axis="column")
     if row_array.size != column_array.size:
         raise BadEntries(f"rows and columns are pairs, so of one length; got {row_array.size} and {column_array.size}")
-    pairs = Pairs(row_labels.find(row_array), column_labels.find(column_array), unknown)
+    pairs = LabelPairs(row_labels.find(row_array), column_labels.find(column_array), unknown)
     if unknown == "error" and not np.all(pairs.known):
         check_known((row_labels, row_array), (column_labels, column_array))
     for labels, array, positions in (

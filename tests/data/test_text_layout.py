@@ -5,8 +5,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from deepmf.data.layout import is_header
 from deepmf.data.read import read_matrix
+from deepmf.data.text_layout import is_header
 from deepmf.errors import BadEntries, UnreadableFile
 
 
