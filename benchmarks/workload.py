@@ -8,7 +8,7 @@ import torch
 
 from deepmf.data.datasets.local import find, load
 from deepmf.data.synthetic.generator import generate
-from deepmf.experiments.source import commit
+from deepmf.experiments.source_digest import commit
 from deepmf.matrix.matrix import ObservedMatrix
 
 

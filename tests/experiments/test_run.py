@@ -12,7 +12,7 @@ from deepmf.errors import BadSetting, CannotSave, TrainingDiverged, UnreadableFi
 from deepmf.experiments.recipe import read_table
 from deepmf.experiments.results import Results
 from deepmf.experiments.run import run
-from deepmf.experiments.source import digest
+from deepmf.experiments.source_digest import digest
 from deepmf.experiments.trial import Record, Trial, run_choice, run_trial, trials_of
 
 
@@ -111,7 +111,7 @@ def test_results_of_another_digest_are_not_mixed_whatever_their_commit(
     trials = all_trials()[:1]
     list(run(run_trial, trials, results))
     assert results.missing(trials) == []
-    monkeypatch.setattr("deepmf.experiments.source.digest", lambda: "f" * 64)
+    monkeypatch.setattr("deepmf.experiments.source_digest.digest", lambda: "f" * 64)
     with pytest.raises(BadSetting, match=f"holds results of digest {digest()}; this is f+, and the two are not mixed"):
         results.missing(trials)
 

@@ -13,7 +13,7 @@ import numpy as np
 from deepmf.data.datasets.catalogue import DATASETS
 from deepmf.errors import BadSetting, CannotSave, UnreadableFile
 from deepmf.experiments.recipe import Recipe
-from deepmf.experiments.source import stamp
+from deepmf.experiments.source_digest import stamp
 from deepmf.experiments.trial import Record, Trial
 from deepmf.models.registry import model_class
 

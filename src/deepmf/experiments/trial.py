@@ -22,7 +22,7 @@ from deepmf.evaluation.cold_start import cold_start, cold_start_curve
 from deepmf.evaluation.confusion import confusion
 from deepmf.experiments.protocol import PROTOCOLS, Problem
 from deepmf.experiments.recipe import Recipe
-from deepmf.experiments.source import stamp
+from deepmf.experiments.source_digest import stamp
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.model import Model

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deepmf.experiments.source import PACKAGE, commit, digest, stamp
+from deepmf.experiments.source_digest import PACKAGE, commit, digest, stamp
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_times_places_and_other_files_do_not_change_it(package: Path, tmp_path: 
 
 
 def test_it_is_that_of_the_package_in_every_process() -> None:
-    code = "from deepmf.experiments.source import digest; print(digest())"
+    code = "from deepmf.experiments.source_digest import digest; print(digest())"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == digest() == digest(PACKAGE) and len(digest()) == 64
 
