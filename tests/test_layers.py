@@ -21,6 +21,7 @@ LAYERS = [
     ["training"],
     ["models"],
     ["evaluation"],
+    ["charts"],
     ["experiments"],
     ["sklearn", "serving", "report", "tuning", "export"],
     ["cli"],
@@ -34,7 +35,6 @@ ON_DEMAND = {
     "matrix/frames.py": {"narwhals", "polars"},
     "data/read.py": {"polars"},
     "models/completion.py": {"polars"},
-    "experiments/pictures.py": {"matplotlib"},
 }
 
 

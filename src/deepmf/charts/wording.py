@@ -1,4 +1,4 @@
-"""How numbers are written on the page."""
+"""How numbers are written in charts and on pages."""
 
 from __future__ import annotations
 
