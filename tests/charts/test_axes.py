@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepmf.charts.axes import SMALL, Axis, Frame, LogAxis, across, axis_names, group_names, rising, scaffold
+from deepmf.charts.axes import SMALL, Axis, Frame, LogAxis, WholeAxis, across, axis_names, group_names, rising, scaffold
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6, allow_subnormal=False).map(lambda number: round(number, 3)), min_size=1)
 
@@ -67,6 +67,14 @@ def test_on_a_logarithmic_axis_equal_ratios_are_equally_long() -> None:
     assert [axis.at(number) for number in (1, 10, 100)] == pytest.approx([0, 5, 10])
     assert axis.ticks() == [1, 2, 5, 10, 20, 50, 100]
     assert re.findall(r">([\d.]+)<", across(LogAxis(1, 100, 52, 352), SMALL)) == "1 2 5 10 20 50 100".split()
+
+
+@pytest.mark.parametrize("last", [2, 3, 6, 7, 10, 11, 12, 13, 20, 30, 51, 1000])
+def test_epochs_are_whole(last: int) -> None:
+    ticks = WholeAxis(1, last, 0, 1).ticks()
+    assert all(tick.is_integer() for tick in ticks)
+    assert 2 <= len(ticks) <= 6
+    assert len(set(np.diff(ticks))) == 1
 
 
 def test_higher_charts_have_more_ticks() -> None:

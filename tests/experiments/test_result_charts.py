@@ -10,7 +10,7 @@ import pytest
 
 from deepmf.charts.styles import numbered
 from deepmf.experiments.recipe import read_table
-from deepmf.experiments.result_charts import PICTURES, _pooled, cold_start_curve, draw, new_shares
+from deepmf.experiments.result_charts import PICTURES, _pooled, areas, cold_start_curve, draw, new_shares
 from deepmf.experiments.trial import Record, run_trial, trials_of
 
 
@@ -82,6 +82,17 @@ def test_new_shares_show_their_spread() -> None:
     assert chart is not None
     assert chart.drawn.count('class="spread c1"') == 3
     assert "20, Means: 1.25 ± 0.07071" in chart.drawn
+
+
+def test_areas_say_what_the_bars_are_where_there_are_any() -> None:
+    record = {"recipe": "shares/means", "new_share": 0.2, "area": "I", "seed": 0, "rmse": 0.7}
+    one, two = areas("shares", [record]), areas("shares", [record, record | {"seed": 1, "rmse": 0.9}])
+    assert one is not None
+    assert two is not None
+    assert ">ours<" in one.drawn
+    assert "spread" not in one.drawn.replace("spread over splits", "")
+    assert ">ours, mean and spread over splits<" in two.drawn
+    assert "Means, ours: 0.8000 ± 0.1414" in two.drawn
 
 
 def test_let_in_ends_with_all_that_is_known() -> None:

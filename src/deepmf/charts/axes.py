@@ -82,6 +82,25 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class WholeAxis(Axis):
+    """A stretch of whole numbers, such as epochs: between them there is nothing to write a number under."""
+
+    def ticks(self, *, wanted: int = 5) -> list[float]:
+        """Return round whole numbers from end to end.
+
+        >>> WholeAxis(1, 12, 0, 1).ticks()
+        [5.0, 10.0]
+        >>> WholeAxis(1, 3, 0, 1).ticks()
+        [1.0, 2.0, 3.0]
+        """
+        ticks = super().ticks(wanted=wanted)
+        if all(tick.is_integer() for tick in ticks):
+            return ticks
+        step = 1 if self.high - self.low <= wanted else 5 if self.high - self.low > 2 * wanted else 2
+        return [float(tick) for tick in range(math.ceil(self.low), math.floor(self.high) + 1) if tick % step == 0]
+
+
+@dataclass(frozen=True)
 class LogAxis(Axis):
     """A stretch of numbers above 0, on which equal ratios are equally long."""
 

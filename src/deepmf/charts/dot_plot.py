@@ -37,11 +37,12 @@ def dot_plot(
         for name, number in each.numbers.items()
         for end in (number - each.margins.get(name, 0), number + each.margins.get(name, 0))
     ]
+    wanted = max(4, round(width / 60))
     room = (max(ends) - min(ends)) / 16 or abs(max(ends)) / 16 or 1.0
     x = Axis(min(ends) - room, max(ends) + room, frame.left, frame.end)
     drawn = [
         tag("line", x1=x.at(tick), x2=x.at(tick), y1=frame.top, y2=frame.foot, class_="grid")
-        for tick in x.ticks(wanted=4)
+        for tick in x.ticks(wanted=wanted)
     ]
     for line, name in enumerate(names):
         y = frame.top + (line + 0.5) * _LINE
@@ -55,6 +56,6 @@ def dot_plot(
                 if margin:
                     drawn.append(each.style.level_bar(y, x.at(number - margin), x.at(number + margin)))
                 drawn.append(each.style.point(x.at(number), y, tip))
-    drawn.append(across(x, frame, wanted=4))
+    drawn.append(across(x, frame, wanted=wanted))
     drawn.append(tag("text", x_label, x=frame.middle, y=frame.foot + 34, class_="middle"))
     return Chart(join(drawn), title, frame)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from deepmf.charts.axes import SMALL, Axis, Frame, LogAxis, Write, across, group_names, rising, scaffold
+from deepmf.charts.axes import SMALL, Axis, Frame, LogAxis, WholeAxis, Write, across, group_names, rising, scaffold
 from deepmf.charts.chart import Chart
 from deepmf.charts.markup import Markup, join, tag
 from deepmf.charts.series import Curve, Series
@@ -88,7 +88,8 @@ def curve(
 ) -> Chart:
     """Return a line through numbers at places from left to right, with a ring around the one at position `best`."""
     y = rising(numbers, frame)
-    x = Axis(min(places), max(places), frame.left, frame.end - 6)
+    kind = WholeAxis if all(float(place).is_integer() for place in places) else Axis
+    x = kind(min(places), max(places), frame.left, frame.end - 6)
     xs, ys = [x.at(place) for place in places], [y.at(number) for number in numbers]
     single = len(places) == 1
     drawn = (

@@ -52,22 +52,25 @@ def areas(table: str, records: Sequence[Record]) -> Chart | None:
     titles = list(dict.fromkeys(cell.recipe.title for cell in shown))
     names = [area for area in AREAS if any(cell.area == area for cell in shown)]
     own = [(area, [cell for cell in shown if cell.area == area]) for area in names]
-    charts = [
-        (f"area {area}", _area(titles, cells_of, area, NAMES[metric], n_named=len(titles) if area == names[0] else 0))
-        for area, cells_of in own
-    ]
-    legend = [(_OURS, "ours, mean and spread over splits"), (_PUBLISHED, "published")]
-    has_published = any(cell.published is not None for cell in shown)
+    width = 380.0 if len(names) == 1 else 190.0
+    charts = []
+    for area, cells_of in own:
+        n_named = len(titles) if area == names[0] else 0  # of those side by side, the first has the names
+        chart = _area(titles, cells_of, area, NAMES[metric], n_named=n_named, width=width)
+        charts.append((f"area {area}", chart))
+    legend = [(_OURS, "ours, mean and spread over splits" if any(cell.spread for cell in shown) else "ours")]
+    legend += [(_PUBLISHED, "published")] * any(cell.published is not None for cell in shown)
     title = f"{NAMES[metric]} of {len(titles)} methods in area {', '.join(names)}: {layout_of(table).title}"
-    return panels(charts, title=title, columns=len(charts), legend=legend if has_published else legend[:1])
+    return panels(charts, title=title, columns=len(charts), legend=legend)
 
 
-def _area(titles: Sequence[str], shown: Sequence[Cell], area: str, metric: str, *, n_named: int) -> Chart:
+def _area(titles: Sequence[str], shown: Sequence[Cell], area: str, metric: str, *, n_named: int, width: float) -> Chart:
     ours = {cell.recipe.title: cell.mean for cell in shown if cell.mean is not None}
     spreads = {cell.recipe.title: cell.spread for cell in shown if cell.spread is not None}
     published = {cell.recipe.title: cell.published for cell in shown if cell.published is not None}
     series = [NamedPoints("ours", ours, _OURS, spreads), NamedPoints("published", published, _PUBLISHED, {})]
-    return dot_plot(titles, series, title=f"{metric} in area {area}", x_label=metric, n_named=n_named)
+    title = f"{metric} in area {area}"
+    return dot_plot(titles, series, title=title, x_label=metric, n_named=n_named, width=width)
 
 
 def learning_curves(table: str, records: Sequence[Record]) -> Chart | None:
