@@ -21,6 +21,7 @@ LAYERS = [
     ["training"],
     ["models"],
     ["evaluation"],
+    ["charts"],
     ["experiments"],
     ["sklearn", "serving", "report", "tuning", "export"],
     ["cli"],
@@ -35,7 +36,6 @@ ON_DEMAND = {
     "matrix/frames.py": {"narwhals", "polars"},
     "data/source.py": {"polars"},
     "models/completion.py": {"polars"},
-    "experiments/pictures.py": {"matplotlib"},
 }
 
 

@@ -14,7 +14,7 @@ def test_a_table_is_shown_and_written(run: Any, recipes: Path, tmp_path: Path) -
     assert (code, err) == (0, "")
     assert "A small table" in shown and "shrunk means" in shown and "(0.900," in shown and "remark" in shown
     names = {path.name for path in (out / "small").iterdir()}
-    assert {"results.jsonl", "table.md", "table.csv", "areas.svg", "quantizer.png"} <= names
+    assert {"results.jsonl", "table.md", "table.csv", "areas.svg", "quantizer.svg"} <= names
     text = (out / "small" / "table.md").read_text()
     assert text.startswith("# A small table\n\n| method | new |") and "- remark" in text and "QUICK" not in text
     assert len((out / "small" / "results.jsonl").read_text().splitlines()) == 18

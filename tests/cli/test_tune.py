@@ -134,7 +134,7 @@ def test_ctrl_c_before_anything_was_tried(run: Any, folder: Path, monkeypatch: p
         (["--set", "epoch=1"], "there is no setting 'epoch'; did you mean 'epochs'?"),
         (["--model", "means", "--set", "shrinkage=1"], "nothing is left to tune of 'means'"),
         (["--validation-share", "0"], "--validation-share must be above 0"),
-        (["--picture", "matters.pdf"], "the name of a picture must end in .svg or .png; got 'matters.pdf'"),
+        (["--picture", "matters.pdf"], "the name of a picture must end in .svg; got 'matters.pdf'"),
         (["--picture", "no/matters.svg"], "there is no folder"),
         (["-o", "no/kept.study"], "no/kept.study could not be written (there is no folder"),
         (["-o", "ratings.csv"], "ratings.csv would overwrite ratings.csv, which this command uses too"),

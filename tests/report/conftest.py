@@ -15,6 +15,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.means import Means
 from deepmf.models.model import Model
+from deepmf.report.content import LeftOut, Section
+from deepmf.report.rendering import rendered
 
 TINY: dict[str, Any] = {
     "hidden_sizes": (16,),
@@ -51,9 +53,15 @@ class ProbableDMFD(Bell, DMFD):
     """DMF-D, with distributions: it has every section."""
 
 
+def html_of(section: Section | LeftOut) -> str:
+    """Return a section as HTML."""
+    assert isinstance(section, Section)
+    return rendered("section.html", section=section)
+
+
 def lines_of(written: str, caption: str) -> list[list[str]]:
     """Return the cells of a table as text, its head first."""
-    table = re.search(rf"<caption>{re.escape(caption)}</caption>(.*?)</table>", written)
+    table = re.search(rf"<caption>{re.escape(caption)}</caption>(.*?)</table>", written, re.DOTALL)
     assert table is not None, f"there is no table {caption!r}"
     lines = re.findall("<tr>(.*?)</tr>", table[1])
     return [[unescape(re.sub("<[^>]+>", "", cell)) for cell in re.split("</t[hd]>", line)[:-1]] for line in lines]

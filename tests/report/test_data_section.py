@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.report.conftest import lines_of
+from tests.report.conftest import html_of, lines_of
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -24,7 +24,7 @@ def section() -> str:
     )
     new = ObservedMatrix.from_entries([7, 7], [0, 1], [3, 2], STARS)
     test = ObservedMatrix.from_entries([0, 7], [2, 3], [3, 2], STARS)
-    return data_section(find(Means().fit(train).extend(new), test)).body
+    return html_of(data_section(find(Means().fit(train).extend(new), test)))
 
 
 def test_how_much_there_is(section: str) -> None:
@@ -57,7 +57,7 @@ def test_entries_per_row_and_column(section: str) -> None:
 def test_values_without_levels_are_counted_in_bins() -> None:
     train = ObservedMatrix.from_array(np.linspace(0, 10, 100).reshape(10, 10))
     test = ObservedMatrix.from_entries([0], [0], [20.0], Scale(low=0, high=30))  # beyond what training showed
-    lines = lines_of(data_section(find(Means().fit(train), test)).body, "Share of entries by value")[1:]
+    lines = lines_of(html_of(data_section(find(Means().fit(train), test))), "Share of entries by value")[1:]
     assert [line[0] for line in lines][::19] == ["0.5", "19.5"]
     assert [line[2] for line in lines] == [percent("0.0")] * 19 + [percent("100.0")]
     assert [line[1] for line in lines[11:]] == [percent("0.0")] * 9  # nothing of training lies above 10

@@ -2,18 +2,18 @@
 
 import numpy as np
 import pytest
-from tests.report.conftest import lines_of
+from tests.report.conftest import html_of, lines_of
 
+from deepmf.charts.wording import amount, difference
 from deepmf.data.splits import AreaSplit
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.report.content import LeftOut, Section
 from deepmf.report.error_sections import area_section, cold_start_section, column_section
 from deepmf.report.findings import Findings, find
-from deepmf.report.section import LeftOut, Section
-from deepmf.report.wording import amount, difference
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def found(split: AreaSplit, entries: ObservedMatrix) -> Findings:
 
 
 def test_areas_against_the_means(found: Findings) -> None:
-    head, *lines = lines_of(area_section(found).body, "Errors by area")
+    head, *lines = lines_of(html_of(area_section(found)), "Errors by area")
     assert head == "area|entries|RMSE|MAE|RMSE of levels|MAE of levels|RMSE, means|difference".split("|")
     assert found.yardstick is not None
     for line, own, means in zip(lines, found.measured.areas, found.yardstick.areas, strict=True):
@@ -34,20 +34,20 @@ def test_areas_against_the_means(found: Findings) -> None:
 def test_median_levels_stand_beside_the_rounded_ones(split: AreaSplit) -> None:
     settings = {"hidden_sizes": (8,), "latent_size": 4, "dropout": 0.1, "epochs": 2, "views": 2, "device": "cpu"}
     found = find(OrdinalDMF(seed=0, **settings).fit(split.train), split.test["I"])
-    head, line = lines_of(area_section(found).body, "Errors by area")
+    head, line = lines_of(html_of(area_section(found)), "Errors by area")
     assert head[4:8] == "RMSE of levels|MAE of levels|RMSE of median levels|MAE of median levels".split("|")
     (own,) = found.measured.areas[:1]
     assert line[4:8] == [amount(each) for each in (own.level_rmse, own.level_mae, own.median_rmse, own.median_mae)]
 
 
 def test_one_area_is_not_repeated_as_all(split: AreaSplit) -> None:
-    section = area_section(find(Means().fit(split.train), split.test["I"]))
-    assert [line[0] for line in lines_of(section.body, "Errors by area")] == ["area", "I"]
-    assert "new row" not in section.body
+    section = html_of(area_section(find(Means().fit(split.train), split.test["I"])))
+    assert [line[0] for line in lines_of(section, "Errors by area")] == ["area", "I"]
+    assert "new row" not in section
 
 
 def test_the_cold_start_has_a_line_for_each_group(found: Findings) -> None:
-    lines = lines_of(cold_start_section(found).body, "RMSE by entries of the row")
+    lines = lines_of(html_of(cold_start_section(found)), "RMSE by entries of the row")
     assert lines[0] == ["entries of the row", "test entries", "RMSE, ALS", "RMSE, means"]
     assert found.yardstick is not None
     assert [line[2] for line in lines[1:]] == [amount(group.rmse) for group in found.measured.cold_start]
@@ -65,19 +65,19 @@ def columns_of(errors: dict[str, tuple[int, float]]) -> Section | LeftOut:
 
 
 def test_worst_first_and_best_first_of_those_with_enough() -> None:
-    section = columns_of({"a": (20, 1), "b": (40, 4), "c": (19, 7), "d": (25, 0.5), "e": (30, 2), "f": (19, 0.0)})
-    assert isinstance(section, Section)
-    worst, best = (lines_of(section.body, f"Predicted {end}")[1:] for end in ("worst", "best"))
+    section = html_of(
+        columns_of({"a": (20, 1), "b": (40, 4), "c": (19, 7), "d": (25, 0.5), "e": (30, 2), "f": (19, 0.0)})
+    )
+    worst, best = (lines_of(section, f"Predicted {end}")[1:] for end in ("worst", "best"))
     assert worst == [["b", "40", "4.000 ± 0.000"], ["e", "30", "2.000 ± 0.000"]]
     assert best == [["d", "25", "0.500 ± 0.000"], ["a", "20", "1.000 ± 0.000"]]
-    assert "Of 6 columns with test entries, 4 have at least 20; the median of their RMSE is 1.500." in section.body
+    assert "Of 6 columns with test entries, 4 have at least 20; the median of their RMSE is 1.500." in section
 
 
 def test_at_most_ten_from_either_end() -> None:
-    section = columns_of({f"{number:02}": (20, number / 10) for number in range(30)})
-    assert isinstance(section, Section)
-    assert [line[0] for line in lines_of(section.body, "Predicted worst")[1:]] == [f"{at}" for at in range(29, 19, -1)]
-    assert [line[0] for line in lines_of(section.body, "Predicted best")[1:]] == [f"{at:02}" for at in range(10)]
+    section = html_of(columns_of({f"{number:02}": (20, number / 10) for number in range(30)}))
+    assert [line[0] for line in lines_of(section, "Predicted worst")[1:]] == [f"{at}" for at in range(29, 19, -1)]
+    assert [line[0] for line in lines_of(section, "Predicted best")[1:]] == [f"{at:02}" for at in range(10)]
 
 
 def test_too_few_to_compare() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.report.conftest import TINY, lines_of
+from tests.report.conftest import TINY, html_of, lines_of
 
 from deepmf.data.splits import AreaSplit
 from deepmf.evaluation.calibration import Calibration, ReliabilityBin
@@ -14,7 +14,6 @@ from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.model import Model
 from deepmf.report.findings import find
 from deepmf.report.level_sections import boundary_section, calibration_section, confusion_section, hit_shares
-from deepmf.report.section import Section
 
 
 def percent(number: str) -> str:
@@ -26,24 +25,22 @@ def test_confusion_in_words_and_numbers(entries: ObservedMatrix, discrete: Model
     counts[0, 0], counts[0, 1], counts[2, 4], counts[4, 4] = 1, 3, 2, 2
     found = replace(find(discrete, entries), confusion=counts)
     assert hit_shares(found) == (3 / 8, 6 / 8)
-    section = confusion_section(found)
-    assert isinstance(section, Section)
-    assert f"exactly right for {percent('37.5')} of the test entries" in section.body
-    assert f"at most one level off for {percent('75.0')}" in section.body
-    assert f"1 is {percent('12.5')} of the answers and {percent('50.0')} of the truth" in section.body
-    assert f"5 is {percent('50.0')} of the answers and {percent('25.0')} of the truth" in section.body
-    lines = lines_of(section.body, "Predicted levels (across) for each true level (down)")
+    section = html_of(confusion_section(found))
+    assert f"exactly right for {percent('37.5')} of the test entries" in section
+    assert f"at most one level off for {percent('75.0')}" in section
+    assert f"1 is {percent('12.5')} of the answers and {percent('50.0')} of the truth" in section
+    assert f"5 is {percent('50.0')} of the answers and {percent('25.0')} of the truth" in section
+    lines = lines_of(section, "Predicted levels (across) for each true level (down)")
     assert lines[1] == ["1", "4", percent("25"), percent("75"), *[percent("0")] * 3]
     assert lines[2] == ["2", "0", *[percent("0")] * 5]  # a level without test entries
 
 
 def test_calibration_in_words_and_numbers(entries: ObservedMatrix, discrete: Model) -> None:
     held = Calibration(10, (ReliabilityBin(30, 0.1, 0.2), ReliabilityBin(20, 0.8, 0.65)), 0.0123, 0.9, 0.945, 1.75)
-    section = calibration_section(replace(find(discrete, entries), calibration=held))
-    assert isinstance(section, Section)
+    section = html_of(calibration_section(replace(find(discrete, entries), calibration=held)))
     for number in (percent("1.23"), percent("94.5"), "1.750"):
-        assert f"<strong>{number}</strong>" in section.body
-    assert lines_of(section.body, "Forecasts by probability")[1:] == [
+        assert f"<strong>{number}</strong>" in section
+    assert lines_of(section, "Forecasts by probability")[1:] == [
         [percent("10.0"), percent("20.0"), "30"],
         [percent("80.0"), percent("65.0"), "20"],
     ]
@@ -53,15 +50,14 @@ def test_boundaries_and_how_far_they_moved(split: AreaSplit) -> None:
     model = DMFD(**TINY).fit(split.train)
     with torch.no_grad():
         model.network_.quantizer.free_boundaries.copy_(torch.tensor([1.5, 2.25, 3.625, 4.5]))
-    section = boundary_section(find(model, split.test["I"]))
-    assert isinstance(section, Section)
-    assert lines_of(section.body, "Boundaries between levels")[1:] == [
+    section = html_of(boundary_section(find(model, split.test["I"])))
+    assert lines_of(section, "Boundaries between levels")[1:] == [
         ["1 and 2", "1.500", "1.500", "0"],
         ["2 and 3", "2.500", "2.250", "−0.25"],
         ["3 and 4", "3.500", "3.625", "+0.125"],
         ["4 and 5", "4.500", "4.500", "0"],
     ]
-    assert "the one between 2 and 3: from 2.500 to 2.250." in section.body
+    assert "the one between 2 and 3: from 2.500 to 2.250." in section
 
 
 @pytest.mark.parametrize("make", [calibration_section, boundary_section])

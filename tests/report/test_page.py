@@ -20,9 +20,9 @@ from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
 from deepmf.models.model import Model
 from deepmf.report import write_report
+from deepmf.report.content import LeftOut, Section
 from deepmf.report.findings import find
 from deepmf.report.page import SECTIONS, written
-from deepmf.report.section import LeftOut, Section
 from deepmf.training.history import EpochRecord, History
 
 VOID = {"meta", "link", "br"}
@@ -64,7 +64,7 @@ def titles(page: Outline) -> list[str]:
     return page.texts["h2"]
 
 
-ALWAYS = ["The data", "Error by area", "Cold start", "Settings and machine"]
+ALWAYS = ["The data", "Error by area", "Cold start", "Settings and runtime"]
 
 
 def test_sections_of_a_model_with_levels(entries: ObservedMatrix, discrete: Model) -> None:
@@ -77,7 +77,7 @@ def test_sections_of_a_model_with_levels(entries: ObservedMatrix, discrete: Mode
         "Worst and best columns",
         "Learning curve",
         "Learned boundaries",
-        "Settings and machine",
+        "Settings and runtime",
     ]
     assert page.text("footer") == "Written by deepmf. Not on this page: calibration (DMFD predicts no probabilities)."
     assert page.texts["title"] == [f"DMFD on {entries.n_entries} test entries", *page.texts["title"][1:]]
@@ -228,6 +228,28 @@ def test_a_history_of_many_epochs_is_thinned(split: AreaSplit) -> None:
     assert "ran for 1,000 epochs in 10 h 0 min; the validation error had stopped improving." in page.text("p")
     assert "The model is that of epoch 1000, whose validation RMSE of 0.1000 is the lowest." in page.text("p")
     assert "best: 0.1 in epoch 1000" in page.text("figcaption")
+
+
+def ring(page: Outline) -> tuple[float, float]:
+    """Return the middle of the ring of the last learning curve."""
+    (found,) = [each for tag, each in page.tags if tag == "circle" and each["class"] == "dot other"][-1:]
+    return float(found["cx"] or "nan"), float(found["cy"] or "nan")
+
+
+@pytest.mark.parametrize("best_epoch", [500, 501, 502, 999])
+def test_the_best_epoch_is_marked_on_its_curve(split: AreaSplit, best_epoch: int) -> None:
+    losses = [10 + 5 * math.cos(epoch) for epoch in range(1000)]
+    losses[best_epoch] = 1.0
+    page = with_history(split, losses, best_epoch=best_epoch, best_error=0.08, stopped="epochs")
+    points = [tuple(map(float, point.split(","))) for point in curves(page)[-1]]
+    x, y = ring(page)
+    assert min(math.hypot(x - at, y - height) for at, height in points) < 0.1
+    assert y == pytest.approx(max(height for _, height in points), abs=0.1)
+    assert f"best: 0.1 in epoch {best_epoch + 1}" in page.text("figcaption")
+    assert (
+        f"The model is that of epoch {best_epoch + 1}, whose validation RMSE of 0.1000 is the lowest. "
+        "With all that is done after the epochs, its validation RMSE is 0.0800."
+    ) in page.text("p")
 
 
 def test_what_was_no_number_is_not_drawn(split: AreaSplit) -> None:

@@ -55,7 +55,7 @@ def reproduce(
     """Run a table of the paper and show it, the published figures in brackets beside ours.
 
     Every finished fit is kept in FOLDER/TABLE/results.jsonl: a run that was stopped continues where it was. The table
-    is written there as Markdown and CSV too, and pictures as SVG and PNG. There is no --seed: the seeds are the
+    is written there as Markdown and CSV too, and pictures as SVG. There is no --seed: the seeds are the
     recipe's, one for each split, so that everyone runs the same splits.
 
     Example: deepmf reproduce table1 --only dmf --only i-autorec --splits 1
@@ -89,9 +89,9 @@ def _publish(
     table: str, folder: Path, records: list[dict[str, Any]], *, pictures: bool, quick: bool, as_json: bool
 ) -> None:
     """Write the table and its pictures beside the results, and show it."""
-    from deepmf.experiments.pictures import draw
     from deepmf.experiments.recipe import layout_of
     from deepmf.experiments.remarks import remarks
+    from deepmf.experiments.result_charts import draw
     from deepmf.experiments.result_table import as_csv, costs, lines, markdown
     from deepmf.storage.atomic import write_atomically
 

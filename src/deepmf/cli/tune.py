@@ -60,7 +60,7 @@ def tune(
     seed: Seed = None,
     device: Device = None,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw how much each setting matters: an .svg or .png.")
+        Path | None, typer.Option(metavar="FILE", help="Draw how much each setting matters: an .svg file.")
     ] = None,
     row: Row = None,
     column: Column = None,
@@ -76,7 +76,7 @@ def tune(
 
     Example: deepmf tune ratings.csv --model als --trials 30 --picture importance.svg
     """
-    from deepmf.tuning.picture import check_picture
+    from deepmf.tuning.importance_chart import check_picture
     from deepmf.tuning.study import Study
 
     if trials < 1:
@@ -177,7 +177,7 @@ def _show(summary: dict[str, Any], study: Study, *, as_json: bool) -> None:
 
 
 def _draw(summary: dict[str, Any], path: Path, *, title: str) -> None:
-    from deepmf.tuning.picture import draw_importances
+    from deepmf.tuning.importance_chart import draw_importances
     from deepmf.tuning.study import FEWEST_FOR_IMPORTANCE
 
     if summary["importances"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,11 @@ class ColdStart:
     last: int | None
     n_entries: int
     rmse: float
+
+    @property
+    def margin(self) -> float:
+        """The standard error of `rmse`, as it is for errors that are spread normally: sqrt(rmse^2 / 2n)."""
+        return self.rmse / math.sqrt(2 * self.n_entries)
 
 
 def cold_start(model: Model, test: ObservedMatrix) -> list[ColdStart]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from deepmf.charts.bars import bars
+from deepmf.charts.series import Series
+from deepmf.charts.styles import ONE, OTHER, PAIR
+from deepmf.charts.wording import amount, count, percent, short
 from deepmf.evaluation.cold_start import STARTS
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.report.charts import ONE, OTHER, Series, bars
+from deepmf.report.content import Figure, Section, Table
 from deepmf.report.findings import Findings
-from deepmf.report.markup import Markup, figure, paragraph, table, tag
-from deepmf.report.section import Section
-from deepmf.report.wording import amount, count, percent, short
 
 _BINS = 20  # of values on a scale without levels
 _FACTS = ("entries", "rows", "columns", "density", "mean", "standard deviation")
@@ -26,27 +27,24 @@ def data_section(found: Findings) -> Section:
         title="The data",
         how="The model learned from the training entries and is asked for the test entries, so its errors tell most "
         "about the future where the future looks like the test.",
-        body=tag(
-            "div",
-            _sizes(found),
-            _values(train, found.test),
-            _per_axis("row", train.row_counts),
-            _per_axis("column", train.column_counts),
-            class_="charts",
-        ),
+        template="data.html",
+        content={
+            "sizes": _sizes(found),
+            "scale": _in_words(found.seen.scale),
+            "figures": [
+                _values(train, found.test),
+                _per_axis("row", train.row_counts),
+                _per_axis("column", train.column_counts),
+            ],
+        },
     )
 
 
-def _sizes(found: Findings) -> Markup:
+def _sizes(found: Findings) -> Table:
     parts = {"training": found.seen.train, "extension": found.seen.extension, "test": found.test}
     there = {name: part for name, part in parts.items() if part is not None}
     lines = [list(line) for line in zip(_FACTS, *(_facts(part) for part in there.values()), strict=True)]
-    explained = paragraph(
-        "Rows and columns are those that have entries, and density is how much of the table they span is filled. "
-        f"Values are {_in_words(found.seen.scale)}.",
-        class_="note",
-    )
-    return tag("div", table("How much there is", ["", *there], lines), explained)
+    return Table("How much there is", ["", *there], lines)
 
 
 def _in_words(scale: Scale) -> str:
@@ -70,19 +68,16 @@ def _facts(part: ObservedMatrix) -> list[str]:
     ]
 
 
-def _values(train: ObservedMatrix, test: ObservedMatrix) -> Markup:
+def _values(train: ObservedMatrix, test: ObservedMatrix) -> Figure:
     """Return the shares of values, in training and in the test."""
     names, edges = _groups(train.scale, test)
     shares = {name: _shares(train.scale, part, edges) for name, part in (("training", train), ("test", test))}
     lines = [[name, *(percent(share[at]) for share in shares.values())] for at, name in enumerate(names)]
-    return figure(
+    return Figure(
         "Which values there are",
         bars(
             names,
-            [
-                Series(name, share.tolist(), style)
-                for (name, share), style in zip(shares.items(), (ONE, OTHER), strict=True)
-            ],
+            [Series(name, share.tolist(), style) for (name, share), style in zip(shares.items(), PAIR, strict=True)],
             title=f"Share of entries by value, training and test; the most frequent value in training is "
             f"{names[int(np.argmax(shares['training']))]}",
             x_label="level" if edges is None else "value",
@@ -90,7 +85,7 @@ def _values(train: ObservedMatrix, test: ObservedMatrix) -> Markup:
             write=_percent,
         ),
         legend=((ONE, "training"), (OTHER, "test")),
-        numbers=table("Share of entries by value", ["value", *shares], lines),
+        numbers=Table("Share of entries by value", ["value", *shares], lines),
     )
 
 
@@ -114,7 +109,7 @@ def _shares(scale: Scale, part: ObservedMatrix, edges: FloatArray | None) -> Flo
     return shares
 
 
-def _per_axis(axis: str, counts: npt.NDArray[np.integer]) -> Markup:
+def _per_axis(axis: str, counts: npt.NDArray[np.integer]) -> Figure:
     """Return how many rows (or columns) have how many training entries."""
     which = np.searchsorted(STARTS, counts, side="right") - 1
     numbers = np.bincount(which, minlength=len(STARTS))
@@ -122,7 +117,7 @@ def _per_axis(axis: str, counts: npt.NDArray[np.integer]) -> Markup:
     names = [group_name(STARTS[at], STARTS[at + 1] - 1 if at + 1 < len(STARTS) else None) for at in used]
     shown = [int(numbers[at]) for at in used]
     median = float(np.median(counts))
-    return figure(
+    return Figure(
         f"Training entries per {axis}",
         bars(
             names,
@@ -131,7 +126,7 @@ def _per_axis(axis: str, counts: npt.NDArray[np.integer]) -> Markup:
             x_label=f"entries of a {axis} (median {median:g})",
             y_label=f"{axis}s",
         ),
-        numbers=table(
+        numbers=Table(
             f"Training entries per {axis}",
             ["entries", f"{axis}s"],
             [[name, count(n)] for name, n in zip(names, shown, strict=True)],

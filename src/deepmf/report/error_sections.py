@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from deepmf.charts.bars import bars
+from deepmf.charts.lines import dots
+from deepmf.charts.series import Series
+from deepmf.charts.styles import PAIR
+from deepmf.charts.wording import amount, count, counted, difference
 from deepmf.evaluation.area_evaluation import UNKNOWN, AreaErrors
 from deepmf.evaluation.columns import ColumnErrors
-from deepmf.report.charts import STYLES, Series, bars, dots
+from deepmf.report.content import Figure, LeftOut, Section, Table, shortened
 from deepmf.report.data_section import group_name
 from deepmf.report.findings import Findings
-from deepmf.report.markup import Markup, figure, label, paragraph, table, tag
-from deepmf.report.section import LeftOut, Section
-from deepmf.report.wording import amount, count, counted, difference
 
 MEANINGS = {
     "I": "known row, known column",
@@ -34,9 +36,17 @@ def area_section(found: Findings) -> Section:
         title="Error by area",
         how="Shorter bars are better: RMSE is the typical size of an error in the units of the values, counting large "
         "errors more than small ones (MAE counts them alike).",
-        body=tag(
-            "div", tag("div", _area_bars(found, areas), _about_areas(found), class_="charts"), _area_table(found, areas)
-        ),
+        template="areas.html",
+        content={
+            "errors": _area_bars(found, areas),
+            "meanings": [
+                (part.area if part.area == UNKNOWN else f"Area {part.area}", MEANINGS[part.area])
+                for part in found.measured.areas
+                if part.area != "all"
+            ],
+            "yardstick": None if found.yardstick is None else found.yardstick.name,
+            "numbers": _area_table(found, areas),
+        },
     )
 
 
@@ -45,13 +55,13 @@ def _shown_areas(errors: list[AreaErrors]) -> list[AreaErrors]:
     return errors if len(errors) > 2 else errors[:1]
 
 
-def _area_bars(found: Findings, areas: list[AreaErrors]) -> Markup:
+def _area_bars(found: Findings, areas: list[AreaErrors]) -> Figure:
     series = [
         Series(each.name, [part.rmse for part in each.areas[: len(areas)]], style)
-        for each, style in zip(found.compared, STYLES, strict=False)
+        for each, style in zip(found.compared, PAIR, strict=False)
     ]
     said = "; ".join(f"{part.area} {amount(part.rmse)}" for part in areas)
-    return figure(
+    return Figure(
         "RMSE on the test entries",
         bars(
             [part.area for part in areas],
@@ -64,26 +74,7 @@ def _area_bars(found: Findings, areas: list[AreaErrors]) -> Markup:
     )
 
 
-def _about_areas(found: Findings) -> Markup:
-    meanings = [
-        tag(
-            "div", tag("dt", part.area if part.area == UNKNOWN else f"Area {part.area}"), tag("dd", MEANINGS[part.area])
-        )
-        for part in found.measured.areas
-        if part.area != "all"
-    ]
-    means = (
-        "This model is the means itself, so there is no other yardstick here."
-        if found.yardstick is None
-        else f"The {found.yardstick.name} are the plainest method: the overall mean, plus what is usual for the row "
-        "and for the column. They are computed from the very entries that this model has seen; how far it stays below "
-        "them is what it has learned beyond them."
-    )
-    known = "A row or column is known if the model was trained on it; a new one came in afterwards, without training."
-    return tag("div", tag("dl", *meanings), paragraph(known), paragraph(means), class_="aside")
-
-
-def _area_table(found: Findings, areas: list[AreaErrors]) -> Markup:
+def _area_table(found: Findings, areas: list[AreaErrors]) -> Table:
     has_levels = areas[0].level_rmse is not None and not found.measured.answers_levels
     names = ["area", "entries", "RMSE", "MAE"]
     has_medians = areas[0].median_rmse is not None
@@ -100,7 +91,7 @@ def _area_table(found: Findings, areas: list[AreaErrors]) -> Markup:
             means = found.yardstick.areas[number].rmse
             line += [amount(means), difference(part.rmse, means)]
         lines.append(line)
-    return table("Errors by area", names, lines)
+    return Table("Errors by area", names, lines)
 
 
 def cold_start_section(found: Findings) -> Section:
@@ -108,14 +99,19 @@ def cold_start_section(found: Findings) -> Section:
     groups = found.measured.cold_start
     names = [group_name(group.first, group.last) for group in groups]
     series = [
-        Series(each.name, [group.rmse for group in each.cold_start], style)
-        for each, style in zip(found.compared, STYLES, strict=False)
+        Series(
+            each.name,
+            [group.rmse for group in each.cold_start],
+            style,
+            [group.margin for group in each.cold_start],
+        )
+        for each, style in zip(found.compared, PAIR, strict=False)
     ]
     lines = [
         [name, count(group.n_entries), *(amount(each.numbers[at]) for each in series)]
         for at, (name, group) in enumerate(zip(names, groups, strict=True))
     ]
-    chart = figure(
+    chart = Figure(
         "RMSE by what is known of the row",
         dots(
             names,
@@ -127,7 +123,7 @@ def cold_start_section(found: Findings) -> Section:
         ),
         legend=[(each.style, each.name) for each in series],
     )
-    numbers = table(
+    numbers = Table(
         "RMSE by entries of the row",
         ["entries of the row", "test entries", *(f"RMSE, {each.name}" for each in series)],
         lines,
@@ -135,8 +131,9 @@ def cold_start_section(found: Findings) -> Section:
     return Section(
         title="Cold start",
         how="From left to right come rows of which more is known, so a falling curve shows what further entries are "
-        "worth; points that stand for few test entries jump about by chance.",
-        body=tag("div", chart, numbers, class_="charts"),
+        "worth; the bars say how far a point may be off by chance, most where few test entries stand behind it.",
+        template="cold_start.html",
+        content={"errors": chart, "numbers": numbers},
     )
 
 
@@ -153,36 +150,30 @@ def column_section(found: Findings) -> Section | LeftOut:
         title=title,
         how="A column at the top of the first table is where to look for what goes wrong, such as values that opinions "
         "divide on; the number behind ± is how far an error would move by chance with other test entries.",
-        body=tag(
-            "div",
-            paragraph(
-                f"Of {counted(errors.labels.size, 'column')} with test entries, {count(enough.size)} have at least "
-                f"{ENOUGH}; the median of their RMSE is {amount(float(np.median(errors.rmse[enough])))}."
-            ),
-            tag(
-                "div",
-                _column_table("Predicted worst", found, by_error[:n_listed]),
-                _column_table("Predicted best", found, by_error[::-1][:n_listed]),
-                class_="charts",
-            ),
-        ),
+        template="columns.html",
+        content={
+            "told": f"Of {counted(errors.labels.size, 'column')} with test entries, {count(enough.size)} have at least "
+            f"{ENOUGH}; the median of their RMSE is {amount(float(np.median(errors.rmse[enough])))}.",
+            "worst": _column_table("Predicted worst", found, by_error[:n_listed]),
+            "best": _column_table("Predicted best", found, by_error[::-1][:n_listed]),
+        },
     )
 
 
-def _column_table(caption: str, found: Findings, which: npt.NDArray[np.intp]) -> Markup:
+def _column_table(caption: str, found: Findings, which: npt.NDArray[np.intp]) -> Table:
     errors = found.measured.columns
     names = ["column", "entries", "RMSE", *(f"RMSE, {each.name}" for each in found.compared[1:])]
     lines = []
     for at in which.tolist():
-        line: list[str] = [
-            label(errors.labels[at : at + 1].tolist()[0]),
+        line = [
+            shortened(errors.labels[at : at + 1].tolist()[0]),
             count(errors.n_entries[at]),
             _with_margin(errors, at),
         ]
         if found.yardstick is not None:
             line.append(amount(float(found.yardstick.columns.rmse[at])))
         lines.append(line)
-    return table(caption, names, lines)
+    return Table(caption, names, lines)
 
 
 def _with_margin(errors: ColumnErrors, at: int) -> str:

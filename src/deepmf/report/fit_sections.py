@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from deepmf.report.charts import OTHER, curve
+from deepmf.charts.lines import curve
+from deepmf.charts.styles import OTHER
+from deepmf.charts.wording import counted
+from deepmf.report.content import Figure, LeftOut, Section, Table
 from deepmf.report.findings import Findings
-from deepmf.report.markup import Markup, figure, paragraph, table, tag
-from deepmf.report.section import LeftOut, Section
-from deepmf.report.wording import counted
 from deepmf.training.history import History
 from deepmf.training.runtime import Runtime
 
@@ -34,18 +34,19 @@ def learning_section(found: Findings) -> Section | LeftOut:
     losses, errors = _points(history, "loss"), _points(history, "validation_error")
     if not losses:
         return LeftOut(title, f"{found.measured.name} is not learned in epochs")
-    charts = [_curve("Loss on the training entries", losses, "loss")]
+    curves = [_curve("Loss on the training entries", losses, "loss")]
     how = (
         "The curve should fall and level off; without validation entries it does not tell whether the model has begun "
         "to learn its training entries by heart."
     )
     if errors:
-        charts.append(_curve("RMSE on the validation entries", errors, "RMSE", best=_best(history)))
+        kept = None if history.best_epoch is None else history.best_epoch + 1
+        curves.append(_curve("RMSE on the validation entries", errors, "RMSE", kept=kept))
         how = (
             "Both curves should fall and level off; a validation error that rises while the loss still falls means "
             "that the model has begun to learn its training entries by heart."
         )
-    return Section(title, how, tag("div", paragraph(_told(history)), tag("div", *charts, class_="charts")))
+    return Section(title, how, "learning.html", {"told": _told(history, errors), "curves": curves})
 
 
 def _points(history: History, name: str) -> list[tuple[int, float]]:
@@ -54,28 +55,28 @@ def _points(history: History, name: str) -> list[tuple[int, float]]:
     return [(epoch, number) for epoch, number in noted if number is not None and math.isfinite(number)]
 
 
-def _best(history: History) -> tuple[int, float] | None:
-    """Return the epoch that validation chose, from 1 on, and its error."""
-    if history.best_epoch is None or history.best_error is None:
-        return None
-    return history.best_epoch + 1, history.best_error
-
-
-def _curve(name: str, points: list[tuple[int, float]], what: str, best: tuple[int, float] | None = None) -> Markup:
-    epochs, numbers = zip(*_thinned(points), strict=True)
+def _curve(name: str, points: list[tuple[int, float]], what: str, kept: int | None = None) -> Figure:
+    """Return a curve through (epoch, number) points, with a ring around that of the epoch that was kept."""
+    shown = _thinned(points, keep=kept)
+    epochs, numbers = zip(*shown, strict=True)
     said = f"{name}: {numbers[0]:.4g} in epoch {epochs[0]}, {numbers[-1]:.4g} in epoch {epochs[-1]}"
-    picture = curve(epochs, numbers, title=said, x_label="epoch", y_label=what, best=best)
-    return figure(name, picture, legend=[(OTHER, f"best: {best[1]:.4g} in epoch {best[0]}")] if best else ())
+    best = epochs.index(kept) if kept in epochs else None
+    chart = curve(epochs, numbers, title=said, x_label="epoch", y_label=what, best=best)
+    legend = [] if best is None else [(OTHER, f"best: {numbers[best]:.4g} in epoch {kept}")]
+    return Figure(name, chart, legend)
 
 
-def _told(history: History) -> str:
+def _told(history: History, errors: list[tuple[int, float]]) -> str:
     said = f"Training ran for {counted(len(history), 'epoch')} in {_duration(history.seconds)}"
     said += f"; {_ENDINGS[history.stopped]}." if history.stopped in _ENDINGS else "."
-    best = _best(history)
-    if best is not None:
-        return f"{said} The model is that of epoch {best[0]}, whose validation RMSE of {best[1]:.4f} is the lowest."
     kept = len(history) if history.best_epoch is None else history.best_epoch + 1
-    return f"{said} There were no validation entries to choose an epoch by; the model is that of epoch {kept}."
+    if history.best_error is None:
+        return f"{said} There were no validation entries to choose an epoch by; the model is that of epoch {kept}."
+    lowest = dict(errors).get(kept, history.best_error)
+    said += f" The model is that of epoch {kept}, whose validation RMSE of {lowest:.4f} is the lowest."
+    if f"{history.best_error:.4f}" == f"{lowest:.4f}":
+        return said
+    return f"{said} With all that is done after the epochs, its validation RMSE is {history.best_error:.4f}."
 
 
 def settings_section(found: Findings) -> Section:
@@ -95,20 +96,20 @@ def settings_section(found: Findings) -> Section:
         title="Settings and runtime",
         how="With these settings and the same entries the same model can be fitted again; the second table says where "
         "this page was made, which need not be where the model was fitted.",
-        body=tag(
-            "div",
-            table(f"Settings of {type(model).__name__}", ["setting", "value"], settings),
-            table("What made this page", ["what", "which"], runtime),
-            class_="charts words",
-        ),
+        template="settings.html",
+        content={
+            "settings": Table(f"Settings of {type(model).__name__}", ["setting", "value"], settings),
+            "runtime": Table("What made this page", ["what", "which"], runtime),
+        },
     )
 
 
-def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return points at even distances, the first and the last among them."""
+def _thinned(points: list[tuple[int, float]], *, keep: int | None) -> list[tuple[int, float]]:
+    """Return points at even distances, the first, the last and that of an epoch to keep among them."""
     if len(points) <= _MOST_POINTS:
         return points
-    return [points[at] for at in np.linspace(0, len(points) - 1, _MOST_POINTS).round().astype(int).tolist()]
+    even = {int(at) for at in np.linspace(0, len(points) - 1, _MOST_POINTS).round()}
+    return [point for at, point in enumerate(points) if at in even or point[0] == keep]
 
 
 def _duration(seconds: float) -> str:

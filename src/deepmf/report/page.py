@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
+from deepmf.charts.wording import amount, count, counted, difference, percent
 from deepmf.evaluation.area_evaluation import UNKNOWN
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.label_pairs import Unknown
 from deepmf.models.model import Model
+from deepmf.report.content import LeftOut, Section
 from deepmf.report.data_section import data_section
 from deepmf.report.error_sections import area_section, cold_start_section, column_section
 from deepmf.report.findings import Findings, find
 from deepmf.report.fit_sections import learning_section, settings_section
 from deepmf.report.level_sections import boundary_section, calibration_section, confusion_section, hit_shares
-from deepmf.report.markup import Markup, label, paragraph, tag
-from deepmf.report.section import LeftOut, Section
-from deepmf.report.wording import amount, count, counted, difference, percent
+from deepmf.report.rendering import rendered
 from deepmf.storage.atomic import write_atomically
 
 SECTIONS = (
@@ -32,8 +31,6 @@ SECTIONS = (
 )
 # Of fewer test entries every number is largely chance.
 FEW = 100
-# Nothing is loaded or run, whatever a label might say.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def write_report(
@@ -63,36 +60,15 @@ def written(found: Findings, *, title: str | None = None) -> str:
     """Return the whole page."""
     title = title or f"{found.measured.name} on {counted(found.measured.overall.n_entries, 'test entry')}"
     made = [section(found) for section in SECTIONS]
-    sections = [part for part in made if isinstance(part, Section)]
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", name="generator", content="deepmf"),
-        tag("link", rel="icon", href="data:,"),  # otherwise a browser asks for one
-        tag("title", title),
-        tag("style", _style()),
+    return rendered(
+        "page.html",
+        title=title,
+        summary=_summary(found),
+        cautions=_cautions(found),
+        tiles=_tiles(found),
+        sections=[part for part in made if isinstance(part, Section)],
+        left_out=[part for part in made if isinstance(part, LeftOut)],
     )
-    body = tag(
-        "body",
-        tag(
-            "header",
-            tag("h1", label(title, longest=200)),
-            paragraph(_summary(found), class_="lead"),
-            *_cautions(found),
-            _tiles(found),
-        ),
-        tag(
-            "nav",
-            tag("ul", *(tag("li", tag("a", part.title, href=f"#{part.anchor}")) for part in sections)),
-            aria_label="Sections",
-        ),
-        tag("main", *(part.written() for part in sections)),
-        tag("footer", _left_out([part for part in made if isinstance(part, LeftOut)])),
-    )
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
 def _summary(found: Findings) -> str:
@@ -111,7 +87,8 @@ def _summary(found: Findings) -> str:
     return f"{said} Its RMSE is {by} than that of the {name} of rows and columns."
 
 
-def _cautions(found: Findings) -> list[Markup]:
+def _cautions(found: Findings) -> list[str]:
+    """Return what to keep in mind about all the numbers."""
     said, n_entries = [], found.test.n_entries + found.n_unknown
     if found.n_unknown:
         said.append(_about_unknown(found))
@@ -122,7 +99,7 @@ def _cautions(found: Findings) -> list[Markup]:
         )
     if n_entries < FEW:
         said.append(f"With only {counted(n_entries, 'test entry')}, every number on this page is largely chance.")
-    return [paragraph(tag("strong", "Caution. "), text, class_="caution") for text in said]
+    return said
 
 
 def _about_unknown(found: Findings) -> str:
@@ -137,8 +114,8 @@ def _about_unknown(found: Findings) -> str:
     )
 
 
-def _tiles(found: Findings) -> Markup:
-    """Return the key numbers."""
+def _tiles(found: Findings) -> list[tuple[str, str]]:
+    """Return the key numbers under their names."""
     overall = found.measured.overall
     tiles = [("RMSE", amount(overall.rmse)), ("MAE", amount(overall.mae))]
     if found.yardstick is not None:
@@ -146,16 +123,4 @@ def _tiles(found: Findings) -> Markup:
     if found.confusion is not None:
         exact, near = hit_shares(found)
         tiles += [("exactly the right level", percent(exact)), ("at most one level off", percent(near))]
-    return tag("dl", *(tag("div", tag("dt", name), tag("dd", number)) for name, number in tiles), class_="tiles")
-
-
-def _left_out(parts: list[LeftOut]) -> Markup:
-    if not parts:
-        return paragraph("Written by deepmf.")
-    reasons = "; ".join(f"{part.title.lower()} ({part.reason})" for part in parts)
-    return paragraph(f"Written by deepmf. Not on this page: {reasons}.")
-
-
-@cache
-def _style() -> Markup:
-    return Markup(Path(__file__).with_name("style.css").read_text(encoding="utf-8"))
+    return tiles

@@ -1,0 +1,1 @@
+"""Charts: numbers in, SVG out, for pages and for files of their own."""

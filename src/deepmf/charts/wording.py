@@ -1,0 +1,59 @@
+"""How numbers are written in charts and on pages."""
+
+from __future__ import annotations
+
+import math
+
+_PER_CENT = "\N{NO-BREAK SPACE}%"
+
+
+def count(number: float) -> str:
+    """Return a whole number with separators: 1,000,209."""
+    return f"{number:,.0f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things: 1 entry, 2 columns."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count(number)} {noun if number == 1 else plural}"
+
+
+def amount(number: float | None) -> str:
+    """Return a number that is not whole, in three digits behind the point where its size allows; a dash for none.
+
+    >>> [amount(number) for number in (0.86114, 12345.6, 0.000123, None)]
+    ['0.861', '1.235e+04', '0.000123', '–']
+    """
+    if number is None or not math.isfinite(number):
+        return "–"
+    return f"{number:.3f}" if number == 0 or 0.01 <= abs(number) < 1000 else f"{number:.4g}"
+
+
+def percent(share: float | None, *, digits: int = 1) -> str:
+    """Return a share in per cent, which no line break tears apart: 43.2 %."""
+    if share is None or not math.isfinite(share):
+        return "–"
+    return f"{100 * share:.{digits}f}{_PER_CENT}"
+
+
+def difference(number: float, other: float) -> str:
+    """Return by how many per cent a number lies above or below another: −5.4 %.
+
+    >>> print(difference(0.9, 1.0), difference(1.0, 1.0), difference(1.0, 0.0))
+    −10.0 % ±0.0 % –
+    """
+    if other == 0 or not math.isfinite(number / other):
+        return "–"
+    share = round(100 * (number / other - 1), 1)
+    return f"{'+' if share > 0 else '−' if share < 0 else '±'}{abs(share):.1f}{_PER_CENT}"
+
+
+def short(number: float) -> str:
+    """Return a number as briefly as an axis needs it: 1.5M, 20k, 0.25.
+
+    >>> [short(number) for number in (1_500_000, 20_000, 0.25, -3.0, 2.346e12)]
+    ['1.5M', '20k', '0.25', '-3', '2.35e+12']
+    """
+    if 1e4 <= abs(number) < 1e9:
+        return f"{number / 1e6:.4g}M" if abs(number) >= 1e6 else f"{number / 1e3:.4g}k"
+    return f"{number:.5g}" if 1e-4 <= abs(number) < 1e9 else f"{number:.3g}"
