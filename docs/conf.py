@@ -1,6 +1,5 @@
 """How the pages are built: `make docs` writes them to build/docs."""
 
-import dataclasses
 import inspect
 import re
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from sphinx.application import Sphinx
 
 from deepmf import __version__
 from deepmf.models.model import Model
-from deepmf.training.settings import Settings
+from deepmf.training.declarations import declared
 
 project = "deepmf"
 author = "The deepmf developers"
@@ -38,29 +37,15 @@ python_display_short_literal_types = True
 python_maximum_signature_line_length = 100
 toc_object_entries_show_parents = "hide"
 
-_EXPLAINED = re.compile(r"^([\w.]+(?:, [\w.]+)*): (.+(?:\n {4}.+)*)", re.MULTILINE)  # names, and what they mean
+_EXPLAINED = re.compile(r"^([\w.]+(?:, [\w.]+)*): (.+(?:\n {4}.+)*)", re.MULTILINE)  # arguments, and what they mean
 _DRAWN = ("├", "└", "│")  # a line of a drawn tree
 
 
-def explanations(settings: type[Settings]) -> Iterator[tuple[list[str], str]]:
-    """Yield settings that belong together and what the docstrings of their class, and of those above it, say."""
-    left = [field.name for field in dataclasses.fields(settings)]
-    for part in settings.__mro__:
-        for found in _EXPLAINED.finditer(inspect.cleandoc(vars(part).get("__doc__") or "")):
-            names = [name for name in found[1].split(", ") if name in left]
-            if names:
-                yield names, " ".join(found[2].split())
-            left = [name for name in left if name not in names]
-    yield from (([name], "of all that is random" if name == "seed" else "") for name in left)
-
-
 def explained_settings(model: type[Model]) -> Iterator[str]:
-    """Yield lines of reStructuredText: each setting of a model, its default, and what it means."""
-    defaults = {field.name: field.default for field in dataclasses.fields(model.settings_class)}
+    """Yield lines of reStructuredText: each setting of a model, its default, the values it may have, its meaning."""
     yield from ("", "Settings and their defaults:", "")
-    for names, said in explanations(model.settings_class):
-        shown = ", ".join(f"``{name}={defaults[name]!r}``" for name in names)
-        yield f"- {shown}: {said}" if said else f"- {shown}"
+    for setting in declared(model.settings_class):
+        yield f"- ``{setting.name}={setting.default!r}`` ({setting.rule.allowed}): {setting.rule.meaning}"
     yield ""
 
 
