@@ -12,6 +12,7 @@ from sphinx.application import Sphinx
 from deepmf import __version__
 from deepmf.models.model import Model
 from deepmf.training.declarations import declared
+from deepmf.training.settings import Settings
 
 project = "deepmf"
 author = "The deepmf developers"
@@ -41,21 +42,22 @@ _EXPLAINED = re.compile(r"^([\w.]+(?:, [\w.]+)*): (.+(?:\n {4}.+)*)", re.MULTILI
 _DRAWN = ("├", "└", "│")  # a line of a drawn tree
 
 
-def explained_settings(model: type[Model]) -> Iterator[str]:
-    """Yield lines of reStructuredText: each setting of a model, its default, the values it may have, its meaning."""
+def explained_settings(settings: type[Settings]) -> Iterator[str]:
+    """Yield lines of reStructuredText: each setting of a class, its default, the values it may have, its meaning."""
     yield from ("", "Settings and their defaults:", "")
-    for setting in declared(model.settings_class):
+    for setting in declared(settings):
         yield f"- ``{setting.name}={setting.default!r}`` ({setting.rule.allowed}): {setting.rule.meaning}"
     yield ""
 
 
 def complete_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Explain a model's settings below what its class says; list arguments; keep drawn trees and absolute values."""
+    """List settings below what their class says of itself; list arguments; keep drawn trees and absolute values."""
     if any(line.startswith(_DRAWN) for line in lines):
         lines[1:] = ["", "::", "", *(f"    {line}" for line in lines[1:])]
         return
-    if _is_model(obj):
-        lines += explained_settings(obj)
+    if _is_subclass(obj, Settings):
+        first = next(at for at, line in enumerate(lines) if line.startswith(f"{declared(obj)[0].name}: "))
+        lines[first:] = explained_settings(obj)
     elif callable(obj):
         lines[:] = _EXPLAINED.sub(_as_item, "\n".join(lines)).splitlines()
     lines[:] = [line if line.startswith(">>>") else line.replace("|", r"\|") for line in lines]
@@ -64,8 +66,8 @@ def complete_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any
 def plain_signature(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
 ) -> tuple[str | None, str | None]:
-    """Shorten what says little: a model takes its settings, some classes are not called, and arrays are arrays."""
-    if _is_model(obj):
+    """Shorten what says little: settings are listed elsewhere, some classes are not called, and arrays are arrays."""
+    if _is_subclass(obj, Model) or _is_subclass(obj, Settings):
         return "(**settings)", returns
     if signature and signature.startswith("(*_"):
         return "", returns
@@ -97,5 +99,5 @@ def _plain_types(shown: str) -> str:
     return re.sub(r"npt\.NDArray\[[^\]]*\]", "ndarray", shown).replace("npt.", "")
 
 
-def _is_model(found: Any) -> bool:
-    return inspect.isclass(found) and issubclass(found, Model) and found is not Model
+def _is_subclass(found: Any, of: type) -> bool:
+    return inspect.isclass(found) and issubclass(found, of) and found is not of
