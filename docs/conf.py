@@ -1,6 +1,5 @@
 """How the pages are built: `make docs` writes them to build/docs."""
 
-import dataclasses
 import inspect
 import re
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from sphinx.application import Sphinx
 
 from deepmf import __version__
 from deepmf.models.model import Model
+from deepmf.training.declarations import declared
 from deepmf.training.settings import Settings
 
 project = "deepmf"
@@ -38,39 +38,26 @@ python_display_short_literal_types = True
 python_maximum_signature_line_length = 100
 toc_object_entries_show_parents = "hide"
 
-_EXPLAINED = re.compile(r"^([\w.]+(?:, [\w.]+)*): (.+(?:\n {4}.+)*)", re.MULTILINE)  # names, and what they mean
+_EXPLAINED = re.compile(r"^([\w.]+(?:, [\w.]+)*): (.+(?:\n {4}.+)*)", re.MULTILINE)  # arguments, and what they mean
 _DRAWN = ("├", "└", "│")  # a line of a drawn tree
 
 
-def explanations(settings: type[Settings]) -> Iterator[tuple[list[str], str]]:
-    """Yield settings that belong together and what the docstrings of their class, and of those above it, say."""
-    left = [field.name for field in dataclasses.fields(settings)]
-    for part in settings.__mro__:
-        for found in _EXPLAINED.finditer(inspect.cleandoc(vars(part).get("__doc__") or "")):
-            names = [name for name in found[1].split(", ") if name in left]
-            if names:
-                yield names, " ".join(found[2].split())
-            left = [name for name in left if name not in names]
-    yield from (([name], "of all that is random" if name == "seed" else "") for name in left)
-
-
-def explained_settings(model: type[Model]) -> Iterator[str]:
-    """Yield lines of reStructuredText: each setting of a model, its default, and what it means."""
-    defaults = {field.name: field.default for field in dataclasses.fields(model.settings_class)}
+def explained_settings(settings: type[Settings]) -> Iterator[str]:
+    """Yield lines of reStructuredText: each setting of a class, its default, the values it may have, its meaning."""
     yield from ("", "Settings and their defaults:", "")
-    for names, said in explanations(model.settings_class):
-        shown = ", ".join(f"``{name}={defaults[name]!r}``" for name in names)
-        yield f"- {shown}: {said}" if said else f"- {shown}"
+    for setting in declared(settings):
+        yield f"- ``{setting.name}={setting.default!r}`` ({setting.rule.allowed}): {setting.rule.meaning}"
     yield ""
 
 
 def complete_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Explain a model's settings below what its class says; list arguments; keep drawn trees and absolute values."""
+    """List settings below what their class says of itself; list arguments; keep drawn trees and absolute values."""
     if any(line.startswith(_DRAWN) for line in lines):
         lines[1:] = ["", "::", "", *(f"    {line}" for line in lines[1:])]
         return
-    if _is_model(obj):
-        lines += explained_settings(obj)
+    if _is_subclass(obj, Settings):
+        first = next(at for at, line in enumerate(lines) if line.startswith(f"{declared(obj)[0].name}: "))
+        lines[first:] = explained_settings(obj)
     elif callable(obj):
         lines[:] = _EXPLAINED.sub(_as_item, "\n".join(lines)).splitlines()
     lines[:] = [line if line.startswith(">>>") else line.replace("|", r"\|") for line in lines]
@@ -79,8 +66,8 @@ def complete_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any
 def plain_signature(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
 ) -> tuple[str | None, str | None]:
-    """Shorten what says little: a model takes its settings, some classes are not called, and arrays are arrays."""
-    if _is_model(obj):
+    """Shorten what says little: settings are listed elsewhere, some classes are not called, and arrays are arrays."""
+    if _is_subclass(obj, Model) or _is_subclass(obj, Settings):
         return "(**settings)", returns
     if signature and signature.startswith("(*_"):
         return "", returns
@@ -112,5 +99,5 @@ def _plain_types(shown: str) -> str:
     return re.sub(r"npt\.NDArray\[[^\]]*\]", "ndarray", shown).replace("npt.", "")
 
 
-def _is_model(found: Any) -> bool:
-    return inspect.isclass(found) and issubclass(found, Model) and found is not Model
+def _is_subclass(found: Any, of: type) -> bool:
+    return inspect.isclass(found) and issubclass(found, of) and found is not of

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from deepmf.models.registry import SETTINGS_HOMES
+
 SOURCE = Path(__file__).parents[1] / "src" / "deepmf"
 
 # From left to right; nothing imports from its right. Names that share a place may not import each other.
@@ -117,6 +119,31 @@ def test_no_import_cycle() -> None:
         list(TopologicalSorter(graph).static_order())
     except CycleError as error:
         pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
+
+
+def reached(module: str) -> set[str]:
+    """All modules that the import of one loads, other than inside functions: the packages on the way too."""
+    found, left = set[str](), [module]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            parts = name.split(".")
+            left += [".".join(parts[:depth]) for depth in range(1, len(parts))]
+            left += list(imports(TREES[name], inside_functions=False)) if name in TREES else []
+    return found
+
+
+SETTINGS_MODULES = {module for module, _ in SETTINGS_HOMES.values()}
+
+
+@pytest.mark.parametrize("module", ["deepmf", "deepmf.cli.app", *sorted(SETTINGS_MODULES)])
+def test_names_and_settings_are_light(module: str) -> None:
+    assert reached(module) & {"torch", "numpy", "scipy", "polars"} == set()
+
+
+def test_what_is_heavy_is_seen() -> None:
+    assert {"torch", "numpy"} <= reached("deepmf.models.dmf.dmf")
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) in CORE or layer_of(name) is None])

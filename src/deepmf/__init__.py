@@ -4,25 +4,43 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from deepmf.models.registry import HOMES as _MODELS
+from deepmf.models.registry import SETTINGS_HOMES as _SETTINGS
 
 if TYPE_CHECKING:
     from deepmf.data.read import read_matrix
     from deepmf.data.splits import split_areas, split_entries, split_from_masks
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
+    from deepmf.models.autoencoders.autoencoder_settings import (
+        AutoRecSettings,
+        CFNADESettings,
+        DeepAutoRecSettings,
+        UAutoRecSettings,
+        UCFNADESettings,
+    )
     from deepmf.models.autoencoders.autorec import IAutoRec, UAutoRec
     from deepmf.models.autoencoders.cfnade import ICFNADE, UCFNADE
     from deepmf.models.autoencoders.deep_autorec import DeepUAutoRec
     from deepmf.models.dmf.dmf import DMF
+    from deepmf.models.dmf.dmf_settings import DMFDSettings, DMFSettings
     from deepmf.models.dmf.dmfd import DMFD
     from deepmf.models.factorization.als import ALS
+    from deepmf.models.factorization.factorization_settings import (
+        ALSSettings,
+        ODMCSettings,
+        OptSpaceSettings,
+        RankKSettings,
+        RDMCSettings,
+    )
     from deepmf.models.factorization.odmc import ODMC
     from deepmf.models.factorization.optspace import OptSpace
     from deepmf.models.factorization.rankk import RankK
     from deepmf.models.factorization.rdmc import RDMC
     from deepmf.models.load import load
     from deepmf.models.means import Means
+    from deepmf.models.means_settings import MeansSettings
     from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+    from deepmf.models.ordinal.ordinal_settings import OrdinalDMFSettings
 
 __version__ = "0.1.0"
 
@@ -34,15 +52,29 @@ __all__ = [
     "ODMC",
     "RDMC",
     "UCFNADE",
+    "ALSSettings",
+    "AutoRecSettings",
+    "CFNADESettings",
+    "DMFDSettings",
+    "DMFSettings",
+    "DeepAutoRecSettings",
     "DeepUAutoRec",
     "IAutoRec",
     "Means",
+    "MeansSettings",
+    "ODMCSettings",
     "ObservedMatrix",
     "OptSpace",
+    "OptSpaceSettings",
     "OrdinalDMF",
+    "OrdinalDMFSettings",
+    "RDMCSettings",
     "RankK",
+    "RankKSettings",
     "Scale",
     "UAutoRec",
+    "UAutoRecSettings",
+    "UCFNADESettings",
     "load",
     "read_matrix",
     "split_areas",
@@ -59,7 +91,7 @@ _HOMES = {
     "split_areas": "deepmf.data.splits",
     "split_entries": "deepmf.data.splits",
     "split_from_masks": "deepmf.data.splits",
-} | {name: module for module, name in _MODELS.values()}
+} | {name: module for module, name in (*_MODELS.values(), *_SETTINGS.values())}
 
 
 def __getattr__(name: str) -> Any:

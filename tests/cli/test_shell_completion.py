@@ -33,17 +33,19 @@ TAB = (
 
 
 @pytest.mark.parametrize(
-    ("line", "offered"),
+    ("line", "offered", "loaded"),
     [
-        ("deepmf in", ["inspect"]),
-        ("deepmf fit r.csv --model dm", [name for name in HOMES if name.startswith("dm")]),
-        ("deepmf fit r.csv --model means --set sh", ["shrinkage="]),
-        ("deepmf fit r.csv --set latent", ["latent_size="]),
-        ("deepmf datasets fetch ml-2", ["ml-20m", "ml-25m"]),
-        ("deepmf reproduce tab", ["table1", "table2"]),
+        ("deepmf in", ["inspect"], ""),
+        ("deepmf fit r.csv --model dm", [name for name in HOMES if name.startswith("dm")], ""),
+        ("deepmf fit r.csv --model means --set sh", ["shrinkage="], ""),
+        ("deepmf fit r.csv --set latent", ["latent_size="], ""),
+        ("deepmf tune r.csv --model dmf-o --set mask", ["mask_rate="], ""),
+        ("deepmf settings od", ["odmc"], ""),
+        ("deepmf datasets fetch ml-2", ["ml-20m", "ml-25m"], "numpy scipy"),
+        ("deepmf reproduce tab", ["table1", "table2"], ""),
     ],
 )
-def test_tab(line: str, offered: list[str]) -> None:
+def test_tab(line: str, offered: list[str], loaded: str) -> None:
     words = {"_DEEPMF_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
     ended = subprocess.run([sys.executable, "-c", TAB], capture_output=True, text=True, env=os.environ | words)
-    assert (ended.stdout.split(), ended.stderr) == (offered, "\n")
+    assert (ended.stdout.split(), ended.stderr) == (offered, f"{loaded}\n")

@@ -1,5 +1,7 @@
 """The registry: every model by its name."""
 
+import inspect
+import pydoc
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -12,7 +14,8 @@ from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadSetting
 from deepmf.matrix.areas import AREAS
 from deepmf.models.load import load
-from deepmf.models.registry import HOMES, class_named, model_class
+from deepmf.models.registry import HOMES, SETTINGS_HOMES, SUMMARIES, class_named, model_class, settings_class
+from deepmf.training.declarations import declared, signature_of
 
 
 @pytest.mark.parametrize("name", HOMES)
@@ -30,6 +33,35 @@ def test_a_name_that_does_not_exist() -> None:
     with pytest.raises(BadSetting, match="there is no model 'DFM'; did you mean 'dmf'?"):
         model_class("DFM")
     assert class_named("Nothing") is None
+
+
+def test_every_name_has_settings_and_a_summary() -> None:
+    assert HOMES.keys() == SETTINGS_HOMES.keys() == SUMMARIES.keys()
+    with pytest.raises(BadSetting, match="there is no model 'DFM'; did you mean 'dmf'?"):
+        settings_class("DFM")
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_the_settings_of_a_name_are_those_of_its_model(name: str) -> None:
+    found = settings_class(name)
+    assert model_class(name).settings_class is found
+    assert (found.__module__, found.__name__) == SETTINGS_HOMES[name]
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_every_setting_is_explained_in_a_sentence(name: str) -> None:
+    said = settings_class(name).__doc__ or ""
+    for setting in declared(settings_class(name)):
+        assert setting.rule.meaning[0].isupper() and setting.rule.meaning.endswith(".")
+        assert "\n" not in setting.rule.meaning
+        assert f"\n{setting.name}: {setting.type} = {setting.default!r} (" in said
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_the_signature_of_a_model_lists_its_settings(name: str) -> None:
+    model, settings = model_class(name), settings_class(name)
+    assert inspect.signature(model) == signature_of(settings)
+    assert pydoc.render_doc(model, renderer=pydoc.plaintext).splitlines()[3].startswith(f" |  {model.__name__}(*, seed")
 
 
 def numbers_of(name: str) -> list[str]:

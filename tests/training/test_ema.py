@@ -23,7 +23,7 @@ from torch import Tensor
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.dmf.dmf import DMFSettings
+from deepmf.models.dmf.dmf_settings import DMFSettings
 from deepmf.training.ema import ExponentialAverage
 from deepmf.training.settings import TrainingSettings
 

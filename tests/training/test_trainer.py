@@ -17,9 +17,9 @@ from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import checkerboard, generate
 from deepmf.layers.branch import Branch
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.dmf.dmf import DMFSettings
 from deepmf.models.dmf.dmf_network import DMFNetwork
 from deepmf.models.dmf.dmf_objective import DMFObjective
+from deepmf.models.dmf.dmf_settings import DMFSettings
 from deepmf.training.block_sampler import SampledAxis
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Callback, Loop, TrainingState

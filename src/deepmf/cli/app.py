@@ -24,6 +24,7 @@ from deepmf.cli.output import say
 from deepmf.cli.predict import predict
 from deepmf.cli.recommend import recommend
 from deepmf.cli.reproduce import reproduce
+from deepmf.cli.settings_command import settings
 from deepmf.cli.signals import ending_signals
 from deepmf.cli.tune import tune
 from deepmf.errors import DeepMFWarning, UserError
@@ -66,7 +67,7 @@ def options(
         typer.echo(context.get_help())
 
 
-for _command in (demo, fit, tune, predict, evaluate, recommend, complete, inspect, export, reproduce):
+for _command in (demo, fit, settings, tune, predict, evaluate, recommend, complete, inspect, export, reproduce):
     app.command(_command.__name__)(_command)
 app.add_typer(datasets, name="datasets")
 

@@ -45,7 +45,7 @@ Assignments = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="A setting, such as dropout=.5 or hidden_sizes=512,256; repeatable.",
+        help="A setting, such as dropout=.5 or hidden_sizes=512,256 (deepmf settings MODEL lists all); repeatable.",
         autocompletion=assignments,
     ),
 ]

@@ -11,9 +11,7 @@ import numpy.typing as npt
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
-
-# How many entries of the overall mean (or frequencies) a row's and a column's own entries are mixed with.
-SHRINKAGE = 5.0
+from deepmf.models.means_settings import SHRINKAGE
 
 # Added to the count of every level, so that one that nobody gave still has a chance.
 _PRIOR_COUNT = 0.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,25 +12,12 @@ import numpy.typing as npt
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.fallback import SHRINKAGE, mean_at, shrunk_effects
+from deepmf.models.fallback import mean_at, shrunk_effects
+from deepmf.models.means_settings import MeansSettings
 from deepmf.models.model import Model
 from deepmf.storage.packed import Packed, Tensors, field, number, numbers
 from deepmf.training.loop import Callback
 from deepmf.training.settings import Settings
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeansSettings(Settings):
-    """The settings of the shrunk means.
-
-    shrinkage: how many entries of the overall mean each row's and column's own entries are mixed with.
-    """
-
-    shrinkage: float = SHRINKAGE
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_number("shrinkage", low=0.0)
 
 
 class Means(Model):

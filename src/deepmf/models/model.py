@@ -37,6 +37,7 @@ from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
 from deepmf.storage.packed import Packed, Tensors, field, refusing
 from deepmf.training.checkpoint import remove_checkpoint
+from deepmf.training.declarations import signature_of
 from deepmf.training.history import History
 from deepmf.training.loop import Callback
 from deepmf.training.settings import Settings
@@ -54,6 +55,11 @@ class Model(ABC):
     predicts: ClassVar[tuple[str, ...]] = AREAS  # the areas it can predict in
     cannot: ClassVar[str] = ""  # why not in the others
     answers_levels: ClassVar[bool] = False  # whether `predict` answers in levels
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "settings_class" in vars(cls):
+            cls.__signature__ = signature_of(cls.settings_class)  # type: ignore[attr-defined]  # what help() shows
 
     def __init__(self, /, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)

@@ -1,14 +1,18 @@
-"""Every model by the name that commands and recipes give it, and where its class lives; nothing heavy is imported."""
+"""Every model by the name that commands and recipes give it: where its class and its settings live, what it is.
+
+Nothing heavy is imported, not even with the settings.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deepmf.errors import BadSetting, nearest_name
 
 if TYPE_CHECKING:
     from deepmf.models.model import Model
+    from deepmf.training.settings import Settings
 
 # name: (module, class)
 HOMES = {
@@ -28,6 +32,45 @@ HOMES = {
     "means": ("deepmf.models.means", "Means"),
 }
 
+_AUTOENCODERS = "deepmf.models.autoencoders.autoencoder_settings"
+_FACTORIZATION = "deepmf.models.factorization.factorization_settings"
+
+# name: (module, class) of its settings
+SETTINGS_HOMES = {
+    "dmf": ("deepmf.models.dmf.dmf_settings", "DMFSettings"),
+    "dmf-d": ("deepmf.models.dmf.dmf_settings", "DMFDSettings"),
+    "dmf-o": ("deepmf.models.ordinal.ordinal_settings", "OrdinalDMFSettings"),
+    "i-autorec": (_AUTOENCODERS, "AutoRecSettings"),
+    "u-autorec": (_AUTOENCODERS, "UAutoRecSettings"),
+    "deep-u-autorec": (_AUTOENCODERS, "DeepAutoRecSettings"),
+    "i-cf-nade": (_AUTOENCODERS, "CFNADESettings"),
+    "u-cf-nade": (_AUTOENCODERS, "UCFNADESettings"),
+    "optspace": (_FACTORIZATION, "OptSpaceSettings"),
+    "rankk": (_FACTORIZATION, "RankKSettings"),
+    "rdmc": (_FACTORIZATION, "RDMCSettings"),
+    "odmc": (_FACTORIZATION, "ODMCSettings"),
+    "als": (_FACTORIZATION, "ALSSettings"),
+    "means": ("deepmf.models.means_settings", "MeansSettings"),
+}
+
+# name: what it is
+SUMMARIES = {
+    "dmf": "two branches and a cosine; extends to new rows and columns",
+    "dmf-d": "DMF that learns its quantizer and answers in levels",
+    "dmf-o": "two branches trained on masked entries; answers with a distribution over the levels",
+    "i-autorec": "autoencoder on columns, one hidden layer",
+    "u-autorec": "autoencoder on rows, one hidden layer",
+    "deep-u-autorec": "deep autoencoder on rows with dense re-feeding",
+    "i-cf-nade": "autoregressive, ordinal, on columns",
+    "u-cf-nade": "autoregressive, ordinal, on rows",
+    "optspace": "low rank by descent over the row space and the column space",
+    "rankk": "least absolute error at exact rank k",
+    "rdmc": "least absolute error and nuclear norm over matrices of levels",
+    "odmc": "low rank with learned boundaries between levels",
+    "als": "matrix factorisation with effects by alternating least squares; extends by one solve",
+    "means": "shrunk row and column means, the control",
+}
+
 
 def model_class(name: str) -> type[Model]:
     """Return the class of a model by its name; a name that does not exist is an error that says the nearest.
@@ -35,19 +78,35 @@ def model_class(name: str) -> type[Model]:
     >>> model_class("dmf-d").__name__
     'DMFD'
     """
-    if name not in HOMES:
-        raise BadSetting(f"there is no model {name!r}; {nearest_name(name, HOMES)}")
-    return _imported(*HOMES[name])
+    _check_known(name)
+    found: type[Model] = _imported(*HOMES[name])
+    return found
+
+
+def settings_class(name: str) -> type[Settings]:
+    """Return the class of a model's settings by the model's name, without importing the model.
+
+    >>> settings_class("dmf-d").__name__
+    'DMFDSettings'
+    """
+    _check_known(name)
+    found: type[Settings] = _imported(*SETTINGS_HOMES[name])
+    return found
 
 
 def class_named(class_name: str) -> type[Model] | None:
     """Return the class that a model file names, or None where there is none."""
     for module, name in HOMES.values():
         if name == class_name:
-            return _imported(module, name)
+            found: type[Model] = _imported(module, name)
+            return found
     return None
 
 
-def _imported(module: str, name: str) -> type[Model]:
-    found: type[Model] = getattr(import_module(module), name)
-    return found
+def _check_known(name: str) -> None:
+    if name not in HOMES:
+        raise BadSetting(f"there is no model {name!r}; {nearest_name(name, HOMES)}")
+
+
+def _imported(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)

@@ -18,7 +18,7 @@ from deepmf.models.latent_model import digest
 from deepmf.models.registry import model_class
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Callback
-from deepmf.tuning.space import SPACES, Choice, Dimension, Factors, Space
+from deepmf.tuning.space import Choice, Dimension, Factors, Space, completed, space_of
 from deepmf.tuning.study_file import open_study
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ class Tried:
 class Study:
     """A search for the settings of a model that predict validation entries best (a tree-structured Parzen estimator).
 
-    `settings` are fixed and no part of the search; `space` is what the rest is chosen from, that of `SPACES` unless
-    given. With a `file`, every trial is kept there: a study that finds the file of one like itself goes on from it.
+    `settings` are fixed and no part of the search; `space` is what the rest is chosen from, `space_of` the model
+    unless given. With a `file`, every trial is kept there: a study that finds the file of one like itself goes on from
+    it.
 
     >>> from deepmf.data.splits import split_entries
     >>> from deepmf.data.synthetic import generate
@@ -73,7 +74,8 @@ class Study:
         self.train, self.validation = train, validation
         self.fixed = dict(settings or {})
         self.defaults = self._model_class(**self.fixed).settings.to_dict()
-        self.space = _free_part(SPACES.get(model, {}) if space is None else space, self.defaults, self.fixed, model)
+        searched = space_of(model) if space is None else completed(space, model)
+        self.space = _free_part(searched, self.defaults, self.fixed, model)
         self._study, self._held = open_study(None if file is None else Path(file), self._fingerprint(model))
 
     def run(self, n_trials: int, *, callbacks: Sequence[Callback] = ()) -> Self:

@@ -18,7 +18,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.factorization import als
-from deepmf.models.factorization.als import ALS, ALSSettings, ALSSolver
+from deepmf.models.factorization.als import ALS, ALSSolver
+from deepmf.models.factorization.factorization_settings import ALSSettings
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,7 +10,8 @@ from deepmf.data.synthetic.generator import checkerboard
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.factorization.odmc import ODMC, ODMCSettings, ODMCSolver
+from deepmf.models.factorization.factorization_settings import ODMCSettings
+from deepmf.models.factorization.odmc import ODMC, ODMCSolver
 
 UNEQUAL = Scale([-1, 0, 2, 7])
 

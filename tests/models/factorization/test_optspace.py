@@ -11,9 +11,9 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
+from deepmf.models.factorization.factorization_settings import OptSpaceSettings
 from deepmf.models.factorization.optspace import (
     OptSpace,
-    OptSpaceSettings,
     OptSpaceSolver,
     Spaces,
     leading_spaces,

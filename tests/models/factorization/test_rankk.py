@@ -10,7 +10,8 @@ from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.factorization.rankk import RankK, RankKSettings, RankKSolver
+from deepmf.models.factorization.factorization_settings import RankKSettings
+from deepmf.models.factorization.rankk import RankK, RankKSolver
 
 
 def with_gross_errors(*, seed: int = 0) -> tuple[ObservedMatrix, FloatArray]:

@@ -11,7 +11,8 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.factorization import low_rank
-from deepmf.models.factorization.rdmc import RDMC, RDMCSettings, RDMCSolver, drawn_to_levels
+from deepmf.models.factorization.factorization_settings import RDMCSettings
+from deepmf.models.factorization.rdmc import RDMC, RDMCSolver, drawn_to_levels
 
 STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
 TWO = (0.0, 1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -14,14 +13,13 @@ from deepmf.layers.vectors import SparseBatch
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.autoencoders.autoencoder_network import Autoencoder
-from deepmf.models.autoencoders.vector_model import VectorModel, VectorSettings, all_hidden
+from deepmf.models.autoencoders.autoencoder_settings import AutoencoderSettings
+from deepmf.models.autoencoders.vector_model import VectorModel, all_hidden
 from deepmf.models.dmf.dmf_objective import validation_tensors
 from deepmf.storage.packed import Tensors
 from deepmf.training.batches import AxisName, Batches
 from deepmf.training.runtime import Runtime
 from deepmf.training.trainer import Objective
-
-INPUTS = ("raw", "centred", "scaled")
 
 Numbers = TypeVar("Numbers", npt.NDArray[Any], Tensor)
 
@@ -47,22 +45,6 @@ class ValueEncoding(NamedTuple):
     def decode(self, outputs: Numbers) -> Numbers:
         """Return outputs in the scale's units."""
         return outputs * self.unit + self.shift
-
-
-@dataclass(frozen=True, kw_only=True)
-class AutoencoderSettings(VectorSettings):
-    """The settings that all autoencoders share.
-
-    inputs: how values enter and leave the network: "raw" (as they are), "centred" (minus the mean of all training
-        entries) or "scaled" (to [-1, 1]); what is missing is 0.
-    """
-
-    precision: str = "single"
-    inputs: str = "raw"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_choice("inputs", INPUTS)
 
 
 class AutoencoderObjective(Objective):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
@@ -11,47 +10,15 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.autoencoders.autoencoder_model import (
     AutoencoderModel,
     AutoencoderObjective,
-    AutoencoderSettings,
     ValueEncoding,
     squared_errors,
 )
 from deepmf.models.autoencoders.autoencoder_network import Autoencoder
+from deepmf.models.autoencoders.autoencoder_settings import AutoRecSettings, UAutoRecSettings
 from deepmf.models.autoencoders.vector_model import ReadsColumns, ReadsRows
 from deepmf.training.batches import AxisName
 from deepmf.training.runtime import Runtime, private_generator
-from deepmf.training.settings import WIDEST, Settings
-
-
-@dataclass(frozen=True, kw_only=True)
-class AutoRecSettings(AutoencoderSettings):
-    """The settings of I-AutoRec; the defaults were chosen on validation entries of MovieLens-1M.
-
-    hidden_size: the width of the hidden layer.
-    initial: how large the first weights are, as a share of Xavier's.
-    gamma: the weight of the L2 penalty, lambda of the paper; squared errors count in the units of `inputs`.
-    """
-
-    epochs: int = 450
-    learning_rate: float = 2e-3
-    hidden_size: int = 500
-    initial: float = 1.0
-    gamma: float = 200.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_whole("hidden_size", low=1, high=WIDEST)
-        self.check_number("initial", above=0.0)
-        self.check_number("gamma", low=0.0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class UAutoRecSettings(AutoRecSettings):
-    """The settings of U-AutoRec: those of I-AutoRec, with defaults for rows."""
-
-    epochs: int = 100
-    inputs: str = "centred"
-    initial: float = 0.3
-    gamma: float = 100.0
+from deepmf.training.settings import Settings
 
 
 class AutoRecObjective(AutoencoderObjective):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,8 +14,9 @@ from deepmf.errors import BadModelFile
 from deepmf.layers.vectors import Batch, SparseBatch
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.autoencoders.nade_network import NORMALISATIONS, Nade, entries_where, expected_values, ordinal_costs
-from deepmf.models.autoencoders.vector_model import ReadsColumns, ReadsRows, VectorModel, VectorSettings, all_hidden
+from deepmf.models.autoencoders.autoencoder_settings import CFNADESettings, UCFNADESettings
+from deepmf.models.autoencoders.nade_network import Nade, entries_where, expected_values, ordinal_costs
+from deepmf.models.autoencoders.vector_model import ReadsColumns, ReadsRows, VectorModel, all_hidden
 from deepmf.models.dmf.dmf_objective import validation_tensors
 from deepmf.models.label_pairs import Unknown
 from deepmf.models.latents import Latents
@@ -24,7 +24,7 @@ from deepmf.storage.packed import Tensors
 from deepmf.training.batches import Batches
 from deepmf.training.block_source import DENSE_BYTES_ON_GPU, prefer_dense
 from deepmf.training.runtime import Runtime, private_generator
-from deepmf.training.settings import WIDEST, Settings
+from deepmf.training.settings import Settings
 from deepmf.training.trainer import Objective
 
 _PAIRS_AT_A_TIME = 1 << 14
@@ -34,40 +34,6 @@ _SCORES_AT_A_TIME = 1 << 22  # 32 MB in double precision
 _NUMBERS_A_SCORE = 12
 # The largest whole number that half precision counts up to.
 _MOST_DENSE_LEVELS = 256
-
-
-@dataclass(frozen=True, kw_only=True)
-class CFNADESettings(VectorSettings):
-    """The settings of I-CF-NADE; but for `epochs` and `normalise`, the defaults are those of Zheng et al. 2016.
-
-    hidden_size: the width of the hidden layer.
-    batch_size: how many columns (or rows) make a step.
-    gamma: the weight of the L2 penalty, gamma / 2 (||W||^2 + ||V||^2), beside the cost of one column.
-    normalise: what is done to the sum of a column's inputs before the hidden layer: "none" (as published), "root" or
-        "count" (it is multiplied by the root of 100 / count, or by 100 / count). That is not in the paper: it makes
-        what is learned from few shown entries fit many.
-    """
-
-    epochs: int = 200
-    learning_rate: float = 1e-3
-    averaging: float = 0.995
-    batch_size: int | None = 512
-    hidden_size: int = 500
-    gamma: float = 0.02
-    normalise: str = "count"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_whole("hidden_size", low=1, high=WIDEST)
-        self.check_number("gamma", low=0.0)
-        self.check_choice("normalise", tuple(NORMALISATIONS))
-
-
-@dataclass(frozen=True, kw_only=True)
-class UCFNADESettings(CFNADESettings):
-    """The settings of U-CF-NADE: those of I-CF-NADE, with a default for rows."""
-
-    normalise: str = "root"
 
 
 class CFNADEObjective(Objective):

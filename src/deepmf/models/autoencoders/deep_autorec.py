@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -14,50 +13,16 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.autoencoders.autoencoder_model import (
     AutoencoderModel,
     AutoencoderObjective,
-    AutoencoderSettings,
     ValueEncoding,
     squared_errors,
 )
 from deepmf.models.autoencoders.autoencoder_network import Autoencoder
+from deepmf.models.autoencoders.autoencoder_settings import DeepAutoRecSettings
 from deepmf.models.autoencoders.vector_model import ReadsRows
 from deepmf.training.optimisers import SGD
 from deepmf.training.runtime import Runtime, private_generator
 from deepmf.training.settings import Settings
 from deepmf.training.trainer import Evaluate
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeepAutoRecSettings(AutoencoderSettings):
-    """The settings of Deep U-AutoRec; the defaults are those of its paper, but for a larger step size (.005 there).
-
-    hidden_sizes: the widths of the layers down to the code, which is the last of them; the decoder mirrors the others.
-    dropout: the fraction dropped of the code.
-    refeeds: how often the answers for a batch are fed back as a batch of their own, each time for one more step.
-    momentum: how much of the last step the next one keeps.
-    """
-
-    epochs: int = 100
-    validate_every: int = 2
-    learning_rate: float = 2e-2
-    decay: float = 0.5
-    decay_every: int | tuple[int, ...] = (24, 36, 48, 66, 72)
-    batch_size: int | None = 128
-    hidden_sizes: tuple[int, ...] = (512, 512, 1024)
-    dropout: float = 0.8
-    refeeds: int = 1
-    momentum: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_sizes("hidden_sizes", fewest=1)
-        self.check_number("dropout", low=0.0, high=0.99)
-        self.check_whole("refeeds", low=0)
-        self.check_number("momentum", low=0.0, high=0.999)
-
-    @property
-    def layer_sizes(self) -> tuple[int, ...]:
-        """The widths of all hidden layers, encoder and decoder."""
-        return (*self.hidden_sizes, *reversed(self.hidden_sizes[:-1]))
 
 
 class DeepAutoRecObjective(AutoencoderObjective):

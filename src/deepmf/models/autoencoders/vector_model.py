@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,29 +15,13 @@ from deepmf.layers.vectors import Vectors
 from deepmf.matrix.arrays import IndexArray, LatentArray
 from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.autoencoders.autoencoder_settings import VectorSettings
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel, sparse_vectors
 from deepmf.training.batches import AxisName
 from deepmf.training.block_sampler import SampledAxis
-from deepmf.training.settings import TrainingSettings
 
 _VECTORS_AT_A_TIME = 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class VectorSettings(TrainingSettings):
-    """The settings that all models of this kind share.
-
-    batch_size: how many rows (or columns) make a step (None: all).
-    """
-
-    decay: float = 1.0
-    batch_size: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.batch_size is not None:
-            self.check_whole("batch_size", low=1)
 
 
 class VectorModel(NetworkModel):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,37 +17,14 @@ from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.dmf.dmf_network import DMFNetwork
 from deepmf.models.dmf.dmf_objective import DMFObjective, all_directions
+from deepmf.models.dmf.dmf_settings import DMFSettings
 from deepmf.models.network_model import sparse_vectors
-from deepmf.models.two_branch_model import TwoBranchModel, TwoBranchSettings
+from deepmf.models.two_branch_model import TwoBranchModel
 from deepmf.training.runtime import Runtime, private_generator
-from deepmf.training.settings import WIDEST, Settings
+from deepmf.training.settings import Settings
 
 # The convolution's widths in the authors' code, for rows and for columns.
 _SUMMARY_WIDTHS = (20, 10)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DMFSettings(TwoBranchSettings):
-    """The settings of DMF beside those of its branches; the defaults are the paper's and its code's on MovieLens-1M.
-
-    gamma: the weight of the L2 penalty in equation 1.
-    loss: "root" (the root of a block's mean squared error, as in the authors' code) or "mean" (equation 1).
-    inputs: "scaled" (to [-1, 1], the paper's footnote 1) or "raw" (as they are); what is missing is 0.
-    summary_filters: filters of a convolution before each branch, for very wide vectors (0: none; 32 in the code).
-    """
-
-    epochs: int = 1000
-    gamma: float = 0.0
-    loss: str = "root"
-    inputs: str = "scaled"
-    summary_filters: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_number("gamma", low=0.0)
-        self.check_choice("loss", ("root", "mean"))
-        self.check_choice("inputs", tuple(ENCODINGS))
-        self.check_whole("summary_filters", low=0, high=WIDEST)
 
 
 class DMF(TwoBranchModel):

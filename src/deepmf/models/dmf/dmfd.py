@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,31 +12,13 @@ from torch import Tensor
 from deepmf.layers.branch import Branch
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.dmf.dmf import DMF, DMFSettings
+from deepmf.models.dmf.dmf import DMF
 from deepmf.models.dmf.dmf_network import DMFNetwork
 from deepmf.models.dmf.dmf_objective import DMFObjective, in_units_of
+from deepmf.models.dmf.dmf_settings import DMFDSettings
 from deepmf.models.dmf.quantizer import Quantizer, sharpness_at
 from deepmf.training.runtime import Runtime
 from deepmf.training.settings import Settings
-
-
-@dataclass(frozen=True, kw_only=True)
-class DMFDSettings(DMFSettings):
-    """The settings of DMF-D: those of DMF, and those of the quantizer.
-
-    sharpness, sharpness_growth: lambda of equation 4 in the first epoch, and its growth from epoch to epoch.
-    gamma_boundaries: the weight gamma_2 of equation 5, which holds the boundaries near the uniform quantizer's.
-    """
-
-    sharpness: float = 0.1
-    sharpness_growth: float = 1.015
-    gamma_boundaries: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_number("sharpness", above=0.0)
-        self.check_number("sharpness_growth", low=1.0)
-        self.check_number("gamma_boundaries", low=0.0)
 
 
 class DMFDNetwork(DMFNetwork):

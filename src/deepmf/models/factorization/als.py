@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -16,8 +15,9 @@ from torch import Tensor
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.factorization.factorization_settings import ALSSettings
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
-from deepmf.training.settings import WIDEST, LoopSettings, Settings
+from deepmf.training.settings import Settings
 
 # Entries whose factors are gathered at a time: 42 numbers for each take 2.6 MB.
 _ENTRIES_AT_A_TIME = 1 << 14
@@ -27,32 +27,6 @@ _LEAST_WIDTH = 32
 _LEAST_RIDGE = 1e-5
 # Passes of the subspace iteration that the start comes from; more start lower, and end no better.
 _START_PASSES = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class ALSSettings(LoopSettings):
-    """The settings of ALS; the defaults were chosen on validation entries of MovieLens-1M.
-
-    epochs: sweeps, each of which solves for all rows and then for all columns.
-    latent_size: how many latents a row or column has beside its effect; cut to the smaller side of the matrix.
-    penalty: the weight of squared latents; times the width of the scale, so that it means the same on any.
-    count_power: that weight is also times the number of entries of the row or column to this power (0: it is constant;
-        1: as in Zhou et al., "Large-scale parallel collaborative filtering for the Netflix prize", 2008).
-    effect_penalty: the weight of squared row and column effects.
-    """
-
-    epochs: int = 15
-    latent_size: int = 40
-    penalty: float = 0.3
-    count_power: float = 0.5
-    effect_penalty: float = 3.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_whole("latent_size", low=1, high=WIDEST)
-        self.check_number("penalty", above=0.0)
-        self.check_number("count_power", low=0.0, high=1.0)
-        self.check_number("effect_penalty", low=0.0)
 
 
 class Group(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -12,49 +11,16 @@ import scipy.sparse
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.factorization.factorization_settings import ODMCSettings
 from deepmf.models.factorization.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
 from deepmf.storage.packed import Packed, Tensors, numbers
-from deepmf.training.settings import WIDEST, LoopSettings, Settings
+from deepmf.training.settings import Settings
 
 # Latents start as normal numbers of this spread, in units of a quarter of the scale.
 _SPREAD = 0.1
 # A sweep has at least so many batches, and a batch at most so many entries of one row or column (on average): steps
 # follow the sum of a batch's gradients, and are stable only while no latent gathers too many of them.
 _LEAST_BATCHES, _MOST_OF_ONE = 64, 100
-
-
-@dataclass(frozen=True, kw_only=True)
-class ODMCSettings(LoopSettings):
-    """The settings of ODMC; the defaults were chosen on validation entries of MovieLens-1M.
-
-    latent_size: the rank, not counting row and column effects.
-    gamma: the weight of the penalty on latents and effects.
-    alpha: the weight, for each entry, of the penalty that holds the boundaries near the middle between two levels.
-    margin: by which share of the gap between two levels a score must stay clear of a boundary; 0 in the paper. Scores
-        gather at the boundaries then, and on two levels one score for all entries, the boundary, is free of loss: 0.25
-        serves these better, and takes validation errors on MovieLens-1M from .915 / .649 to .910 / .637.
-    learning_rate, decay: the step size of stochastic gradients, multiplied by `decay` after every sweep.
-    momentum: the share of the last step that is made again.
-    """
-
-    epochs: int = 30
-    latent_size: int = 20
-    gamma: float = 8.0
-    alpha: float = 1.0
-    margin: float = 0.0
-    learning_rate: float = 0.006
-    decay: float = 0.9
-    momentum: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_whole("latent_size", low=1, high=WIDEST)
-        self.check_number("gamma", low=0.0)
-        self.check_number("alpha", low=0.0)
-        self.check_number("margin", low=0.0, high=0.5)
-        self.check_number("learning_rate", above=0.0)
-        self.check_number("decay", above=0.0, high=1.0)
-        self.check_number("momentum", low=0.0, high=0.99)
 
 
 class Slopes(NamedTuple):

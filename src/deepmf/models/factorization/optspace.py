@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -11,9 +10,10 @@ import scipy.sparse
 
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.factorization.factorization_settings import OptSpaceSettings
 from deepmf.models.factorization.low_rank import orthonormal
 from deepmf.models.factorization.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
-from deepmf.training.settings import WIDEST, LoopSettings, Settings
+from deepmf.training.settings import Settings
 
 # Powers of the Gram matrix in the Krylov space of the start: on MovieLens-1M, rank 20, its vectors are right to 1e-7.
 _POWERS = 20
@@ -25,25 +25,6 @@ _OVERSHOOT = 1.8
 _LEAST_FALL, _ROUNDING = 1e-4, 1e-14
 # Entries multiplied at a time: two gathers of this many latents of 20 numbers take 20 MB.
 _ENTRIES_AT_A_TIME = 1 << 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptSpaceSettings(LoopSettings):
-    """The settings of OptSpace; `latent_size` was chosen on validation entries of MovieLens-1M.
-
-    epochs: steps of the descent; the authors make 50.
-    latent_size: the rank r, cut to the smaller side of the matrix.
-    trimming: for the start, rows and columns with more than so many times the mean number of entries are left out.
-    """
-
-    epochs: int = 50
-    latent_size: int = 12
-    trimming: float = 2.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_whole("latent_size", low=1, high=WIDEST)
-        self.check_number("trimming", low=1.0)
 
 
 class Spaces(NamedTuple):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.factorization.factorization_settings import RankKSettings
 from deepmf.models.factorization.low_rank import (
     LowRank,
     LowRankPlusSparse,
@@ -18,35 +18,10 @@ from deepmf.models.factorization.low_rank import (
     truncated_svd,
 )
 from deepmf.models.factorization.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
-from deepmf.training.settings import WIDEST, LoopSettings, Settings
+from deepmf.training.settings import Settings
 
 # Steps of subspace iteration in a sweep, from the vectors of the sweep before.
 _SVD_STEPS = 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankKSettings(LoopSettings):
-    """The settings of RankK; the defaults were chosen on validation entries of MovieLens-1M.
-
-    Of several that do as well there (to 0.005), they are those that also see through gross errors.
-
-    latent_size: the rank k, cut to the smaller side of the matrix.
-    penalty: mu in the first sweep, in units of 1 / (mean absolute deviation of the entries from their mean). Errors
-        beyond 1 / mu count as gross: with a small mu the first sweeps are least squares, from which few find back.
-    penalty_growth: what mu is multiplied by from sweep to sweep. As mu grows, X moves less and less: a slow growth
-        needs more sweeps and ends with less error; one of 1.05 and more needs a smaller `penalty` to begin with.
-    """
-
-    epochs: int = 300
-    latent_size: int = 5
-    penalty: float = 1.0
-    penalty_growth: float = 1.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_whole("latent_size", low=1, high=WIDEST)
-        self.check_number("penalty", above=0.0)
-        self.check_number("penalty_growth", low=1.0)
 
 
 class RankKSolver(Solver):

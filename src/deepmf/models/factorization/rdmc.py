@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,45 +10,13 @@ import numpy.typing as npt
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.models.factorization.factorization_settings import RDMCSettings
 from deepmf.models.factorization.low_rank import LowRank, RowBlocks, grown, soft_threshold, truncated_svd
 from deepmf.models.factorization.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
-from deepmf.training.settings import WIDEST, LoopSettings, Settings
+from deepmf.training.settings import Settings
 
 # Steps of subspace iteration in a sweep, from the vectors of the sweep before; each makes all blocks of rows twice.
 _SVD_STEPS = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class RDMCSettings(LoopSettings):
-    """The settings of RDMC; the defaults were chosen on validation entries of MovieLens-1M.
-
-    Both penalties are in units of 1 / (mean absolute deviation of the entries from their mean).
-
-    latent_size: the largest rank of Z, cut to the smaller side of the matrix.
-    gamma: the weight of the nuclear norm, in units of the spectral norm that random signs in place of the observed
-        entries have: the root of the mean number of entries of a row plus that of a column.
-    penalty, penalty_growth: mu in the first sweep, and what it is multiplied by from sweep to sweep.
-    level_penalty, level_penalty_growth: the same for nu, which draws X to the levels. The paper's hard constraint is
-        an infinite nu; ours starts weak and overtakes mu after some 100 sweeps. On MovieLens-1M levels do not help:
-        0 is as good, and more `epochs` or a larger nu are worse.
-    """
-
-    epochs: int = 70
-    latent_size: int = 10
-    gamma: float = 0.4
-    penalty: float = 0.3
-    penalty_growth: float = 1.03
-    level_penalty: float = 3e-4
-    level_penalty_growth: float = 1.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_whole("latent_size", low=1, high=WIDEST)
-        self.check_number("gamma", low=0.0)
-        self.check_number("penalty", above=0.0)
-        self.check_number("penalty_growth", low=1.0)
-        self.check_number("level_penalty", low=0.0)
-        self.check_number("level_penalty_growth", low=1.0)
 
 
 class RDMCSolver(Solver):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -31,56 +30,20 @@ from deepmf.models.ordinal.masking import Masking, views
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 from deepmf.models.ordinal.ordinal_objective import OrdinalObjective
+from deepmf.models.ordinal.ordinal_settings import OrdinalDMFSettings
 from deepmf.models.ordinal.predictive_distribution import PredictiveDistribution, ordinal_support
 from deepmf.models.ordinal.refinement import RefinedSide, Refinement, column_side, row_side
-from deepmf.models.two_branch_model import TwoBranchModel, TwoBranchSettings
+from deepmf.models.two_branch_model import TwoBranchModel
 from deepmf.storage.packed import Packed, Tensors, numbers
 from deepmf.training.loop import Callback
 from deepmf.training.runtime import Runtime, private_generator
-from deepmf.training.settings import WIDEST, Settings
+from deepmf.training.settings import Settings
 from deepmf.training.trainer import Trainer
 
 # The largest logarithm of a slope: that of some 10^34.
 _STEEPEST = 80.0
 # Rows are refined by columns and columns by rows so many times; a third round gains half of what the second does.
 _ROUNDS = 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class OrdinalDMFSettings(TwoBranchSettings):
-    """The settings of OrdinalDMF beside those of its branches.
-
-    mask_rate: the share of all entries that each step masks from both branches, and predicts.
-    cold_row_rate: the share of rows of which a step masks almost everything, to train for rows of one or two entries.
-    views: how many partial looks at a row or column make its latent; more are better and slower (1: one at all of it).
-    row_penalty, column_penalty: what holds the refinement of latents by their own entries back (None: no refinement).
-    landmarks: by how many columns all others are known in the refinement of rows; more are better up to some hundreds.
-    bins: in how many bins of equal frequency the values of a scale without levels are cut.
-    """
-
-    epochs: int = 800
-    validate_every: int = 20
-    learning_rate: float = 2e-3
-    schedule: str = "cosine"
-    latent_size: int = 256
-    mask_rate: float = 0.6
-    cold_row_rate: float = 0.0625
-    views: int = 32
-    row_penalty: float | None = 3.0
-    column_penalty: float | None = 20.0
-    landmarks: int = 256
-    bins: int = 32
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_number("mask_rate", above=0.0, high=0.95)
-        self.check_number("cold_row_rate", low=0.0, high=1.0)
-        self.check_whole("views", low=1, high=WIDEST)
-        for name in ("row_penalty", "column_penalty"):
-            if getattr(self, name) is not None:
-                self.check_number(name, low=0.01, high=1e12)
-        self.check_whole("landmarks", low=1, high=WIDEST)
-        self.check_whole("bins", low=2, high=1 << 16)
 
 
 class Interval(NamedTuple):

@@ -1,0 +1,64 @@
+"""The settings of OrdinalDMF."""
+
+from __future__ import annotations
+
+from deepmf.models.two_branch_settings import TwoBranchSettings
+from deepmf.training.declarations import settings_dataclass
+from deepmf.training.setting_rules import WIDEST, number, whole
+
+
+@settings_dataclass
+class OrdinalDMFSettings(TwoBranchSettings):
+    """The settings of OrdinalDMF."""
+
+    epochs: int = 800
+    validate_every: int = 20
+    learning_rate: float = 2e-3
+    schedule: str = "cosine"
+    latent_size: int = 256
+    mask_rate: float = number(
+        0.6,
+        above=0.0,
+        high=0.95,
+        meaning="The share of all entries that each step masks from both branches, and predicts.",
+    )
+    cold_row_rate: float = number(
+        0.0625,
+        low=0.0,
+        high=1.0,
+        meaning="The share of rows of which a step masks almost everything, to train for rows of one or two entries.",
+    )
+    views: int = whole(
+        32,
+        low=1,
+        high=WIDEST,
+        meaning="How many partial looks at a row or column make its latent; more are better and slower (1: one at all "
+        "of it).",
+    )
+    row_penalty: float | None = number(
+        3.0,
+        low=0.01,
+        high=1e12,
+        optional=True,
+        meaning="What holds the refinement of row latents by their own entries back (none: no refinement).",
+    )
+    column_penalty: float | None = number(
+        20.0,
+        low=0.01,
+        high=1e12,
+        optional=True,
+        meaning="What holds the refinement of column latents by their own entries back (none: no refinement).",
+    )
+    landmarks: int = whole(
+        256,
+        low=1,
+        high=WIDEST,
+        meaning="By how many columns all others are known in the refinement of rows; more are better up to some "
+        "hundreds.",
+    )
+    bins: int = whole(
+        32,
+        low=2,
+        high=1 << 16,
+        meaning="In how many bins of equal frequency the values of a scale without levels are cut.",
+    )

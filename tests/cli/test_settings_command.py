@@ -1,0 +1,84 @@
+"""`deepmf settings`: every setting of every model, for people and for machines."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from deepmf.cli.setting_options import show_value
+from deepmf.models.registry import HOMES, SUMMARIES, settings_class
+from deepmf.training.declarations import declared
+
+
+@pytest.mark.parametrize("model", HOMES)
+def test_a_table_of_all_settings(run: Any, model: str) -> None:
+    code, out, err = run("settings", model)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == f"{HOMES[model][1]}: {SUMMARIES[model]}"
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+    shown = {line[0]: line[1:] for line in lines if line[0]}
+    assert list(shown) == [setting.name for setting in declared(settings_class(model))]
+    for setting in declared(settings_class(model)):
+        default, values, meaning = shown[setting.name]
+        assert default == show_value(setting.default)
+        assert values and setting.rule.allowed.startswith(values)  # a long one goes on in the next line
+        assert meaning and setting.rule.meaning.startswith(meaning)
+
+
+def test_the_line_below_the_table_is_a_command_that_parses(run: Any) -> None:
+    last = run("settings", "als").out.splitlines()[-1]
+    assert last == "as in: deepmf fit ratings.csv -o model.safetensors --model als --set effect_penalty=3.0"
+
+
+@pytest.mark.parametrize("model", HOMES)
+def test_json_of_all_settings(run: Any, model: str) -> None:
+    code, out, _ = run("settings", model, "--json")
+    found = json.loads(out)
+    assert (code, found["model"], found["class"]) == (0, model, HOMES[model][1])
+    assert settings_class(model).from_names({each["name"]: each["default"] for each in found["settings"]})
+    for each, setting in zip(found["settings"], declared(settings_class(model)), strict=True):
+        assert (each["name"], each["type"], each["meaning"]) == (setting.name, setting.type, setting.rule.meaning)
+        assert each["optional"] == setting.rule.optional
+        assert {"high", "choices"} & each.keys()
+
+
+def test_json_has_ends_and_choices(run: Any) -> None:
+    found = {each.pop("name"): each for each in json.loads(run("settings", "dmf-o", "--json").out)["settings"]}
+    assert found["dropout"] == {
+        "type": "float",
+        "default": 0.8,
+        "optional": False,
+        "low": 0.0,
+        "high": 0.99,
+        "meaning": "The fraction dropped after every hidden layer.",
+    }
+    assert found["mask_rate"]["above"] == 0.0
+    assert found["schedule"]["choices"] == ["steps", "cosine"]
+    assert found["row_penalty"]["optional"]
+
+
+def test_without_a_model_the_models(run: Any) -> None:
+    code, out, _ = run("settings")
+    assert code == 0
+    assert all(f"│ {name} " in out and said in out for name, said in SUMMARIES.items())
+    found = json.loads(run("settings", "--json").out)["models"]
+    assert [(each["name"], each["class"]) for each in found] == [(name, home[1]) for name, home in HOMES.items()]
+
+
+def test_a_model_that_does_not_exist(run: Any) -> None:
+    assert run("settings", "dmff") == (2, "", "deepmf: there is no model 'dmff'; did you mean 'dmf'?\n")
+
+
+@pytest.mark.slow
+def test_nothing_heavy_is_loaded() -> None:
+    code = (
+        "import sys\nfrom deepmf.cli.app import main\n"
+        "for words in (['settings'], ['settings', 'dmf-o'], ['settings', 'als', '--json']):\n"
+        "    try:\n        main(words)\n    except SystemExit as ending:\n        assert ending.code == 0\n"
+        "sys.exit(repr({'torch', 'numpy', 'scipy', 'polars'} & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
+    assert ended.stderr == "set()\n"
