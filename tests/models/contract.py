@@ -56,9 +56,8 @@ class ModelContract:
 
     `permutation_error` is how far (root mean square) the scores of missing cells may move when the rows and columns of
     the training matrix come in another order, as a share of how much they differ: nothing but rounding where the
-    method starts from the matrix alone, more where it starts from random numbers. A method that took no notice of
-    columns would move them by .7 and more.
-    `copy_error` is how far the score of a copy may lie from that of the original.
+    method starts from the matrix alone, more where it starts from random numbers (rows or columns in the wrong
+    order would move them by .8 and more). `copy_error` is how far the score of a copy may lie from that of the original.
     """
 
     model: ClassVar[type[Model]]
@@ -151,7 +150,7 @@ class ModelContract:
             row_labels=matrix.row_labels[row_order],
             column_labels=matrix.column_labels[column_order],
         )
-        assert self.permutation_error <= 0.3, "more would let through what takes no notice of columns"
+        assert self.permutation_error <= 0.3, "more would let through rows or columns in the wrong order"
         positions = [np.arange(size) for size in matrix.shape]
         missing = np.isnan(matrix.to_array())
         scores = fitted._score_block(*positions)[missing].astype(np.float64)

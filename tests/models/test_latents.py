@@ -1,7 +1,12 @@
 """Latents: changed and lengthened without copying the old table."""
 
 import numpy as np
+import pytest
+from tests.models.contract import additive
 
+from deepmf.errors import TrainingDiverged
+from deepmf.matrix.arrays import LatentArray
+from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.latents import Latents
 
 
@@ -17,3 +22,22 @@ def test_changes_leave_the_base_alone() -> None:
     assert two.whole() is two.whole()  # copied once, not for every batch
     np.testing.assert_array_equal(three.take(np.array([5, 1, 0]))[:, 0], [7, -1, 0])
     np.testing.assert_array_equal(one.whole()[:, 0], [0, 3, 6, 9])
+
+
+def test_latents_that_are_not_finite_are_refused() -> None:
+    base = np.ones((4, 3), dtype=np.float32)
+    with pytest.raises(TrainingDiverged, match="latents of new entries are not finite numbers"):
+        Latents(base).changed(np.array([4]), np.full((1, 3), np.nan, dtype=np.float32), count=5)
+
+
+def test_a_fit_whose_latents_are_not_finite_leaves_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quantizer makes a level of anything, of NaN too: neither loss nor validation error tells."""
+
+    def overflown(_: DMFD, vectors: object) -> LatentArray:
+        return np.full((30, 3), np.nan, dtype=np.float32)
+
+    monkeypatch.setattr(DMFD, "_row_latents", overflown)
+    model = DMFD(hidden_sizes=(4,), latent_size=3, epochs=1, device="cpu")
+    with pytest.raises(TrainingDiverged, match="what was learned is too large"):
+        model.fit(additive())
+    assert model.observations_ is None

@@ -393,11 +393,23 @@ def test_a_file_without_some_of_its_latents_is_refused(stars: HeldOut, tmp_path:
     stored = read_file(path, kind="model")
     tensors = dict(stored.tensors)
     met, landmarks = tensors.pop("latents.columns.met"), tensors.pop("latents.landmarks")
+    both = {"latents.columns.met": met, "latents.landmarks": landmarks}
+    rows, answers, boundaries = (
+        tensors[name].copy() for name in ("latents.rows.base", "network.head.answers", "network.head.boundaries")
+    )
+    rows[0, -1] = 90.0
     wrong = [
-        ({"latents.landmarks": landmarks}, "the stored latents of columns are not all there"),
-        ({"latents.landmarks": landmarks, "latents.columns.met": met[:-1]}, "the stored latents of columns are not"),
-        ({"latents.columns.met": met}, "the stored landmarks do not fit the stored latents"),
-        ({"latents.columns.met": met, "latents.landmarks": landmarks[:-1]}, "the stored landmarks do not fit"),
+        ({"latents.landmarks": landmarks}, "the tensor latents.columns.met is missing"),
+        (both | {"latents.columns.met": met[:-1]}, "the tensor latents.columns.met must be of float32 and of shape"),
+        ({"latents.columns.met": met}, "the tensor latents.landmarks is missing"),
+        (both | {"latents.landmarks": landmarks[:-1]}, "the tensor latents.rows.base must be of float32 and of shape"),
+        (both | {"latents.landmarks": landmarks[:1].repeat(len(landmarks), 0)}, "are no directions that differ"),
+        (both | {"latents.landmarks": 2 * landmarks}, "are no directions that differ"),
+        (both | {"latents.rows.base": rows}, "so steep that they are not finite"),
+        (both | {"network.head.answers": answers + 0.1}, "the stored answers are not the levels of 1 to 5"),
+        (both | {"network.head.boundaries": boundaries[::-1].copy()}, "do not rise from one end of 1 to 5"),
+        (both | {"network.head.boundaries": 3 * boundaries}, "do not rise from one end of 1 to 5"),
+        (both | {"network.rows.norms.0.running_var": -tensors["network.rows.norms.0.running_var"]}, "of variances"),
     ]
     for known, message in wrong:
         write_file(path, kind="model", content=stored.content, tensors=tensors | known)
