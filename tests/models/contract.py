@@ -57,7 +57,8 @@ class ModelContract:
     `permutation_error` is how far (root mean square) the scores of missing cells may move when the rows and columns of
     the training matrix come in another order, as a share of how much they differ: nothing but rounding where the
     method starts from the matrix alone, more where it starts from random numbers (rows or columns in the wrong
-    order would move them by .8 and more). `copy_error` is how far the score of a copy may lie from that of the original.
+    order would move them by .8 and more).
+    `copy_error` is how far the score of a copy may lie from that of the original.
     """
 
     model: ClassVar[type[Model]]
