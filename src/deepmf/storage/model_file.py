@@ -22,7 +22,7 @@ from safetensors.numpy import save
 from deepmf.errors import BadModelFile, FileAbsent
 from deepmf.storage.atomic import write_atomically
 
-FORMAT = 1
+FORMAT = 2
 
 # How deep lists and objects may lie in each other: deeper ones, which nobody here writes, could exhaust the stack.
 _DEEPEST = 32
