@@ -128,7 +128,7 @@ def _level_metrics(model: Model) -> tuple[str, ...]:
     """Return by which metrics a model has levels of their own."""
     if model.scale_.levels is None:
         return ()
-    return ("rmse", "mae") if model.predictor_.gives_distribution else ("rmse",)
+    return ("rmse", "mae") if model.gives_distribution else ("rmse",)
 
 
 def _errors(area: str, answers: _Answers, values: FloatArray, inside: npt.NDArray[np.bool_]) -> AreaErrors:

@@ -148,7 +148,7 @@ def _errors(model: Model, test: ObservedMatrix) -> Record:
     errors["cold_start"] = [list(astuple(group)) for group in cold_start(model, test)]
     if model.scale_.levels is not None:
         errors["confusion"] = confusion(model, test).tolist()
-        if model.predictor_.gives_distribution:
+        if model.gives_distribution:
             found = calibration(model, test, coverage=0.9)
             errors |= {"calibration_error": found.error, "coverage": found.coverage}
     return errors

@@ -11,6 +11,7 @@ import numpy as np
 from deepmf.errors import BadEntries, OffScale
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.predictive_distribution import Interval, check_coverage
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import Ranking, ranked
@@ -22,8 +23,8 @@ History = tuple[Iterable[Any], Iterable[float]]  # columns, and the values that 
 class FoldedRows:
     """Some rows that nobody stored: their entries, and a predictor that has no other rows.
 
-    Methods that take columns predict for each of them in each row: arrays are (rows, columns, ...), without the first
-    axis where there is a single row.
+    Methods that take columns alone predict for each of them in each row: arrays are (rows, columns, ...), without the
+    first axis where a single row was folded in.
     """
 
     entries: EntryStore
@@ -48,6 +49,15 @@ class FoldedRows:
         check_coverage(coverage)
         ends = self.predictor.distribution(*self._pairs(columns)).ends(coverage, self.entries.scale)
         return Interval(*(self._shaped(end) for end in ends.T))
+
+    def predict_at(self, rows: IndexArray, columns: Iterable[Any]) -> FloatArray:
+        """Return the prediction for each pair of a row, by its number from 0, and a column."""
+        scores = self.predictor.score_pairs(rows, self.entries.columns.positions(columns))
+        return self.predictor.readout.values(scores)
+
+    def predict_levels_at(self, rows: IndexArray, columns: Iterable[Any], *, metric: str = "rmse") -> FloatArray:
+        """Return a legal level for each pair of a row, by its number from 0, and a column."""
+        return self.predictor.levels(rows, self.entries.columns.positions(columns), metric=metric)
 
     def recommend(
         self, n: int = 10, *, columns: Iterable[Any] | None = None, include_observed: bool = False
@@ -76,7 +86,7 @@ class FoldedRows:
         return self.observed.take(rows)
 
 
-def folded_rows(entries: EntryStore, predictor: Predictor, histories: Sequence[History]) -> FoldedRows:
+def folded_rows(entries: EntryStore, predictor: Predictor, histories: Sequence[History], *, single: bool) -> FoldedRows:
     """Return the rows that have these entries over known columns."""
     columns, values, counts = [], [], []
     for given_columns, given_values in histories:
@@ -88,8 +98,21 @@ def folded_rows(entries: EntryStore, predictor: Predictor, histories: Sequence[H
         counts.append(positions.size)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     observed = AxisEntries(starts, np.concatenate(columns).astype(np.int64), np.concatenate(values))
-    described = observed.below(entries.train.shape[1])
-    return FoldedRows(entries, predictor.with_rows(described), observed, single=len(histories) == 1)
+    return _folded(entries, predictor, observed, single=single)
+
+
+def folded_matrix(entries: EntryStore, predictor: Predictor, matrix: ObservedMatrix) -> FoldedRows:
+    """Return the rows of a matrix, whatever their labels, folded in; its columns must be known."""
+    if not np.all(entries.scale.holds(matrix.values)):
+        raise OffScale(f"the entries have the scale {matrix.scale}; the model's is {entries.scale}")
+    columns = entries.columns.positions(matrix.column_labels)[matrix.by_row.columns]
+    observed = AxisEntries(matrix.by_row.starts.astype(np.int64), columns, matrix.values.astype(np.float64))
+    return _folded(entries, predictor, observed, single=False)
+
+
+def _folded(entries: EntryStore, predictor: Predictor, observed: AxisEntries, *, single: bool) -> FoldedRows:
+    described = observed.below(entries.train.shape[1])  # as in an extension, trained columns alone describe a row
+    return FoldedRows(entries, predictor.with_rows(described), observed, single=single)
 
 
 def _check(entries: EntryStore, columns: IndexArray, values: FloatArray) -> None:

@@ -173,11 +173,19 @@ class Model(ABC):
 
         Nothing is kept and no label is needed; the cost is that of one row, however many rows are known.
         """
-        self._check_extends()
+        return self._folded([(columns, values)], single=True)
+
+    def fold_in_many(self, histories: Sequence[tuple[Iterable[Any], Iterable[float]]]) -> FoldedRows:
+        """Return one row for each history, a pair of columns and values, in one pass; nothing is kept."""
+        return self._folded(histories, single=False)
+
+    def _folded(self, histories: Sequence[tuple[Iterable[Any], Iterable[float]]], *, single: bool) -> FoldedRows:
+        entries, predictor = self._known
         if "II" not in self.predicts:
             raise CannotExtend(f"{type(self).__name__} cannot predict for new rows: {self.cannot}")
-        entries, predictor = self._known
-        return folded_rows(entries, predictor, [(columns, values)])
+        if not histories:
+            raise BadEntries("there is no history to fold in")
+        return folded_rows(entries, predictor, histories, single=single)
 
     def predict(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> FloatArray:
         """Return the prediction for each pair of a row and a column, in the scale's units.
@@ -331,6 +339,11 @@ class Model(ABC):
     def is_fitted(self) -> bool:
         """Whether it has learned anything."""
         return self._fitted is not None
+
+    @property
+    def gives_distribution(self) -> bool:
+        """Whether `predict_distribution` and `predict_interval` answer."""
+        return self.predictor_.gives_distribution
 
     @property
     def entries_(self) -> EntryStore:

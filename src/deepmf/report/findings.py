@@ -89,7 +89,7 @@ def find(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> F
         measured=measured,
         yardstick=None if isinstance(model, Means) else _yardstick(model.entries_, test, known, unknown, like=measured),
         confusion=confusion(model, known) if has_levels else None,
-        calibration=calibration(model, known) if has_levels and model.predictor_.gives_distribution else None,
+        calibration=calibration(model, known) if has_levels and model.gives_distribution else None,
     )
 
 
