@@ -16,14 +16,14 @@ from workload import machine, ml_1m
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.dmf.dmf import DMF
-from deepmf.models.latent_model import LatentModel
+from deepmf.models.model import Model
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.presets import preset
 
 REPEATS, PAIRS = 50, 1_000_000
 
 
-def extend_and_rank(model: LatentModel, matrix: ObservedMatrix, generator: np.random.Generator) -> float:
+def extend_and_rank(model: Model, matrix: ObservedMatrix, generator: np.random.Generator) -> float:
     """Let one new row with as many entries as the median row has in, rank all columns for it; return the seconds."""
     n_entries = int(np.median(matrix.row_counts))
     columns = generator.choice(matrix.column_labels, n_entries, replace=False)
@@ -33,14 +33,14 @@ def extend_and_rank(model: LatentModel, matrix: ObservedMatrix, generator: np.ra
     return time.perf_counter() - start
 
 
-def timed_predict(model: LatentModel, rows: npt.NDArray[Any], columns: npt.NDArray[Any]) -> float:
+def timed_predict(model: Model, rows: npt.NDArray[Any], columns: npt.NDArray[Any]) -> float:
     """Time one prediction of all pairs."""
     start = time.perf_counter()
     model.predict(rows, columns)
     return time.perf_counter() - start
 
 
-def measured(model: LatentModel, matrix: ObservedMatrix) -> dict[str, float]:
+def measured(model: Model, matrix: ObservedMatrix) -> dict[str, float]:
     """Fit, and return both times."""
     model.fit(matrix)
     generator = np.random.default_rng(0)

@@ -33,7 +33,7 @@ def test_the_model_its_extension_and_the_folder(
     assert json.loads(out) == {"model": "Means", "files": [str(tmp_path / "out" / "rows.onnx")]}
     ((fitted, place),) = exported
     assert place == tmp_path / "out"
-    assert len(fitted.row_labels_) > fitted.observations_.train.shape[0]
+    assert len(fitted.row_labels_) > fitted.entries_.train.shape[0]
 
 
 def test_in_words(run: Any, folder: Path, tmp_path: Path, exported: list[tuple[Any, Path]]) -> None:

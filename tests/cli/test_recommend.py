@@ -127,7 +127,7 @@ def test_a_history_of_a_method_that_knows_no_new_rows(run: Any, folder: Path, tm
     (tmp_path / "me.csv").write_text(f"{films[0]},5\n")
     code, out, err = run("recommend", model, "--history", tmp_path / "me.csv")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "RankK cannot be extended: " in err
+    assert "RankK cannot predict for new rows: " in err
 
 
 @pytest.mark.parametrize("row", ["1_0", "+1", " 1", "01", "٣"])

@@ -64,13 +64,7 @@ class ByMetric(Means):
 class Forecasting(ByMetric):
     """The same, and it has a distribution."""
 
-    def predict_distribution(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
-        raise NotImplementedError
-
-    def predict_interval(
-        self, rows: Iterable[Any], columns: Iterable[Any], *, coverage: float = 0.9
-    ) -> tuple[FloatArray, FloatArray]:
-        raise NotImplementedError
+    gives_distribution = True
 
 
 @pytest.mark.parametrize("kind", [ByMetric, Forecasting])

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepmf.errors import BadEntries, OffScale
+from deepmf.errors import BadEntries, BadSetting, OffScale
 from deepmf.evaluation import calibration as module
-from deepmf.evaluation.calibration import Distributional, ReliabilityBin, calibration
+from deepmf.evaluation.calibration import ReliabilityBin, calibration
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -77,8 +77,10 @@ def test_the_error_is_that_of_the_metric_however_large_the_batches(monkeypatch: 
 
 
 def test_who_says_how_likely_levels_are() -> None:
-    assert isinstance(Oracle([1, 2], []), Distributional)
-    assert not isinstance(Means().fit(entries_of([1, 2], Scale([1, 2]))), Distributional)
+    means = Means().fit(entries_of([1, 2], Scale([1, 2])))
+    assert not means.gives_distribution
+    with pytest.raises(BadSetting, match="Means predicts a value, not a distribution; OrdinalDMF, ICFNADE and UCFNADE"):
+        calibration(means, entries_of([1, 2], Scale([1, 2])))
 
 
 def test_what_cannot_be_calibrated_on() -> None:

@@ -41,7 +41,7 @@ def models() -> dict[str, Any]:
 
 def values_of(model: Any, axis: str) -> npt.NDArray[np.float32]:
     """Return the values that describe every row, or every column: NaN where nothing is observed."""
-    seen = model.observations_
+    seen = model.entries_
     count, width = (len(seen.rows), seen.train.shape[1]) if axis == "row" else (len(seen.columns), seen.train.shape[0])
     entries = (seen.row_entries if axis == "row" else seen.column_entries)(np.arange(count))
     table = np.full((count, width), np.nan, dtype=np.float32)

@@ -44,7 +44,7 @@ def test_the_files(exported: Exported) -> None:
 @pytest.mark.parametrize("axis", ["row", "column"])
 def test_a_branch_makes_the_latents_of_trained_and_of_new(exported: Exported, axis: str) -> None:
     kept = np.load(exported.folder / f"{axis}_latents.npy")
-    own = exported.model.row_latents_ if axis == "row" else exported.model.column_latents_
+    own = exported.model.predictor_.rows if axis == "row" else exported.model.predictor_.columns
     assert np.array_equal(kept, own.whole())
     values = values_of(exported.model, axis)
     branch = onnxruntime.InferenceSession(exported.folder / f"{axis}s.onnx")
@@ -81,7 +81,7 @@ def test_the_description(exported: Exported) -> None:
         "format": 1,
         "model": type(model).__name__,
         "scale": {"levels": stars},
-        **({"answers": stars} if isinstance(model, OrdinalDMF) else {}),
+        **({"support": stars} if isinstance(model, OrdinalDMF) else {}),
         **TRAINED,
         "rows": model.row_labels_.tolist(),
         "columns": model.column_labels_.tolist(),

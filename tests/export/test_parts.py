@@ -23,8 +23,8 @@ def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> No
     parts = parts_of(model)
     with torch.no_grad():
         rows, columns, *answers = parts(*(torch.from_numpy(values_of(model, axis)) for axis in ("row", "column")))
-    assert np.abs(rows.numpy() - model.row_latents_.whole()).max() < 1e-5
-    assert np.abs(columns.numpy() - model.column_latents_.whole()).max() < 1e-5
+    assert np.abs(rows.numpy() - model.predictor_.rows.whole()).max() < 1e-5
+    assert np.abs(columns.numpy() - model.predictor_.columns.whole()).max() < 1e-5
     wanted = ordinal_support(model)
     assert parts.outputs == tuple(wanted)
     for answer, right in zip(answers, wanted.values(), strict=True):
@@ -40,7 +40,7 @@ def test_units() -> None:
 
 def test_refined_latents_are_refused(models: dict[str, Any]) -> None:
     model = models["dmf-o"]
-    refined = type(model)(**model.settings.to_dict() | {"row_penalty": 3.0}).fit(model._seen.train)
+    refined = type(model)(**model.settings.to_dict() | {"row_penalty": 3.0}).fit(model.entries_.train)
     with pytest.raises(BadSetting, match="refined latents cannot be exported.*row_penalty=none"):
         parts_of(refined)
 

@@ -31,6 +31,8 @@ TINY: dict[str, Any] = {
 class Bell(Model):
     """A bell around what is predicted: a stand-in for a model that gives distributions."""
 
+    gives_distribution = True
+
     def predict_distribution(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
         levels = self.scale_.levels
         assert levels is not None

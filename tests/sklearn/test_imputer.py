@@ -21,6 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadEntries, BadSetting, CannotExtend, NothingObserved, OffScale
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.registry import HOMES, model_class
@@ -93,9 +94,15 @@ def test_rows_of_the_fit_are_completed_like_new_ones(table: Array, fitted: DMFIm
     np.testing.assert_allclose(fitted.transform(table[::-1]), completed[::-1], rtol=1e-5)
 
 
+def numbered_from(first: int, matrix: ObservedMatrix) -> ObservedMatrix:
+    """Return a matrix with other numbers for its rows."""
+    rows, columns, values = matrix.entries()
+    return ObservedMatrix.from_entries(rows + first, columns, values, matrix.scale)
+
+
 def test_new_rows_are_extended_to(table: Array, fitted: DMFImputer) -> None:
     new = np.array([[np.nan, *table[0, 1:]]])
-    more = fitted.model_.extend(fitted._matrix(TableEntries.of(new), first_row=40))
+    more = fitted.model_.extend(numbered_from(40, fitted._matrix(TableEntries.of(new))))
     expected = fitted.units_.values(more.predict([40], ["x0"]), np.array([0]))
     assert more.areas([40], ["x0"]).tolist() == ["II"]
     assert fitted.transform(new)[0, 0] == expected[0]
@@ -239,7 +246,7 @@ def test_a_shared_scale() -> None:
     assert imputer.model_.scale_ == Scale([1, 2, 3, 4, 5])
     for each in (imputer, small(scale="shared", answers="levels").fit(stars)):
         assert set(each.transform(stars).ravel()) <= {1, 2, 3, 4, 5}
-    more = imputer.model_.extend(imputer._matrix(TableEntries.of(stars[:1]), first_row=60))
+    more = imputer.model_.extend(numbered_from(60, imputer._matrix(TableEntries.of(stars[:1]))))
     missing = np.flatnonzero(np.isnan(stars[0]))
     expected = more.predict_levels([60] * missing.size, [f"x{column}" for column in missing])
     np.testing.assert_array_equal(imputer.transform(stars[:1])[0, missing], expected)

@@ -27,9 +27,9 @@ def test_entries_of_arrays_and_sparse_matrices_are_the_same() -> None:
 
 def test_columns_are_taken_in_the_order_asked_for() -> None:
     entries = TableEntries.of(TABLE).take_columns(np.array([2, 0]))
-    matrix = entries.matrix(Scale(low=0, high=10), first_row=7, column_labels=["c", "a"])
+    matrix = entries.matrix(Scale(low=0, high=10), column_labels=["c", "a"])
     np.testing.assert_array_equal(matrix.to_array(), TABLE[:, [2, 0]])
-    assert matrix.row_labels.tolist() == [7, 8]
+    assert matrix.row_labels.tolist() == [0, 1]
     assert matrix.column_labels.tolist() == ["c", "a"]
 
 

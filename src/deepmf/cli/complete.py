@@ -65,12 +65,11 @@ def _frames(model: Model, counts: Counter[str], show: Callable[[int, int | None]
     from deepmf.matrix.areas import AREAS, area_codes
     from deepmf.models.completion import completed_rows
 
-    seen = model.observations_
-    assert seen is not None, "a loaded model is fitted"
+    seen = model.entries_
     n_rows, n_columns = seen.train.shape
     rows, columns = polars.Series(seen.rows.array.tolist()), polars.Series(seen.columns.array.tolist())
     areas = polars.Series(AREAS)
-    for part in completed_rows(model):
+    for part in completed_rows(seen, model.predictor_):
         places, column_of = np.nonzero(~part.observed)
         row_of = part.rows[places]
         codes = area_codes(row_of >= n_rows, column_of >= n_columns)

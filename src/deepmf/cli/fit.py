@@ -111,7 +111,7 @@ def fit(
             new_model.fit(train, held_out, callbacks=[*shown, *logged], checkpoint=kept, keep_checkpoint=True)
         except TrainingDiverged as error:
             _save(new_model, output, checkpoint=kept)
-            if new_model.observations_ is None:
+            if not new_model.is_fitted:
                 raise
             raise TrainingDiverged(f"{error}; it is saved in {output}") from error
     _save(new_model, output, checkpoint=kept)
@@ -124,7 +124,7 @@ def _save(model: Model, output: Path, *, checkpoint: Path | None) -> None:
     """Save what was learned, if anything was; only then the state of training that led there may go."""
     from deepmf.training.checkpoint import remove_checkpoint
 
-    if model.observations_ is not None:
+    if model.is_fitted:
         save_model(model, output)
     if checkpoint is not None and model.history_.stopped != "interrupted":
         remove_checkpoint(checkpoint)

@@ -40,8 +40,7 @@ def _file(file: Path, *, name: str) -> dict[str, Any]:
 
 def _described(model: Model) -> dict[str, Any]:
     """Return what is known of a model as plain values."""
-    seen, history, scale = model.observations_, model.history_, model.scale_
-    assert seen is not None, "a loaded model is fitted"
+    seen, history, scale = model.entries_, model.history_, model.scale_
     boundaries = getattr(model, "boundaries_", None)
     n_rows, n_columns = seen.train.shape
     added = seen.extension

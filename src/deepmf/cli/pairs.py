@@ -54,6 +54,5 @@ def _is_header(fields: list[str], model: Model, reading: Reading) -> bool:
         return True
     if any(map(is_missing, fields[:2])):
         return False
-    seen = model.observations_
-    assert seen is not None, "a loaded model is fitted"
+    seen = model.entries_
     return not any(is_whole(field) or field in seen.rows or field in seen.columns for field in fields)

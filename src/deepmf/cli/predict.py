@@ -92,8 +92,6 @@ def predict(
 
 def _ends(model: Model, pairs: Pairs, coverage: float, unknown: str) -> dict[str, npt.NDArray[Any]]:
     """Return the ends of the prediction intervals; only a model that answers with a distribution has any."""
-    from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
-
-    if not isinstance(model, OrdinalDMF):
+    if not model.gives_distribution:
         raise BadSetting(f"{type(model).__name__} gives no intervals; a model fitted with --model dmf-o does")
     return model.predict_interval(*pairs.labels, coverage=coverage, unknown=cast("Unknown", unknown))._asdict()

@@ -15,6 +15,7 @@ from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
     from deepmf.models.model import Model
+    from deepmf.models.ranking import Ranking
 
 
 def recommend(
@@ -44,21 +45,24 @@ def recommend(
         raise BadSetting("give either --row ID, which the model knows, or --history FILE, for somebody new")
     fitted = load_model(model, extensions=extend or (), reading=Reading())
     with hinting_at_extension():
-        described, label = _described(fitted, row, history)
-        best = described.recommend(label, n=n, include_observed=include_observed)
+        best = _best(fitted, row, history, n=n, include_observed=include_observed)
     columns, predictions = best.labels.tolist(), best.values.tolist()
     if as_json:
         pairs = zip(columns, predictions, strict=True)
-        shown = label if history is None else None
+        shown = None if row is None else _label(fitted, row)
         show_json({"row": shown, "best": [{"column": c, "prediction": p} for c, p in pairs]})
         return
     show_table(["column", "prediction"], ([str(c), p] for c, p in zip(columns, predictions, strict=True)))
 
 
-def _described(model: Model, row: str | None, history: Path | None) -> tuple[Model, Any]:
-    """Return the row's label, and a model that knows somebody new too."""
+def _best(model: Model, row: str | None, history: Path | None, *, n: int, include_observed: bool) -> Ranking:
+    """Return the best columns of a known row, or of somebody with a history."""
     if history is None:
-        assert row is not None
-        return model, like_label(row, model.row_labels_, axis="row")
+        return model.recommend(_label(model, row), n=n, include_observed=include_observed)
     entries = read_history(history, model)
-    return model.extend(entries), entries.row_labels.tolist()[0]
+    return model.fold_in(list(entries), list(entries.values())).recommend(n, include_observed=include_observed)
+
+
+def _label(model: Model, row: str | None) -> Any:
+    assert row is not None
+    return like_label(row, model.row_labels_, axis="row")

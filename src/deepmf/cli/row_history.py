@@ -1,4 +1,4 @@
-"""A history: what somebody new has an entry for, a column and a value per line, as a matrix of one new row."""
+"""A history: the entries of a row that the model does not know, a column and a value per line."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from deepmf.errors import BadEntries, DeepMFWarning, DuplicateEntries, OffScale,
 if TYPE_CHECKING:
     import polars as pl
 
-    from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.model import Model
 
 _NAMED_AT_MOST = 5
 
 
-def read_history(path: Path, model: Model) -> ObservedMatrix:
-    """Read the entries of a new row from a file; columns that the model does not know are left out with a warning.
+def read_history(path: Path, model: Model) -> dict[Any, float]:
+    """Read the values of a new row by column; columns that the model does not know are left out with a warning.
 
     In text, a first line that has a usual name for the column, or neither a number nor a gap, is the header.
     """
     with local_file(path) as file:
         fields = read_fields(file, ("column", "value"), Reading(), is_header=_is_header)
-    return _one_row(_entries(fields, called(path), model), called(path), model)
+    return _entries(fields, called(path), model)
 
 
 def _is_header(fields: list[str]) -> bool:
@@ -68,17 +67,6 @@ def _checked_value(text: Any, column: Any, source: str, model: Model) -> float:
     if not model.scale_.holds(value):
         raise OffScale(f"{source}: the column {column!r} has the value {value:g}; the scale is {model.scale_}")
     return value
-
-
-def _one_row(entries: dict[Any, float], source: str, model: Model) -> ObservedMatrix:
-    """Return the entries as a matrix with one row, of a label that no row of the model has."""
-    from deepmf.matrix.matrix import ObservedMatrix
-
-    rows = model.row_labels_.tolist()
-    label: Any = source if isinstance(rows[0], str) else max(rows) + 1
-    while label in rows:
-        label += " (new)"
-    return ObservedMatrix.from_entries([label] * len(entries), list(entries), list(entries.values()), model.scale_)
 
 
 def _is_number(value: Any) -> bool:

@@ -100,8 +100,7 @@ def tell_unknown(model: Model, path: Path, rows: npt.NDArray[Any], columns: npt.
     """Tell in one line how many pairs of a file have an unknown row or column, and return that number."""
     import numpy as np
 
-    seen = model.observations_
-    assert seen is not None, "a loaded model is fitted"
+    seen = model.entries_
     new_rows, new_columns = seen.rows.find(rows) < 0, seen.columns.find(columns) < 0
     n_pairs = int(np.count_nonzero(new_rows | new_columns))
     if n_pairs:

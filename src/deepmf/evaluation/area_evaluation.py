@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, OffScale, UnknownLabel
-from deepmf.evaluation.calibration import Distributional
 from deepmf.matrix.areas import AREAS
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import Entries, ObservedMatrix
@@ -80,8 +79,7 @@ def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") 
 
 def known_entries(model: Model, test: ObservedMatrix) -> ObservedMatrix:
     """Return the test entries whose row and column the model knows."""
-    seen = model.observations_
-    assert seen is not None, "the model is fitted"
+    seen = model.entries_
     rows, columns = seen.rows.find(test.row_labels) >= 0, seen.columns.find(test.column_labels) >= 0
     known = rows[test.entry_rows] & columns[test.by_row.columns]
     return test if np.all(known) else test.take_entries(known)
@@ -89,9 +87,9 @@ def known_entries(model: Model, test: ObservedMatrix) -> ObservedMatrix:
 
 def count_seen(model: Model, test: ObservedMatrix) -> int:
     """Return how many test entries the model was trained on or extended by: on those it is not being tested."""
-    seen = model.observations_
-    if seen is None or test.n_entries == 0:
+    if not model.is_fitted or test.n_entries == 0:
         return 0
+    seen = model.entries_
     rows, columns = seen.rows.find(test.row_labels), seen.columns.find(test.column_labels)
     row_of, column_of = rows[test.entry_rows].astype(np.int64), columns[test.by_row.columns]
     wanted = row_of * len(seen.columns) + column_of
@@ -130,7 +128,7 @@ def _level_metrics(model: Model) -> tuple[str, ...]:
     """Return by which metrics a model has levels of their own."""
     if model.scale_.levels is None:
         return ()
-    return ("rmse", "mae") if isinstance(model, Distributional) else ("rmse",)
+    return ("rmse", "mae") if model.gives_distribution else ("rmse",)
 
 
 def _errors(area: str, answers: _Answers, values: FloatArray, inside: npt.NDArray[np.bool_]) -> AreaErrors:
@@ -152,8 +150,7 @@ def _errors(area: str, answers: _Answers, values: FloatArray, inside: npt.NDArra
 
 def _check_known(model: Model, test: ObservedMatrix) -> None:
     """Refuse rows and columns that the model does not know, and say what could be done."""
-    seen = model.observations_
-    assert seen is not None, "the model is fitted"
+    seen = model.entries_
     rows, columns = test.row_labels[test.row_counts > 0], test.column_labels[test.column_counts > 0]
     try:
         check_known((seen.rows, rows), (seen.columns, columns))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from deepmf.metrics import interval_coverage_score
 _FORECASTS_AT_A_TIME = 1 << 22
 
 
-@runtime_checkable
 class Distributional(Protocol):
     """A fitted model that says how likely each level is."""
 

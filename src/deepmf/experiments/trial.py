@@ -17,7 +17,7 @@ import torch
 
 from deepmf.errors import BadSetting, NothingObserved
 from deepmf.evaluation.area_evaluation import evaluate
-from deepmf.evaluation.calibration import Distributional, calibration
+from deepmf.evaluation.calibration import calibration
 from deepmf.evaluation.cold_start import cold_start, cold_start_curve
 from deepmf.evaluation.confusion import confusion
 from deepmf.experiments.protocol import PROTOCOLS, Problem
@@ -148,7 +148,7 @@ def _errors(model: Model, test: ObservedMatrix) -> Record:
     errors["cold_start"] = [list(astuple(group)) for group in cold_start(model, test)]
     if model.scale_.levels is not None:
         errors["confusion"] = confusion(model, test).tolist()
-        if isinstance(model, Distributional):
+        if model.gives_distribution:
             found = calibration(model, test, coverage=0.9)
             errors |= {"calibration_error": found.error, "coverage": found.coverage}
     return errors

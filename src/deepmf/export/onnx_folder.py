@@ -17,7 +17,6 @@ import torch
 from deepmf.errors import BadSetting, CannotSave, MissingDependency
 from deepmf.export.parts import ExportModules, parts_of
 from deepmf.matrix.arrays import LatentArray
-from deepmf.models.latent_model import LatentModel
 from deepmf.models.model import Model
 from deepmf.storage.atomic import write_atomically
 from deepmf.storage.matrix_tensors import pack_scale
@@ -35,15 +34,14 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
     rows.onnx: row_values (rows, trained columns), NaN where nothing is observed -> row_latents (rows, latent).
     columns.onnx: column_values (columns, trained rows), NaN likewise -> column_latents (columns, latent).
     head.onnx: row_latents, column_latents -> predictions (rows, columns); of DMFD these are levels, and it also gives
-        scores (rows, columns) to rank by; that of OrdinalDMF gives probabilities (rows, columns, answers) as well.
+        scores (rows, columns) to rank by; that of OrdinalDMF gives probabilities (rows, columns, values) as well.
     row_latents.npy, column_latents.npy: the latents of all rows and columns that the model covers, single precision.
-    model.json: their labels in the same order, the scale (and answers), and how many of them were trained.
+    model.json: their labels in the same order, the scale (and the support of distributions), and how many of them are
+        trained.
     """
     parts = parts_of(model)
-    assert isinstance(model, LatentModel)
-    assert model.observations_ is not None
-    latents = {"row_latents": model.row_latents_, "column_latents": model.column_latents_}
-    whole = _exported(parts, *model.observations_.train.shape)
+    latents = {"row_latents": model.predictor_.rows, "column_latents": model.predictor_.columns}
+    whole = _exported(parts, *model.entries_.train.shape)
     contents = {
         "rows.onnx": _part(whole, ["row_values"], ["row_latents"]),
         "columns.onnx": _part(whole, ["column_values"], ["column_latents"]),
@@ -101,15 +99,15 @@ def _npy(table: LatentArray) -> bytes:
     return stream.getvalue()
 
 
-def _description(model: LatentModel) -> dict[str, Any]:
-    assert model.observations_ is not None
-    n_rows, n_columns = model.observations_.train.shape
-    answers = getattr(model, "support_", None)  # what the last axis of probabilities stands for
+def _description(model: Model) -> dict[str, Any]:
+    n_rows, n_columns = model.entries_.train.shape
+    # What the last axis of probabilities stands for.
+    support = {"support": model.support_.tolist()} if model.gives_distribution else {}
     return {
         "format": FORMAT,
         "model": type(model).__name__,
         "scale": pack_scale(model.scale_),
-        **({} if answers is None else {"answers": answers.tolist()}),
+        **support,
         "trained_rows": n_rows,  # the first of `rows`
         "trained_columns": n_columns,
         "rows": model.row_labels_.tolist(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 
 import torch
@@ -118,16 +119,16 @@ class QuantizingHead(CosineHead):
 
 
 class DistributionHead(nn.Module):
-    """The head of OrdinalDMF: the expected answer, and the probability of each answer."""
+    """The head of OrdinalDMF: the expected value, and the probability of each value."""
 
     def __init__(self, head: OrdinalHead) -> None:
         super().__init__()
         self.head = head
 
     def forward(self, row_latents: Tensor, column_latents: Tensor) -> tuple[Tensor, ...]:
-        """Return the prediction (rows, columns) and the probabilities (rows, columns, answers) of every pair."""
-        marks = row_latents[:, None, -self.head.n_marks :]
-        logits = self.head.logits(row_latents @ column_latents.T, marks)
+        """Return the prediction (rows, columns) and the probabilities (rows, columns, values) of every pair."""
+        response = row_latents[:, None, -self.head.n_response :]
+        logits = self.head.logits(row_latents @ column_latents.T, response)
         exceeded = functional.pad(functional.pad(logits.sigmoid(), (1, 0), value=1.0), (0, 1))
         return self.head.expected(logits), exceeded[..., :-1] - exceeded[..., 1:]
 
@@ -157,7 +158,7 @@ def _of_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
             "refined latents cannot be exported, as they take a solve for each row and column; "
             "fit 'dmf-o' without refinement: --set row_penalty=none --set column_penalty=none"
         )
-    network, scale = model.cpu_network(), model.scale_
+    network, scale = copy.deepcopy(model.network_).to("cpu"), model.scale_
     rows = ViewingBranch(network, network.row_latents, views=network.row_views, scale=scale)
     columns = ViewingBranch(network, network.column_latents, views=network.column_views, scale=scale)
     return ExportModules(rows, columns, DistributionHead(network.head), ["predictions", "probabilities"]).eval()

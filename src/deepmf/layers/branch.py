@@ -40,6 +40,7 @@ class Branch(nn.Module):
         self.others = nn.ModuleList(_linear(*shape, generator) for shape in pairwise(sizes))
         self.norms = nn.ModuleList(nn.BatchNorm1d(size, momentum=0.1, dtype=torch.float32) for size in sizes)
         self.dropout = Dropout(dropout)
+        self.n_outputs = sizes[-1]
 
     def forward(self, batch: Batch | Channels) -> Tensor:
         """Map a batch of vectors to latents (batch, latent)."""

@@ -29,8 +29,8 @@ class Dropout(RandomModule):
         return inputs * (draws >= self.fraction) * (1.0 / (1.0 - self.fraction))
 
 
-def use_generator(network: nn.Module, generator: torch.Generator) -> None:
-    """Let every module of a network that draws do so from this generator."""
+def use_generator(network: nn.Module, generator: torch.Generator | None) -> None:
+    """Let every module of a network that draws do so from this generator, or from none."""
     for module in network.modules():
         if isinstance(module, RandomModule):
             module.generator = generator

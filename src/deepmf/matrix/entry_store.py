@@ -23,6 +23,16 @@ class AxisEntries(NamedTuple):
     others: IndexArray  # (entries,) positions on the other axis
     values: FloatArray  # (entries,)
 
+    def take(self, groups: IndexArray) -> AxisEntries:
+        """Return the entries of some groups."""
+        return _grouped(groups.size, _gathered(groups, self.starts, self.others, self.values))
+
+    def below(self, position: int) -> AxisEntries:
+        """Return the entries whose position on the other axis is below a number."""
+        kept = self.others < position
+        starts = np.concatenate([[0], np.cumsum(kept)])[self.starts]
+        return AxisEntries(starts, self.others[kept], self.values[kept])
+
 
 @dataclass(frozen=True)
 class EntryStore:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,24 +12,12 @@ import numpy.typing as npt
 from deepmf.errors import BadSetting, MissingDependency
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entry_store import EntryStore
+from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import batches
 from deepmf.storage.atomic import write_atomically
 
 # A completed array may take this much memory; beyond it, complete_to streams.
 MOST_BYTES = 8 << 30
-
-
-class Completable(Protocol):
-    """What completing needs of a model."""
-
-    observations_: EntryStore | None
-
-    def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]: ...
-
-    def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray: ...
-
-    @property
-    def _seen(self) -> EntryStore: ...
 
 
 class CompletedRows(NamedTuple):
@@ -40,24 +28,24 @@ class CompletedRows(NamedTuple):
     observed: npt.NDArray[np.bool_]
 
 
-def complete_array(model: Completable) -> FloatArray:
+def complete_array(entries: EntryStore, predictor: Predictor) -> FloatArray:
     """Return the whole matrix, observed entries as they are."""
-    shape = len(model._seen.rows), len(model._seen.columns)
+    shape = len(entries.rows), len(entries.columns)
     if shape[0] * shape[1] * 8 > MOST_BYTES:
         raise BadSetting(f"{shape[0]} x {shape[1]} predictions do not fit in memory; complete_to streams to a file")
     whole = np.empty(shape)
-    for part in completed_rows(model):
+    for part in completed_rows(entries, predictor):
         whole[part.rows] = part.values
     return whole
 
 
-def complete_frame(model: Completable) -> Any:
+def complete_frame(entries: EntryStore, predictor: Predictor) -> Any:
     """Return every missing entry as a long polars frame."""
     polars = _polars()
-    return polars.concat(_missing_frames(model))
+    return polars.concat(_missing_frames(entries, predictor))
 
 
-def complete_to(model: Completable, path: str | Path) -> int:
+def complete_to(entries: EntryStore, predictor: Predictor, path: str | Path) -> int:
     """Write every missing entry to a Parquet file in bounded memory, whole or not at all."""
     polars = _polars()
     if Path(path).suffix not in (".parquet", ".pq"):
@@ -66,22 +54,21 @@ def complete_to(model: Completable, path: str | Path) -> int:
 
     def counted(*_: Any) -> Iterator[Any]:
         nonlocal count
-        for frame in _missing_frames(model):
+        for frame in _missing_frames(entries, predictor):
             count += frame.height
             yield frame
 
-    lazy = polars.io.plugins.register_io_source(counted, schema=_schema(model))
+    lazy = polars.io.plugins.register_io_source(counted, schema=_schema(entries))
     write_atomically(path, lambda temporary: lazy.sink_parquet(temporary))
     return count
 
 
-def completed_rows(model: Completable) -> Iterator[CompletedRows]:
+def completed_rows(entries: EntryStore, predictor: Predictor) -> Iterator[CompletedRows]:
     """Complete some rows at a time."""
-    seen = model._seen
-    columns = np.arange(len(seen.columns))
-    for rows in batches(np.arange(len(seen.rows)), width=columns.size):
-        values = model._to_values(model._score_block(rows, columns))
-        known = seen.seen_columns(rows)
+    columns = np.arange(len(entries.columns))
+    for rows in batches(np.arange(len(entries.rows)), width=columns.size):
+        values = predictor.readout.values(predictor.score_block(rows, columns))
+        known = entries.seen_columns(rows)
         observed = np.zeros(values.shape, dtype=bool)
         places = np.repeat(np.arange(rows.size), np.diff(known.starts)), known.others
         observed[places] = True
@@ -89,25 +76,25 @@ def completed_rows(model: Completable) -> Iterator[CompletedRows]:
         yield CompletedRows(rows, values, observed)
 
 
-def _missing_frames(model: Completable) -> Iterator[Any]:
+def _missing_frames(entries: EntryStore, predictor: Predictor) -> Iterator[Any]:
     polars = _polars()
-    seen, schema = model._seen, _schema(model)
-    for part in completed_rows(model):
+    schema = _schema(entries)
+    for part in completed_rows(entries, predictor):
         row_of, column_of = np.nonzero(~part.observed)
         yield polars.DataFrame(
             {
-                "row": seen.rows.array[part.rows[row_of]],
-                "column": seen.columns.array[column_of],
+                "row": entries.rows.array[part.rows[row_of]],
+                "column": entries.columns.array[column_of],
                 "value": part.values[row_of, column_of],
             },
             schema=schema,
         )
 
 
-def _schema(model: Completable) -> dict[str, Any]:
+def _schema(entries: EntryStore) -> dict[str, Any]:
     """Return the types of a completed frame: those of the labels, whatever a batch happens to hold."""
     polars = _polars()
-    labels = {"row": model._seen.rows.array, "column": model._seen.columns.array}
+    labels = {"row": entries.rows.array, "column": entries.columns.array}
     types = {name: polars.Series(array[:1].tolist()).dtype for name, array in labels.items()}
     return types | {"value": polars.Float64}
 

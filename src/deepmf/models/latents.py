@@ -27,7 +27,7 @@ class Latents:
         self, base: LatentArray, extra: LatentArray | None = None, slots: npt.NDArray[np.int64] | None = None
     ) -> None:
         self.base = base
-        self.extra = np.empty((0, base.shape[1]), dtype=np.float32) if extra is None else extra
+        self.extra = np.empty((0, base.shape[1]), dtype=base.dtype) if extra is None else extra
         self.slots = np.arange(base.shape[0]) if slots is None else slots
         self._whole: LatentArray | None = base if self.extra.shape[0] == 0 else None
 
@@ -82,7 +82,7 @@ def pair_products(
     """
     order = np.argsort(rows, kind="stable")
     rows, columns = rows[order], columns[order]
-    in_order = np.empty(rows.size, dtype=np.float32)
+    in_order = np.empty(rows.size, dtype=row_latents.base.dtype)
 
     def multiply(start: int) -> None:
         some = slice(start, start + _PAIRS_AT_A_TIME)

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.entry_store import AxisEntries, EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.fallback import mean_at, shrunk_effects
+from deepmf.models.fitting import Fitting
+from deepmf.models.latents import Latents
 from deepmf.models.means_settings import MeansSettings
-from deepmf.models.model import Model
-from deepmf.storage.packed import Packed, Tensors, field, number, numbers
-from deepmf.training.loop import Callback
+from deepmf.models.model import Fitted, Model
+from deepmf.models.predictor import Encoder, Predictor, unpack_latents
+from deepmf.models.readout import Readout
+from deepmf.storage.packed import Tensors
 from deepmf.training.settings import Settings
+from deepmf.training.validation import ValidationEntries
+
+_N_BESIDE = 2  # of a latent: both its numbers, (mean + row effect, 1) and (1, column effect), in double precision
+
+
+class EffectEncoder(Encoder):
+    """A column's effect is its shrunk mean above the overall one, a row's that of what is left then."""
+
+    def __init__(self, mean: float, shrinkage: float) -> None:
+        self.mean, self._shrinkage = mean, shrinkage
+
+    def rows(self, entries: AxisEntries, columns: Latents) -> Any:
+        """Return (mean + effect, 1) of each row."""
+        deviations = entries.values - self.mean - columns.take(entries.others)[:, 1]
+        effects = shrunk_effects(entries, deviations, self._shrinkage)
+        return np.column_stack([self.mean + effects, np.ones(effects.size)])
+
+    def columns(self, entries: AxisEntries, rows: Latents) -> Any:
+        """Return (1, effect) of each column, from its own entries alone."""
+        effects = shrunk_effects(entries, entries.values - self.mean, self._shrinkage)
+        return np.column_stack([np.ones(effects.size), effects])
 
 
 class Means(Model):
@@ -33,54 +54,40 @@ class Means(Model):
 
     settings_class: ClassVar[type[Settings]] = MeansSettings
     settings: MeansSettings
-    mean_: float
-    row_effects_: FloatArray
-    column_effects_: FloatArray
 
-    def _fit(
-        self,
-        train: ObservedMatrix,
-        validation: ObservedMatrix | None,
-        *,
-        callbacks: Sequence[Callback],
-        checkpoint: Path | None,
-        checkpoint_every: int,
-    ) -> None:
-        self.observations_ = EntryStore.of(train)
-        self.mean_ = train.mean
-        self.row_effects_, self.column_effects_ = np.empty(0), np.empty(0)
-        n_rows, n_columns = train.shape
-        self._extend(np.arange(n_rows), np.arange(n_columns))
+    @property
+    def mean_(self) -> float:
+        """The mean of all training entries."""
+        return self.entries_.train.mean
 
-    def _extend(self, rows: IndexArray, columns: IndexArray) -> None:
-        # Column effects from the column's own entries alone, so that a new column is described by known rows only.
-        seen = self._seen
-        entries = seen.column_entries(columns)
-        effects = np.zeros(len(seen.columns))
-        effects[: self.column_effects_.size] = self.column_effects_
-        effects[columns] = shrunk_effects(entries, entries.values - self.mean_, self.settings.shrinkage)
-        self.column_effects_ = effects
-        entries = seen.row_entries(rows)
-        effects = np.zeros(len(seen.rows))
-        effects[: self.row_effects_.size] = self.row_effects_
-        deviations = entries.values - self.mean_ - self.column_effects_[entries.others]
-        effects[rows] = shrunk_effects(entries, deviations, self.settings.shrinkage)
-        self.row_effects_ = effects
+    @property
+    def row_effects_(self) -> FloatArray:
+        """The effect of each row."""
+        return np.asarray(self.predictor_.rows.whole()[:, 0] - self.mean_, dtype=np.float64)
 
-    def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        return self._means_of_known(rows, columns)
+    @property
+    def column_effects_(self) -> FloatArray:
+        """The effect of each column."""
+        return np.asarray(self.predictor_.columns.whole()[:, 1], dtype=np.float64)
 
-    def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        return self.mean_ + self.row_effects_[rows][:, None] + self.column_effects_[columns]
+    def _learn(self, train: ObservedMatrix, validation: ValidationEntries | None, fitting: Fitting) -> None:
+        entries = EntryStore.of(train)
+        self._fitted = Fitted(entries, self._predictor(None, entries))
+
+    def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Any:
+        raise NotImplementedError("there is nothing to learn in epochs")
+
+    def _predictor(self, task: Any, entries: EntryStore) -> Predictor:
+        n_rows, n_columns = entries.train.shape
+        encoder, nobody = EffectEncoder(entries.train.mean, self.settings.shrinkage), Latents(np.empty((0, 2)))  # type: ignore[arg-type]
+        columns = Latents(encoder.columns(entries.column_entries(np.arange(n_columns)), nobody))
+        rows = Latents(encoder.rows(entries.row_entries(np.arange(n_rows)), columns))
+        return Predictor(rows, columns, encoder, Readout(entries.scale), _N_BESIDE)
+
+    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        rows, columns = unpack_latents(tensors, entries, width=_N_BESIDE, kind="float64")
+        encoder = EffectEncoder(entries.train.mean, self.settings.shrinkage)
+        return Predictor(rows, columns, encoder, Readout(entries.scale), _N_BESIDE)
 
     def _means_of_known(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         return mean_at(self.mean_, self.row_effects_, self.column_effects_, rows, columns)
-
-    def _learned(self) -> Packed:
-        effects = {"effects.rows": self.row_effects_, "effects.columns": self.column_effects_}
-        return Packed({"mean": self.mean_}, effects)
-
-    def _set_learned(self, content: Any, tensors: Tensors) -> None:
-        self.mean_ = number(field(content, "mean"), "a stored mean")
-        self.row_effects_ = numbers(tensors, "effects.rows", "float64", (len(self._seen.rows),))
-        self.column_effects_ = numbers(tensors, "effects.columns", "float64", (len(self._seen.columns),))

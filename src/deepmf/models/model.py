@@ -1,4 +1,4 @@
-"""The face of every model: fit, predict, extend, complete, recommend, save."""
+"""The face of every model: fit, predict, extend, fold in, complete, recommend, save."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import reprlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,23 +31,36 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.completion import complete_array, complete_frame, complete_to
 from deepmf.models.fallback import Fallback
+from deepmf.models.fitting import Fitting, digest, tell_ending
+from deepmf.models.folded import FoldedRows, folded_rows
 from deepmf.models.label_pairs import LabelPairs, Unknown, find_pairs
-from deepmf.models.ranking import Ranking, batches, best_positions, most_similar
+from deepmf.models.predictive_distribution import Interval, PredictiveDistribution, check_coverage
+from deepmf.models.predictor import Predictor
+from deepmf.models.ranking import Ranking, most_similar, ranked
 from deepmf.storage.label_tensors import check_storable
 from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
-from deepmf.storage.packed import Packed, Tensors, field, refusing
+from deepmf.storage.packed import Tensors, field, refusing
 from deepmf.training.checkpoint import remove_checkpoint
 from deepmf.training.declarations import signature_of
 from deepmf.training.history import History
-from deepmf.training.loop import Callback
+from deepmf.training.loop import Callback, Task
 from deepmf.training.settings import Settings
+from deepmf.training.threads import training_threads
+from deepmf.training.validation import ValidationEntries
 
 LEVEL_METRICS = ("rmse", "mae", "accuracy")
 
 
+class Fitted(NamedTuple):
+    """What a model has once it is fitted: the entries it knows, and what predicts from them."""
+
+    entries: EntryStore
+    predictor: Predictor
+
+
 class Model(ABC):
-    """What every model can do once it is fitted; subclasses learn and score.
+    """What every model can do; a subclass says which task learns, and which predictor comes of it.
 
     The constructor stores settings, `fit` learns, names that end in `_` are learned.
     """
@@ -54,7 +68,6 @@ class Model(ABC):
     settings_class: ClassVar[type[Settings]]
     predicts: ClassVar[tuple[str, ...]] = AREAS  # the areas it can predict in
     cannot: ClassVar[str] = ""  # why not in the others
-    answers_levels: ClassVar[bool] = False  # whether `predict` answers in levels
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -63,9 +76,21 @@ class Model(ABC):
 
     def __init__(self, /, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
-        self.observations_: EntryStore | None = None
-        self._last_fallback: Fallback | None = None
         self.history_ = History()
+        self._fitted: Fitted | None = None
+        self._last_fallback: Fallback | None = None
+
+    @abstractmethod
+    def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Any:
+        """Return the task that the loop runs to learn from a matrix."""
+
+    @abstractmethod
+    def _predictor(self, task: Any, entries: EntryStore) -> Predictor:
+        """Return the predictor of a task that has run."""
+
+    @abstractmethod
+    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        """Return the predictor that packed itself as this content and these tensors."""
 
     def fit(
         self,
@@ -85,11 +110,15 @@ class Model(ABC):
         again goes straight to the same model. A fit that was interrupted always leaves it.
         """
         _check_trainable(train)
-        _check_validation(train, validation)
+        if validation is not None:
+            _check_matrix(validation, "validation")
+        aligned = ValidationEntries.of(train, validation)
         path = None if checkpoint is None else Path(checkpoint)
+        fitting = Fitting(callbacks, path, checkpoint_every)
         over = False
         try:
-            self._fit(train, validation, callbacks=callbacks, checkpoint=path, checkpoint_every=checkpoint_every)
+            self._learn(train, aligned, fitting)
+            tell_ending(self.history_, self.settings)
             over = self.history_.stopped != "interrupted"
         except TrainingDiverged:
             over = True
@@ -99,17 +128,29 @@ class Model(ABC):
                 remove_checkpoint(path)
         return self
 
-    @abstractmethod
-    def _fit(
-        self,
-        train: ObservedMatrix,
-        validation: ObservedMatrix | None,
-        *,
-        callbacks: Sequence[Callback],
-        checkpoint: Path | None,
-        checkpoint_every: int,
-    ) -> None:
+    def _learn(self, train: ObservedMatrix, validation: ValidationEntries | None, fitting: Fitting) -> None:
         """Learn, and set what is learned."""
+        with training_threads(getattr(self.settings, "device", "cpu")) as threads:
+            task: Task = self._task(train, validation)
+            fingerprint = self._fingerprint(train, validation)
+            self.history_ = replace(fitting, threads=threads).run(task, self.settings, fingerprint)  # type: ignore[arg-type]
+            if self.history_.best_epoch is None and self.history_.stopped == "diverged":
+                return
+            entries = EntryStore.of(train)
+            predictor = self._predictor(task, entries)
+            if not (predictor.rows.are_finite() and predictor.columns.are_finite()):
+                self._fitted = None
+                raise TrainingDiverged("what was learned is too large: latents are not finite numbers")
+            self._fitted = Fitted(entries, predictor)
+
+    def _fingerprint(self, train: ObservedMatrix, validation: ValidationEntries | None) -> dict[str, Any]:
+        """Return what tells this training run from others."""
+        return {
+            "model": type(self).__name__,
+            **self.settings.to_dict(),
+            "training entries": digest(train),
+            "validation entries": None if validation is None else validation.digest(),
+        }
 
     def extend(self, new: ObservedMatrix) -> Self:
         """Return a model that also covers new rows, new columns and new entries, without training.
@@ -119,23 +160,38 @@ class Model(ABC):
         entry is predicted from an empty description, and a `NothingObserved` warning names it. What a method cannot
         predict for is refused with the reason (`CannotExtend`).
         """
-        seen = self._seen
+        known, predictor = self._known
         _check_matrix(new, "extend")
-        if self.predicts == ("I",):
-            raise CannotExtend(f"{type(self).__name__} cannot be extended: {self.cannot}")
-        observations, rows, columns = seen.extended(new)
-        self._refuse_new("II", "row", seen.rows, observations.rows)
-        self._refuse_new("III", "column", seen.columns, observations.columns)
+        self._check_extends()
+        entries, rows, columns = known.extended(new)
+        self._refuse_new("II", "row", known.rows, entries.rows)
+        self._refuse_new("III", "column", known.columns, entries.columns)
+        _warn_of_nothing(entries, "row", rows, entries.row_entries(rows).starts)
+        _warn_of_nothing(entries, "column", columns, entries.column_entries(columns).starts)
         model = copy.copy(self)
-        model.observations_ = observations
-        _warn_of_nothing(observations, "row", rows, observations.row_entries(rows).starts)
-        _warn_of_nothing(observations, "column", columns, observations.column_entries(columns).starts)
-        model._extend(rows, columns)
+        encoded_rows = rows if "II" in self.predicts else rows[:0]
+        encoded_columns = columns if "III" in self.predicts else columns[:0]
+        model._fitted = Fitted(entries, predictor.extended(entries, encoded_rows, encoded_columns))
         return model
 
-    @abstractmethod
-    def _extend(self, rows: IndexArray, columns: IndexArray) -> None:
-        """Describe the rows and columns at these positions anew, sharing everything else with the old model."""
+    def fold_in(self, columns: Iterable[Any], values: Iterable[float]) -> FoldedRows:
+        """Return a row with these entries that is stored nowhere: it predicts and ranks like a row of `extend`.
+
+        Nothing is kept and no label is needed; the cost is that of one row, however many rows are known.
+        """
+        return self._folded([(columns, values)], single=True)
+
+    def fold_in_many(self, histories: Sequence[tuple[Iterable[Any], Iterable[float]]]) -> FoldedRows:
+        """Return one row for each history, a pair of columns and values, in one pass; nothing is kept."""
+        return self._folded(histories, single=False)
+
+    def _folded(self, histories: Sequence[tuple[Iterable[Any], Iterable[float]]], *, single: bool) -> FoldedRows:
+        entries, predictor = self._known
+        if "II" not in self.predicts:
+            raise CannotExtend(f"{type(self).__name__} cannot predict for new rows: {self.cannot}")
+        if not histories:
+            raise BadEntries("there is no history to fold in")
+        return folded_rows(entries, predictor, histories, single=single)
 
     def predict(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> FloatArray:
         """Return the prediction for each pair of a row and a column, in the scale's units.
@@ -144,8 +200,9 @@ class Model(ABC):
         asked for: "error" refuses all pairs and names it, "nan" answers NaN, and "fallback" answers by the means of
         what is known (as `Means` does: the overall mean, plus the effect of the row or of the column that is known).
         """
-        of_means = self.scale_.nearest_level if self.answers_levels else self.scale_.clip
-        return self._answered(rows, columns, unknown, self._to_values, of_means)
+        readout = self.predictor_.readout
+        of_means = self.scale_.nearest_level if readout.predicts_levels else self.scale_.clip
+        return self._read(rows, columns, unknown, readout.values, of_means)
 
     def predict_levels(
         self, rows: Iterable[Any], columns: Iterable[Any], *, metric: str = "rmse", unknown: Unknown = "error"
@@ -156,11 +213,42 @@ class Model(ABC):
         distribution; the others have one answer for all. By `unknown="fallback"`, it is the level nearest the means.
         """
         self._check_levels(metric)
-        return self._answered(rows, columns, unknown, self._to_levels, self.scale_.nearest_level)
+        predictor = self.predictor_
+        if metric != "rmse" and predictor.gives_distribution:
+            return self._read_distribution(rows, columns, unknown, lambda found: found.best(metric))
+        return self._read(rows, columns, unknown, predictor.readout.levels, self.scale_.nearest_level)
+
+    def predict_distribution(
+        self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error"
+    ) -> FloatArray:
+        """Return the probability of each level (pairs, levels); without levels, of each bin (see `support_`).
+
+        By `unknown="fallback"`, it is how frequent each level is among the entries of the row or column that is known,
+        mixed with five entries of how frequent it is in training; where neither is known, the latter alone. A model
+        that predicts a value alone refuses (`BadSetting`).
+        """
+        return self._read_distribution(rows, columns, unknown, lambda found: found.probabilities)
+
+    def predict_interval(
+        self, rows: Iterable[Any], columns: Iterable[Any], *, coverage: float = 0.9, unknown: Unknown = "error"
+    ) -> Interval:
+        """Return intervals that hold the true value with about this probability, where there is a distribution.
+
+        Of levels, those around the likeliest one whose probability is nearest to the coverage; without levels,
+        what lies between two tails of equal weight.
+        """
+        check_coverage(coverage)
+        ends = self._read_distribution(rows, columns, unknown, lambda found: found.ends(coverage, self.scale_))
+        return Interval(*ends.T)
+
+    @property
+    def support_(self) -> FloatArray:
+        """What the columns of a distribution stand for: the levels, or the mean values of the bins."""
+        return self.predictor_.support
 
     def scores(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> FloatArray:
         """Return the real-valued score of each pair in the scale's units, also where predictions are levels."""
-        return self._answered(rows, columns, unknown, self._to_units, self.scale_.clip)
+        return self._read(rows, columns, unknown, self.predictor_.readout.units, self.scale_.clip)
 
     def areas(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> npt.NDArray[np.str_]:
         """Return the area of each pair: "I" trained row and column, "II" new row, "III" new column, "IV" both new.
@@ -168,12 +256,12 @@ class Model(ABC):
         A pair with an unknown row or column lies in none: where that is no error, its area is "".
         """
         pairs = self._pairs(rows, columns, unknown)
-        return np.where(pairs.known, self._seen.areas(pairs.rows, pairs.columns), "")
+        return np.where(pairs.known, self.entries_.areas(pairs.rows, pairs.columns), "")
 
     def row_counts(self, rows: Iterable[Any]) -> npt.NDArray[np.int64]:
         """Return how many entries describe each of some rows: those over the trained columns."""
-        distinct, which = np.unique(self._seen.rows.positions(rows), return_inverse=True)
-        counts: npt.NDArray[np.int64] = np.diff(self._seen.row_entries(distinct).starts)[which]
+        distinct, which = np.unique(self.entries_.rows.positions(rows), return_inverse=True)
+        counts: npt.NDArray[np.int64] = np.diff(self.entries_.row_entries(distinct).starts)[which]
         return counts
 
     def recommend(
@@ -189,97 +277,41 @@ class Model(ABC):
         `columns` restricts the choice. Where many rows are asked for and one has fewer columns left, its line is
         filled up with values of NaN.
         """
-        seen = self._seen
-        single = _is_label(rows, seen.rows)
-        row_positions = seen.rows.positions([rows] if single else rows)
-        column_positions = np.arange(len(seen.columns)) if columns is None else seen.columns.distinct_positions(columns)
-        parts = []
-        for some in batches(row_positions, width=column_positions.size):
-            scores = self._score_block(some, column_positions).astype(np.float64)
-            if not include_observed:
-                self._hide_observed(scores, some, column_positions)
-            best, best_scores = best_positions(scores, n)
-            left_over = best_scores == -np.inf
-            values = np.where(left_over, np.nan, self._to_values(np.where(left_over, 0.0, best_scores)))
-            parts.append(Ranking(seen.columns.array[column_positions[best]], values))
-        labels, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Ranking(labels[0], values[0]).without_missing() if single else Ranking(labels, values)
+        entries, predictor = self._known
+        single = _is_label(rows, entries.rows)
+        row_positions = entries.rows.positions([rows] if single else rows)
+        every = np.arange(len(entries.columns))
+        column_positions = every if columns is None else entries.columns.distinct_positions(columns)
+        observed = None if include_observed else entries.seen_columns
+        best = ranked(predictor, entries.columns, row_positions, column_positions, n, observed=observed)
+        return Ranking(best.labels[0], best.values[0]).without_missing() if single else best
 
     def complete(self) -> FloatArray:
         """Return the whole matrix (rows, columns): observed entries as they are, the others predicted."""
-        return complete_array(self)
+        return complete_array(*self._known)
 
     def complete_frame(self) -> Any:
         """Return every missing entry as a long polars frame with the columns row, column, value."""
-        return complete_frame(self)
+        return complete_frame(*self._known)
 
     def complete_to(self, path: str | Path) -> int:
         """Write every missing entry to a Parquet file, in batches of bounded memory; return how many there were."""
-        return complete_to(self, path)
+        return complete_to(*self._known, path)
 
     def similar_rows(self, row: Any, n: int = 10) -> Ranking:
         """Return the n rows most like one row, and how alike they are (the cosine of their latents)."""
-        return most_similar(self._row_directions(), self._seen.rows, row, n)
+        return most_similar(self.predictor_.directions(self.predictor_.rows), self.entries_.rows, row, n)
 
     def similar_columns(self, column: Any, n: int = 10) -> Ranking:
         """Return the n columns most like one column, and how alike they are (the cosine of their latents)."""
-        return most_similar(self._column_directions(), self._seen.columns, column, n)
-
-    @abstractmethod
-    def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        """Return a score for each pair of positions: larger is better."""
-
-    @abstractmethod
-    def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        """Return the scores (rows, columns) of all pairs of some positions."""
-
-    def _answered(
-        self,
-        rows: Iterable[Any],
-        columns: Iterable[Any],
-        unknown: Unknown,
-        of_scores: Callable[[npt.NDArray[Any]], FloatArray],
-        of_means: Callable[[npt.NDArray[Any]], FloatArray],
-    ) -> FloatArray:
-        """Return what becomes of the score of each pair of labels, or of the means where one of them is unknown."""
-        return self._pairs(rows, columns, unknown).answered(
-            lambda *pairs: of_scores(self._score_pairs(*pairs)), lambda *pairs: of_means(self._means_of_known(*pairs))
-        )
-
-    def _means_of_known(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return the mean of what is known of each pair of positions, where -1 is unknown."""
-        return self._fallback.means(rows, columns)
-
-    @property
-    def _fallback(self) -> Fallback:
-        if self._last_fallback is None or self._last_fallback.seen is not self._seen:
-            self._last_fallback = Fallback(self._seen)
-        return self._last_fallback
-
-    def _to_units(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return scores in the scale's units; they are those already, if not inside its ends."""
-        return self.scale_.clip(scores)
-
-    def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return predictions in the scale's units."""
-        return self._to_units(scores)
-
-    def _to_levels(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return legal levels."""
-        return self.scale_.nearest_level(self._to_values(scores))
-
-    def _row_directions(self) -> npt.NDArray[np.float32]:
-        raise BadSetting(f"{type(self).__name__} has no latents, so rows cannot be compared")
-
-    def _column_directions(self) -> npt.NDArray[np.float32]:
-        raise BadSetting(f"{type(self).__name__} has no latents, so columns cannot be compared")
+        return most_similar(self.predictor_.directions(self.predictor_.columns), self.entries_.columns, column, n)
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, whole or not at all."""
-        seen = self._seen
-        parts = {"train": pack_matrix(seen.train, "train"), "learned": self._learned()}
-        if seen.extension is not None:
-            parts["extension"] = pack_matrix(seen.extension, "extension")
+        entries, predictor = self._known
+        parts = {"train": pack_matrix(entries.train, "train"), "learned": predictor.pack()}
+        if entries.extension is not None:
+            parts["extension"] = pack_matrix(entries.extension, "extension")
         content = {
             "class": type(self).__name__,
             "settings": self.settings.to_dict(),
@@ -299,45 +331,104 @@ class Model(ABC):
         train = unpack_matrix("train", field(content, "train"), tensors)
         added = unpack_matrix("extension", content["extension"], tensors) if "extension" in content else None
         with refusing("extension"):
-            if added is not None and model.predicts == ("I",):
-                raise CannotExtend(f"{cls.__name__} cannot be extended: {model.cannot}")
-            observations = EntryStore.stored(train, added)
-            model._refuse_new("II", "row", train.rows, observations.rows)
-            model._refuse_new("III", "column", train.columns, observations.columns)
-        model.observations_ = observations
+            if added is not None:
+                model._check_extends()
+            entries = EntryStore.stored(train, added)
+            model._refuse_new("II", "row", train.rows, entries.rows)
+            model._refuse_new("III", "column", train.columns, entries.columns)
         model.history_ = History.from_dict(field(content, "history"))
         with refusing(cls.__name__):
-            model._set_learned(field(content, "learned"), tensors)
+            model._fitted = Fitted(entries, model._restored(entries, field(content, "learned"), tensors))
         return model
 
-    @abstractmethod
-    def _learned(self) -> Packed:
-        """Return what was learned as JSON content and tensors."""
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it has learned anything."""
+        return self._fitted is not None
 
-    @abstractmethod
-    def _set_learned(self, content: Any, tensors: Tensors) -> None:
-        """Set what `_learned` returned; anything that could not have been returned raises `BadModelFile`."""
+    @property
+    def gives_distribution(self) -> bool:
+        """Whether `predict_distribution` and `predict_interval` answer."""
+        return self.predictor_.gives_distribution
+
+    @property
+    def entries_(self) -> EntryStore:
+        """The entries that the model knows: those of training, and those it was extended by."""
+        return self._known.entries
+
+    @property
+    def predictor_(self) -> Predictor:
+        """What predicts: latents, the encoder they come from, and their readout."""
+        return self._known.predictor
 
     @property
     def scale_(self) -> Scale:
         """The scale of the matrix that was fitted."""
-        return self._seen.scale
+        return self.entries_.scale
 
     @property
     def row_labels_(self) -> npt.NDArray[Any]:
         """All rows that can be predicted for."""
-        return self._seen.rows.array
+        return self.entries_.rows.array
 
     @property
     def column_labels_(self) -> npt.NDArray[Any]:
         """All columns that can be predicted for."""
-        return self._seen.columns.array
+        return self.entries_.columns.array
 
     @property
-    def _seen(self) -> EntryStore:
-        if self.observations_ is None:
+    def _known(self) -> Fitted:
+        if self._fitted is None:
             raise NotFitted(f"this {type(self).__name__} is not fitted yet: call fit first")
-        return self.observations_
+        return self._fitted
+
+    def _read(
+        self,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        unknown: Unknown,
+        of_scores: Callable[[npt.NDArray[Any]], FloatArray],
+        of_means: Callable[[npt.NDArray[Any]], FloatArray],
+    ) -> FloatArray:
+        """Return what becomes of the score of each pair of labels, or of the means where one of them is unknown."""
+        score_pairs = self.predictor_.score_pairs
+        return self._pairs(rows, columns, unknown).answered(
+            lambda *pairs: of_scores(score_pairs(*pairs)), lambda *pairs: of_means(self._means_of_known(*pairs))
+        )
+
+    def _read_distribution(
+        self,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        unknown: Unknown,
+        read: Callable[[PredictiveDistribution], FloatArray],
+    ) -> FloatArray:
+        """Return what is read off the distribution of each pair of labels."""
+        predictor = self.predictor_
+        if not predictor.gives_distribution:
+            raise BadSetting(
+                f"{type(self).__name__} predicts a value, not a distribution; OrdinalDMF, ICFNADE and UCFNADE do both"
+            )
+
+        def of_known(rows: IndexArray, columns: IndexArray) -> FloatArray:
+            frequencies = self._fallback.distribution(rows, columns, predictor.unit_boundaries)
+            exceedance = 1.0 - np.cumsum(frequencies, axis=1)[:, :-1]
+            boundaries = self.scale_.from_unit(predictor.unit_boundaries)
+            return read(PredictiveDistribution(predictor.support, boundaries, exceedance))
+
+        return self._pairs(rows, columns, unknown).answered(
+            lambda *pairs: read(predictor.distribution(*pairs)), of_known
+        )
+
+    def _means_of_known(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the mean of what is known of each pair of positions, where -1 is unknown."""
+        return self._fallback.means(rows, columns)
+
+    @property
+    def _fallback(self) -> Fallback:
+        if self._last_fallback is None or self._last_fallback.seen is not self.entries_:
+            self._last_fallback = Fallback(self.entries_)
+        return self._last_fallback
 
     def _check_levels(self, metric: str) -> None:
         if self.scale_.levels is None:
@@ -346,7 +437,12 @@ class Model(ABC):
             raise BadSetting(f"metric must be {' or '.join(map(repr, LEVEL_METRICS))}; got {metric!r}")
 
     def _pairs(self, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> LabelPairs:
-        return find_pairs(self._seen.rows, self._seen.columns, rows, columns, unknown)
+        return find_pairs(self.entries_.rows, self.entries_.columns, rows, columns, unknown)
+
+    def _check_extends(self) -> None:
+        """Refuse where the method predicts in area I alone."""
+        if self.predicts == ("I",):
+            raise CannotExtend(f"{type(self).__name__} cannot be extended: {self.cannot}")
 
     def _refuse_new(self, area: str, axis: str, known: Labels, labels: Labels) -> None:
         """Refuse new rows (area II) or new columns (area III) where the method cannot predict for them."""
@@ -354,15 +450,6 @@ class Model(ABC):
             return
         first = labels.array[len(known) :].tolist()[0]
         raise CannotExtend(f"{type(self).__name__} cannot predict for new {axis}s, such as {first!r}: {self.cannot}")
-
-    def _hide_observed(self, scores: FloatArray, rows: IndexArray, columns: IndexArray) -> None:
-        """Put what is observed already at the end of every ranking."""
-        seen = self._seen.seen_columns(rows)
-        place = np.full(len(self._seen.columns), -1)
-        place[columns] = np.arange(columns.size)
-        row_of, column_of = np.repeat(np.arange(rows.size), np.diff(seen.starts)), place[seen.others]
-        inside = column_of >= 0
-        scores[row_of[inside], column_of[inside]] = -np.inf
 
 
 def _check_matrix(given: Any, taker: str) -> None:
@@ -378,17 +465,6 @@ def _check_trainable(train: ObservedMatrix) -> None:
         check_storable(labels)  # known now rather than when the model is saved
     if train.n_entries == 0:
         raise BadEntries("there is nothing to learn: the matrix has no entries")
-
-
-def _check_validation(train: ObservedMatrix, validation: ObservedMatrix | None) -> None:
-    if validation is None:
-        return
-    _check_matrix(validation, "validation")
-    rows, columns, values = validation.entries()
-    train.rows.positions(rows)
-    train.columns.positions(columns)
-    if not np.all(train.scale.holds(values)):
-        raise BadEntries(f"validation has the scale {validation.scale}; the training matrix has {train.scale}")
 
 
 def _is_label(rows: Any, labels: Labels) -> bool:

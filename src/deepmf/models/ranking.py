@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.labels import Labels
+from deepmf.models.predictor import Predictor
 
 # Cells scored at a time when whole rows are asked for: 8 MB of float64.
 CELLS_AT_A_TIME = 1 << 20
@@ -49,6 +51,41 @@ def best_positions(scores: FloatArray, n: int) -> tuple[IndexArray, FloatArray]:
     taken = np.take_along_axis(scores, chosen, axis=1)
     order = np.argsort(-taken, axis=1, kind="stable")
     return np.take_along_axis(chosen, order, axis=1), np.take_along_axis(taken, order, axis=1)
+
+
+def ranked(
+    predictor: Predictor,
+    labels: Labels,
+    rows: IndexArray,
+    columns: IndexArray,
+    n: int,
+    *,
+    observed: Callable[[IndexArray], AxisEntries] | None,
+) -> Ranking:
+    """Return the n best of some columns for each of some rows of a predictor, a line each.
+
+    What `observed` says of a row is left out; where too few columns are left, a line is filled up with NaN.
+    """
+    parts = []
+    for some in batches(rows, width=columns.size):
+        scores = predictor.score_block(some, columns).astype(np.float64)
+        if observed is not None:
+            _leave_out(scores, observed(some), columns, len(labels))
+        best, best_scores = best_positions(scores, n)
+        left_over = best_scores == -np.inf
+        values = np.where(left_over, np.nan, predictor.readout.values(np.where(left_over, 0.0, best_scores)))
+        parts.append(Ranking(labels[columns[best]], values))
+    return Ranking(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def _leave_out(scores: FloatArray, observed: AxisEntries, columns: IndexArray, n_columns: int) -> None:
+    """Put what is observed already at the end of every line (rows, columns)."""
+    place = np.full(n_columns, -1)
+    place[columns] = np.arange(columns.size)
+    row_of = np.repeat(np.arange(len(scores)), np.diff(observed.starts))
+    column_of = place[observed.others]
+    inside = column_of >= 0
+    scores[row_of[inside], column_of[inside]] = -np.inf
 
 
 def most_similar(directions: npt.NDArray[np.float32], labels: Labels, label: Any, n: int) -> Ranking:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, NothingObserved
 from deepmf.evaluation.area_evaluation import AreaErrors, count_seen, evaluate, known_entries
-from deepmf.evaluation.calibration import Calibration, Distributional, calibration
+from deepmf.evaluation.calibration import Calibration, calibration
 from deepmf.evaluation.cold_start import ColdStart, cold_start
 from deepmf.evaluation.columns import ColumnErrors, column_errors
 from deepmf.evaluation.confusion import confusion
-from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.label_pairs import Unknown
 from deepmf.models.means import Means
 from deepmf.models.model import Model
+from deepmf.models.predictor import Predictor
+from deepmf.models.readout import LevelReadout
 
 
 @dataclass(frozen=True)
@@ -78,33 +79,25 @@ def find(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> F
     if known.n_entries == 0:
         raise BadEntries("there is nothing to report on: no test entry has a row and a column that the model knows")
     measured = _measured(model, areas, known, name=type(model).__name__)
-    assert model.observations_ is not None
     has_levels = model.scale_.levels is not None
     return Findings(
         model=model,
-        seen=model.observations_,
+        seen=model.entries_,
         test=known,
         n_unknown=test.n_entries - known.n_entries,
         n_seen=count_seen(model, test),
         measured=measured,
-        yardstick=None
-        if isinstance(model, Means)
-        else _yardstick(model.observations_, test, known, unknown, like=measured),
+        yardstick=None if isinstance(model, Means) else _yardstick(model.entries_, test, known, unknown, like=measured),
         confusion=confusion(model, known) if has_levels else None,
-        calibration=calibration(model, known) if has_levels and isinstance(model, Distributional) else None,
+        calibration=calibration(model, known) if has_levels and model.gives_distribution else None,
     )
 
 
 class RoundedMeans(Means):
     """The means, rounded: what levels are to be compared with."""
 
-    answers_levels: ClassVar[bool] = True
-
-    def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
-        return self._to_levels(scores)
-
-    def _to_levels(self, scores: npt.NDArray[Any]) -> FloatArray:
-        return self.scale_.nearest_level(self._to_units(scores))
+    def _predictor(self, task: Any, entries: EntryStore) -> Predictor:
+        return replace(super()._predictor(task, entries), readout=LevelReadout(entries.scale))
 
 
 def _yardstick(

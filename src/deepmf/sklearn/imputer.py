@@ -16,6 +16,7 @@ from deepmf.errors import BadEntries, BadSetting, CannotExtend, NothingObserved
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.models.folded import folded_matrix
 from deepmf.models.model import Model
 from deepmf.models.ranking import batches
 from deepmf.models.registry import HOMES, model_class
@@ -177,11 +178,11 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise BadSetting(f"scale must be 'columns', 'shared' or a Scale; got {self.scale!r}")
         return ColumnUnits.own(entries) if self.scale == "columns" else ColumnUnits.shared(entries, None)
 
-    def _matrix(self, entries: TableEntries, *, first_row: int = 0) -> ObservedMatrix:
+    def _matrix(self, entries: TableEntries) -> ObservedMatrix:
         """Return entries as the model sees them; only a scale that was given refuses what it does not hold."""
         seen = entries if isinstance(self.scale, Scale) else self.units_.seen(entries)
         names = _check_feature_names_in(self)[self.known_columns_]
-        return seen.matrix(self.units_.scale, first_row=first_row, column_labels=names)
+        return seen.matrix(self.units_.scale, column_labels=names)
 
     def _completed(self, known: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Complete some rows (rows, known columns)."""
@@ -200,12 +201,11 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self, model: Model, table: npt.NDArray[Any], rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]
     ) -> FloatArray:
         """Return the answers for the missing cells of rows that have entries, all of them new to the model."""
-        n_trained = model.row_labels_.size
-        more = model.extend(self._matrix(TableEntries.of(table), first_row=n_trained))
-        pairs = rows + n_trained, model.column_labels_[columns]
+        folded = folded_matrix(model.entries_, model.predictor_, self._matrix(TableEntries.of(table)))
+        labels = model.column_labels_[columns]
         if self.answers == "levels" and self.units_.scale.levels is not None:
-            return more.predict_levels(*pairs)
-        return self._answers(self.units_.values(more.predict(*pairs), columns), columns)
+            return folded.predict_levels_at(rows, labels)
+        return self._answers(self.units_.values(folded.predict_at(rows, labels), columns), columns)
 
     def _answers(self, values: FloatArray, columns: npt.NDArray[np.intp]) -> FloatArray:
         return self.units_.levels(values, columns) if self.answers == "levels" else values

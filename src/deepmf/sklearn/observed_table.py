@@ -55,9 +55,9 @@ class TableEntries(NamedTuple):
         rows, columns, values = self.rows[kept], place[self.columns[kept]], self.values[kept]
         return TableEntries((self.shape[0], positions.size), rows, columns, values)
 
-    def matrix(self, scale: Scale, *, first_row: int = 0, column_labels: Any = None) -> ObservedMatrix:
-        """Return the entries as a matrix whose rows are numbered from `first_row`."""
-        rows = Labels(np.arange(first_row, first_row + self.shape[0]), axis="row")
+    def matrix(self, scale: Scale, *, column_labels: Any = None) -> ObservedMatrix:
+        """Return the entries as a matrix whose rows are numbered from 0."""
+        rows = Labels.numbered(self.shape[0], axis="row")
         columns = Labels(np.arange(self.shape[1]) if column_labels is None else column_labels, axis="column")
         return ObservedMatrix.from_positions(
             Labelled(rows, self.rows), Labelled(columns, self.columns), self.values, scale=scale

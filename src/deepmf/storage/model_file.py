@@ -22,7 +22,7 @@ from safetensors.numpy import save
 from deepmf.errors import BadModelFile, FileAbsent
 from deepmf.storage.atomic import write_atomically
 
-FORMAT = 1
+FORMAT = 2
 
 # How deep lists and objects may lie in each other: deeper ones, which nobody here writes, could exhaust the stack.
 _DEEPEST = 32
@@ -153,6 +153,10 @@ def _checked_header(file: Path, texts: dict[str, str] | None) -> dict[str, Any]:
     number = header.get("format")
     if type(number) is int and number > FORMAT:
         raise BadModelFile(f"{file} was written by a newer deepmf (format {number}; this version reads up to {FORMAT})")
+    if type(number) is int and 1 <= number < FORMAT:
+        raise BadModelFile(
+            f"{file} was written by an older deepmf (format {number}; this version reads {FORMAT}): fit the model again"
+        )
     for name, wanted in {"format": int, "kind": str, "content": dict, "sha256": str}.items():
         if type(header.get(name)) is not wanted:
             raise BadModelFile(f"{file} has a header without a proper {name!r}")

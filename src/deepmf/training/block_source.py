@@ -1,7 +1,9 @@
-"""The training entries on a device: the vectors that branches read, and the targets of a block."""
+"""Where the blocks of an epoch come from: the training entries on a device, cut by a sampler."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deepmf.layers.vectors import DenseVectors, SparseVectors, Vectors, entry_places
-from deepmf.matrix.encoding import Encoding
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.training.runtime import Runtime
+from deepmf.training.block_sampler import BlockSampler, SampledAxis
 
 # On a CPU torch's sparse products run at a seventh of the speed of its dense ones (docs/log.md), so a dense first layer
 # wins when more than a seventh of the matrix is observed; on a GPU it always does, as long as the tables fit into this
@@ -21,71 +21,60 @@ DENSE_SHARE_ON_CPU = 1 / 7
 DENSE_BYTES_ON_GPU = 16 << 30
 
 
-class Blocks:
-    """A matrix ready for block steps: `rows` and `columns` are vectors, `targets` the values in units of [-1, 1].
+class BlockSource(ABC):
+    """The blocks of an epoch, one for each step.
 
-    Dense tables are used where a measured rule says that they are faster and fit; `force_dense` overrides it. In dense
-    vectors `missing` stands where nothing is observed.
+    A source is made from a matrix; `prepare` puts what steps read on a device. Dense tables are used where a measured
+    rule says that they are faster and fit: every step then runs the same kernels on the same shapes.
     """
 
-    rows: Vectors
-    columns: Vectors
+    dense: bool  # known once it is prepared
+    _sampler: BlockSampler
 
-    def __init__(
-        self,
-        matrix: ObservedMatrix,
-        encoding: Encoding,
-        runtime: Runtime,
-        *,
-        force_dense: bool | None = None,
-        missing: float = 0.0,
-    ) -> None:
-        self.shape = matrix.shape
-        self.dense = prefer_dense(matrix, runtime) if force_dense is None else force_dense
-        self._device = runtime.device
-        units = matrix.scale.to_unit(matrix.values)
-        inputs = encoding.encode(matrix.scale, matrix.values)
-        if self.dense:
-            table_type = torch.bfloat16 if runtime.half else torch.float32
-            self._target_table = self._table(matrix, units, missing=float("nan"))
-            table = self._table(matrix, inputs, missing=missing).to(table_type)
-            self.rows, self.columns = DenseVectors(table), DenseVectors(table.T.contiguous())
-        else:
-            by_row, by_column = matrix.by_row, matrix.by_column
-            self._targets = self._tensor(units.astype(np.float32))
-            self._place = torch.full((matrix.shape[1],), -1, dtype=torch.int64, device=self._device)
-            column_inputs = inputs[by_column.entries].astype(np.float32)
-            self.rows = SparseVectors(*map(self._tensor, (by_row.starts, by_row.columns, inputs.astype(np.float32))))
-            self.columns = SparseVectors(*map(self._tensor, (by_column.starts, by_column.rows, column_inputs)))
+    def prepare(self, device: torch.device, *, half: bool, generator: torch.Generator) -> None:
+        """Put the entries on a device, in half precision where tables allow it; `generator` shuffles epochs."""
+        self._place(device, half=half)
+        placed = [SampledAxis(axis.positions.to(device), axis.block) for axis in self._axes()]
+        self._sampler = BlockSampler(placed, generator=generator)
 
-    def targets(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Return the values of a block (rows, columns), NaN where nothing is observed."""
-        if self.dense:
-            return self._target_table.index_select(0, rows).index_select(1, columns)
-        assert isinstance(self.rows, SparseVectors)
-        places, starts = entry_places(self.rows.starts, rows)
-        self._place.fill_(-1)
-        self._place[columns] = torch.arange(columns.numel(), device=self._device)
-        column_at = self._place[self.rows.indices[places].long()]
-        row_at = torch.repeat_interleave(torch.arange(rows.numel(), device=self._device), starts.diff())
-        inside = column_at >= 0
-        block = torch.full((rows.numel(), columns.numel()), float("nan"), dtype=torch.float32, device=self._device)
-        block[row_at[inside], column_at[inside]] = self._targets[places[inside]]
-        return block
+    @abstractmethod
+    def _place(self, device: torch.device, *, half: bool) -> None:
+        """Put the entries on a device."""
 
-    def _table(self, matrix: ObservedMatrix, values: npt.NDArray[Any], *, missing: float) -> Tensor:
-        table = torch.full(matrix.shape, missing, dtype=torch.float32, device=self._device)
-        places = self._tensor(matrix.entry_rows).long(), self._tensor(matrix.by_row.columns).long()
-        table[places] = self._tensor(values.astype(np.float32))
-        return table
+    @abstractmethod
+    def _axes(self) -> Sequence[SampledAxis]:
+        """Return the axes that blocks are cut from."""
 
-    def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.array(array)).to(self._device)  # a copy: the matrix's own arrays are read-only
+    @property
+    def n_steps(self) -> int:
+        """How many blocks an epoch has."""
+        return self._sampler.n_steps
+
+    def begin_epoch(self) -> None:
+        """Shuffle."""
+        self._sampler.begin_epoch()
+
+    @abstractmethod
+    def next_block(self) -> Any:
+        """Return what the next step reads and predicts."""
 
 
-def prefer_dense(matrix: ObservedMatrix, runtime: Runtime) -> bool:
-    """Say whether dense tables of a matrix are faster on a runtime, and fit."""
+def prefer_dense(matrix: ObservedMatrix, device: torch.device, *, half: bool) -> bool:
+    """Say whether dense tables of a matrix are faster on a device, and fit."""
     n_cells = matrix.shape[0] * matrix.shape[1]
-    if runtime.is_gpu:
-        return n_cells * (4 + 2 * (2 if runtime.half else 4)) <= DENSE_BYTES_ON_GPU
+    if device.type == "cuda":
+        return n_cells * (4 + 2 * (2 if half else 4)) <= DENSE_BYTES_ON_GPU
     return matrix.n_entries >= DENSE_SHARE_ON_CPU * n_cells
+
+
+def tensor_on(device: torch.device, array: npt.NDArray[Any]) -> Tensor:
+    """Return a copy of an array on a device: a matrix's own arrays are read-only."""
+    return torch.from_numpy(np.array(array)).to(device)
+
+
+def dense_table(matrix: ObservedMatrix, values: npt.NDArray[Any], device: torch.device, *, missing: float) -> Tensor:
+    """Return values of entries as a table (rows, columns) in single precision, `missing` where nothing is observed."""
+    table = torch.full(matrix.shape, missing, dtype=torch.float32, device=device)
+    places = tensor_on(device, matrix.entry_rows).long(), tensor_on(device, matrix.by_row.columns).long()
+    table[places] = tensor_on(device, values.astype(np.float32))
+    return table

@@ -1,10 +1,10 @@
-"""The trainer: a network, its loss and its optimiser as a task of the loop; an epoch is a walk of block steps."""
+"""The trainer: a network, its objective and its optimiser as a task of the loop; each block is one step."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -12,97 +12,104 @@ import torch
 from torch import Tensor, nn
 
 from deepmf.layers.dropout import use_generator
-from deepmf.training.block_sampler import BlockSampler, SampledAxis
+from deepmf.training.block_source import BlockSource
 from deepmf.training.ema import ExponentialAverage
 from deepmf.training.loop import Epoch, part
 from deepmf.training.optimisers import Adam, Optimiser
 from deepmf.training.runtime import Runtime, private_generator
 from deepmf.training.settings import TrainingSettings
+from deepmf.training.validation import ValidationEntries
 
 Evaluate = Callable[[], Tensor]
+NewOptimiser = Callable[[Iterable[Tensor], float], Optimiser]
 
 
-class Objective(ABC):
-    """What a model hands to the trainer: a network, its loss on a block, its error on validation entries."""
+class Objective(nn.Module, ABC):
+    """What is minimised on a block, and what the network predicts for pairs; it knows neither matrix nor device.
 
-    network: nn.Module  # everything that is learned
-    static_shapes: bool  # whether every step runs the same kernels on the same shapes
+    As a module, tensors that it needs move to the device with it.
+    """
 
     @abstractmethod
-    def loss(self, *block: Tensor) -> Tensor:
-        """Return the loss on the observed training entries of a block: positions on each axis of the walk."""
+    def loss(self, network: Any, block: Any) -> Tensor:
+        """Return the loss on a block."""
 
-    def passes(self, *block: Tensor) -> Sequence[Evaluate]:
+    def passes(self, network: Any, block: Any) -> Sequence[Evaluate]:
         """Return the losses to step along on a block, one after another."""
-        return [lambda: self.loss(*block)]
+        return [lambda: self.loss(network, block)]
 
-    def begin_epoch(self, epoch: int) -> None:  # noqa: B027 (most have nothing that changes by the epoch)
+    def begin_epoch(self, epoch: int) -> None:
         """Bring what changes by the epoch up to date."""
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self, network: Any) -> dict[str, Any]:
         """Return what the history should keep of an epoch beside its losses."""
         return {}
 
     @abstractmethod
-    def validation_error(self) -> float | None:
-        """Return the error on validation entries, or None where there are none."""
+    def predictions(self, network: Any, source: Any, rows: Tensor, columns: Tensor) -> Tensor:
+        """Return what the network predicts for pairs of positions, in the scale's units."""
 
 
 class Trainer:
-    """Trains the network of an objective, as a task of the loop."""
+    """Trains a network, as a task of the loop; the only place that knows the runtime."""
 
     def __init__(
         self,
+        network: nn.Module,
         objective: Objective,
+        source: BlockSource,
         settings: TrainingSettings,
-        runtime: Runtime,
         *,
-        axes: Sequence[SampledAxis],
-        optimiser: Optimiser | None = None,
+        validation: ValidationEntries | None = None,
+        new_optimiser: NewOptimiser = Adam,
     ) -> None:
-        self.objective, self.settings, self.runtime = objective, settings, runtime
-        self._network = objective.network
+        self.runtime = runtime = Runtime(settings.device, settings.precision)
+        self.settings, self.source = settings, source
+        self._sampling_generator = private_generator(settings.seed, "walk")
+        source.prepare(runtime.device, half=runtime.half, generator=self._sampling_generator)
+        self.network, self.objective = network.to(runtime.device), objective.to(runtime.device)
         self._generator = runtime.generator(settings.seed, "dropout")
-        use_generator(self._network, self._generator)
-        self._walk_generator = private_generator(settings.seed, "walk")
-        placed = [SampledAxis(axis.positions.to(runtime.device), axis.block) for axis in axes]
-        self._walk = BlockSampler(placed, generator=self._walk_generator)
-        self._optimiser = optimiser or Adam(self._network.parameters(), settings.learning_rate)
-        self._average = (
-            ExponentialAverage(self._network.parameters(), settings.averaging) if settings.averaging else None
-        )
+        use_generator(network, self._generator)
+        self._optimiser = new_optimiser(network.parameters(), settings.learning_rate)
+        self._average = ExponentialAverage(network.parameters(), settings.averaging) if settings.averaging else None
+        self._validation = None if validation is None else validation.to(runtime.device)
         self._loss_sum = torch.zeros((), dtype=torch.float32, device=runtime.device)
-        self._step = runtime.capture(self._train_step, [self._generator], static_shapes=objective.static_shapes)
+        self._step = runtime.capture(self._train_step, [self._generator], static_shapes=source.dense)
 
     def run_epoch(self, epoch: int) -> Epoch:
-        """Step over all rows, or all columns, once."""
+        """Take a step on every block."""
         rate = self.settings.learning_rate_at(epoch)
         self._optimiser.set_learning_rate(rate)
         self.objective.begin_epoch(epoch)
-        self._walk.begin_epoch()
-        self._network.train()
+        self.source.begin_epoch()
+        self.network.train()
         self._loss_sum.zero_()
         with nullcontext() if self._average is None else self._average.swapped_out():
-            for _ in range(self._walk.n_steps):
+            for _ in range(self.source.n_steps):
                 self._step()
-        return Epoch(self._loss_sum.item() / self._walk.n_steps, rate, self.objective.notes())
+        return Epoch(self._loss_sum.item() / self.source.n_steps, rate, self.objective.notes(self.network))
 
     def validation_error(self) -> float | None:
-        """Return the objective's error; without validation entries, NaN where the weights no longer answer."""
-        self._network.eval()
+        """Return the root mean squared error on validation entries, in the scale's units.
+
+        Without any it is None, or NaN where the weights no longer predict anything.
+        """
+        self.network.eval()
         with torch.no_grad(), self.runtime.autocast():
-            error = self.objective.validation_error()
-            if error is None and not math.isfinite(self.objective.loss(*self._walk.next_block()).item()):
-                return math.nan
-        return error
+            if self._validation is None:
+                loss = self.objective.loss(self.network, self.source.next_block())
+                return None if math.isfinite(loss.item()) else math.nan
+            rows, columns, values = self._validation
+            predictions = self.objective.predictions(self.network, self.source, rows, columns)
+            return float((predictions - values).square().mean().sqrt())
 
     def learned(self) -> dict[str, Tensor]:
         """Return the weights (their average, where there is one) and statistics of the network, not copied."""
-        return dict(self._network.state_dict())
+        return dict(self.network.state_dict())
 
     def set_learned(self, learned: Mapping[str, Tensor]) -> None:
         """Go back to weights learned earlier."""
-        self._network.load_state_dict(learned)
+        self.network.load_state_dict(learned)
 
     def state(self) -> dict[str, Tensor]:
         """Return the state of the optimiser, of the average and of the generators."""
@@ -110,7 +117,7 @@ class Trainer:
         if self._average is not None:
             tensors |= {f"average.{name}": slot for name, slot in self._average.state().items()}
         tensors["generator.dropout"] = self._generator.get_state()
-        tensors["generator.walk"] = self._walk_generator.get_state()
+        tensors["generator.sampling"] = self._sampling_generator.get_state()
         return tensors
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -119,10 +126,10 @@ class Trainer:
         if self._average is not None:
             self._average.restore(part(state, "average"))
         self._generator.set_state(state["generator.dropout"])
-        self._walk_generator.set_state(state["generator.walk"])
+        self._sampling_generator.set_state(state["generator.sampling"])
 
     def _train_step(self) -> None:
-        for number, evaluate in enumerate(self.objective.passes(*self._walk.next_block())):
+        for number, evaluate in enumerate(self.objective.passes(self.network, self.source.next_block())):
             loss = self._optimiser.step(lambda evaluate=evaluate: self._differentiated(evaluate))  # type: ignore[misc]
             if self._average is not None:
                 self._average.update()

@@ -1,4 +1,4 @@
-"""Autoencoders as models: how values enter and leave the network, and what it is measured on."""
+"""Autoencoders as models: how values enter and leave the network, what it is measured on, and its predictor."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ import torch
 from torch import Tensor
 
 from deepmf.layers.vectors import SparseBatch
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.models.autoencoders.autoencoder_network import Autoencoder
 from deepmf.models.autoencoders.autoencoder_settings import AutoencoderSettings
-from deepmf.models.autoencoders.vector_model import VectorModel, all_hidden
-from deepmf.models.dmf.dmf_objective import validation_tensors
+from deepmf.models.autoencoders.vector_encoder import VectorEncoder, all_hidden
+from deepmf.models.predictor import Predictor, unpack_latents
+from deepmf.models.readout import Readout
 from deepmf.storage.packed import Tensors
-from deepmf.training.batches import AxisName, Batches
-from deepmf.training.runtime import Runtime
-from deepmf.training.trainer import Objective
+from deepmf.training.trainer import Objective, Trainer
+from deepmf.training.vector_blocks import AxisName, VectorBlocks
+
+INPUTS = ("raw", "centred", "scaled")
 
 Numbers = TypeVar("Numbers", npt.NDArray[Any], Tensor)
 
@@ -48,81 +52,72 @@ class ValueEncoding(NamedTuple):
 
 
 class AutoencoderObjective(Objective):
-    """The vectors, their targets and the validation entries of an autoencoder; a subclass brings the loss."""
+    """What all autoencoders predict; a subclass brings the loss."""
 
-    network: Autoencoder
+    def __init__(self, scale: Scale, encoding: ValueEncoding, *, axis: AxisName) -> None:
+        super().__init__()
+        self._scale, self._encoding, self._axis = scale, encoding, axis
 
-    def __init__(
-        self,
-        network: Autoencoder,
-        train: ObservedMatrix,
-        validation: ObservedMatrix | None,
-        runtime: Runtime,
-        *,
-        axis: AxisName,
-        units: ValueEncoding,
-    ) -> None:
-        self.network = network.to(runtime.device)
-        self.batches = Batches(train, units.encode(train.values.astype(np.float64)), axis=axis, runtime=runtime)
-        self.static_shapes = self.batches.dense
-        self._units, self._scale = units, train.scale
-        entries = validation_tensors(train, validation, runtime)
-        self._validation = None if entries is None else _by_vector(*entries, axis=axis, count=len(self.batches.vectors))
+    def predictions(self, network: Autoencoder, source: VectorBlocks, rows: Tensor, columns: Tensor) -> Tensor:
+        """Return what the network predicts for pairs of positions, in the scale's units."""
+        vectors, outputs = (rows, columns) if self._axis == "row" else (columns, rows)
+        order = torch.argsort(vectors, stable=True)
+        starts = torch.searchsorted(vectors[order], torch.arange(len(source.vectors) + 1, device=vectors.device))
+        wanted = SparseBatch(outputs[order], starts, torch.empty(0, device=vectors.device))
+        found = network.outputs_at(all_hidden(network, source.vectors), wanted)
+        return self.read(torch.empty_like(found).index_copy_(0, order, found))
 
-    def validation_error(self) -> float | None:
-        """Return the root mean squared error on validation entries, in the scale's units."""
-        if self._validation is None:
-            return None
-        hidden = all_hidden(self.network, self.batches.vectors)
-        predictions = self.predictions(self.network.outputs_at(hidden, self._validation))
-        return float((predictions - self._validation.weights).square().mean().sqrt())
-
-    def predictions(self, outputs: Tensor) -> Tensor:
-        """Return what the model would answer, in the scale's units."""
-        return self._units.decode(outputs).clamp(self._scale.low, self._scale.high)
+    def read(self, outputs: Tensor) -> Tensor:
+        """Return outputs in the scale's units."""
+        return self._encoding.decode(outputs).clamp(self._scale.low, self._scale.high)
 
 
-class AutoencoderModel(VectorModel):
-    """What all autoencoders share: the inner product of a vector's and an output's latent is the output."""
+class AutoencoderReadout(Readout):
+    """Products are sums of the last layer: its activation follows, and the way back to the scale's units."""
 
-    settings: AutoencoderSettings
-    network_: Autoencoder
-    units_: ValueEncoding
+    def __init__(self, scale: Scale, network: Autoencoder, encoding: ValueEncoding) -> None:
+        super().__init__(scale)
+        self._activation, self._encoding = network.output_activation, encoding
 
-    def _inputs(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return self.units_.encode(values)
+    def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
+        """Return outputs of the network."""
+        return self._activation(torch.from_numpy(products)).numpy()
 
-    def _set_latents(self, objective: AutoencoderObjective) -> None:
-        self.units_ = ValueEncoding.of(self.settings.inputs, self._seen.train)
-        last = objective.network.last
-        read = all_hidden(objective.network, objective.batches.vectors)
-        self._place_latents(read, torch.cat([last.weight, last.bias[:, None]], dim=1))
+    def units(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return outputs in the scale's units."""
+        return self.scale.clip(self._encoding.decode(scores.astype(np.float64)))
 
-    def _set_learned(self, content: Any, tensors: Tensors) -> None:
-        super()._set_learned(content, tensors)
-        self.units_ = ValueEncoding.of(self.settings.inputs, self._seen.train)
 
-    def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        return self._activated(super()._score_pairs(rows, columns))
+def autoencoder_source(train: ObservedMatrix, settings: AutoencoderSettings, axis: AxisName) -> VectorBlocks:
+    """Return the blocks of an autoencoder: vectors whose values are what it reads and predicts."""
+    values = ValueEncoding.of(settings.inputs, train).encode(train.values.astype(np.float64))
+    return VectorBlocks(train, values, axis=axis, batch_size=settings.batch_size)
 
-    def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        return self._activated(super()._score_block(rows, columns))
 
-    def _activated(self, products: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return self.network_.output_activation(torch.from_numpy(products)).numpy()
+def trained_autoencoder(
+    trainer: Trainer, entries: EntryStore, settings: AutoencoderSettings, axis: AxisName
+) -> Predictor:
+    """Return the predictor of a trained autoencoder."""
+    network, source = trainer.network, trainer.source
+    assert isinstance(network, Autoencoder) and isinstance(source, VectorBlocks)
+    encoding = ValueEncoding.of(settings.inputs, entries.train)
+    encoder = VectorEncoder(network, axis=axis, inputs=encoding.encode)
+    last = network.last
+    rows, columns = encoder.placed(source.vectors, torch.cat([last.weight, last.bias[:, None]], dim=1))
+    network.to("cpu")
+    return Predictor(rows, columns, encoder, AutoencoderReadout(entries.scale, network, encoding), n_beside=1)
 
-    def _to_units(self, scores: npt.NDArray[Any]) -> FloatArray:
-        return self.scale_.clip(self.units_.decode(scores.astype(np.float64)))
+
+def restored_autoencoder(
+    network: Autoencoder, entries: EntryStore, tensors: Tensors, settings: AutoencoderSettings, axis: AxisName
+) -> Predictor:
+    """Return the predictor of a stored autoencoder."""
+    encoding = ValueEncoding.of(settings.inputs, entries.train)
+    rows, columns = unpack_latents(tensors, entries, width=network.last.weight.shape[1] + 1)
+    encoder = VectorEncoder(network, axis=axis, inputs=encoding.encode)
+    return Predictor(rows, columns, encoder, AutoencoderReadout(entries.scale, network, encoding), n_beside=1)
 
 
 def squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the sum of squared errors where there are targets; NaN is none."""
     return torch.where(torch.isnan(targets), 0.0, outputs - targets).square().sum()
-
-
-def _by_vector(rows: Tensor, columns: Tensor, values: Tensor, *, axis: AxisName, count: int) -> SparseBatch:
-    """Group entries by the vector that they belong to."""
-    vectors, outputs = (rows, columns) if axis == "row" else (columns, rows)
-    order = torch.argsort(vectors, stable=True)
-    starts = torch.searchsorted(vectors[order], torch.arange(count + 1, device=vectors.device))
-    return SparseBatch(outputs[order], starts, values[order])

@@ -2,77 +2,84 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.models.autoencoders.autoencoder_model import (
-    AutoencoderModel,
     AutoencoderObjective,
     ValueEncoding,
+    autoencoder_source,
+    restored_autoencoder,
     squared_errors,
+    trained_autoencoder,
 )
 from deepmf.models.autoencoders.autoencoder_network import Autoencoder
 from deepmf.models.autoencoders.autoencoder_settings import AutoRecSettings, UAutoRecSettings
-from deepmf.models.autoencoders.vector_model import ReadsColumns, ReadsRows
-from deepmf.training.batches import AxisName
-from deepmf.training.runtime import Runtime, private_generator
+from deepmf.models.autoencoders.vector_encoder import CANNOT, PREDICTS, n_outputs
+from deepmf.models.network_model import NetworkModel
+from deepmf.models.predictor import Predictor
+from deepmf.storage.packed import Tensors
+from deepmf.training.runtime import private_generator
 from deepmf.training.settings import Settings
+from deepmf.training.trainer import Trainer
+from deepmf.training.validation import ValidationEntries
+from deepmf.training.vector_blocks import AxisName, VectorBlock
 
 
 class AutoRecObjective(AutoencoderObjective):
-    """Squared errors on observed entries plus the L2 penalty (Sedhain et al. 2015), for each entry."""
+    """Squared errors on observed entries plus the L2 penalty (Sedhain et al. 2015), for each of `n_entries`."""
 
-    def __init__(
-        self,
-        network: Autoencoder,
-        train: ObservedMatrix,
-        validation: ObservedMatrix | None,
-        runtime: Runtime,
-        *,
-        axis: AxisName,
-        units: ValueEncoding,
-        gamma: float,
-    ) -> None:
-        super().__init__(network, train, validation, runtime, axis=axis, units=units)
-        self._gamma, self._n_entries = gamma, train.n_entries
+    def __init__(self, scale: Scale, encoding: ValueEncoding, *, axis: AxisName, gamma: float, n_entries: int) -> None:
+        super().__init__(scale, encoding, axis=axis)
+        self._gamma, self._n_entries = gamma, n_entries
 
-    def loss(self, *block: Tensor) -> Tensor:
+    def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
         """Return the loss of some vectors, which stand for all of them."""
-        (ids,) = block
-        inputs, targets = self.batches.take(ids)
-        share = ids.numel() / self.batches.positions.size
-        loss = squared_errors(self.network(inputs), targets) / share
+        loss = squared_errors(network(block.inputs), block.targets) / block.share
         if self._gamma:
-            loss = loss + self._gamma / 2 * self.network.squared_weights()
+            loss = loss + self._gamma / 2 * network.squared_weights()
         return loss / self._n_entries
 
 
-class AutoRec(AutoencoderModel):
+class AutoRec(NetworkModel):
     """What I-AutoRec and U-AutoRec share."""
 
+    axis: ClassVar[AxisName]  # what it reads
     settings: AutoRecSettings
+
+    def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
+        objective = AutoRecObjective(
+            train.scale,
+            ValueEncoding.of(self.settings.inputs, train),
+            axis=self.axis,
+            gamma=self.settings.gamma,
+            n_entries=train.n_entries,
+        )
+        source = autoencoder_source(train, self.settings, self.axis)
+        return Trainer(self._new_network(train), objective, source, self.settings, validation=validation)
 
     def _new_network(self, train: ObservedMatrix) -> Autoencoder:
         return Autoencoder(
-            self._n_outputs(train),
+            n_outputs(train, self.axis),
             (self.settings.hidden_size,),
             activation="sigmoid",
             initial=self.settings.initial,
             generator=private_generator(self.settings.seed, "weights"),
         )
 
-    def _objective(
-        self, train: ObservedMatrix, validation: ObservedMatrix | None, runtime: Runtime
-    ) -> AutoRecObjective:
-        units = ValueEncoding.of(self.settings.inputs, train)
-        return AutoRecObjective(
-            self._new_network(train), train, validation, runtime, axis=self.axis, units=units, gamma=self.settings.gamma
-        )
+    def _trained(self, trainer: Trainer, entries: EntryStore) -> Predictor:
+        return trained_autoencoder(trainer, entries, self.settings, self.axis)
+
+    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        network = self._stored_network(entries.train, tensors)
+        return restored_autoencoder(network, entries, tensors, self.settings, self.axis)
 
 
-class IAutoRec(ReadsColumns, AutoRec):
+class IAutoRec(AutoRec):
     """I-AutoRec: the entries of a column in, one output for each row; it predicts for new columns.
 
     Settings are keyword arguments; `AutoRecSettings` explains them.
@@ -84,10 +91,13 @@ class IAutoRec(ReadsColumns, AutoRec):
     array([5., 1., 5.])
     """
 
+    axis: ClassVar[AxisName] = "column"
+    predicts: ClassVar[tuple[str, ...]] = PREDICTS["column"]
+    cannot: ClassVar[str] = CANNOT["column"]
     settings_class: ClassVar[type[Settings]] = AutoRecSettings
 
 
-class UAutoRec(ReadsRows, AutoRec):
+class UAutoRec(AutoRec):
     """U-AutoRec: the entries of a row in, one output for each column; it predicts for new rows.
 
     Settings are keyword arguments; `UAutoRecSettings` and `AutoRecSettings` explain them.
@@ -99,4 +109,7 @@ class UAutoRec(ReadsRows, AutoRec):
     array([5., 1., 5.])
     """
 
+    axis: ClassVar[AxisName] = "row"
+    predicts: ClassVar[tuple[str, ...]] = PREDICTS["row"]
+    cannot: ClassVar[str] = CANNOT["row"]
     settings_class: ClassVar[type[Settings]] = UAutoRecSettings

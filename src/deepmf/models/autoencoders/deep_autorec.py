@@ -1,28 +1,38 @@
-"""Deep U-AutoRec: a deep autoencoder on rows, whose answers are fed back to it as further examples."""
+"""Deep U-AutoRec: a deep autoencoder on rows, trained on its own answers too."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from deepmf.layers.vectors import SparseBatch
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.models.autoencoders.autoencoder_model import (
-    AutoencoderModel,
     AutoencoderObjective,
     ValueEncoding,
+    autoencoder_source,
+    restored_autoencoder,
     squared_errors,
+    trained_autoencoder,
 )
 from deepmf.models.autoencoders.autoencoder_network import Autoencoder
 from deepmf.models.autoencoders.autoencoder_settings import DeepAutoRecSettings
-from deepmf.models.autoencoders.vector_model import ReadsRows
+from deepmf.models.autoencoders.vector_encoder import CANNOT, PREDICTS, n_outputs
+from deepmf.models.network_model import NetworkModel
+from deepmf.models.predictor import Predictor
+from deepmf.storage.packed import Tensors
 from deepmf.training.optimisers import SGD
-from deepmf.training.runtime import Runtime, private_generator
+from deepmf.training.runtime import private_generator
 from deepmf.training.settings import Settings
-from deepmf.training.trainer import Evaluate
+from deepmf.training.trainer import Evaluate, Trainer
+from deepmf.training.validation import ValidationEntries
+from deepmf.training.vector_blocks import VectorBlock
 
 
 class DeepAutoRecObjective(AutoencoderObjective):
@@ -32,51 +42,38 @@ class DeepAutoRecObjective(AutoencoderObjective):
     which are full rows, as they are; so they are examples too.
     """
 
-    def __init__(
-        self,
-        network: Autoencoder,
-        train: ObservedMatrix,
-        validation: ObservedMatrix | None,
-        runtime: Runtime,
-        *,
-        units: ValueEncoding,
-        refeeds: int,
-    ) -> None:
-        super().__init__(network, train, validation, runtime, axis="row", units=units)
+    def __init__(self, scale: Scale, encoding: ValueEncoding, *, refeeds: int) -> None:
+        super().__init__(scale, encoding, axis="row")
         self._refeeds = refeeds
 
-    def loss(self, *block: Tensor) -> Tensor:
+    def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
         """Return the mean squared error on the observed entries of some rows."""
-        (ids,) = block
-        inputs, targets = self.batches.take(ids)
-        return _mean_squared_error(self.network(inputs), targets)
+        return _mean_squared_error(network(block.inputs), block.targets)
 
-    def passes(self, *block: Tensor) -> Sequence[Evaluate]:
-        """Return the loss on a batch, and that on its answers, as often as they are fed back."""
-        (ids,) = block
-        inputs, targets = self.batches.take(ids)
-        answers: list[Tensor] = []  # of each pass, as they were before its step
+    def passes(self, network: Autoencoder, block: VectorBlock) -> Sequence[Evaluate]:
+        """Return the loss on a block, and that on its outputs, as often as they are fed back."""
+        fed_back: list[Tensor] = []  # the outputs of each pass, as they were before its step
 
         def first() -> Tensor:
-            hidden = self.network.hidden(inputs)
-            if isinstance(inputs, SparseBatch):
+            hidden = network.hidden(block.inputs)
+            if isinstance(block.inputs, SparseBatch):
                 with torch.no_grad():
-                    answers.append(self.network.outputs(hidden))
-                return _mean_squared_error(self.network.outputs_at(hidden, inputs), targets)
-            outputs = self.network.outputs(hidden)
-            answers.append(outputs.detach())
-            return _mean_squared_error(outputs, targets)
+                    fed_back.append(network.outputs(hidden))
+                return _mean_squared_error(network.outputs_at(hidden, block.inputs), block.targets)
+            outputs = network.outputs(hidden)
+            fed_back.append(outputs.detach())
+            return _mean_squared_error(outputs, block.targets)
 
         def again() -> Tensor:
-            fed = answers[-1]
-            outputs: Tensor = self.network(fed)
-            answers.append(outputs.detach())
-            return (outputs - fed).square().mean()
+            inputs = fed_back[-1]
+            outputs: Tensor = network(inputs)
+            fed_back.append(outputs.detach())
+            return (outputs - inputs).square().mean()
 
         return [first, *[again] * self._refeeds]
 
 
-class DeepUAutoRec(ReadsRows, AutoencoderModel):
+class DeepUAutoRec(NetworkModel):
     """Deep U-AutoRec: a row in, through a wide code, one output for each column; it predicts for new rows.
 
     Settings are keyword arguments; `DeepAutoRecSettings` explains them. SELU follows every layer, the last too, so
@@ -89,12 +86,26 @@ class DeepUAutoRec(ReadsRows, AutoencoderModel):
     array([5., 1., 5.])
     """
 
+    predicts: ClassVar[tuple[str, ...]] = PREDICTS["row"]
+    cannot: ClassVar[str] = CANNOT["row"]
     settings_class: ClassVar[type[Settings]] = DeepAutoRecSettings
     settings: DeepAutoRecSettings
 
+    def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
+        encoding = ValueEncoding.of(self.settings.inputs, train)
+        objective = DeepAutoRecObjective(train.scale, encoding, refeeds=self.settings.refeeds)
+        return Trainer(
+            self._new_network(train),
+            objective,
+            autoencoder_source(train, self.settings, "row"),
+            self.settings,
+            validation=validation,
+            new_optimiser=partial(SGD, momentum=self.settings.momentum),
+        )
+
     def _new_network(self, train: ObservedMatrix) -> Autoencoder:
         return Autoencoder(
-            self._n_outputs(train),
+            n_outputs(train, "row"),
             self.settings.layer_sizes,
             activation="selu",
             output_activation="selu",
@@ -102,16 +113,12 @@ class DeepUAutoRec(ReadsRows, AutoencoderModel):
             generator=private_generator(self.settings.seed, "weights"),
         )
 
-    def _objective(
-        self, train: ObservedMatrix, validation: ObservedMatrix | None, runtime: Runtime
-    ) -> DeepAutoRecObjective:
-        units = ValueEncoding.of(self.settings.inputs, train)
-        return DeepAutoRecObjective(
-            self._new_network(train), train, validation, runtime, units=units, refeeds=self.settings.refeeds
-        )
+    def _trained(self, trainer: Trainer, entries: EntryStore) -> Predictor:
+        return trained_autoencoder(trainer, entries, self.settings, "row")
 
-    def _optimiser(self, network: nn.Module) -> SGD:
-        return SGD(network.parameters(), self.settings.learning_rate, momentum=self.settings.momentum)
+    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        network = self._stored_network(entries.train, tensors)
+        return restored_autoencoder(network, entries, tensors, self.settings, "row")
 
 
 def _mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:

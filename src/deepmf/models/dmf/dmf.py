@@ -11,23 +11,78 @@ import torch
 from deepmf.layers.branch import Branch
 from deepmf.layers.convolution import Convolution
 from deepmf.layers.vectors import DenseVectors, Vectors
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.encoding import ENCODINGS
-from deepmf.matrix.entry_store import AxisEntries
+from deepmf.matrix.entry_store import AxisEntries, EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf_network import DMFNetwork
 from deepmf.models.dmf.dmf_objective import DMFObjective, all_directions
 from deepmf.models.dmf.dmf_settings import DMFSettings
-from deepmf.models.network_model import sparse_vectors
-from deepmf.models.two_branch_model import TwoBranchModel
-from deepmf.training.runtime import Runtime, private_generator
+from deepmf.models.latents import Latents
+from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
+from deepmf.models.predictor import Predictor, unpack_latents
+from deepmf.models.readout import Readout
+from deepmf.storage.packed import Tensors
+from deepmf.training.matrix_blocks import MatrixBlocks
+from deepmf.training.runtime import private_generator
 from deepmf.training.settings import Settings
+from deepmf.training.trainer import Trainer
+from deepmf.training.validation import ValidationEntries
 
 # The convolution's widths in the authors' code, for rows and for columns.
 _SUMMARY_WIDTHS = (20, 10)
 
 
-class DMF(TwoBranchModel):
+class CosineReadout(Readout):
+    """Products are cosines: from [-1, 1] to the scale."""
+
+    def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
+        """Return cosines without what rounding added."""
+        return np.clip(products, -1.0, 1.0, out=products)
+
+    def units(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return cosines in the scale's units."""
+        return self.scale.from_unit(scores)
+
+
+class BranchEncoder(NetworkEncoder):
+    """Latents are the directions that the two branches give the entries of a row, and of a column."""
+
+    def __init__(self, network: DMFNetwork, train: ObservedMatrix, settings: DMFSettings) -> None:
+        super().__init__(network)
+        self._scale: Scale = train.scale
+        self._n_rows, self._n_columns = train.shape
+        self._encoding = ENCODINGS[settings.inputs]
+        self._reads_tables = settings.summary_filters > 0
+
+    @torch.no_grad()
+    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return the latents of rows."""
+        return self.directions(self.network.rows, self._vectors(entries, self._n_columns))
+
+    @torch.no_grad()
+    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return the latents of columns."""
+        return self.directions(self.network.columns, self._vectors(entries, self._n_rows))
+
+    def directions(self, branch: Branch, vectors: Vectors) -> LatentArray:
+        """Return what a branch makes of vectors."""
+        directions: LatentArray = all_directions(branch, vectors, single_precision=True).cpu().numpy()
+        return directions
+
+    def _vectors(self, entries: AxisEntries, n_inputs: int) -> Vectors:
+        vectors = sparse_vectors(entries, self._encoding.encode(self._scale, entries.values))
+        if not self._reads_tables:
+            return vectors
+        table = torch.zeros(len(vectors), n_inputs, dtype=torch.float32)
+        table[torch.repeat_interleave(torch.arange(len(table)), vectors.starts.diff()), vectors.indices.long()] = (
+            vectors.weights
+        )
+        return DenseVectors(table)
+
+
+class DMF(NetworkModel):
     """Deep matrix factorization: the cosine of what two branches make of a row's and of a column's entries.
 
     Settings are keyword arguments; `DMFSettings` explains them. A row or column without any entry is predicted from
@@ -42,10 +97,20 @@ class DMF(TwoBranchModel):
 
     settings_class: ClassVar[type[Settings]] = DMFSettings
     settings: DMFSettings
-    network_: DMFNetwork
 
-    def _objective(self, train: ObservedMatrix, validation: ObservedMatrix | None, runtime: Runtime) -> DMFObjective:
-        return DMFObjective(self._new_network(train), train, validation, self.settings, runtime)
+    def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
+        settings = self.settings
+        source = MatrixBlocks(
+            train,
+            ENCODINGS[settings.inputs],
+            block_rows=settings.block_rows,
+            block_columns=settings.block_columns,
+            force_dense=True if settings.summary_filters else None,
+        )
+        return Trainer(self._new_network(train), self._objective(train), source, settings, validation=validation)
+
+    def _objective(self, train: ObservedMatrix) -> DMFObjective:
+        return DMFObjective(train.scale, root=self.settings.loss == "root", gamma=self.settings.gamma)
 
     def _new_network(self, train: ObservedMatrix) -> DMFNetwork:
         return DMFNetwork(*self._branches(train))
@@ -67,37 +132,20 @@ class DMF(TwoBranchModel):
         rows, columns = branches
         return rows, columns
 
-    def _width(self) -> int:
-        return self.settings.latent_size
+    def _trained(self, trainer: Trainer, entries: EntryStore) -> Predictor:
+        network, source = trainer.network, trainer.source
+        assert isinstance(network, DMFNetwork) and isinstance(source, MatrixBlocks)
+        encoder = BranchEncoder(network, entries.train, self.settings)
+        rows = Latents(encoder.directions(network.rows, source.rows))
+        columns = Latents(encoder.directions(network.columns, source.columns))
+        network.to("cpu")
+        return Predictor(rows, columns, encoder, self._readout(network, entries.scale))
 
-    def _row_latents(self, vectors: Vectors) -> LatentArray:
-        return _directions(self.network_.rows, vectors)
+    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        network = self._stored_network(entries.train, tensors)
+        rows, columns = unpack_latents(tensors, entries, width=self.settings.latent_size)
+        encoder = BranchEncoder(network, entries.train, self.settings)
+        return Predictor(rows, columns, encoder, self._readout(network, entries.scale))
 
-    def _column_latents(self, vectors: Vectors) -> LatentArray:
-        return _directions(self.network_.columns, vectors)
-
-    def _vectors(self, entries: AxisEntries, n_inputs: int) -> Vectors:
-        vectors = sparse_vectors(entries, ENCODINGS[self.settings.inputs].encode(self.scale_, entries.values))
-        if not self.settings.summary_filters:
-            return vectors
-        table = torch.zeros(len(vectors), n_inputs, dtype=torch.float32)
-        table[torch.repeat_interleave(torch.arange(len(table)), vectors.starts.diff()), vectors.indices.long()] = (
-            vectors.weights
-        )
-        return DenseVectors(table)
-
-    def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        cosines: LatentArray = super()._score_pairs(rows, columns)
-        return np.clip(cosines, -1.0, 1.0, out=cosines)
-
-    def _score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        cosines: LatentArray = super()._score_block(rows, columns)
-        return np.clip(cosines, -1.0, 1.0, out=cosines)
-
-    def _to_units(self, scores: npt.NDArray[Any]) -> FloatArray:
-        return self.scale_.from_unit(scores)
-
-
-def _directions(branch: Branch, vectors: Vectors) -> LatentArray:
-    directions: LatentArray = all_directions(branch, vectors, single_precision=True).cpu().numpy()
-    return directions
+    def _readout(self, network: Any, scale: Scale) -> Readout:
+        return CosineReadout(scale)

@@ -1,8 +1,6 @@
-"""What DMF minimises on a block, and its error on validation entries."""
+"""What DMF minimises on a block, and what it predicts for pairs."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -10,61 +8,30 @@ from torch import Tensor
 from deepmf.layers.branch import Branch
 from deepmf.layers.cosine import directions
 from deepmf.layers.vectors import Vectors
-from deepmf.matrix.encoding import ENCODINGS
-from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf_network import DMFNetwork
-from deepmf.training.block_source import Blocks
-from deepmf.training.runtime import Runtime
+from deepmf.training.matrix_blocks import Block, MatrixBlocks
 from deepmf.training.trainer import Objective
 
 _VECTORS_AT_A_TIME = 1024
 
 
-class ObjectiveSettings(Protocol):
-    """The settings that an objective reads."""
-
-    @property
-    def inputs(self) -> str: ...
-    @property
-    def gamma(self) -> float: ...
-    @property
-    def loss(self) -> str: ...
-    @property
-    def summary_filters(self) -> int: ...
-
-
 class DMFObjective(Objective):
-    """Equation 1: the (root) mean squared error of the cosines on a block's observed entries, plus an L2 penalty."""
+    """Equation 1: the (root) mean squared error of the cosines on a block's observed entries, plus an L2 penalty.
 
-    network: DMFNetwork
+    root: whether the root of a block's mean squared error is taken.
+    """
 
-    def __init__(
-        self,
-        network: DMFNetwork,
-        train: ObservedMatrix,
-        validation: ObservedMatrix | None,
-        settings: ObjectiveSettings,
-        runtime: Runtime,
-    ) -> None:
-        self.network = network.to(runtime.device)
-        self.scale = train.scale
-        self.blocks = Blocks(
-            train, ENCODINGS[settings.inputs], runtime, force_dense=True if settings.summary_filters else None
-        )
-        self.static_shapes = self.blocks.dense
-        self._settings = settings
-        self._validation = validation_tensors(train, validation, runtime)
+    def __init__(self, scale: Scale, *, root: bool, gamma: float) -> None:
+        super().__init__()
+        self.scale, self.root, self.gamma = scale, root, gamma
 
-    def loss(self, *block: Tensor) -> Tensor:
-        """Return the loss of a block: its rows and its columns."""
-        rows, columns = block
-        cosines = self.network(self.blocks.rows.take(rows), self.blocks.columns.take(columns))
-        loss = self.error(cosines, self.blocks.targets(rows, columns))
-        if self._settings.gamma:
-            loss = loss + self._settings.gamma * self.network.squared_weights()
-        return loss
+    def loss(self, network: DMFNetwork, block: Block) -> Tensor:
+        """Return the loss of a block."""
+        loss = self.error(network, network(block.rows, block.columns), block.targets)
+        return loss + self.gamma * network.squared_weights() if self.gamma else loss
 
-    def error(self, cosines: Tensor, targets: Tensor) -> Tensor:
+    def error(self, network: DMFNetwork, cosines: Tensor, targets: Tensor) -> Tensor:
         """Return the error of a block's cosines; targets (rows, columns) are NaN where nothing is observed."""
         return self.squared_error(cosines, targets)
 
@@ -74,33 +41,17 @@ class DMFObjective(Objective):
         squares = torch.where(observed, predictions - targets, 0.0).square().sum()
         mean = squares / observed.sum().clamp(min=1)
         # The smallest trace keeps the root's slope finite for a block that is predicted exactly, or has no entry.
-        return (mean + 1e-12).sqrt() if self._settings.loss == "root" else mean
+        return (mean + 1e-12).sqrt() if self.root else mean
 
-    def validation_error(self) -> float | None:
-        """Return the root mean squared error on validation entries, in the scale's units."""
-        if self._validation is None:
-            return None
-        rows, columns, values = self._validation
-        row_directions = all_directions(self.network.rows, self.blocks.rows)
-        column_directions = all_directions(self.network.columns, self.blocks.columns)
-        cosines = (row_directions[rows] * column_directions[columns]).sum(1)
-        return float((self.predictions(cosines) - values).square().mean().sqrt())
+    def predictions(self, network: DMFNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor) -> Tensor:
+        """Return what the network predicts for pairs of positions, in the scale's units."""
+        row_directions = all_directions(network.rows, source.rows)
+        column_directions = all_directions(network.columns, source.columns)
+        return self.read(network, (row_directions[rows] * column_directions[columns]).sum(1))
 
-    def predictions(self, cosines: Tensor) -> Tensor:
-        """Return what the model would answer, in the scale's units."""
+    def read(self, network: DMFNetwork, cosines: Tensor) -> Tensor:
+        """Return cosines in the scale's units."""
         return in_units_of(self.scale.low, self.scale.high, cosines)
-
-
-def validation_tensors(
-    train: ObservedMatrix, validation: ObservedMatrix | None, runtime: Runtime
-) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return the rows, columns and values of validation entries, as positions in the training matrix; None if none."""
-    if validation is None or not validation.n_entries:
-        return None
-    rows, columns, values = validation.entries()
-    arrays = train.rows.positions(rows), train.columns.positions(columns), values
-    row_of, column_of, value_of = (torch.from_numpy(array).to(runtime.device) for array in arrays)
-    return row_of, column_of, value_of
 
 
 def all_directions(branch: Branch, vectors: Vectors, *, single_precision: bool = False) -> Tensor:

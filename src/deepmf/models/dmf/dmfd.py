@@ -12,12 +12,12 @@ from torch import Tensor
 from deepmf.layers.branch import Branch
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.dmf.dmf import DMF
+from deepmf.matrix.scale import Scale
+from deepmf.models.dmf.dmf import DMF, CosineReadout
 from deepmf.models.dmf.dmf_network import DMFNetwork
 from deepmf.models.dmf.dmf_objective import DMFObjective, in_units_of
 from deepmf.models.dmf.dmf_settings import DMFDSettings
 from deepmf.models.dmf.quantizer import Quantizer, sharpness_at
-from deepmf.training.runtime import Runtime
 from deepmf.training.settings import Settings
 
 
@@ -32,42 +32,55 @@ class DMFDNetwork(DMFNetwork):
 class DMFDObjective(DMFObjective):
     """Equation 5: the error of the softly quantized scores, plus the penalty that holds the boundaries near uniform."""
 
-    network: DMFDNetwork
+    sharpness: Tensor  # a buffer, so that it lies where a captured graph reads it
 
-    def __init__(
-        self,
-        network: DMFDNetwork,
-        train: ObservedMatrix,
-        validation: ObservedMatrix | None,
-        settings: DMFDSettings,
-        runtime: Runtime,
-    ) -> None:
-        super().__init__(network, train, validation, settings, runtime)
-        self._discrete = settings
-        # On the device, where a recorded graph reads it.
-        self._sharpness = torch.zeros((), dtype=torch.float32, device=runtime.device)
+    def __init__(self, scale: Scale, settings: DMFDSettings) -> None:
+        super().__init__(scale, root=settings.loss == "root", gamma=settings.gamma)
+        self._start, self._growth = settings.sharpness, settings.sharpness_growth
+        self._gamma_boundaries = settings.gamma_boundaries
+        self.register_buffer("sharpness", torch.zeros((), dtype=torch.float32), persistent=False)
 
-    def error(self, cosines: Tensor, targets: Tensor) -> Tensor:
+    def error(self, network: DMFDNetwork, cosines: Tensor, targets: Tensor) -> Tensor:  # type: ignore[override]
         """Return the error in the scale's units, with the bracket of equation 5 where it belongs: (G(F) - M)^2."""
         low, high = self.scale.low, self.scale.high
-        quantized = self.network.quantizer.soft(in_units_of(low, high, cosines), self._sharpness)
+        quantized = network.quantizer.soft(in_units_of(low, high, cosines), self.sharpness)
         error = self.squared_error(quantized, in_units_of(low, high, targets))
-        return error + self._discrete.gamma_boundaries * self.network.quantizer.penalty()
+        return error + self._gamma_boundaries * network.quantizer.penalty()
 
     def begin_epoch(self, epoch: int) -> None:
         """Sharpen the quantizer."""
-        self._sharpness.fill_(
-            sharpness_at(epoch, start=self._discrete.sharpness, growth=self._discrete.sharpness_growth)
-        )
+        self.sharpness.fill_(sharpness_at(epoch, start=self._start, growth=self._growth))
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self, network: DMFDNetwork) -> dict[str, Any]:
         """Return the sharpness and the boundaries after an epoch."""
-        boundaries = self.network.quantizer.boundaries.detach().cpu().tolist()
-        return {"sharpness": self._sharpness.item(), "boundaries": boundaries}
+        boundaries = network.quantizer.boundaries.detach().cpu().tolist()
+        return {"sharpness": self.sharpness.item(), "boundaries": boundaries}
 
-    def predictions(self, cosines: Tensor) -> Tensor:
-        """Return the level of each score."""
-        return self.network.quantizer.hard(super().predictions(cosines))
+    def read(self, network: DMFDNetwork, cosines: Tensor) -> Tensor:  # type: ignore[override]
+        """Return the level of each cosine."""
+        return network.quantizer.hard(super().read(network, cosines))
+
+
+class QuantizedReadout(CosineReadout):
+    """Predictions are levels, told apart by the learned quantizer."""
+
+    predicts_levels = True
+
+    def __init__(self, scale: Scale, quantizer: Quantizer) -> None:
+        super().__init__(scale)
+        self._quantizer = quantizer
+
+    def values(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return levels."""
+        return self.levels(scores)
+
+    def levels(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return levels."""
+        levels = self.scale.levels
+        assert levels is not None
+        units = torch.from_numpy(self.units(scores).astype(np.float32))
+        chosen: FloatArray = levels[self._quantizer.positions(units).numpy()]
+        return chosen
 
 
 class DMFD(DMF):
@@ -84,17 +97,15 @@ class DMFD(DMF):
 
     settings_class: ClassVar[type[Settings]] = DMFDSettings
     settings: DMFDSettings
-    answers_levels: ClassVar[bool] = True
-    network_: DMFDNetwork
 
     @property
     def boundaries_(self) -> FloatArray:
         """The learned boundaries between neighbouring levels."""
-        self._seen  # noqa: B018 (says that the model is not fitted, where it is not)
-        return self.network_.quantizer.boundaries.detach().numpy().astype(np.float64)
+        boundaries: Tensor = self.network_.quantizer.boundaries
+        return boundaries.detach().numpy().astype(np.float64)
 
-    def _objective(self, train: ObservedMatrix, validation: ObservedMatrix | None, runtime: Runtime) -> DMFDObjective:
-        return DMFDObjective(self._new_network(train), train, validation, self.settings, runtime)
+    def _objective(self, train: ObservedMatrix) -> DMFDObjective:
+        return DMFDObjective(train.scale, self.settings)
 
     def _new_network(self, train: ObservedMatrix) -> DMFDNetwork:
         levels = train.scale.levels_for("DMF-D").tolist()
@@ -102,12 +113,5 @@ class DMFD(DMF):
             quantizer = Quantizer(levels)
         return DMFDNetwork(*self._branches(train), quantizer)
 
-    def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
-        return self._to_levels(scores)
-
-    def _to_levels(self, scores: npt.NDArray[Any]) -> FloatArray:
-        levels = self.scale_.levels
-        assert levels is not None
-        units = torch.from_numpy(self._to_units(scores).astype(np.float32))
-        chosen: FloatArray = levels[self.network_.quantizer.positions(units).numpy()]
-        return chosen
+    def _readout(self, network: DMFDNetwork, scale: Scale) -> QuantizedReadout:
+        return QuantizedReadout(scale, network.quantizer)

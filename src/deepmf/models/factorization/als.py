@@ -12,11 +12,14 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
+from deepmf.matrix.areas import AREAS
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.factorization_settings import ALSSettings
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
+from deepmf.models.latents import Latents
+from deepmf.models.predictor import Encoder
 from deepmf.training.settings import Settings
 
 # Entries whose factors are gathered at a time: 42 numbers for each take 2.6 MB.
@@ -118,6 +121,29 @@ class ALSSolver(Solver):
         self.row_factors, self.column_factors = arrays["row_factors"], arrays["column_factors"]
 
 
+class RidgeEncoder(Encoder):
+    """A row is the ridge solution of its entries given the trained columns, a column that given the trained rows.
+
+    The base of either table of latents is what was trained, whatever has been encoded anew since.
+    """
+
+    def __init__(self, train: ObservedMatrix, settings: ALSSettings) -> None:
+        self._train, self._settings = train, settings
+
+    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return (u, b, 1, m) of each row."""
+        others = np.delete(columns.base, (-3, -1), axis=1)
+        return _row_latents(self._solved(entries, others), self._train.mean)
+
+    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return (v, 1, c, 1) of each column."""
+        return _column_latents(self._solved(entries, rows.base[:, :-2]))
+
+    def _solved(self, entries: AxisEntries, others: LatentArray) -> LatentArray:
+        equations = LeastSquares(entries, n_others=len(others), train=self._train, settings=self._settings)
+        return equations.solve(others).factors
+
+
 class ALS(FactorModel):
     """Mean + row effect + column effect + u_i'v_j by alternating least squares; covers all four areas.
 
@@ -133,24 +159,15 @@ class ALS(FactorModel):
 
     settings_class: ClassVar[type[Settings]] = ALSSettings
     settings: ALSSettings
-    extra_columns: ClassVar[int] = 3  # effect, constant and mean
+    predicts: ClassVar[tuple[str, ...]] = AREAS
+    cannot: ClassVar[str] = ""
+    n_beside: ClassVar[int] = 3  # effect, constant and mean
 
     def _solver(self, train: ObservedMatrix) -> ALSSolver:
         return ALSSolver(train, self.settings)
 
-    def _extend(self, rows: IndexArray, columns: IndexArray) -> None:
-        # The base of either table is what was trained, whatever has been described anew since.
-        seen = self._seen
-        n_rows, n_columns = seen.train.shape
-        if rows.size:
-            side = LeastSquares(seen.row_entries(rows), n_others=n_columns, train=seen.train, settings=self.settings)
-            factors = side.solve(np.delete(self.column_latents_.base, (-3, -1), axis=1)).factors
-            latents = _row_latents(factors, seen.train.mean)
-            self.row_latents_ = self.row_latents_.changed(rows, latents, count=len(seen.rows))
-        if columns.size:
-            side = LeastSquares(seen.column_entries(columns), n_others=n_rows, train=seen.train, settings=self.settings)
-            latents = _column_latents(side.solve(self.row_latents_.base[:, :-2]).factors)
-            self.column_latents_ = self.column_latents_.changed(columns, latents, count=len(seen.columns))
+    def _encoder(self, train: ObservedMatrix) -> RidgeEncoder:
+        return RidgeEncoder(train, self.settings)
 
 
 def first_column_factors(train: ObservedMatrix, settings: ALSSettings) -> LatentArray:

@@ -11,9 +11,11 @@ import scipy.sparse
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.models.factorization.factorization_settings import ODMCSettings
-from deepmf.models.factorization.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
-from deepmf.storage.packed import Packed, Tensors, numbers
+from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
+from deepmf.models.readout import BoundaryReadout
+from deepmf.storage.packed import Tensors, numbers
 from deepmf.training.settings import Settings
 
 # Latents start as normal numbers of this spread, in units of a quarter of the scale.
@@ -156,39 +158,29 @@ class ODMC(FactorModel):
 
     settings_class: ClassVar[type[Settings]] = ODMCSettings
     settings: ODMCSettings
-    answers_levels: ClassVar[bool] = True
-    predicts: ClassVar[tuple[str, ...]] = ("I",)
-    cannot: ClassVar[str] = FACTORS_ONLY
-    extra_columns: ClassVar[int] = 2  # the effects and their constants
-    boundaries_: FloatArray
+    n_beside: ClassVar[int] = 2  # the effects and their constants
 
     def _solver(self, train: ObservedMatrix) -> ODMCSolver:
         return ODMCSolver(train, self.settings)
 
-    def _take_from(self, solver: ODMCSolver) -> None:
-        super()._take_from(solver)
-        self.boundaries_ = solver.boundaries
+    @property
+    def boundaries_(self) -> FloatArray:
+        """The learned boundaries between neighbouring levels."""
+        readout = self.predictor_.readout
+        assert isinstance(readout, BoundaryReadout)
+        return readout.boundaries
 
-    def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
-        return self._to_levels(scores)
+    def _rank(self, train: ObservedMatrix) -> int:
+        return self.settings.latent_size
 
-    def _to_levels(self, scores: npt.NDArray[Any]) -> FloatArray:
-        return self.scale_.level_of(scores, self.boundaries_)
+    def _readout(self, solver: ODMCSolver, scale: Scale) -> BoundaryReadout:
+        return BoundaryReadout(scale, solver.boundaries)
 
-    def _width(self) -> int:
-        return self.settings.latent_size + self.extra_columns
-
-    def _learned(self) -> Packed:
-        content, tensors = super()._learned()
-        return Packed(content, tensors | {"boundaries": self.boundaries_})
-
-    def _set_learned(self, content: Any, tensors: Tensors) -> None:
-        super()._set_learned(content, tensors)
-        levels = self.scale_.levels_for("ODMC")
-        boundaries = numbers(tensors, "boundaries", "float64", (levels.size - 1,))
+    def _stored_readout(self, scale: Scale, tensors: Tensors) -> BoundaryReadout:
+        boundaries = numbers(tensors, "boundaries", "float64", (scale.levels_for("ODMC").size - 1,))
         if np.any(np.diff(boundaries) < 0):
             raise BadModelFile("the stored boundaries between levels must not fall")
-        self.boundaries_ = boundaries
+        return BoundaryReadout(scale, boundaries)
 
 
 def _batch_size(train: ObservedMatrix) -> int:

@@ -12,7 +12,7 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.factorization_settings import OptSpaceSettings
 from deepmf.models.factorization.low_rank import orthonormal
-from deepmf.models.factorization.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
+from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
 from deepmf.training.settings import Settings
 
 # Powers of the Gram matrix in the Krylov space of the start: on MovieLens-1M, rank 20, its vectors are right to 1e-7.
@@ -163,9 +163,7 @@ class OptSpace(FactorModel):
 
     settings_class: ClassVar[type[Settings]] = OptSpaceSettings
     settings: OptSpaceSettings
-    predicts: ClassVar[tuple[str, ...]] = ("I",)
-    cannot: ClassVar[str] = FACTORS_ONLY
-    extra_columns: ClassVar[int] = 1  # the mean
+    n_beside: ClassVar[int] = 1  # the mean
 
     def _solver(self, train: ObservedMatrix) -> OptSpaceSolver:
         return OptSpaceSolver(train, self.settings)

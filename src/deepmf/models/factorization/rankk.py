@@ -17,7 +17,7 @@ from deepmf.models.factorization.low_rank import (
     sparse_of,
     truncated_svd,
 )
-from deepmf.models.factorization.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
+from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
 from deepmf.training.settings import Settings
 
 # Steps of subspace iteration in a sweep, from the vectors of the sweep before.
@@ -114,9 +114,7 @@ class RankK(FactorModel):
 
     settings_class: ClassVar[type[Settings]] = RankKSettings
     settings: RankKSettings
-    predicts: ClassVar[tuple[str, ...]] = ("I",)
-    cannot: ClassVar[str] = FACTORS_ONLY
-    extra_columns: ClassVar[int] = 1  # the mean
+    n_beside: ClassVar[int] = 1  # the mean
 
     def _solver(self, train: ObservedMatrix) -> RankKSolver:
         return RankKSolver(train, self.settings)

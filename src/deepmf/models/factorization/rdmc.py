@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.factorization.factorization_settings import RDMCSettings
 from deepmf.models.factorization.low_rank import LowRank, RowBlocks, grown, soft_threshold, truncated_svd
-from deepmf.models.factorization.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
+from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
+from deepmf.models.readout import LevelReadout
 from deepmf.training.settings import Settings
 
 # Steps of subspace iteration in a sweep, from the vectors of the sweep before; each makes all blocks of rows twice.
@@ -155,17 +155,14 @@ class RDMC(FactorModel):
 
     settings_class: ClassVar[type[Settings]] = RDMCSettings
     settings: RDMCSettings
-    answers_levels: ClassVar[bool] = True
-    predicts: ClassVar[tuple[str, ...]] = ("I",)
-    cannot: ClassVar[str] = FACTORS_ONLY
-    extra_columns: ClassVar[int] = 1  # the mean
+    n_beside: ClassVar[int] = 1  # the mean
 
     def _solver(self, train: ObservedMatrix) -> RDMCSolver:
         train.scale.levels_for("RDMC")
         return RDMCSolver(train, self.settings)
 
-    def _to_values(self, scores: npt.NDArray[Any]) -> FloatArray:
-        return self.scale_.nearest_level(scores)
+    def _readout(self, solver: Any, scale: Scale) -> LevelReadout:
+        return LevelReadout(scale)
 
 
 def drawn_to_levels(values: FloatArray, scale: Scale, *, share: float) -> FloatArray:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deepmf.errors import CannotExtend
-from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.latent_model import LatentModel
 from deepmf.models.latents import Latents
+from deepmf.models.model import Model
+from deepmf.models.predictor import Encoder, NoEncoder, Predictor, unpack_latents
+from deepmf.models.readout import Readout
+from deepmf.storage.packed import Tensors
 from deepmf.training.loop import Epoch
+from deepmf.training.validation import ValidationEntries
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -58,41 +61,56 @@ class Solver(ABC):
         return {}
 
 
-class FactorModel(LatentModel):
+class FactorModel(Model):
     """A model that a solver finds: one latent for each row and column it was given."""
 
-    def _width(self) -> int:
-        rank: int = self.settings.to_dict()["latent_size"]  # most have one; where not, a subclass says what is right
-        return min(rank, *self._seen.train.shape) + self.extra_columns
+    n_beside: ClassVar[int]  # how many of a latent's last numbers are means, effects or constants
+    predicts: ClassVar[tuple[str, ...]] = ("I",)
+    cannot: ClassVar[str] = FACTORS_ONLY
 
     @abstractmethod
     def _solver(self, train: ObservedMatrix) -> Solver:
         """Return a solver at its start."""
 
-    def _task(self, train: ObservedMatrix, validation: ObservedMatrix | None) -> SolverTask:
-        draft = copy.copy(self)
-        draft.observations_ = EntryStore.of(train)
-        return SolverTask(self._solver(train), draft, validation)
+    def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> SolverTask:
+        return SolverTask(self._solver(train), partial(self._found, train=train), validation)
 
-    def _adopt(self, task: SolverTask) -> None:
-        self._take_from(task.solver)
+    def _predictor(self, task: SolverTask, entries: EntryStore) -> Predictor:
+        return self._found(task.solver, train=entries.train)
 
-    def _extend(self, rows: IndexArray, columns: IndexArray) -> None:
-        raise CannotExtend(self.cannot)  # unless a subclass can
+    def _found(self, solver: Any, *, train: ObservedMatrix) -> Predictor:
+        """Return the predictor of what a solver has found."""
+        rows, columns = (Latents(table.astype(np.float32)) for table in solver.latents())
+        return Predictor(rows, columns, self._encoder(train), self._readout(solver, train.scale), self.n_beside)
 
-    def _take_from(self, solver: Any) -> None:
-        """Set what is learned from a solver."""
-        rows, columns = solver.latents()
-        self.row_latents_, self.column_latents_ = (Latents(table.astype(np.float32)) for table in (rows, columns))
+    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        rows, columns = unpack_latents(tensors, entries, width=self._rank(entries.train) + self.n_beside)
+        readout = self._stored_readout(entries.scale, tensors)
+        return Predictor(rows, columns, self._encoder(entries.train), readout, self.n_beside)
+
+    def _rank(self, train: ObservedMatrix) -> int:
+        """Return how many latents there are beside means, effects and constants."""
+        rank: int = self.settings.to_dict()["latent_size"]
+        return min(rank, *train.shape)
+
+    def _encoder(self, train: ObservedMatrix) -> Encoder:
+        return NoEncoder()
+
+    def _readout(self, solver: Any, scale: Scale) -> Readout:
+        return Readout(scale)
+
+    def _stored_readout(self, scale: Scale, tensors: Tensors) -> Readout:
+        return self._readout(None, scale)
 
 
 class SolverTask:
-    """A solver as a task of the loop; `draft` is a model that answers validation entries as the final one would."""
+    """A solver as a task of the loop; `predictor_of` what it has found predicts validation entries."""
 
-    def __init__(self, solver: Solver, draft: FactorModel, validation: ObservedMatrix | None) -> None:
+    def __init__(
+        self, solver: Solver, predictor_of: Callable[[Solver], Predictor], validation: ValidationEntries | None
+    ) -> None:
         self.solver = solver
-        self._draft = draft
-        self._entries = validation.entries() if validation is not None and validation.n_entries else None
+        self._predictor_of, self._validation = predictor_of, validation
 
     def run_epoch(self, epoch: int) -> Epoch:
         """Run one sweep; one that linear algebra cannot do has no finite objective."""
@@ -103,11 +121,12 @@ class SolverTask:
         return Epoch(objective, notes=self.solver.notes())
 
     def validation_error(self) -> float | None:
-        """Return the root mean squared error of the answers on validation entries."""
-        if self._entries is None:
+        """Return the root mean squared error of the predictions for validation entries."""
+        if self._validation is None:
             return None
-        self._draft._take_from(self.solver)
-        return rmse_error(self._draft.predict(self._entries.rows, self._entries.columns), self._entries.values)
+        predictor = self._predictor_of(self.solver)
+        scores = predictor.score_pairs(self._validation.rows, self._validation.columns)
+        return rmse_error(predictor.readout.values(scores), self._validation.values)
 
     def learned(self) -> dict[str, Tensor]:
         """Return the arrays of the solver, which are its whole state."""

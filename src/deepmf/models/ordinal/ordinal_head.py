@@ -1,4 +1,4 @@
-"""The ordinal head: from a score and a row's own thresholds to a distribution over ordered answers."""
+"""The ordinal head: from a score and a row's own cutpoints to a distribution over ordered values."""
 
 from __future__ import annotations
 
@@ -17,39 +17,40 @@ _SMALLEST_GAP = 0.05
 
 
 class OrdinalHead(nn.Module):
-    """Cumulative logits: P(answer k is exceeded) = sigmoid(slope_i * score_ij - threshold_ik), k = 1 .. answers - 1.
+    """Cumulative logits: P(value k is exceeded) = sigmoid(slope_i * score_ij - cutpoint_ik), k = 1 .. values - 1.
 
-    The score is a scaled cosine plus an effect of the row and one of the column. A row has a slope and thresholds of
+    The score is a scaled cosine plus an effect of the row and one of the column. A row has a slope and cutpoints of
     its own (each uses the scale its own way), which increase by construction: a first one, and positive gaps.
 
-    answers: in increasing order what can be answered (levels, or what stands for the bins of an interval).
-    boundaries: between neighbouring answers, in the units of the targets.
-    exceeded: for each boundary the share of entries above it, from which the thresholds start.
+    support: the values that are told apart, in increasing order: levels, or the means of bins.
+    boundaries: between neighbouring values, in the units of the targets.
+    exceedance: for each boundary the share of entries above it, from which the cutpoints start.
     """
 
     boundaries: Tensor
-    answers: Tensor
+    support: Tensor
 
-    def __init__(self, answers: Sequence[float], boundaries: Sequence[float], exceeded: Sequence[float]) -> None:
+    def __init__(self, support: Sequence[float], boundaries: Sequence[float], exceedance: Sequence[float]) -> None:
         super().__init__()
-        self.register_buffer("answers", torch.tensor(answers, dtype=torch.float64))
+        self.register_buffer("support", torch.tensor(support, dtype=torch.float64))
         self.register_buffer("boundaries", torch.tensor(boundaries, dtype=torch.float32))
-        start = -torch.logit(torch.tensor(exceeded, dtype=torch.float32))
+        start = -torch.logit(torch.tensor(exceedance, dtype=torch.float32))
         self.scale = nn.Parameter(torch.tensor(_START_SLOPE, dtype=torch.float32))
         self.offset = nn.Parameter(torch.tensor(0.0, dtype=torch.float32))
-        self.first_threshold = nn.Parameter(start[:1].clone())
+        self.first_cutpoint = nn.Parameter(start[:1].clone())
         gaps = start.diff().clamp(min=_SMALLEST_GAP)
         self.gaps = nn.Parameter(gaps + (-(-gaps).expm1()).log())  # the inverse of softplus
 
     @property
-    def n_marks(self) -> int:
-        """How many numbers of a row's latent are not for the score: its thresholds and its slope."""
+    def n_response(self) -> int:
+        """How many response parameters a row has: its cutpoints, and the logarithm of its slope."""
         return int(self.boundaries.numel()) + 1
 
     @property
     def n_row_outputs(self) -> int:
-        """How many outputs the branch for rows has beside the direction: its effect, and what makes its marks."""
-        return 1 + self.n_marks
+        """How many outputs the branch for rows has beside the direction: its effect, and what makes its response
+        parameters."""
+        return 1 + self.n_response
 
     @property
     def n_column_outputs(self) -> int:
@@ -57,27 +58,27 @@ class OrdinalHead(nn.Module):
         return 1
 
     def row_latents(self, outputs: Tensor) -> Tensor:
-        """Return the latents of rows: scaled direction, effect, 1; then their marks: thresholds and the slope's log."""
+        """Return the latents of rows: scaled direction, effect, 1; then cutpoints and the logarithm of the slope."""
         direction, effects = self._split(outputs, self.n_row_outputs)
         effect, offsets, log_slope = effects[:, :1], effects[:, 1:-1], effects[:, -1:]
-        first = self.first_threshold + offsets[:, :1]
+        first = self.first_cutpoint + offsets[:, :1]
         gaps = functional.softplus(self.gaps + offsets[:, 1:])
-        thresholds = torch.cat([first, first + gaps.cumsum(1)], dim=1)
+        cutpoints = torch.cat([first, first + gaps.cumsum(1)], dim=1)
         ones = torch.ones_like(effect)
-        return torch.cat([self.scale * direction, effect + self.offset, ones, thresholds, log_slope], dim=1)
+        return torch.cat([self.scale * direction, effect + self.offset, ones, cutpoints, log_slope], dim=1)
 
     def column_latents(self, outputs: Tensor) -> Tensor:
         """Return the latents of columns, whose inner products with those of rows are the scores."""
         direction, effect = self._split(outputs, self.n_column_outputs)
-        zeros = effect.new_zeros(effect.shape[0], self.n_marks)  # len() would fix the number of columns in an export
+        zeros = effect.new_zeros(effect.shape[0], self.n_response)  # len() would fix the number of columns in an export
         return torch.cat([direction, torch.ones_like(effect), effect, zeros], dim=1)
 
-    def logits(self, scores: Tensor, marks: Tensor) -> Tensor:
-        """Return the cumulative logits (..., answers - 1) of scores (...) in rows with these marks (..., marks)."""
-        return marks[..., -1:].exp() * scores[..., None] - marks[..., :-1]
+    def logits(self, scores: Tensor, response: Tensor) -> Tensor:
+        """Return the cumulative logits (..., values - 1) of scores (...) by the rows' response parameters (..., n)."""
+        return response[..., -1:].exp() * scores[..., None] - response[..., :-1]
 
     def above(self, targets: Tensor) -> Tensor:
-        """Say which boundaries each target exceeds, as 0 or 1 (..., answers - 1)."""
+        """Say which boundaries each target exceeds, as 0 or 1 (..., values - 1)."""
         return (targets[..., None] > self.boundaries).float()
 
     def loss(self, logits: Tensor, exceeded: Tensor) -> Tensor:
@@ -85,8 +86,8 @@ class OrdinalHead(nn.Module):
         return functional.binary_cross_entropy_with_logits(logits, exceeded, reduction="none").sum(-1)
 
     def expected(self, logits: Tensor) -> Tensor:
-        """Return the expected answer: the first, and every step up times the chance to take it."""
-        return self.answers[0] + (logits.sigmoid() * self.answers.diff().to(logits.dtype)).sum(-1)
+        """Return the expected value: the first, and every step up times the probability to take it."""
+        return self.support[0] + (logits.sigmoid() * self.support.diff().to(logits.dtype)).sum(-1)
 
     def _split(self, outputs: Tensor, n_effects: int) -> tuple[Tensor, Tensor]:
         return directions(outputs[:, :-n_effects]), _EFFECT_SIZE * outputs[:, -n_effects:].float()

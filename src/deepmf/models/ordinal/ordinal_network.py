@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from deepmf.layers.branch import Branch
 from deepmf.layers.input_channels import apply_mask, channels
 from deepmf.layers.vectors import Batch, SparseBatch, Vectors
+from deepmf.models.ordinal.latent_layout import LatentLayout
 from deepmf.models.ordinal.masking import Masking
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
 
@@ -44,8 +45,14 @@ class OrdinalNetwork(nn.Module):
         self.register_buffer("row_views", row_views)
         self.register_buffer("column_views", column_views)
 
+    @property
+    def layout(self) -> LatentLayout:
+        """The fields of what the branches give, without landmarks."""
+        n_direction = self.columns.n_outputs - self.head.n_column_outputs
+        return LatentLayout(n_direction, 0, self.head.n_response)
+
     def row_latents(self, batch: Batch) -> Tensor:
-        """Return the latents of rows, marks included, from their visible entries."""
+        """Return the latents of rows, cutpoints and slope included, from their visible entries."""
         return self.head.row_latents(self.rows(channels(batch, self.row_views.shape[1])))
 
     def column_latents(self, batch: Batch) -> Tensor:
@@ -67,12 +74,12 @@ def _viewed(vectors: Vectors, views: Tensor, latents_of: Callable[[Batch], Tenso
     parts = []
     for ids in torch.split(torch.arange(len(vectors), device=views.device), max(1, _VECTORS_AT_A_TIME // n_views)):
         batch = vectors.take(ids.repeat_interleave(n_views))
-        latents = latents_of(apply_mask(batch, seen_by(views, batch)))
+        latents = latents_of(apply_mask(batch, visible_to(views, batch)))
         parts.append(latents.reshape(ids.numel(), n_views, -1).mean(1))
     return torch.cat(parts)
 
 
-def seen_by(views: Tensor, batch: Batch) -> Tensor:
+def visible_to(views: Tensor, batch: Batch) -> Tensor:
     """Say what is visible of each entry, or place, of a batch in which vectors come once for every view."""
     if not isinstance(batch, SparseBatch):
         return views.repeat(len(batch) // len(views), 1)

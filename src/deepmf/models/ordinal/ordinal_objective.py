@@ -8,12 +8,8 @@ from torch import Tensor
 from deepmf.layers.cosine import inner_products
 from deepmf.layers.input_channels import apply_mask
 from deepmf.layers.vectors import Batch, SparseBatch
-from deepmf.matrix.encoding import ENCODINGS
-from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.dmf.dmf_objective import validation_tensors
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
-from deepmf.training.block_source import Blocks
-from deepmf.training.runtime import Runtime
+from deepmf.training.matrix_blocks import Block, MatrixBlocks
 from deepmf.training.trainer import Objective
 
 # Enough to tell a better epoch from a worse one; all views cost more than the epochs between two looks.
@@ -21,61 +17,44 @@ _VIEWS_TO_VALIDATE = 8
 
 
 class OrdinalObjective(Objective):
-    """The ordinal loss on the hidden entries of a block; what is visible is read, never asked for."""
+    """The ordinal loss on the masked entries of a block; what is visible is read, never predicted."""
 
-    network: OrdinalNetwork
-
-    def __init__(
-        self,
-        network: OrdinalNetwork,
-        train: ObservedMatrix,
-        validation: ObservedMatrix | None,
-        runtime: Runtime,
-    ) -> None:
-        self.network = network.to(runtime.device)
-        self.blocks = Blocks(train, ENCODINGS["scaled"], runtime, missing=float("nan"))
-        self.static_shapes = self.blocks.dense
-        self._validation = validation_tensors(train, validation, runtime)
-
-    def loss(self, *block: Tensor) -> Tensor:
-        """Return the mean loss of a block's hidden entries."""
-        rows, columns = block
-        network, drawn = self.network, self.network.masking.draw()
-        row_batch, column_batch = self.blocks.rows.take(rows), self.blocks.columns.take(columns)
-        row_of, columns_of_row = _positions(row_batch, rows)
-        column_of, rows_of_column = _positions(column_batch, columns)
-        row_latents = network.row_latents(apply_mask(row_batch, ~network.masking.masked(row_of, columns_of_row, drawn)))
+    def loss(self, network: OrdinalNetwork, block: Block) -> Tensor:
+        """Return the mean loss of a block's masked entries."""
+        masking, drawn = network.masking, network.masking.draw()
+        row_of, columns_of_row = _positions(block.rows, block.row_ids)
+        column_of, rows_of_column = _positions(block.columns, block.column_ids)
+        row_latents = network.row_latents(apply_mask(block.rows, ~masking.masked(row_of, columns_of_row, drawn)))
         column_latents = network.column_latents(
-            apply_mask(column_batch, ~network.masking.masked(rows_of_column, column_of, drawn))
+            apply_mask(block.columns, ~masking.masked(rows_of_column, column_of, drawn))
         )
-        scores, marks = inner_products(row_latents, column_latents), self._marks(row_latents)
-        targets, hidden = self.blocks.targets(rows, columns), network.masking.masked(rows[:, None], columns, drawn)
-        return self._mean_loss(scores, marks, network.head.above(targets), ~targets.isnan() & hidden)
+        scores, response = inner_products(row_latents, column_latents), row_latents[:, network.layout.response]
+        masked = masking.masked(block.row_ids[:, None], block.column_ids, drawn)
+        wanted = ~block.targets.isnan() & masked
+        exceeded = network.head.above(block.targets)
+        static_shapes = not isinstance(block.rows, SparseBatch)
+        return _mean_loss(network, scores, response, exceeded, wanted, static_shapes=static_shapes)
 
-    def validation_error(self) -> float | None:
-        """Return the root mean squared error on validation entries, in the scale's units, by a few views."""
-        if self._validation is None:
-            return None
-        rows, columns, values = self._validation
-        row_latents = self.network.viewed_row_latents(self.blocks.rows, n_views=_VIEWS_TO_VALIDATE)
-        column_latents = self.network.viewed_column_latents(self.blocks.columns, n_views=_VIEWS_TO_VALIDATE)
+    def predictions(self, network: OrdinalNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor) -> Tensor:
+        """Return the expected values of pairs of positions, by a few views and without refinement."""
+        row_latents = network.viewed_row_latents(source.rows, n_views=_VIEWS_TO_VALIDATE)
+        column_latents = network.viewed_column_latents(source.columns, n_views=_VIEWS_TO_VALIDATE)
         scores = (row_latents[rows] * column_latents[columns]).sum(1)
-        predictions = self.network.head.expected(self.network.head.logits(scores, self._marks(row_latents)[rows]))
-        return float((predictions - values).square().mean().sqrt())
+        return network.head.expected(network.head.logits(scores, row_latents[:, network.layout.response][rows]))
 
-    def _marks(self, row_latents: Tensor) -> Tensor:
-        return row_latents[:, -self.network.head.n_marks :]
 
-    def _mean_loss(self, scores: Tensor, marks: Tensor, exceeded: Tensor, asked: Tensor) -> Tensor:
-        """Return the mean loss of what is asked: over all of the block where shapes are to be fixed, or those alone."""
-        head = self.network.head
-        if self.static_shapes:
-            losses = head.loss(head.logits(scores, marks[:, None]), exceeded) * asked
-        else:
-            row_at, column_at = asked.nonzero(as_tuple=True)
-            logits = head.logits(scores[row_at, column_at], marks[row_at])
-            losses = head.loss(logits, exceeded[row_at, column_at])
-        return losses.sum() / asked.sum().clamp(min=1)
+def _mean_loss(
+    network: OrdinalNetwork, scores: Tensor, response: Tensor, exceeded: Tensor, wanted: Tensor, *, static_shapes: bool
+) -> Tensor:
+    """Return the mean loss of wanted entries: computed over all of the block where shapes are static."""
+    head = network.head
+    if static_shapes:
+        losses = head.loss(head.logits(scores, response[:, None]), exceeded) * wanted
+    else:
+        row_at, column_at = wanted.nonzero(as_tuple=True)
+        logits = head.logits(scores[row_at, column_at], response[row_at])
+        losses = head.loss(logits, exceeded[row_at, column_at])
+    return losses.sum() / wanted.sum().clamp(min=1)
 
 
 def _positions(batch: Batch, ids: Tensor) -> tuple[Tensor, Tensor]:

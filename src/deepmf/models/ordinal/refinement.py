@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -13,8 +13,9 @@ from deepmf.errors import TrainingDiverged
 from deepmf.layers.input_channels import apply_mask
 from deepmf.layers.vectors import Batch, SparseVectors
 from deepmf.models.ordinal.landmarks import Landmarks
+from deepmf.models.ordinal.latent_layout import LatentLayout
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
-from deepmf.models.ordinal.ordinal_network import OrdinalNetwork, seen_by
+from deepmf.models.ordinal.ordinal_network import OrdinalNetwork, visible_to
 
 # How much of a score's offset a unit of the last feature is, and how much of a row's own moves: both move a latent less
 # readily than directions do.
@@ -26,13 +27,10 @@ _ENTRIES_AT_A_TIME = 8192
 
 
 class RefinedSide(NamedTuple):
-    """One side of a network: how it makes latents, what its views see, and which of its latents' numbers move.
+    """One side of a network: how it makes latents, what its views see, and which fields of its latents move.
 
-    Between the direction and what is beside it, latents have room for landmarks: those of columns hold their features,
-    those of rows the moves along these.
-
-    placed: from the network's latents by view (vectors, views, numbers) to those with room for landmarks.
-    features: from the other side's latents, those that a move is along, (vectors, latent) -> (vectors, features).
+    placed: from the network's latents by view (vectors, views, numbers) to those with landmarks.
+    features: from the other side's latents (vectors, latent) to what a move is along (vectors, features).
     moved: from latents and moves (vectors, features) to the refined latents.
     """
 
@@ -44,23 +42,22 @@ class RefinedSide(NamedTuple):
 
 
 def row_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
-    """Return the side of rows: moves along the features of columns, and one of the effect, which columns meet with a 1.
+    """Return the side of rows: moves along the landmark features of columns, and one of the effect.
 
     What a row thinks of some columns, it thinks of those that are alike.
     """
-    n_beside = 2 + network.head.n_marks
-    room = slice(-n_beside - len(landmarks), -n_beside)
+    layout = layout_with(network, landmarks)
 
     def placed(by_view: Tensor) -> Tensor:
-        return _with_room(by_view, by_view.new_zeros(*by_view.shape[:2], len(landmarks)), n_beside)
+        return _with_landmarks(by_view, by_view.new_zeros(*by_view.shape[:2], len(landmarks)), layout)
 
     def features(columns: Tensor) -> Tensor:
-        return _with_offset(columns[:, room])
+        return _with_offset(columns[:, layout.landmarks])
 
     def moved(rows: Tensor, moves: Tensor) -> Tensor:
         latents = rows.clone()
-        latents[:, room] = moves[:, :-1]
-        latents[:, -n_beside] += _OFFSET_SIZE * moves[:, -1]
+        latents[:, layout.landmarks] = moves[:, :-1]
+        latents[:, layout.row_effect] += _OFFSET_SIZE * moves[:, -1]
         return latents
 
     return RefinedSide(network.row_latents, network.row_views, placed, features, moved)
@@ -71,57 +68,64 @@ def column_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
 
     The directions come with the head's scale, which features are freed from.
     """
-    n_beside = 2 + network.head.n_marks
+    layout = layout_with(network, landmarks)
 
     def placed(by_view: Tensor) -> Tensor:
-        likeness = landmarks.features(by_view[..., :-n_beside].mean(1))
-        return _with_room(by_view, likeness[:, None].expand(-1, by_view.shape[1], -1), n_beside)
+        features = landmarks.features(by_view[..., layout.direction].mean(1))
+        return _with_landmarks(by_view, features[:, None].expand(-1, by_view.shape[1], -1), layout)
 
     def sizes(latents: Tensor) -> Tensor:
         """Return what a unit of each feature is, in numbers of a row's latent."""
-        units = latents.new_full((latents.shape[1] - n_beside,), _MOVE_SIZE)
-        units[: units.numel() - len(landmarks)] = 1.0 / network.head.scale
+        units = latents.new_full((layout.row_effect,), _MOVE_SIZE)
+        units[layout.direction] = 1.0 / network.head.scale
         return units
 
     def features(rows: Tensor) -> Tensor:
-        return _with_offset(rows[:, :-n_beside] * sizes(rows))
+        return _with_offset(rows[:, layout.factors] * sizes(rows))
 
     def moved(columns: Tensor, moves: Tensor) -> Tensor:
         latents = columns.clone()
-        latents[:, :-n_beside] += moves[:, :-1] * sizes(columns)
-        latents[:, 1 - n_beside] += _OFFSET_SIZE * moves[:, -1]
+        latents[:, layout.factors] += moves[:, :-1] * sizes(columns)
+        latents[:, layout.column_effect] += _OFFSET_SIZE * moves[:, -1]
         return latents
 
     return RefinedSide(network.column_latents, network.column_views, placed, features, moved)
+
+
+def layout_with(network: OrdinalNetwork, landmarks: Landmarks) -> LatentLayout:
+    """Return the fields of refined latents."""
+    return replace(network.layout, n_landmarks=len(landmarks))
 
 
 @dataclass(frozen=True)
 class Refinement:
     """A Newton step on the ordinal loss of a vector's own entries, held back by a ridge penalty.
 
-    A branch answers for all vectors at once and does full justice to none: entries that a view does not see are
-    predicted with errors in which there is still something to learn about that vector. The step regresses them, from
-    views that do not see the entry, on features of the other side's latents, as a fold-in does. It is linear algebra
-    on one vector's entries: a new vector is refined like any other, without training.
+    A branch serves all vectors at once: entries that a view does not see are predicted with errors in which there is
+    still something to learn about that vector. The step regresses them, from views that do not see the entry, on
+    features of the other side's latents, as a fold-in does. It is linear algebra on one vector's entries: a new vector
+    is refined like any other, without training.
 
     Views are blind to the entry by their directions alone. The features of a column are those of all its views, and
-    what a trained vector meets was refined by its entries too; leaving these out was no better (docs/log.md).
+    the latents of trained vectors were refined by the entry too; leaving these out was no better (docs/log.md).
 
-    others: the latents of the other side (inputs, latent), as this side meets them.
-    marks_of: the marks (vectors, entries, marks) of the rows of some entries, from own latents and those of others.
+    others: the latents of the other side (inputs, latent).
+    response_of: the response parameters (vectors, entries, n) of the rows of some entries, from own latents and those
+        of others.
+    penalty: None for no refinement.
     """
 
     head: OrdinalHead
     side: RefinedSide
     others: Tensor
-    marks_of: Callable[[Tensor, Tensor], Tensor]
+    response_of: Callable[[Tensor, Tensor], Tensor]
     penalty: float | None
 
     def latents(self, vectors: SparseVectors) -> Tensor:
         """Return the refined latents of all vectors: the mean over views, and the step from there."""
         counts = vectors.starts.diff()
         order = torch.argsort(counts, stable=True)  # vectors of about one length are looked at together
-        refined = torch.empty(len(vectors), self.others.shape[1], dtype=self.others.dtype, device=self.others.device)
+        refined = torch.empty(len(vectors), self.others.shape[1], dtype=torch.float32, device=self.others.device)
         for ids in _parts(order, counts, len(self.side.views)):
             refined[ids] = self._of(vectors, ids)
         return refined
@@ -129,19 +133,19 @@ class Refinement:
     def _of(self, vectors: SparseVectors, ids: Tensor) -> Tensor:
         views = self.side.views
         batch = vectors.take(ids.repeat_interleave(len(views)))
-        by_view = self.side.latents_of(apply_mask(batch, seen_by(views, batch))).reshape(ids.numel(), len(views), -1)
+        by_view = self.side.latents_of(apply_mask(batch, visible_to(views, batch))).reshape(ids.numel(), len(views), -1)
         by_view = self.side.placed(by_view)
         latents = by_view.mean(1)
         if self.penalty is None or not batch.indices.numel():
             return latents
         indices, units, real = _padded(vectors, ids)
         others = self.others[indices]
-        scores = self._predicted(by_view, others, views.T[indices])
-        marks = self.marks_of(latents, others)
+        scores = self._blind_scores(by_view, others, views.T[indices])
+        response = self.response_of(latents, others)
         features = self.side.features(others.flatten(0, 1)).reshape(*indices.shape, -1)
-        return self.side.moved(latents, _step(self.head, scores, marks, units, real, features, self.penalty))
+        return self.side.moved(latents, _step(self.head, scores, response, units, real, features, self.penalty))
 
-    def _predicted(self, by_view: Tensor, others: Tensor, seen: Tensor) -> Tensor:
+    def _blind_scores(self, by_view: Tensor, others: Tensor, seen: Tensor) -> Tensor:
         """Return the mean score (vectors, entries) by the views that do not see the entry; by all, where all do."""
         scores = by_view @ others.mT  # (vectors, views, entries)
         blind = (~seen).mT.float()
@@ -150,11 +154,11 @@ class Refinement:
 
 
 def _step(
-    head: OrdinalHead, scores: Tensor, marks: Tensor, units: Tensor, real: Tensor, features: Tensor, penalty: float
+    head: OrdinalHead, scores: Tensor, response: Tensor, units: Tensor, real: Tensor, features: Tensor, penalty: float
 ) -> Tensor:
     """Return the moves (vectors, features) that the entries (vectors, entries) of each vector call for."""
-    chances = head.logits(scores, marks).sigmoid()
-    slopes = marks[..., -1:].exp()
+    chances = head.logits(scores, response).sigmoid()
+    slopes = response[..., -1:].exp()
     slope = ((head.above(units) - chances) * slopes).sum(-1)
     curvature = (chances * (1.0 - chances) * slopes.square()).sum(-1).clamp(min=1e-6)
     root = curvature.sqrt() * real
@@ -204,6 +208,6 @@ def _with_offset(features: Tensor) -> Tensor:
     return torch.cat([features, features.new_full((features.shape[0], 1), _OFFSET_SIZE)], dim=1)
 
 
-def _with_room(latents: Tensor, between: Tensor, n_beside: int) -> Tensor:
-    """Return latents with something between the direction and the numbers beside it."""
-    return torch.cat([latents[..., :-n_beside], between, latents[..., -n_beside:]], dim=-1)
+def _with_landmarks(latents: Tensor, between: Tensor, layout: LatentLayout) -> Tensor:
+    """Return the network's latents with something in the place of landmarks, behind the direction."""
+    return torch.cat([latents[..., layout.direction], between, latents[..., layout.n_direction :]], dim=-1)

@@ -1,0 +1,63 @@
+"""The readout of OrdinalDMF: expected values and distributions from scores and the rows' response parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from deepmf.errors import BadModelFile
+from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.scale import Scale
+from deepmf.models.ordinal.latent_layout import LatentLayout
+from deepmf.models.ordinal.ordinal_head import OrdinalHead
+from deepmf.models.predictive_distribution import PredictiveDistribution
+from deepmf.models.readout import Readout
+
+
+class OrdinalReadout(Readout):
+    """Scores are expected values; a row's response parameters are its cutpoints and the logarithm of its slope."""
+
+    gives_distribution = True
+
+    def __init__(self, scale: Scale, head: OrdinalHead, layout: LatentLayout) -> None:
+        super().__init__(scale)
+        self.row_fields = layout.response
+        self._support: FloatArray = head.support.cpu().numpy()
+        self._unit_boundaries: npt.NDArray[np.float32] = head.boundaries.cpu().numpy()
+
+    @property
+    def support(self) -> FloatArray:
+        """The levels, or the mean values of the bins."""
+        return self._support
+
+    @property
+    def unit_boundaries(self) -> npt.NDArray[np.float32]:
+        """The boundaries between neighbouring values, in units of [-1, 1]."""
+        return self._unit_boundaries
+
+    def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> FloatArray:
+        """Return the expected value of each product, boundary by boundary, in memory of the size of the products."""
+        slanted = products * np.exp(row_fields[..., -1])
+        expected = np.full(slanted.shape, self._support[0])
+        for number, step in enumerate(np.diff(self._support)):
+            expected += step * expit(slanted - row_fields[..., number])
+        return expected
+
+    def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
+        """Return the distribution over the support of each product."""
+        slanted = products * np.exp(row_fields[:, -1])
+        exceedance = expit(slanted[:, None] - row_fields[:, :-1]).astype(np.float64)
+        return PredictiveDistribution(self._support, self.scale.from_unit(self._unit_boundaries), exceedance)
+
+
+def check_support(head: OrdinalHead, scale: Scale) -> None:
+    """Refuse a stored support that is not that of a scale, or boundaries that do not lie between its values."""
+    support, boundaries = head.support.numpy(), head.boundaries.numpy()
+    if scale.levels is not None and not np.array_equal(support, scale.levels):
+        raise BadModelFile(f"the stored support is not the levels of {scale}")
+    falls = np.any(np.diff(support) < 0) or np.any(np.diff(boundaries) < 0)
+    if falls or not (scale.low <= support.min() and support.max() <= scale.high and np.abs(boundaries).max() <= 1.0):
+        raise BadModelFile(f"the stored support does not rise from one end of {scale} to the other")

@@ -1,0 +1,170 @@
+"""The predictor: what a fitted model knows, as a value that scores, extends, folds in and packs itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadModelFile, BadSetting, CannotExtend
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.models.latents import Latents, pair_products
+from deepmf.models.predictive_distribution import PredictiveDistribution
+from deepmf.models.readout import Readout
+from deepmf.storage.packed import Packed, Tensors, numbers
+
+
+class Encoder(ABC):
+    """Maps the entries of some rows, or of some columns, to latents, without training."""
+
+    @abstractmethod
+    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return the latents (rows, latent) of rows with these entries over the trained columns."""
+
+    @abstractmethod
+    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return the latents (columns, latent) of columns with these entries over the trained rows."""
+
+    def pack(self) -> Packed:
+        """Return what it has learned."""
+        return Packed({}, {})
+
+
+class NoEncoder(Encoder):
+    """For factors that belong to the rows and columns they were learned with."""
+
+    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Refuse."""
+        raise CannotExtend("this model has one latent for each row it was trained on, and cannot compute others")
+
+    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Refuse."""
+        raise CannotExtend("this model has one latent for each column it was trained on, and cannot compute others")
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """The latents of all rows and of all columns, the encoder they come from, and the readout of their products.
+
+    n_beside: how many of a latent's last numbers are means, effects, constants or what the readout reads.
+    """
+
+    rows: Latents
+    columns: Latents
+    encoder: Encoder
+    readout: Readout
+    n_beside: int = 0
+
+    @property
+    def gives_distribution(self) -> bool:
+        """Whether it can say how likely each level is."""
+        return self.readout.gives_distribution
+
+    @property
+    def support(self) -> FloatArray:
+        """The values that a distribution is over."""
+        return self.readout.support
+
+    @property
+    def unit_boundaries(self) -> npt.NDArray[np.float32]:
+        """The boundaries between the values of the support, in units of [-1, 1]."""
+        return self.readout.unit_boundaries
+
+    def score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return a score for each pair of positions: larger is better."""
+        return self.readout.scores(self._products(rows, columns), self._row_fields(rows))
+
+    def score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return the scores (rows, columns) of all pairs of some positions."""
+        every = columns.size == len(self.columns) and np.array_equal(columns, np.arange(columns.size))
+        column_latents = self.columns.whole() if every else self.columns.take(columns)
+        products: LatentArray = self.rows.take(rows) @ column_latents.T
+        return self.readout.scores(products, self._row_fields(rows)[:, None])
+
+    def distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
+        """Return the distribution over levels of each pair of positions."""
+        return self.readout.distribution(self._products(rows, columns), self._row_fields(rows))
+
+    def levels(self, rows: IndexArray, columns: IndexArray, *, metric: str) -> FloatArray:
+        """Return the level of each pair of positions that is best by a metric, where there is a distribution."""
+        if metric != "rmse" and self.gives_distribution:
+            return self.distribution(rows, columns).best(metric)
+        return self.readout.levels(self.score_pairs(rows, columns))
+
+    def extended(self, entries: EntryStore, rows: IndexArray, columns: IndexArray) -> Self:
+        """Return a predictor in which the rows and columns at some positions are encoded anew."""
+        changed = self
+        if columns.size:
+            latents = self.encoder.columns(entries.column_entries(columns), self.rows)
+            changed = replace(changed, columns=self.columns.changed(columns, latents, count=len(entries.columns)))
+        if rows.size:
+            latents = self.encoder.rows(entries.row_entries(rows), changed.columns)
+            changed = replace(changed, rows=self.rows.changed(rows, latents, count=len(entries.rows)))
+        return changed
+
+    def with_rows(self, entries: AxisEntries) -> Self:
+        """Return a predictor whose rows are those with these entries, and no others."""
+        return replace(self, rows=Latents(_finite(self.encoder.rows(entries, self.columns))))
+
+    def with_columns(self, entries: AxisEntries) -> Self:
+        """Return a predictor whose columns are those with these entries, and no others."""
+        return replace(self, columns=Latents(_finite(self.encoder.columns(entries, self.rows))))
+
+    def directions(self, latents: Latents) -> LatentArray:
+        """Return latents without what is beside them, of length 1; those of length 0 as they are."""
+        whole = latents.whole()
+        if whole.shape[1] == self.n_beside:
+            raise BadSetting("this model has no latents, so neither rows nor columns can be compared")
+        proper = whole[:, : whole.shape[1] - self.n_beside]
+        lengths = np.linalg.norm(proper, axis=1, keepdims=True)
+        lengths[lengths == 0] = 1
+        directions: LatentArray = (proper / lengths).astype(np.float32)
+        return directions
+
+    def pack(self) -> Packed:
+        """Return the latents and what the encoder has learned as JSON content and tensors."""
+        packed = self.encoder.pack()
+        tensors = dict(packed.tensors) | self.readout.pack()
+        for axis, latents in (("rows", self.rows), ("columns", self.columns)):
+            tensors |= {f"latents.{axis}.{part}": getattr(latents, part) for part in ("base", "extra", "slots")}
+        return Packed(packed.content, tensors)
+
+    def _products(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        return pair_products(self.rows, self.columns, rows, columns)
+
+    def _row_fields(self, rows: IndexArray) -> LatentArray:
+        return self.rows.whole()[rows, self.readout.row_fields]
+
+
+def unpack_latents(
+    tensors: Tensors, entries: EntryStore, *, width: int, kind: str = "float32"
+) -> tuple[Latents, Latents]:
+    """Return the stored latents of rows and of columns; what could not be those of a model raises `BadModelFile`."""
+    n_rows, n_columns = entries.train.shape
+    rows = _stored(tensors, "rows", (n_rows, width), len(entries.rows), kind)
+    columns = _stored(tensors, "columns", (n_columns, width), len(entries.columns), kind)
+    if width * rows.largest() * columns.largest() > float(np.finfo(kind).max):
+        raise BadModelFile("the stored latents are so large that their products are not finite")
+    return rows, columns
+
+
+def _stored(tensors: Tensors, axis: str, shape: tuple[int, int], count: int, kind: str) -> Latents:
+    """Return the latents of a number of positions, of which those of training are of this shape."""
+    base = numbers(tensors, f"latents.{axis}.base", kind, shape)
+    extra = numbers(tensors, f"latents.{axis}.extra", kind, (None, shape[1]))
+    slots = numbers(tensors, f"latents.{axis}.slots", "int64", (count,))
+    changed = slots != np.arange(count)  # where it was, or among those computed since
+    changed[shape[0] :] = True
+    if not np.all((slots[changed] >= len(base)) & (slots[changed] < len(base) + len(extra))):
+        raise BadModelFile(f"the stored latents of {axis} are not all there")
+    return Latents(base, extra, slots)
+
+
+def _finite(latents: LatentArray) -> LatentArray:
+    if not np.isfinite(latents).all():
+        raise BadSetting("what the model makes of these entries is not finite: it has not learned anything")
+    return latents

@@ -1,0 +1,108 @@
+"""Blocks of a matrix: some rows and some columns as vectors, and the values where they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deepmf.errors import BadEntries
+from deepmf.layers.vectors import Batch, DenseVectors, SparseVectors, Vectors, entry_places
+from deepmf.matrix.encoding import Encoding
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.training.block_sampler import SampledAxis
+from deepmf.training.block_source import BlockSource, dense_table, prefer_dense, tensor_on
+
+
+class Block(NamedTuple):
+    """Some rows and some columns, as their branches read them, and what is observed where they meet."""
+
+    row_ids: Tensor
+    column_ids: Tensor
+    rows: Batch
+    columns: Batch
+    targets: Tensor  # (rows, columns) in units of [-1, 1], NaN where nothing is observed
+
+
+class MatrixBlocks(BlockSource):
+    """Blocks of rows x columns; `rows` and `columns` are the vectors of all of them.
+
+    force_dense: overrides the rule that chooses between dense tables and sparse vectors.
+    missing: what stands in dense vectors where nothing is observed.
+    """
+
+    rows: Vectors
+    columns: Vectors
+
+    def __init__(
+        self,
+        matrix: ObservedMatrix,
+        encoding: Encoding,
+        *,
+        block_rows: int,
+        block_columns: int,
+        force_dense: bool | None = None,
+        missing: float = 0.0,
+    ) -> None:
+        self._matrix, self._encoding = matrix, encoding
+        self._block_sizes = block_rows, block_columns
+        self._force_dense, self._missing = force_dense, missing
+
+    def next_block(self) -> Block:
+        """Return the next rows and columns."""
+        row_ids, column_ids = self._sampler.next_block()
+        return self.block(row_ids, column_ids)
+
+    def block(self, row_ids: Tensor, column_ids: Tensor) -> Block:
+        """Return the block of some rows and columns."""
+        rows, columns = self.rows.take(row_ids), self.columns.take(column_ids)
+        return Block(row_ids, column_ids, rows, columns, self._targets_of(row_ids, column_ids))
+
+    def _axes(self) -> Sequence[SampledAxis]:
+        positions = np.flatnonzero(self._matrix.row_counts), np.flatnonzero(self._matrix.column_counts)
+        if min(positions[0].size, positions[1].size) < 2:
+            raise BadEntries(
+                "blocks are cut from at least two rows and two columns with entries; "
+                f"got {positions[0].size} and {positions[1].size}"
+            )
+        return [
+            SampledAxis(torch.from_numpy(those), size) for those, size in zip(positions, self._block_sizes, strict=True)
+        ]
+
+    def _place(self, device: torch.device, *, half: bool) -> None:
+        matrix = self._matrix
+        self.dense = prefer_dense(matrix, device, half=half) if self._force_dense is None else self._force_dense
+        units = matrix.scale.to_unit(matrix.values)
+        inputs = self._encoding.encode(matrix.scale, matrix.values)
+        if self.dense:
+            self._target_table = dense_table(matrix, units, device, missing=float("nan"))
+            table = dense_table(matrix, inputs, device, missing=self._missing)
+            table = table.to(torch.bfloat16 if half else torch.float32)
+            self.rows, self.columns = DenseVectors(table), DenseVectors(table.T.contiguous())
+            return
+        by_row, by_column = matrix.by_row, matrix.by_column
+        self._targets = tensor_on(device, units.astype(np.float32))
+        self._column_place = torch.full((matrix.shape[1],), -1, dtype=torch.int64, device=device)
+        row_arrays = by_row.starts, by_row.columns, inputs.astype(np.float32)
+        column_arrays = by_column.starts, by_column.rows, inputs[by_column.entries].astype(np.float32)
+        self.rows = SparseVectors(*(tensor_on(device, array) for array in row_arrays))
+        self.columns = SparseVectors(*(tensor_on(device, array) for array in column_arrays))
+
+    def _targets_of(self, row_ids: Tensor, column_ids: Tensor) -> Tensor:
+        """Return the values of a block (rows, columns), NaN where nothing is observed."""
+        if self.dense:
+            return self._target_table.index_select(0, row_ids).index_select(1, column_ids)
+        assert isinstance(self.rows, SparseVectors)
+        places, starts = entry_places(self.rows.starts, row_ids)
+        self._column_place.fill_(-1)
+        self._column_place[column_ids] = torch.arange(column_ids.numel(), device=column_ids.device)
+        column_at = self._column_place[self.rows.indices[places].long()]
+        row_at = torch.repeat_interleave(torch.arange(row_ids.numel(), device=row_ids.device), starts.diff())
+        inside = column_at >= 0
+        shape = row_ids.numel(), column_ids.numel()
+        block = torch.full(shape, float("nan"), dtype=torch.float32, device=row_ids.device)
+        block[row_at[inside], column_at[inside]] = self._targets[places[inside]]
+        return block
