@@ -3,10 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
+from deepmf.models.ordinal.predictive_distribution import OrdinalSupport, PredictiveDistribution, ordinal_support
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.ordinal.predictive_distribution import OrdinalSupport, PredictiveDistribution, ordinal_support
 
 Array = npt.NDArray[np.float64]
 

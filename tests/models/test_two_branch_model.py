@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from deepmf.models.two_branch_model import TwoBranchModel
 from tests.models.contract import additive
 
 from deepmf.errors import BadEntries
@@ -12,7 +13,6 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
-from deepmf.models.two_branch_model import TwoBranchModel
 
 SMALL: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "epochs": 2, "device": "cpu"}
 every_model = pytest.mark.parametrize("model", [DMF, DMFD, OrdinalDMF])

@@ -64,7 +64,7 @@ def titles(page: Outline) -> list[str]:
     return page.texts["h2"]
 
 
-ALWAYS = ["The data", "Error by area", "Cold start", "Settings and runtime"]
+ALWAYS = ["The data", "Error by area", "Cold start", "Settings and machine"]
 
 
 def test_sections_of_a_model_with_levels(entries: ObservedMatrix, discrete: Model) -> None:
@@ -77,7 +77,7 @@ def test_sections_of_a_model_with_levels(entries: ObservedMatrix, discrete: Mode
         "Worst and best columns",
         "Learning curve",
         "Learned boundaries",
-        "Settings and runtime",
+        "Settings and machine",
     ]
     assert page.text("footer") == "Written by deepmf. Not on this page: calibration (DMFD predicts no probabilities)."
     assert page.texts["title"] == [f"DMFD on {entries.n_entries} test entries", *page.texts["title"][1:]]

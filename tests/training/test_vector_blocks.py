@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from deepmf.training.batches import AxisName, Batches, TrainingBatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -11,7 +12,6 @@ from torch import Tensor
 from deepmf.layers.vectors import DenseVectors, SparseBatch, SparseVectors
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.training.batches import AxisName, Batches, TrainingBatch
 from deepmf.training.runtime import Runtime
 
 Array = npt.NDArray[np.float64]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,23 +35,60 @@ class AxisEntries(NamedTuple):
         return AxisEntries(starts, self.others[kept], self.values[kept])
 
 
+class AddedEntries:
+    """Entries that came after training, in row order; rows and columns that have none cost nothing.
+
+    rows, columns: positions, (entries,).
+    """
+
+    def __init__(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> None:
+        order = np.lexsort((columns, rows))
+        self.rows, self.columns, self.values = rows[order], columns[order], values[order]
+
+    def followed_by(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> AddedEntries:
+        """Return these entries and others."""
+        return AddedEntries(
+            np.concatenate([self.rows, rows]),
+            np.concatenate([self.columns, columns]),
+            np.concatenate([self.values, values]),
+        )
+
+    def of_rows(self, positions: IndexArray, *, below: int | None = None) -> _Entries:
+        """Return the entries of some rows, those alone whose column is below a number."""
+        return _looked_up(positions, *self._by_row, below=below)
+
+    def of_columns(self, positions: IndexArray, *, below: int) -> _Entries:
+        """Return the entries of some columns whose row is below a number."""
+        return _looked_up(positions, *self._by_column, below=below)
+
+    @cached_property
+    def _by_row(self) -> tuple[IndexArray, AxisEntries]:
+        return _by_first(self.rows, self.columns, self.values)
+
+    @cached_property
+    def _by_column(self) -> tuple[IndexArray, AxisEntries]:
+        order = np.argsort(self.columns, kind="stable")
+        return _by_first(self.columns[order], self.rows[order], self.values[order])
+
+
 @dataclass(frozen=True)
 class EntryStore:
-    """The training matrix, and the entries added since, on axes where trained rows and columns come first.
+    """The entries a model knows: the training matrix, and what was added since.
 
-    A row is described by its entries over the trained columns, a column by its entries over the trained rows: entries
-    of area IV are remembered (they need no recommending) but describe nothing.
+    On both axes trained rows and columns come first. A row is described by its entries over the trained columns, a
+    column by its entries over the trained rows: entries of area IV are remembered (they need no recommending) but
+    describe nothing. A store is a value; adding to it costs what is added, and what was added before.
     """
 
     train: ObservedMatrix
-    extension: ObservedMatrix | None
     rows: Labels
     columns: Labels
+    added: AddedEntries | None = None
 
     @classmethod
     def of(cls, train: ObservedMatrix) -> EntryStore:
         """Return what a model has seen right after training."""
-        return cls(train, None, train.rows, train.columns)
+        return cls(train, train.rows, train.columns)
 
     @classmethod
     def stored(cls, train: ObservedMatrix, extension: ObservedMatrix | None) -> EntryStore:
@@ -66,18 +104,31 @@ class EntryStore:
             raise BadModelFile(
                 f"the stored extension has the scale {extension.scale}; that of training is {train.scale}"
             )
-        trained, added = (
+        trained, later = (
             matrix.entry_rows.astype(np.int64) * len(extension.columns) + matrix.by_row.columns
             for matrix in (train, extension)
         )
-        if np.isin(added, trained, assume_unique=True).any():
+        if np.isin(later, trained, assume_unique=True).any():
             raise BadModelFile("the stored extension has entries that the training matrix has too")
-        return cls(train, extension, extension.rows, extension.columns)
+        added = AddedEntries(
+            extension.entry_rows.astype(np.int64),
+            extension.by_row.columns.astype(np.int64),
+            extension.values.astype(np.float64),
+        )
+        return cls(train, extension.rows, extension.columns, added)
 
     @property
     def scale(self) -> Scale:
         """The scale of all entries."""
         return self.train.scale
+
+    @cached_property
+    def extension(self) -> ObservedMatrix | None:
+        """What was added since training, as a matrix with all rows and columns; None where nothing was."""
+        if self.added is None:
+            return None
+        rows, columns = Labelled(self.rows, self.added.rows), Labelled(self.columns, self.added.columns)
+        return ObservedMatrix.from_positions(rows, columns, self.added.values, scale=self.scale)
 
     def extended(self, new: ObservedMatrix) -> Extended:
         """Return these observations with new entries, and which rows and columns are described anew."""
@@ -88,22 +139,13 @@ class EntryStore:
         fresh = ~self._already_seen(row_of, column_of, new)
         if rows is self.rows and columns is self.columns and not np.any(fresh):
             raise BadEntries("nothing new to extend by: all rows, columns and entries are known already")
-        added = _Entries(row_of[fresh], column_of[fresh], new.values[fresh].astype(np.float64))
-        if self.extension is not None:
-            old = self.extension
-            added = _Entries(
-                np.concatenate([old.entry_rows, added.rows]),
-                np.concatenate([old.by_row.columns, added.columns]),
-                np.concatenate([old.values.astype(np.float64), added.values]),
-            )
-        extension = ObservedMatrix.from_positions(
-            Labelled(rows, added.rows), Labelled(columns, added.columns), added.values, scale=self.scale
-        )
+        found = row_of[fresh], column_of[fresh], new.values[fresh].astype(np.float64)
+        added = AddedEntries(*found) if self.added is None else self.added.followed_by(*found)
         n_rows, n_columns = self.train.shape
         usable_rows = row_of[fresh & (column_of < n_columns)]
         usable_columns = column_of[fresh & (row_of < n_rows)]
         return Extended(
-            EntryStore(self.train, extension, rows, columns),
+            EntryStore(self.train, rows, columns, added),
             np.union1d(usable_rows, np.arange(len(self.rows), len(rows))),
             np.union1d(usable_columns, np.arange(len(self.columns), len(columns))),
         )
@@ -112,30 +154,25 @@ class EntryStore:
         """Return what describes some rows: their entries over the trained columns."""
         starts, columns = self.train.by_row
         known = _gathered(positions, starts, columns, self.train.values)
-        if self.extension is None:
+        if self.added is None:
             return _grouped(positions.size, known)
-        starts, columns = self.extension.by_row
-        added = _gathered(positions, starts, columns, self.extension.values, below=self.train.shape[1])
-        return _grouped(positions.size, known, added)
+        return _grouped(positions.size, known, self.added.of_rows(positions, below=self.train.shape[1]))
 
     def column_entries(self, positions: IndexArray) -> AxisEntries:
         """Return what describes some columns: their entries over the trained rows."""
         starts, rows, entries = self.train.by_column
         known = _gathered(positions, starts, rows, self.train.values, order=entries)
-        if self.extension is None:
+        if self.added is None:
             return _grouped(positions.size, known)
-        starts, rows, entries = self.extension.by_column
-        added = _gathered(positions, starts, rows, self.extension.values, order=entries, below=self.train.shape[0])
-        return _grouped(positions.size, known, added)
+        return _grouped(positions.size, known, self.added.of_columns(positions, below=self.train.shape[0]))
 
     def seen_columns(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows, those of area IV too."""
         starts, columns = self.train.by_row
         known = _gathered(positions, starts, columns, self.train.values)
-        if self.extension is None:
+        if self.added is None:
             return _grouped(positions.size, known)
-        starts, columns = self.extension.by_row
-        return _grouped(positions.size, known, _gathered(positions, starts, columns, self.extension.values))
+        return _grouped(positions.size, known, self.added.of_rows(positions))
 
     def areas(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[np.str_]:
         """Return the area of each pair of positions."""
@@ -206,6 +243,20 @@ def _gathered(
         places, which = places[kept], which[kept]
     taken = values[places if order is None else order[places]].astype(np.float64)
     return _Entries(which, others[places], taken)
+
+
+def _by_first(firsts: IndexArray, others: IndexArray, values: FloatArray) -> tuple[IndexArray, AxisEntries]:
+    """Group entries that are in order of their first position: the positions that occur, and the entries of each."""
+    occurring, starts = np.unique(firsts, return_index=True)
+    return occurring, AxisEntries(np.append(starts, firsts.size), others, values)
+
+
+def _looked_up(positions: IndexArray, occurring: IndexArray, entries: AxisEntries, *, below: int | None) -> _Entries:
+    """Collect the entries of those positions that occur, as (which of them, other axis, value)."""
+    places = np.minimum(np.searchsorted(occurring, positions), max(occurring.size - 1, 0))
+    which = np.flatnonzero(occurring[places] == positions) if occurring.size else np.empty(0, dtype=np.int64)
+    found = _gathered(places[which], *entries, below=below)
+    return _Entries(which[found.rows], found.columns, found.values)
 
 
 def _grouped(count: int, *parts: _Entries) -> AxisEntries:

@@ -101,9 +101,9 @@ class Labels(Sequence[Any]):
 
     def check_kind(self, array: npt.NDArray[Any]) -> None:
         """Refuse labels of another kind than these, none of which could be known."""
-        if len(self) and array.size and _kind(array) != _kind(self.array):
+        if len(self) and array.size and _kind(array) != _kind(self[:1]):
             raise BadEntries(
-                f"{self.axis} labels are {_kind(self.array)} here; got {_kind(array)}, such as {array.tolist()[0]!r}"
+                f"{self.axis} labels are {_kind(self[:1])} here; got {_kind(array)}, such as {array.tolist()[0]!r}"
             )
 
     def distinct_positions(self, items: Iterable[Any]) -> IndexArray:
@@ -144,14 +144,18 @@ class Labels(Sequence[Any]):
         fresh = other.array[self.find(other.array) < 0]
         if fresh.size == 0:
             return self
-        if len(self) and _kind(fresh) != _kind(self.array):
+        if len(self) and _kind(fresh) != _kind(self[:1]):
             raise BadEntries(
-                f"{self.axis} labels are of one kind; got {_kind(fresh)} beside {_kind(self.array)}, "
+                f"{self.axis} labels are of one kind; got {_kind(fresh)} beside {_kind(self[:1])}, "
                 f"such as {fresh.tolist()[0]!r}"
             )
-        labels = Labels.__new__(Labels)
-        labels._set(np.concatenate([self.array, fresh]), self.axis)
-        return labels
+        return self._followed_by(fresh)
+
+    def _followed_by(self, fresh: npt.NDArray[Any]) -> Labels:
+        """Return these labels and others, at the cost of the others alone."""
+        rest = Labels.__new__(Labels)
+        rest._set(fresh, self.axis)
+        return JoinedLabels(self, rest) if len(self) else rest
 
     @property
     def nbytes(self) -> int:
@@ -209,6 +213,69 @@ class Labels(Sequence[Any]):
 
     def __repr__(self) -> str:
         return f"Labels({self._summary()})"
+
+
+class JoinedLabels(Labels):
+    """Labels followed by others, both as they are: neither is copied, and none is looked up anew."""
+
+    def __init__(self, first: Labels, rest: Labels) -> None:
+        self._first, self._rest = first, rest
+        self.axis = first.axis
+
+    @cached_property
+    def array(self) -> npt.NDArray[Any]:
+        """All labels in order, read-only."""
+        array = np.concatenate([self._first.array, self._rest.array])
+        array.flags.writeable = False
+        return array
+
+    def find(self, items: Iterable[Any]) -> IndexArray:
+        """Return where each item stands, -1 for an unknown one."""
+        array = label_array(items, axis=self.axis)
+        positions = self._first.find(array)
+        unknown = np.flatnonzero(positions < 0)
+        if unknown.size:
+            behind = self._rest.find(array[unknown])
+            positions[unknown] = np.where(behind < 0, -1, behind + len(self._first))
+        return positions
+
+    def _followed_by(self, fresh: npt.NDArray[Any]) -> Labels:
+        rest = Labels.__new__(Labels)
+        rest._set(np.concatenate([self._rest.array, fresh]), self.axis)
+        return JoinedLabels(self._first, rest)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the arrays of labels."""
+        own = int(self.array.nbytes) if "array" in vars(self) else 0
+        return own + self._first.nbytes + self._rest.nbytes
+
+    @property
+    def _labels(self) -> npt.NDArray[Any]:  # type: ignore[override]
+        return self.array
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        return self._rest._dtype
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._rest)
+
+    def __getitem__(self, position: Any) -> Any:
+        n_first = len(self._first)
+        if isinstance(position, slice):
+            start, stop, step = position.indices(len(self))
+            if step == 1 and stop <= n_first:
+                return self._first[start:stop]
+            return self.array[position]
+        positions = np.asarray(position)
+        if positions.dtype == bool or positions.size == 0 or positions.min() < 0:
+            return self.array[position]
+        if positions.max() < n_first:
+            return self._first[position]
+        if positions.min() >= n_first:
+            return self._rest[position - n_first]
+        return self.array[position]
 
 
 def label_array(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:

@@ -60,7 +60,7 @@ class ObservedMatrix:
            [nan,  1.]])
     """
 
-    __slots__ = ("by_column", "by_row", "columns", "rows", "scale", "values")
+    __slots__ = ("by_column", "by_row", "columns", "mean", "rows", "scale", "values")
 
     rows: Labels
     columns: Labels
@@ -68,6 +68,7 @@ class ObservedMatrix:
     by_row: ByRow
     by_column: ByColumn
     values: ValueArray  # (entries,) in row order; float32 where that is exact
+    mean: float  # of all entries; NaN where there are none
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise BadSetting(
@@ -239,6 +240,7 @@ class ObservedMatrix:
             *(part.astype(index, copy=False) for part in (by_column.indptr, by_column.indices, by_column.data))
         )
         self.values = _compact(values)
+        self.mean = float(self.values.mean(dtype=np.float64)) if values.size else float("nan")
         for array in (*self.by_row, *self.by_column, self.values):
             array.flags.writeable = False
 
@@ -318,11 +320,6 @@ class ObservedMatrix:
             self.values[kept].astype(np.float64),
             scale=self.scale,
         )
-
-    @property
-    def mean(self) -> float:
-        """The mean of all entries."""
-        return float(self.values.mean(dtype=np.float64))
 
     def to_sparse(self) -> scipy.sparse.csr_array:
         """Return the entries as a scipy CSR array of float64, stored zeros included."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from deepmf.errors import TrainingDiverged
-from deepmf.matrix.arrays import LatentArray
+from deepmf.matrix.arrays import IndexArray, LatentArray
 
 # Pairs multiplied at a time: two gathers of this many latents of 1024 numbers take 8 MB, which caches hold in part.
 _PAIRS_AT_A_TIME = 1 << 10
@@ -19,20 +19,22 @@ _PAIRS_AT_A_TIME = 1 << 10
 class Latents:
     """A table of latents (positions, latent) that can be changed and lengthened without copying the old one.
 
-    `base` comes from training and is shared by all extensions; `extra` holds what was computed since, and `slots` says
-    for each position where its latent lies: in `base`, or behind it in `extra`.
+    base: those of training, shared by all tables that come of this one.
+    positions: those whose latents were computed since, in increasing order; all behind the base are among them.
+    extra: their latents, (positions, latent).
     """
 
     def __init__(
-        self, base: LatentArray, extra: LatentArray | None = None, slots: npt.NDArray[np.int64] | None = None
+        self, base: LatentArray, positions: IndexArray | None = None, extra: LatentArray | None = None
     ) -> None:
         self.base = base
+        self.positions = np.empty(0, dtype=np.int64) if positions is None else positions
         self.extra = np.empty((0, base.shape[1]), dtype=base.dtype) if extra is None else extra
-        self.slots = np.arange(base.shape[0]) if slots is None else slots
         self._whole: LatentArray | None = base if self.extra.shape[0] == 0 else None
 
     def __len__(self) -> int:
-        return int(self.slots.size)
+        last = int(self.positions[-1]) + 1 if self.positions.size else 0
+        return max(int(self.base.shape[0]), last)
 
     def largest(self) -> float:
         """Return the largest size of any number."""
@@ -43,16 +45,19 @@ class Latents:
         looked_at = self.extra if self.extra.shape[0] else self.base
         return bool(np.isfinite(looked_at).all())
 
-    def take(self, positions: npt.NDArray[Any]) -> LatentArray:
-        """Return the latents at some positions."""
-        n_base = self.base.shape[0]
-        if self.extra.shape[0] == 0:  # as they came from training
-            unchanged: LatentArray = self.base[positions]
+    def take(self, positions: npt.NDArray[Any], fields: slice = slice(None)) -> LatentArray:
+        """Return the latents at some positions, or some of their numbers."""
+        if self.positions.size == 0:  # as they came from training
+            unchanged: LatentArray = self.base[:, fields][positions]
             return unchanged
-        slots = self.slots[positions]
-        taken: LatentArray = self.base[np.minimum(slots, n_base - 1)]
-        newer = slots >= n_base
-        taken[newer] = self.extra[slots[newer] - n_base]
+        places = np.minimum(np.searchsorted(self.positions, positions), self.positions.size - 1)
+        newer = self.positions[places] == positions
+        in_base = np.where(newer, 0, positions)
+        if len(self.base):
+            taken: LatentArray = self.base[:, fields][in_base]
+        else:
+            taken = np.empty_like(self.extra[:, fields], shape=(positions.size, self.extra[:, fields].shape[1]))
+        taken[newer] = self.extra[:, fields][places[newer]]
         return taken
 
     def whole(self) -> LatentArray:
@@ -61,15 +66,15 @@ class Latents:
             self._whole = self.take(np.arange(len(self)))
         return self._whole
 
-    def changed(self, positions: npt.NDArray[Any], latents: LatentArray, *, count: int) -> Latents:
-        """Return a table of `count` positions in which those given have other latents; these must be finite."""
-        slots = np.full(count, -1, dtype=np.int64)
-        slots[: self.slots.size] = self.slots
-        slots[positions] = self.base.shape[0] + self.extra.shape[0] + np.arange(positions.size)
-        table = Latents(self.base, np.concatenate([self.extra, latents]), slots)
-        if not table.are_finite():
+    def changed(self, positions: IndexArray, latents: LatentArray) -> Latents:
+        """Return a table in which some positions, in increasing order, have other latents; these must be finite."""
+        kept = ~np.isin(self.positions, positions, assume_unique=True)
+        together = np.concatenate([self.positions[kept], positions])
+        order = np.argsort(together, kind="stable")
+        extra = np.concatenate([self.extra[kept], latents])[order]
+        if not np.isfinite(latents).all():
             raise TrainingDiverged("what was learned is too large: latents of new entries are not finite numbers")
-        return table
+        return Latents(self.base, together[order], extra)
 
 
 def pair_products(

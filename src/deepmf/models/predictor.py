@@ -100,10 +100,10 @@ class Predictor:
         changed = self
         if columns.size:
             latents = self.encoder.columns(entries.column_entries(columns), self.rows)
-            changed = replace(changed, columns=self.columns.changed(columns, latents, count=len(entries.columns)))
+            changed = replace(changed, columns=self.columns.changed(columns, latents))
         if rows.size:
             latents = self.encoder.rows(entries.row_entries(rows), changed.columns)
-            changed = replace(changed, rows=self.rows.changed(rows, latents, count=len(entries.rows)))
+            changed = replace(changed, rows=self.rows.changed(rows, latents))
         return changed
 
     def with_rows(self, entries: AxisEntries) -> Self:
@@ -130,14 +130,14 @@ class Predictor:
         packed = self.encoder.pack()
         tensors = dict(packed.tensors) | self.readout.pack()
         for axis, latents in (("rows", self.rows), ("columns", self.columns)):
-            tensors |= {f"latents.{axis}.{part}": getattr(latents, part) for part in ("base", "extra", "slots")}
+            tensors |= {f"latents.{axis}.{part}": getattr(latents, part) for part in ("base", "positions", "extra")}
         return Packed(packed.content, tensors)
 
     def _products(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         return pair_products(self.rows, self.columns, rows, columns)
 
     def _row_fields(self, rows: IndexArray) -> LatentArray:
-        return self.rows.whole()[rows, self.readout.row_fields]
+        return self.rows.take(rows, self.readout.row_fields)
 
 
 def unpack_latents(
@@ -155,13 +155,13 @@ def unpack_latents(
 def _stored(tensors: Tensors, axis: str, shape: tuple[int, int], count: int, kind: str) -> Latents:
     """Return the latents of a number of positions, of which those of training are of this shape."""
     base = numbers(tensors, f"latents.{axis}.base", kind, shape)
-    extra = numbers(tensors, f"latents.{axis}.extra", kind, (None, shape[1]))
-    slots = numbers(tensors, f"latents.{axis}.slots", "int64", (count,))
-    changed = slots != np.arange(count)  # where it was, or among those computed since
-    changed[shape[0] :] = True
-    if not np.all((slots[changed] >= len(base)) & (slots[changed] < len(base) + len(extra))):
+    positions = numbers(tensors, f"latents.{axis}.positions", "int64", (None,))
+    extra = numbers(tensors, f"latents.{axis}.extra", kind, (positions.size, shape[1]))
+    new = np.arange(shape[0], count)
+    rising = np.all(np.diff(positions) > 0) and (positions.size == 0 or 0 <= positions[0] <= positions[-1] < count)
+    if not rising or not np.array_equal(positions[positions >= shape[0]], new):
         raise BadModelFile(f"the stored latents of {axis} are not all there")
-    return Latents(base, extra, slots)
+    return Latents(base, positions, extra)
 
 
 def _finite(latents: LatentArray) -> LatentArray:

@@ -93,7 +93,7 @@ def settings_section(found: Findings) -> Section:
         ["device", Runtime().describe()],
     ]
     return Section(
-        title="Settings and runtime",
+        title="Settings and machine",
         how="With these settings and the same entries the same model can be fitted again; the second table says where "
         "this page was made, which need not be where the model was fitted.",
         template="settings.html",

@@ -1,0 +1,70 @@
+"""Extending by one row, and folding one in, as the number of known rows grows: text labels, ALS.
+
+Target: the same at 10^4 and at 4 x 10^5 known rows (within 1.5x), at most 5 ms. Prints a table and a JSON line.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from workload import machine
+
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.models.factorization.als import ALS
+
+N_COLUMNS, ENTRIES_A_ROW, N_ROWS = 1000, 5, (10_000, 400_000)
+REPEATS = 31
+
+
+def matrix(n_rows: int) -> ObservedMatrix:
+    """Return random ratings: some entries in every row, rows and columns named by text."""
+    generator = np.random.default_rng(0)
+    rows = np.repeat(np.arange(n_rows), ENTRIES_A_ROW)
+    columns = (generator.integers(0, N_COLUMNS, n_rows)[:, None] + 7 * np.arange(ENTRIES_A_ROW)).ravel() % N_COLUMNS
+    values = generator.integers(1, 6, rows.size).astype(float)
+    names = np.array([f"row {number:07}" for number in range(n_rows)], dtype=object)
+    titles = np.array([f"column {number:05}" for number in range(N_COLUMNS)], dtype=object)
+    return ObservedMatrix.from_entries(names[rows], titles[columns], values, Scale([1, 2, 3, 4, 5]))
+
+
+def median_ms(step: Callable[[int], Any]) -> float:
+    """Return the median time of a step in milliseconds, after two that warm up."""
+    times = []
+    for number in range(REPEATS + 2):
+        start = time.perf_counter()
+        step(number)
+        times.append(1000 * (time.perf_counter() - start))
+    return float(np.median(times[2:]))
+
+
+def measured(n_rows: int) -> dict[str, float]:
+    """Return the milliseconds of an extension by one row, and of a fold-in with its ten best columns."""
+    model = ALS(latent_size=16, epochs=1).fit(matrix(n_rows))
+    columns = [f"column {number:05}" for number in range(0, 100, 5)]
+    values = [1.0 + number % 5 for number in range(20)]
+    model.predict([model.row_labels_[0]], [columns[0]])  # labels are indexed by the first look-up
+
+    def extend(number: int) -> None:
+        new = ObservedMatrix.from_entries([f"new {number}"] * 20, columns, values, model.scale_)
+        model.extend(new)
+
+    return {
+        "extend_ms": median_ms(extend),
+        "fold_in_and_rank_ms": median_ms(lambda _: model.fold_in(columns, values).recommend(10)),
+    }
+
+
+if __name__ == "__main__":
+    found = {n_rows: measured(n_rows) for n_rows in N_ROWS}
+    for n_rows, times in found.items():
+        print(f"{n_rows:>9,} known rows: " + ", ".join(f"{name} {value:.2f}" for name, value in times.items()))
+    ratio = found[N_ROWS[1]]["extend_ms"] / found[N_ROWS[0]]["extend_ms"]
+    print(f"extending at {N_ROWS[1]:,} rows takes {ratio:.2f}x the time at {N_ROWS[0]:,}")
+    print(
+        json.dumps({"benchmark": "extension", "rows": {str(n): found[n] for n in N_ROWS}, "ratio": ratio} | machine())
+    )
