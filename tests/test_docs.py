@@ -242,6 +242,10 @@ MEASURED = {
     "one new row: extend and rank": ["latency dmf extend_rank_median_ms", "latency dmf extend_rank_95_ms"],
     "the same with OrdinalDMF": ["latency dmf-o extend_rank_median_ms", "latency dmf-o, small extend_rank_median_ms"],
     "predicting a million pairs": ["latency dmf million_pairs_seconds", "latency dmf-o million_pairs_seconds"],
+    "OrdinalDMF, preset small": [
+        "race seconds deepmf, OrdinalDMF small",
+        "race seconds myFM, rank 10, 60 iterations",
+    ],
     "ALS, 15 sweeps": ["als seconds deepmf", "als seconds cmfrec, default", "als seconds cmfrec, Cholesky"],
     "reading 20 million lines": ["reading ints deepmf_seconds", "reading ints polars_seconds"],
     "the same, ids that are text": ["reading text deepmf_seconds", "reading text polars_seconds"],
