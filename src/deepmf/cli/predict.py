@@ -42,12 +42,12 @@ def predict(
     ],
     output: FrameFile = STANDARD,
     extend: Extend = None,
-    levels: Annotated[bool, typer.Option("--levels", help="Answer in legal levels.")] = False,
+    levels: Annotated[bool, typer.Option("--levels", help="Predict legal levels.")] = False,
     interval: Annotated[
         float | None,
         typer.Option(
             metavar="COVERAGE",
-            help="Also put out lower and upper, which hold the value with this probability, such as 0.9 (dmf-o).",
+            help="Also write lower and upper, the ends of the interval with this probability, such as 0.9 (dmf-o).",
         ),
     ] = None,
     unknown: UnknownIds = "error",

@@ -1,4 +1,4 @@
-"""`deepmf recommend`: the best columns of a row that the model knows, or of somebody new."""
+"""`deepmf recommend`: the best columns for a row that the model knows, or for a new one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def recommend(
     Example: deepmf recommend model.safetensors --history me.csv -n 10
     """
     if (row is None) == (history is None):
-        raise BadSetting("give either --row ID, which the model knows, or --history FILE, for somebody new")
+        raise BadSetting("give either --row ID, which the model knows, or --history FILE, for a new row")
     fitted = load_model(model, extensions=extend or (), reading=Reading())
     with hinting_at_extension():
         described, label = _described(fitted, row, history)
@@ -56,7 +56,7 @@ def recommend(
 
 
 def _described(model: Model, row: str | None, history: Path | None) -> tuple[Model, Any]:
-    """Return the row's label, and a model that knows somebody new too."""
+    """Return the row's label, and a model that also knows the new row."""
     if history is None:
         assert row is not None
         return model, like_label(row, model.row_labels_, axis="row")

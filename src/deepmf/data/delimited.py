@@ -1,4 +1,4 @@
-"""Delimited text, plain or compressed: its first lines, what separates its fields, and these as columns."""
+"""Delimited text, plain or compressed: its first lines, its separator, its fields as columns."""
 
 from __future__ import annotations
 

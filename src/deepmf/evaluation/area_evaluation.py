@@ -18,13 +18,13 @@ from deepmf.metrics import mae_error, rmse_error
 from deepmf.models.label_pairs import Unknown, check_known, check_unknown
 from deepmf.models.model import Model
 
-EXTEND_HINT = "extend (on the command line --extend) covers new rows and columns"
-UNKNOWN_HINT = f'{EXTEND_HINT}, and unknown="fallback" (--unknown fallback) answers by the means of what is known'
+EXTEND_HINT = "extend (on the command line --extend) adds new rows and columns"
+UNKNOWN_HINT = f'{EXTEND_HINT}, and unknown="fallback" (--unknown fallback) predicts by the means of what is known'
 
 # Where the errors of pairs are noted whose row or column the model does not know: they lie in no area.
 UNKNOWN = "unknown"
 
-# Entries predicted at a time: positions and scores of so many take some 50 MB.
+# Entries predicted at a time: their positions and scores take some 50 MB.
 _ENTRIES_AT_A_TIME = 1 << 20
 
 

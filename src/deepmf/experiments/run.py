@@ -84,9 +84,7 @@ def _finished(work: _Guarded, trials: Sequence[Trial], jobs: int) -> Iterator[li
         try:
             yield from (done.result() for done in as_completed([pool.submit(work, trial) for trial in trials]))
         except BrokenProcessPool as error:
-            raise BadSetting(
-                f"a fit was killed, perhaps for want of memory; fewer --jobs than {jobs} need less"
-            ) from error
+            raise BadSetting(f"a fit was killed, perhaps out of memory; fewer --jobs than {jobs} need less") from error
         except KeyboardInterrupt:
             for child in multiprocessing.active_children():  # Ctrl-C reaches them too, but other signals do not
                 child.terminate()

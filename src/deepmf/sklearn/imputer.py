@@ -23,7 +23,7 @@ from deepmf.sklearn.observed_table import CHECKS, TableEntries, dense_copy
 from deepmf.sklearn.units import ColumnUnits
 
 # The models' own defaults are for a million ratings; these are for tables of some thousand rows and some ten columns,
-# chosen on hidden entries of generated and of public tables.
+# chosen on masked entries of generated and of public tables.
 _BRANCHES = {
     "hidden_sizes": (256,),
     "latent_size": 64,

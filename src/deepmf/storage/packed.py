@@ -1,4 +1,4 @@
-"""A part of a file: its content and its tensors, and what is checked of them before anything is made of them."""
+"""A part of a file: its content and its tensors, and the checks before anything is built from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The truth behind a generated matrix: a low-rank signal with row and column effects, and noise cut into levels."""
+"""The ground truth of a generated matrix: a low-rank signal with row and column effects, and noise cut into levels."""
 
 from __future__ import annotations
 
