@@ -173,7 +173,7 @@ def _errors(model: Model, split: AreaSplit) -> Errors:
     from deepmf.evaluation.area_evaluation import evaluate
 
     parts = {area: evaluate(model, test)[0] for area, test in split.test.items()}
-    # The floor is the truth's median: who has a distribution answers with the median as well.
+    # The floor is the truth's median: models with a distribution predict the median as well.
     fields = {"rmse": "rmse", "level_mae": "level_mae" if parts["I"].median_mae is None else "median_mae"}
     return {metric: {area: getattr(part, fields[metric]) for area, part in parts.items()} for metric in METRICS}
 

@@ -60,7 +60,7 @@ def predict(
 ) -> None:
     """Predict pairs of a row and a column; put out row, column, prediction and area.
 
-    A pair with a row or column that the model does not know lies in no area; --unknown says what becomes of it.
+    A pair with a row or column that the model does not know lies in no area; --unknown says what to do with it.
 
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv --extend new_users.csv
     """
@@ -91,7 +91,7 @@ def predict(
 
 
 def _ends(model: Model, pairs: Pairs, coverage: float, unknown: str) -> dict[str, npt.NDArray[Any]]:
-    """Return the ends of the prediction intervals; only a model that answers with a distribution has any."""
+    """Return the ends of the prediction intervals; only a model that predicts a distribution has any."""
     from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
     if not isinstance(model, OrdinalDMF):

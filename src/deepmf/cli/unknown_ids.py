@@ -25,7 +25,7 @@ class Ids(NamedTuple):
     """The ids of one field of a file.
 
     labels: of the kind that the model has.
-    shown: as they are put out: the labels, or all as text where some are not of that kind.
+    shown: as they are written: the labels, or all as text where some are not of that kind.
     """
 
     labels: npt.NDArray[Any]

@@ -23,7 +23,7 @@ from deepmf.experiments.trial import run_choice, run_trial, trials_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return 0, or 2 where the user can mend something."""
+    """Run one command; return 0, or 2 for a user error."""
     options = _parser().parse_args(arguments)
     try:
         recipes = read_table(options.table, only=options.only)

@@ -54,7 +54,7 @@ def run(work: Work, trials: Sequence[Trial], results: Results, *, jobs: int = 1)
 
 @dataclass(frozen=True)
 class Failure:
-    """A trial that failed in a way that its settings or data can mend."""
+    """A trial that failed because of its settings or data."""
 
     name: str
     error: UserError

@@ -54,8 +54,8 @@ _PARAMETERS = ("hidden_sizes", "latent_size", "dropout", "epochs", "learning_rat
 class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Completes tables: an array with NaN, a frame of pandas or polars, a scipy sparse matrix (absent is missing).
 
-    Observed entries come back as they are. Every row is completed as a new one (area II: extension without training),
-    the rows of `fit` too, so that a row's answer depends on the row alone. A row without any entry gets the
+    Observed entries are returned unchanged. Every row is completed as a new one (area II: extension without training),
+    the rows of `fit` too, so that the completion of a row depends on that row alone. A row without any entry gets the
     columns' means; so does every row where `fit` saw less than two rows or two columns with entries. Answers stay
     within what the column showed in `fit`.
 
@@ -199,7 +199,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _predicted(
         self, model: Model, table: npt.NDArray[Any], rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]
     ) -> FloatArray:
-        """Return the answers for the missing cells of rows that have entries, all of them new to the model."""
+        """Return the predictions for the missing cells of rows that have entries, all of them new to the model."""
         n_trained = model.row_labels_.size
         more = model.extend(self._matrix(TableEntries.of(table), first_row=n_trained))
         pairs = rows + n_trained, model.column_labels_[columns]

@@ -76,17 +76,17 @@ def _score(
     means, spreads = _means_and_spreads(truth)
     if rows is not None:
         truth, hidden = truth[rows], hidden[rows]
-    answers = np.asarray(completed)
-    if answers.shape != truth.shape:
+    filled = np.asarray(completed)
+    if filled.shape != truth.shape:
         raise BadEntries(
-            f"the completed table is {answers.shape[0]} x {answers.shape[1]}, the table {truth.shape[0]} x "
+            f"the completed table is {filled.shape[0]} x {filled.shape[1]}, the table {truth.shape[0]} x "
             f"{truth.shape[1]}: an imputer can only be scored if it keeps all columns (keep_empty_features=True)"
         )
     row_of, column_of = np.nonzero(hidden & (spreads > 0))
     if row_of.size == 0:
         raise BadEntries("no entry is masked in a column whose values differ, so there is nothing to score")
     values, spread = truth[row_of, column_of], spreads[column_of]
-    errors = np.sum(np.square((answers[row_of, column_of] - values) / spread))
+    errors = np.sum(np.square((filled[row_of, column_of] - values) / spread))
     deviations = np.sum(np.square((values - means[column_of]) / spread))
     return float(1.0 - errors / deviations)
 

@@ -27,7 +27,7 @@ class Truth:
     """What generated the entries: latent = row effect + column effect + row factors . column factors + noise.
 
     A matrix with levels shows the level between whose boundaries the latent falls; one of real values shows
-    the latent divided by `unit`. All answers are for pairs of labels and are computed from the factors.
+    the latent divided by `unit`. All methods take pairs of labels and compute from the factors.
 
     >>> from deepmf.data.synthetic import generate
     >>> truth = generate(50, 40, n_entries=1000, named=False, seed=0).truth
