@@ -91,7 +91,7 @@ def predict(
 
 
 def _ends(model: Model, pairs: Pairs, coverage: float, unknown: str) -> dict[str, npt.NDArray[Any]]:
-    """Return the ends of the prediction intervals; only a model that predicts a distribution has any."""
+    """Return the ends of the prediction intervals; only a model that answers with a distribution has any."""
     from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
     if not isinstance(model, OrdinalDMF):

@@ -1,4 +1,4 @@
-"""Shell completion: names of models, settings, data sets and tables, found without importing anything heavy.
+"""What a shell offers after Tab: names of models, settings, data sets and tables, found without loading anything heavy.
 
 Settings and data sets are looked up in the source, since importing it would take the shell seconds.
 """

@@ -118,14 +118,14 @@ class QuantizingHead(CosineHead):
 
 
 class DistributionHead(nn.Module):
-    """The head of OrdinalDMF: the expected value, and the probability of each level."""
+    """The head of OrdinalDMF: the expected answer, and the probability of each answer."""
 
     def __init__(self, head: OrdinalHead) -> None:
         super().__init__()
         self.head = head
 
     def forward(self, row_latents: Tensor, column_latents: Tensor) -> tuple[Tensor, ...]:
-        """Return the prediction (rows, columns) and the probabilities (rows, columns, levels) of every pair."""
+        """Return the prediction (rows, columns) and the probabilities (rows, columns, answers) of every pair."""
         marks = row_latents[:, None, -self.head.n_marks :]
         logits = self.head.logits(row_latents @ column_latents.T, marks)
         exceeded = functional.pad(functional.pad(logits.sigmoid(), (1, 0), value=1.0), (0, 1))
