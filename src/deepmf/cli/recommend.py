@@ -56,7 +56,7 @@ def recommend(
 
 
 def _described(model: Model, row: str | None, history: Path | None) -> tuple[Model, Any]:
-    """Return the row's label, and a model that also knows the new row."""
+    """Return the row's label, and a model that knows somebody new too."""
     if history is None:
         assert row is not None
         return model, like_label(row, model.row_labels_, axis="row")

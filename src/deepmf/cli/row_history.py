@@ -1,4 +1,4 @@
-"""A history: the entries of a new row, a column and a value per line, as a matrix of that row."""
+"""A history: what somebody new has an entry for, a column and a value per line, as a matrix of one new row."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
     rows.onnx: row_values (rows, trained columns), NaN where nothing is observed -> row_latents (rows, latent).
     columns.onnx: column_values (columns, trained rows), NaN likewise -> column_latents (columns, latent).
     head.onnx: row_latents, column_latents -> predictions (rows, columns); of DMFD these are levels, and it also gives
-        scores (rows, columns) to rank by; that of OrdinalDMF gives probabilities (rows, columns, levels) as well.
+        scores (rows, columns) to rank by; that of OrdinalDMF gives probabilities (rows, columns, answers) as well.
     row_latents.npy, column_latents.npy: the latents of all rows and columns that the model covers, single precision.
     model.json: their labels in the same order, the scale (and answers), and how many of them were trained.
     """

@@ -199,7 +199,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _predicted(
         self, model: Model, table: npt.NDArray[Any], rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]
     ) -> FloatArray:
-        """Return the predictions for the missing cells of rows that have entries, all of them new to the model."""
+        """Return the answers for the missing cells of rows that have entries, all of them new to the model."""
         n_trained = model.row_labels_.size
         more = model.extend(self._matrix(TableEntries.of(table), first_row=n_trained))
         pairs = rows + n_trained, model.column_labels_[columns]
