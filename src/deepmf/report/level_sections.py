@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from deepmf.charts.heat_map import MOST_WRITTEN, heat_map
-from deepmf.charts.level_charts import boundary_strips, reliability_diagram
-from deepmf.charts.wording import amount, count, percent, short
 from deepmf.matrix.arrays import FloatArray
 from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.factorization.odmc import ODMC
-from deepmf.report.content import Figure, LeftOut, Section, Table
 from deepmf.report.findings import Findings
+from deepmf.report.level_charts import MOST_WRITTEN, boundary_strips, confusion_map, reliability_diagram
+from deepmf.report.markup import Markup, figure, paragraph, table, tag
+from deepmf.report.section import LeftOut, Section
+from deepmf.report.wording import amount, count, percent, short
 
 _SCORE_BINS = 60
 
@@ -30,28 +30,21 @@ def confusion_section(found: Findings) -> Section | LeftOut:
     ]
     few = len(levels) <= MOST_WRITTEN
     numbers = (
-        Table("Predicted levels (across) for each true level (down)", ["true level", "entries", *levels], lines)
+        table("Predicted levels (across) for each true level (down)", ["true level", "entries", *levels], lines)
         if few
         else None
     )
     said = _hits(found)
-    shown = Figure(
+    chart = figure(
         "Predicted levels for each true level, " + ("in per cent" if few else f"up to {percent(shares.max())}"),
-        heat_map(
-            shares,
-            levels,
-            title=f"Map of predicted levels for each true level. {said}",
-            x_label="predicted level",
-            y_label="true level",
-        ),
+        confusion_map(shares, levels, title=f"Map of predicted levels for each true level. {said}"),
         numbers=numbers,
     )
     return Section(
         title=title,
         how="Each line of the map is a true level and shows what was predicted for it; a perfect model has everything "
         "on the diagonal from the lower left to the upper right.",
-        template="confusion.html",
-        content={"map": shown, "hits": said, "ends": _ends(found)},
+        body=tag("div", chart, tag("div", paragraph(said), _bias(found), class_="aside"), class_="charts"),
     )
 
 
@@ -71,16 +64,19 @@ def hit_shares(found: Findings) -> tuple[float, float]:
     return float(counts[off == 0].sum() / counts.sum()), float(counts[off <= 1].sum() / counts.sum())
 
 
-def _ends(found: Findings) -> str:
+def _bias(found: Findings) -> Markup:
     """Say how often the lowest and the highest level are answered, against how often they are right."""
     assert found.confusion is not None
     assert found.model.scale_.levels is not None
     counts, levels = found.confusion, found.model.scale_.levels
     n_entries = counts.sum()
-    return "; ".join(
+    said = "; ".join(
         f"{levels[at]:g} is {percent(counts[:, at].sum() / n_entries)} of the answers and "
         f"{percent(counts[at].sum() / n_entries)} of the truth"
         for at in sorted({0, levels.size - 1})
+    )
+    return paragraph(
+        f"At the ends of the scale, {said}. Models that keep errors small tend to answer the ends too seldom."
     )
 
 
@@ -92,30 +88,41 @@ def calibration_section(found: Findings) -> Section | LeftOut:
         no_levels = f"the scale {scale} has no levels"
         return LeftOut(title, no_levels if scale.levels is None else f"{found.measured.name} predicts no probabilities")
     lines = [[percent(each.forecast), percent(each.observed), count(each.n_forecasts)] for each in held.bins]
-    shown = Figure(
+    chart = figure(
         "What came true against what was forecast",
         reliability_diagram(
-            [each.forecast for each in held.bins],
-            [each.observed for each in held.bins],
-            [each.n_forecasts for each in held.bins],
-            title=f"Reliability diagram; the expected calibration error is {percent(held.error, digits=2)}",
+            held.bins, title=f"Reliability diagram; the expected calibration error is {percent(held.error, digits=2)}"
         ),
-        numbers=Table("Forecasts by probability", ["forecast", "came true", "forecasts"], lines),
+        numbers=table("Forecasts by probability", ["forecast", "came true", "forecasts"], lines),
+    )
+    facts = (
+        (
+            "Expected calibration error",
+            percent(held.error, digits=2),
+            "how far probabilities are off on average, most of them being small; 0 is perfect",
+        ),
+        (
+            f"Coverage of the {percent(held.wanted_coverage, digits=0)} interval",
+            percent(held.coverage),
+            "how many values lie inside; as intervals end at levels, seldom exactly as many as asked for",
+        ),
+        (
+            "Mean width of that interval",
+            amount(held.width),
+            "in the units of the values; of two that cover alike, the narrower says more",
+        ),
     )
     return Section(
         title=title,
         how="Points on the diagonal mean that probabilities can be taken at their word (of ten that are called "
         "30\N{NO-BREAK SPACE}% likely, three come true); above it things came true more often than was said, below it "
         "less often.",
-        template="calibration.html",
-        content={
-            "reliability": shown,
-            "error": percent(held.error, digits=2),
-            "wanted_coverage": percent(held.wanted_coverage, digits=0),
-            "coverage": percent(held.coverage),
-            "width": amount(held.width),
-        },
+        body=tag("div", chart, tag("dl", *(_fact(*fact) for fact in facts), class_="aside facts"), class_="charts"),
     )
+
+
+def _fact(name: str, number: str, meaning: str) -> Markup:
+    return tag("div", tag("dt", name), tag("dd", tag("strong", number)), tag("dd", meaning))
 
 
 def boundary_section(found: Findings) -> Section | LeftOut:
@@ -133,7 +140,7 @@ def boundary_section(found: Findings) -> Section | LeftOut:
     )
     numbers = _boundary_table(levels, uniform, learned)
     few = levels.size <= MOST_WRITTEN
-    shown = Figure(
+    chart = figure(
         "Which level a score becomes",
         boundary_strips(levels, uniform.tolist(), learned.tolist(), scores.astype(float), title=said),
         numbers=None if few else numbers,
@@ -142,17 +149,16 @@ def boundary_section(found: Findings) -> Section | LeftOut:
         title=title,
         how="The model has a real number underneath, its score, and answers the level whose stretch the score falls "
         "into; a stretch wider than the uniform one belongs to a level that is answered more readily than by rounding.",
-        template="boundaries.html",
-        content={"strips": shown, "numbers": numbers if few else None, "told": said},
+        body=tag("div", chart, tag("div", numbers if few else None, paragraph(said)), class_="charts"),
     )
 
 
-def _boundary_table(levels: FloatArray, uniform: FloatArray, learned: FloatArray) -> Table:
+def _boundary_table(levels: FloatArray, uniform: FloatArray, learned: FloatArray) -> Markup:
     lines = [
         [f"{low:g} and {high:g}", amount(middle), amount(own), _shift(own - middle)]
         for low, high, middle, own in zip(levels[:-1], levels[1:], uniform, learned, strict=True)
     ]
-    return Table("Boundaries between levels", ["between", "uniform", "learned", "shift"], lines)
+    return table("Boundaries between levels", ["between", "uniform", "learned", "shift"], lines)
 
 
 def _shift(number: float) -> str:
