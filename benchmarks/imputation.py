@@ -25,7 +25,7 @@ N_NEW, SEEDS = 300, (0, 1)
 
 
 class Case(NamedTuple):
-    """A kind of table: so many rows and columns, so noisy, so much of it missing."""
+    """A kind of table: its size, its noise, and the share that is missing."""
 
     n_rows: int
     n_columns: int

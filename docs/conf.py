@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.writers.html5 import HTML5Translator
 
 from deepmf import __version__
 from deepmf.models.model import Model
@@ -25,6 +27,8 @@ html_title = f"deepmf {__version__}"
 html_show_sphinx = False
 smartquotes = False  # docstrings quote strings of code
 myst_heading_anchors = 3
+myst_enable_extensions = ["dollarmath"]
+html_math_renderer = "mathml"  # every browser draws it, without a script from elsewhere
 
 default_role = "code"  # what a `name` in single backticks is
 autodoc_default_options = {"exclude-members": "settings_class, from_stored"}
@@ -82,8 +86,21 @@ def plain_attributes(app: Sphinx, doctree: nodes.document) -> None:
             shown[:] = [nodes.Text(plain)]
 
 
+def inline_math(translator: HTML5Translator, node: nodes.math) -> None:
+    """Write a formula in a line as MathML."""
+    translator.body.append(tex2mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def displayed_math(translator: HTML5Translator, node: nodes.math_block) -> None:
+    """Write a formula of its own as MathML."""
+    translator.body.append(f'<div style="margin: 1em 0">{tex2mathml(node.astext(), as_block=True)}</div>')
+    raise nodes.SkipNode
+
+
 def setup(app: Sphinx) -> None:
     """Let Sphinx call the functions above."""
+    app.add_html_math_renderer("mathml", (inline_math, None), (displayed_math, None))
     app.connect("autodoc-process-docstring", complete_docstring)
     app.connect("autodoc-process-signature", plain_signature)
     app.connect("doctree-read", plain_attributes)

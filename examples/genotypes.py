@@ -28,7 +28,7 @@ def genotypes(seed: int) -> npt.NDArray[np.float64]:
 
 
 def main() -> None:
-    """Hide a fifth of the calls, learn from the others, and count how many are filled in right."""
+    """Mask a fifth of the calls, learn from the others, and count how many are filled in right."""
     true = genotypes(seed=0)
     missing = np.random.default_rng(1).random(true.shape) < MISSING
     calls = ObservedMatrix.from_array(

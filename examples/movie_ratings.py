@@ -1,4 +1,4 @@
-"""Ratings of films: fit DMF, let viewers in who were not there when it was trained, and recommend films to them.
+"""Ratings of films: fit DMF, add viewers who were not there when it was trained, and recommend films to them.
 
 The ratings are generated, so the truth is known; no viewer or film is real.
 """
@@ -27,10 +27,10 @@ def main() -> None:
         print(f"RMSE on {test.n_entries} ratings of {viewers} viewers: means {errors[0]:.3f}, DMF {errors[1]:.3f}")
 
     # One of them: what is recommended, and how much it would really be liked.
-    newcomer = split.test["II"].entries().rows[0]
-    best = model.recommend(newcomer, n=3)
-    truth = ratings.truth.expected([newcomer] * 3, best.labels)
-    print(f"\nFor {newcomer}, who is new (predicted, and the truth):")
+    viewer = split.test["II"].entries().rows[0]
+    best = model.recommend(viewer, n=3)
+    truth = ratings.truth.expected([viewer] * 3, best.labels)
+    print(f"\nFor {viewer}, who is new (predicted, and the truth):")
     for film, predicted, true in zip(*best, truth, strict=True):
         print(f"  {film:<28}{predicted:.1f}  {true:.1f}")
 

@@ -1,6 +1,6 @@
-"""A pandas table with holes: marks of pupils, completed in two lines, also for pupils who came after the training.
+"""A pandas table with missing values: marks of pupils, completed in two lines, also for pupils who came later.
 
-The marks are generated; some are cut out of the table, and what is filled in is compared with them.
+The marks are generated; some are removed from the table, and what is filled in is compared with them.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
-"""A survey with answers from 1 to 5, some of them missing: DMF-D fills the gaps with answers that people can give.
+"""A survey with answers from 1 to 5, some of them missing: DMF-D fills them in with legal answers.
 
-The answers are generated; a part of them is hidden from the model, and what it fills in is compared with them.
+The answers are generated; a part of them is masked, and what it fills in is compared with them.
 """
 
 from deepmf import DMFD, Means, ObservedMatrix, Scale, split_entries

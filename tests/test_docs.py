@@ -177,6 +177,27 @@ def test_commands_exist(command: str) -> None:
             pytest.fail(f"what is {command}?")
 
 
+# Words that stood for something the field, and the code, has another name for.
+FORMER = re.compile(
+    r"foret[eo]l|newcomers|\bhiding\b|\blets? (new \w+ and \w+ )?in\b|at (its|their) word|\bso many (?!of)", re.I
+)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_pages_speak_as_the_code_does(page: Path) -> None:
+    text = re.sub(
+        r"```text\nsrc/deepmf/.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL
+    )  # roles of files
+    assert [found[0] for found in FORMER.finditer(text)] == []
+
+
+def test_help_speaks_as_the_code_does() -> None:
+    group: Any = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        said = [command.help or "", *(getattr(option, "help", "") or "" for option in command.params)]
+        assert [found[0] for found in FORMER.finditer("\n".join(said))] == [], name
+
+
 def check_command(words: list[str]) -> None:
     """Parse a command line as deepmf does, without running it."""
     group: Any = typer.main.get_command(app)
@@ -242,6 +263,10 @@ MEASURED = {
     "one new row: extend and rank": ["latency dmf extend_rank_median_ms", "latency dmf extend_rank_95_ms"],
     "the same with OrdinalDMF": ["latency dmf-o extend_rank_median_ms", "latency dmf-o, small extend_rank_median_ms"],
     "predicting a million pairs": ["latency dmf million_pairs_seconds", "latency dmf-o million_pairs_seconds"],
+    "OrdinalDMF, preset small": [
+        "race seconds deepmf, OrdinalDMF small",
+        "race seconds myFM, rank 10, 60 iterations",
+    ],
     "ALS, 15 sweeps": ["als seconds deepmf", "als seconds cmfrec, default", "als seconds cmfrec, Cholesky"],
     "reading 20 million lines": ["reading ints deepmf_seconds", "reading ints polars_seconds"],
     "the same, ids that are text": ["reading text deepmf_seconds", "reading text polars_seconds"],

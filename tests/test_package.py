@@ -42,10 +42,18 @@ def test_version_is_one() -> None:
     assert project["version"] == deepmf.__version__
 
 
-def test_readme_tree_gives_every_source_file_its_role() -> None:
-    readme = file_tree.README.read_text(encoding="utf-8")
-    assert file_tree.TREE.search(readme), "the README has no file tree"
-    assert file_tree.written(readme) == readme, "the file tree is not up to date; make format writes it"
+def test_the_tree_gives_every_source_file_its_role() -> None:
+    page = file_tree.PAGE.read_text(encoding="utf-8")
+    assert file_tree.TREE.search(page), f"{file_tree.PAGE.name} has no file tree"
+    assert file_tree.written(page) == page, "the file tree is not up to date; make format writes it"
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 100
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 @pytest.fixture(scope="module")

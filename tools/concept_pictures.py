@@ -1,10 +1,11 @@
-"""Draw the pictures of docs/concepts.md: the four areas, extension, levels and boundaries.
+"""Draw the pictures of the docs: the four areas, extension, levels and boundaries, OrdinalDMF.
 
 Each has a light ground of its own, so that it reads on light and on dark pages. Run by `make format`; a test checks
 that docs/pictures agrees.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ WIDTH = 720
 CELL = 26
 
 INK, SOFT, LINE, GROUND, PAPER = "#1f2a37", "#526071", "#9aa7b6", "#f4f6f9", "#ffffff"
+MASKED = "#dfe4ea"
 FILLS = {"I": "#d3e4f7", "II": "#d2ecd9", "III": "#fbe2c8", "IV": "#e7dcf3"}
 INKS = {"I": "#235a97", "II": "#22683f", "III": "#99500f", "IV": "#663d8f"}
 
@@ -93,7 +95,7 @@ def areas() -> Iterator[str]:
 
 
 def extension() -> Iterator[str]:
-    """Yield how a new row is let in: its entries pass the branch for rows once; everything else is there already."""
+    """Yield how a new row is added: its entries pass the branch for rows once; everything else is there already."""
     lines = {
         "II": (58, "carol, a new row", "..2.5..4", "branch for rows", "computed now"),
         "I": (186, "Alien, a trained column", "5..4.2", "branch for columns", "kept since fit"),
@@ -139,6 +141,89 @@ def levels() -> Iterator[str]:
     yield text(score(example), 30, f"{example}", colour=INKS["III"], anchor="middle")
 
 
+# The places of a row and of a column for the picture of OrdinalDMF; those after a bar are masked from both branches.
+SEEN = {"II": ("5", ".", "|3", "4", ".", "|1"), "I": (".", "4", "|3", ".", "|5", "2")}
+
+
+def ordinal() -> Iterator[str]:
+    """Yield OrdinalDMF: masked entries, two branches, the score, the ordinal head; and below, the refinement."""
+    outputs = {
+        "II": (56, "row i", "branch for rows", ("direction u_i", "effect b_i", "cutpoints and slope")),
+        "I": (176, "column j", "branch for columns", ("direction v_j", "effect c_j")),
+    }
+    asked = INKS["III"]  # entry (i, j), in the third place of both vectors
+    for area, (y, who, branch, made) in outputs.items():
+        yield text(28, y - 10, f"entries of {who}", size=13)
+        for place, entry in enumerate(SEEN[area]):
+            left = 28 + place * CELL
+            yield box(left, y, CELL, CELL, fill=MASKED if "|" in entry else FILLS[area], edge=PAPER)
+            value = entry.strip("|.")
+            yield text(left + CELL / 2, y + 18, value, colour=LINE if "|" in entry else INK, anchor="middle")
+        yield f'<rect x="{28 + 2 * CELL}" y="{y}" width="{CELL}" height="{CELL}" fill="none" stroke="{asked}"/>'
+        yield arrow(28 + 6 * CELL + 4, y + 13, 204, y + 13)
+        yield box(208, y - 10, 142, 46, edge=INKS[area])
+        yield text(279, y + 17, branch, anchor="middle", size=13)
+        yield arrow(353, y + 13, 374, y + 13)
+        for line_number, name in enumerate(made):
+            yield subscripted(380, y + 18 + 18 * (line_number - (len(made) - 1) / 2), name, colour=INKS[area])
+    yield arrow(484, 50, 552, 94)
+    yield arrow(474, 184, 520, 146)
+    yield box(524, 98, 168, 54)
+    yield text(608, 118, "score", anchor="middle", colour=SOFT, size=13)
+    yield subscripted(534, 140, "a ⟨u_i , v_j ⟩ + b_i + c_j", size=13)
+    yield arrow(608, 156, 608, 178)
+    yield text(608, 193, "ordinal head: probabilities", anchor="middle", colour=SOFT, size=12)
+    yield text(608, 207, "by the row's cutpoints", anchor="middle", colour=SOFT, size=12)
+    for level, share in enumerate((0.03, 0.07, 0.2, 0.42, 0.28), start=1):
+        left = 548 + 25 * (level - 1)
+        yield box(left, 252 - 80 * share, 19, 80 * share, fill=FILLS["III"], edge=INKS["III"])
+        yield text(left + 9.5, 267, str(level), size=12, anchor="middle")
+    yield text(28, 244, "Training: grey entries are masked from both branches;", colour=SOFT, size=13)
+    yield text(28, 262, "the loss is on masked entries alone, such as entry (i, j), outlined.", colour=SOFT, size=13)
+    yield line(28, 284, WIDTH - 28, 284, colour=LINE, more=' stroke-dasharray="5 4"')
+    yield text(28, 306, "After training: views, and the refinement of their mean", colour=SOFT, size=13)
+    yield from _views(28, 322)
+    steps = (
+        ("latent:", "mean of views"),
+        ("own entries, by views", "blind to them: residuals"),
+        ("ridge step along", "landmark features"),
+    )
+    for x, width, (first, second) in zip((172, 302, 502), (106, 176, 134), steps, strict=True):
+        yield arrow(x - 22, 350, x - 4, 350)
+        yield box(x, 326, width, 48, edge=INKS["II"])
+        yield text(x + width / 2, 346, first, anchor="middle", size=13)
+        yield text(x + width / 2, 364, second, anchor="middle", size=13)
+    yield arrow(640, 350, 658, 350)
+    yield subscripted(664, 355, "w_i , b_i")
+    yield text(
+        28,
+        402,
+        "Rows by columns, then columns by rows; twice. A new row or column is refined the same way.",
+        colour=SOFT,
+        size=13,
+    )
+
+
+def _views(x: float, y: float) -> Iterator[str]:
+    """Yield three views of a row, each of which masks other entries."""
+    for number, masked in enumerate(((0, 3), (0, 2, 5), (2, 3, 5))):
+        for place, entry in enumerate(SEEN["II"]):
+            observed = entry != "."
+            fill = MASKED if place in masked and observed else FILLS["II"]
+            yield box(x + place * 18, y + number * 18, 18, 18, fill=fill, edge=PAPER)
+            if observed:
+                colour = LINE if place in masked else INK
+                yield text(
+                    x + place * 18 + 9, y + number * 18 + 13, entry.strip("|"), colour=colour, size=11, anchor="middle"
+                )
+
+
+def subscripted(x: float, y: float, said: str, *, colour: str = INK, size: int = 14) -> str:
+    """Return a line of text in which `_i` is an index."""
+    parts = re.sub(r"_(\w) ?", r'<tspan dy="3" font-size="10">\1</tspan><tspan dy="-3"> </tspan>', said)
+    return text(x, y, parts, colour=colour, size=size)
+
+
 def score(value: float) -> float:
     """Return where a score from 1 to 5 stands on the page."""
     return 160 + (value - 1.0) * 130
@@ -171,7 +256,8 @@ def pictures() -> dict[Path, str]:
     """Return each file and what it should hold."""
     return {
         FOLDER / "areas.svg": picture(areas(), height=312, title="The four areas of a matrix"),
-        FOLDER / "extension.svg": picture(extension(), height=266, title="Letting a new row in"),
+        FOLDER / "extension.svg": picture(extension(), height=266, title="Adding a new row"),
+        FOLDER / "ordinal.svg": picture(ordinal(), height=420, title="OrdinalDMF: masks, branches, head, refinement"),
         FOLDER / "levels.svg": picture(levels(), height=216, title="Levels, and the boundaries between them"),
     }
 

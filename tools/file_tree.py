@@ -1,6 +1,6 @@
-"""Write the README's file tree: every source file with the first line of its docstring as its role.
+"""Write the file tree of docs/architecture.md: every source file with the first line of its docstring as its role.
 
-Run by `make format`; a test checks that the README agrees.
+Run by `make format`; a test checks that the page agrees.
 """
 
 import ast
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "architecture.md"
 TREE = re.compile(r"(?<=```text\n)src/deepmf/\n.*?(?=```)", re.DOTALL)
 
 
@@ -38,10 +38,10 @@ def tree() -> str:
     return "src/deepmf/\n" + "".join(f"{name:<{width}}{said}\n" for name, said in listed)
 
 
-def written(readme: str) -> str:
-    """Return the README's text with the tree as it should be."""
-    return TREE.sub(lambda _: tree(), readme)
+def written(page: str) -> str:
+    """Return the page's text with the tree as it should be."""
+    return TREE.sub(lambda _: tree(), page)
 
 
 if __name__ == "__main__":
-    README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -8,15 +8,19 @@ from pathlib import Path
 
 from deepmf.experiments.recipe import read_table
 from deepmf.experiments.remarks import notes
-from deepmf.experiments.result_table import costs, markdown
+from deepmf.experiments.result_table import Cell, cells, costs, markdown, uses_of_validation
 from deepmf.experiments.results import Results
 from deepmf.experiments.search import best_of
 from deepmf.experiments.search import candidates as candidates_of
+from deepmf.experiments.trial import Record
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "reproduction.md")
-BLOCK = re.compile(r"(<!-- (table|costs|search) ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (table|costs|search|summary) ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+# The rows of the README's short table, at one share of new rows and columns.
+SUMMARY = ("dmf-o", "als", "i-autorec", "dmf", "means")
+NEW_SHARE = 0.2
 
 
 def block(kind: str, table: str) -> str:
@@ -31,8 +35,33 @@ def block(kind: str, table: str) -> str:
         return "\nThere are no results yet.\n\n"
     if kind == "costs":
         return f"\n{costs(records)}\n"
+    if kind == "summary":
+        return f"\n{summary(table, records)}\n"
     said = "".join(f"- {note}\n" for note in notes(table, records))
     return f"\n{markdown(table, records)}\n{said}\n"
+
+
+def summary(table: str, records: list[Record]) -> str:
+    """Return a few rows of a table by area, and what one fit took; all of them must use validation entries alike."""
+    names = [f"{table}/{name}" for name in SUMMARY]
+    uses = {use for name, use in uses_of_validation(table, records).items() if name in names}
+    assert uses == {"choose"}, f"the summary says that validation entries only choose the epoch; rows differ: {uses}"
+    found = {(cell.recipe.name, cell.area): cell for cell in cells(table, records) if cell.new_share == NEW_SHARE}
+    lines = ["| method | area I | area II | area III | area IV | one fit |", "| --- | --- | --- | --- | --- | --- |"]
+    for name in names:
+        own = [record for record in records if record["recipe"] == name and "curve" in record]
+        mean = sum(record["seconds"] for record in own) / len(own)
+        seconds = f"{mean:.1f} s" if mean >= 0.1 else "under 0.1 s"
+        figures = [short(found[name, area]) for area in ("I", "II", "III", "IV")]
+        title = found[name, "I"].recipe.title.removesuffix(" (control)")
+        fit = f"{seconds}, {own[0]['hardware'].replace('CPU, 1 threads', 'one CPU thread')}"
+        lines.append(f"| {' | '.join([title, *figures, fit])} |")
+    return "\n".join(lines) + "\n"
+
+
+def short(cell: Cell) -> str:
+    """Return mean and spread of a figure in three digits."""
+    return "-" if cell.mean is None else f"{cell.mean:.3f} ± {cell.spread:.3f}"
 
 
 def written(page: str) -> str:

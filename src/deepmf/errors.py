@@ -1,7 +1,7 @@
 """Every error and warning of deepmf, as one tree.
 
 DeepMFError
-├── UserError                   what the user can mend; its message is one sentence, safe to show to anyone
+├── UserError                   what the user can fix; its message is one sentence, safe to show to anyone
 │   ├── BadSetting              (ValueError)           an argument or setting that makes no sense
 │   ├── BadEntries              (ValueError)           values, ids or shapes that do not form a matrix
 │   │   ├── OffScale            a value outside the scale
@@ -35,7 +35,7 @@ class DeepMFError(Exception):
 
 
 class UserError(DeepMFError):
-    """Something the user can mend; the message says what was given and what would be right."""
+    """Something the user can fix; the message says what was given and what would be right."""
 
 
 class BadSetting(UserError, ValueError):

@@ -73,7 +73,7 @@ def test_fewer_threads_on_a_busy_machine_are_told(
     finally:
         torch.set_num_threads(before)
     assert code == 0
-    assert out.splitlines()[1] == "torch used 1 of 2 threads, for other programs keep the cores busy"
+    assert out.splitlines()[1] == "torch used 1 of 2 threads, because other programs keep the cores busy"
     assert load(tmp_path / "m").history_.threads == 1
 
 
@@ -336,7 +336,7 @@ def test_a_log_for_tensorboard(run: Any, folder: Path, tmp_path: Path, tiny: lis
     assert all(name in content for name in (b"loss", b"validation_error", b"learning_rate"))
     code, _, err = run(*fit[:4], "--tensorboard", tmp_path / "no", "--model", "means")
     assert code == 2
-    assert "'means' is not learned in epochs, so there is nothing to log for TensorBoard" in err
+    assert "'means' is not learned in epochs, so there is nothing to log to TensorBoard" in err
     assert not (tmp_path / "no").exists()
 
 

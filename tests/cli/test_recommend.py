@@ -1,4 +1,4 @@
-"""`deepmf recommend`: the library's ranking, for known rows and for somebody new."""
+"""`deepmf recommend`: the library's ranking, for known rows and for new ones."""
 
 import io
 import json

@@ -74,7 +74,7 @@ def test_in_words_with_a_picture(run: Any, folder: Path, here: Path) -> None:
     code, out, err = run(*tune, "--trials", 2)
     assert code == 0
     assert err == (
-        "deepmf: warning: matters.svg is not drawn: what matters shows in at least 10 completed trials with different "
+        "deepmf: warning: matters.svg is not drawn: importances need at least 10 completed trials with different "
         "errors; there are 2 completed trials\n"
     )
     assert "importance" not in out
@@ -106,7 +106,7 @@ def test_ctrl_c_keeps_what_was_tried(run: Any, folder: Path, here: Path, monkeyp
     whole = summary_of(run, *tune[1:-1], "whole.study")
     monkeypatch.setattr(tune_module, "show_epochs", show_epochs)
     code, out, err = run(*tune, "--json")
-    assert (code, err) == (130, "deepmf: warning: interrupted in trial 3 of 5; run again, it goes on from there\n")
+    assert (code, err) == (130, "deepmf: warning: interrupted in trial 3 of 5; run the command again to continue\n")
     assert json.loads(out)["tried"][1]["error"] == whole["tried"][1]["error"]
     assert titles[0] == "trial 1 of 5"
     assert titles[1] == f"trial 2 of 5, best {whole['default_rmse']:.4f}"
@@ -124,7 +124,7 @@ def test_ctrl_c_before_anything_was_tried(run: Any, folder: Path, monkeypatch: p
     monkeypatch.setattr(Study, "run", interrupted)
     code, out, err = run("tune", folder / "train.csv", *QUICK)
     assert (code, out) == (130, "")
-    assert err == "deepmf: warning: interrupted in trial 1 of 30; run again, it goes on from there\n"
+    assert err == "deepmf: warning: interrupted in trial 1 of 30; run the command again to continue\n"
 
 
 @pytest.mark.parametrize(

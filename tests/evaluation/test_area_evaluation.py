@@ -100,7 +100,7 @@ def test_an_interval_has_no_level_errors_and_may_be_left() -> None:
 
 
 def test_unknown_ids_are_named_and_extend_is_hinted_at(split: AreaSplit) -> None:
-    with pytest.raises(UnknownLabel, match=r"row '.*' is not known .*--extend.* covers new rows and columns"):
+    with pytest.raises(UnknownLabel, match=r"row '.*' is not known .*--extend.* adds new rows and columns"):
         evaluate(Means().fit(split.train), split.test["II"])
 
 

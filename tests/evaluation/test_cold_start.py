@@ -7,7 +7,7 @@ import pytest
 
 from deepmf.data.splits import AreaSplit, split_areas
 from deepmf.data.synthetic.generator import generate
-from deepmf.evaluation.cold_start import LET_IN, ColdStartPoint, at_most, cold_start, cold_start_curve
+from deepmf.evaluation.cold_start import KNOWN_COUNTS, ColdStartPoint, at_most, cold_start, cold_start_curve
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
@@ -78,7 +78,7 @@ def test_which_entries_are_kept_is_chance() -> None:
 def test_new_rows_are_predicted_from_what_is_let_in(split: AreaSplit, new_rows: ObservedMatrix) -> None:
     model, test = Means().fit(split.train), split.test["II"]
     curve = cold_start_curve(model, new_rows, test, seed=1)
-    assert [point.n_known for point in curve] == list(LET_IN) == [1, 2, 5, 10, 20]
+    assert [point.n_known for point in curve] == list(KNOWN_COUNTS) == [1, 2, 5, 10, 20]
     rows, columns, values = test.entries()
     for point in curve:
         extended = model.extend(at_most(new_rows, point.n_known, seed=1))

@@ -91,7 +91,7 @@ def _killed(trial: Trial) -> list[Record]:
 
 @pytest.mark.slow
 def test_a_killed_fit_does_not_hang_the_rest(recipes: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="a fit was killed, perhaps for want of memory; fewer --jobs than 2 need less"):
+    with pytest.raises(BadSetting, match="a fit was killed, perhaps out of memory; fewer --jobs than 2 need less"):
         list(run(_killed, all_trials()[:2], Results(tmp_path / "out"), jobs=2))
 
 

@@ -10,7 +10,7 @@ from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import generate
 from deepmf.evaluation.area_evaluation import evaluate
 from deepmf.evaluation.calibration import calibration
-from deepmf.evaluation.cold_start import LET_IN
+from deepmf.evaluation.cold_start import KNOWN_COUNTS
 from deepmf.experiments.protocol import GENERATED, PROTOCOLS
 from deepmf.experiments.recipe import Recipe
 from deepmf.experiments.trial import Record, Trial, run_choice, run_trial
@@ -58,7 +58,7 @@ def test_new_rows_are_let_in_entry_by_entry(ordinal: list[Record], means: list[R
         assert [record["area"] for record in records] == ["I", "II", "III", "IV"]
         assert ["cold_start_curve" in record for record in records] == [False, True, False, False]
         points = records[1]["cold_start_curve"]
-        assert [n_known for n_known, _ in points] == list(LET_IN)
+        assert [n_known for n_known, _ in points] == list(KNOWN_COUNTS)
         assert all(0 < error < 4 for _, error in points)
     # Means know a row better the more of it they know; with all of it, they are as good as in the record.
     errors = [error for _, error in means[1]["cold_start_curve"]]

@@ -90,7 +90,7 @@ def test_bad_long_frames(library: type, frame: dict[str, list[object]], message:
 def test_other_bad_frames() -> None:
     with pytest.raises(BadEntries, match="no column 'who' for the row; there are 'user', 'item', 'rating'"):
         ObservedMatrix.from_frame(pl.DataFrame(LONG), row="who")
-    with pytest.raises(BadEntries, match="row column 5 is asked for; there are columns 0 to 2"):
+    with pytest.raises(BadEntries, match="row column 5 does not exist; there are columns 0 to 2"):
         ObservedMatrix.from_frame(pl.DataFrame(LONG), row=5)
     with pytest.raises(BadEntries, match="three different columns"):
         ObservedMatrix.from_frame(pl.DataFrame(LONG), row="user", column="user")

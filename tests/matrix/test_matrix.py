@@ -289,7 +289,9 @@ def test_values_that_are_no_real_numbers() -> None:
             ObservedMatrix.from_entries([1, 2], [1, 2], values)
     with pytest.raises(BadEntries, match=r"a matrix has two dimensions, rows and columns; got shape \(3,\)"):
         ObservedMatrix.from_sparse(scipy.sparse.coo_array(np.ones(3)))
-    with pytest.raises(BadEntries, match="entry 1: row 2, column 2 has value -1e.308; sizes up to 1e.307 are taken"):
+    with pytest.raises(
+        BadEntries, match="entry 1: row 2, column 2 has value -1e.308; magnitudes up to 1e.307 are taken"
+    ):
         ObservedMatrix.from_entries([1, 2], [1, 2], [1, -1e308])
 
 

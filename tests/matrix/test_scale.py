@@ -133,7 +133,9 @@ def test_nothing_shows_no_scale() -> None:
 
 
 def test_ends_whose_spread_is_no_number() -> None:
-    with pytest.raises(BadSetting, match="the ends of a scale must be at most 1e.307 in size; got -1e.308 and 1e.308"):
+    with pytest.raises(
+        BadSetting, match="the ends of a scale must be at most 1e.307 in magnitude; got -1e.308 and 1e.308"
+    ):
         Scale(low=-1e308, high=1e308)
-    with pytest.raises(BadSetting, match="the levels of a scale must be at most 1e.307 in size"):
+    with pytest.raises(BadSetting, match="the levels of a scale must be at most 1e.307 in magnitude"):
         Scale([1, 1e308])

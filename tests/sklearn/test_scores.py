@@ -122,7 +122,7 @@ def test_as_a_scorer_of_new_rows() -> None:
 def test_what_cannot_be_scored() -> None:
     with pytest.raises(BadSetting, match=r"cv must be an EntrySplitter or an AreaSplitter; got 5 .*cross_val_score"):
         imputation_scores(SimpleImputer(), TABLE, cv=5)  # type: ignore[arg-type]
-    with pytest.raises(BadEntries, match="no entry is hidden in a column whose values differ"):
+    with pytest.raises(BadEntries, match="no entry is masked in a column whose values differ"):
         hidden_entries_score(SimpleImputer().fit(TABLE), np.ones((5, 4)))
     lost = np.column_stack([TABLE, np.full(60, np.nan)])
     with (

@@ -1,4 +1,4 @@
-"""The `deepmf` command: its subcommands, and what becomes of errors and warnings."""
+"""The `deepmf` command: its subcommands, and how errors and warnings are reported."""
 
 from __future__ import annotations
 

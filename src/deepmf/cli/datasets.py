@@ -1,4 +1,4 @@
-"""`deepmf datasets`: which public data sets there are, bring one here, describe a file of entries."""
+"""`deepmf datasets`: list the public data sets, download one, describe a file of entries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def options(context: typer.Context) -> None:
 
 @datasets.command("list")
 def list_all(as_json: Json = False) -> None:
-    """List the public data sets, and where those that are here lie.
+    """List the public data sets, and where the downloaded ones are stored.
 
     They are looked for and kept in the folder that the environment variable DEEPMF_DATA names.
 
@@ -58,14 +58,14 @@ def list_all(as_json: Json = False) -> None:
 @datasets.command()
 def fetch(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A name that the list has.", autocompletion=dataset_names)
+        str, typer.Argument(metavar="NAME", help="A name from `deepmf datasets list`.", autocompletion=dataset_names)
     ],
     archive: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="The archive, where you have it already.")
+        Path | None, typer.Option("--from", metavar="FILE", help="The archive, if you have it already.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Bring a data set here, unless it is: download it, verify it, unpack the file with its entries.
+    """Download a data set unless it is there already, verify it, and unpack the file with its entries.
 
     Its licence is shown; a download that breaks off continues when the command is run again.
 
@@ -99,7 +99,7 @@ def describe(
     duplicates: Duplicates = "error",
     as_json: Json = False,
 ) -> None:
-    """Show what a file of entries holds: its size, scale, how full its rows and columns are, how values spread.
+    """Show what a file of entries holds: its size, scale, density, and how values are distributed.
 
     Example: deepmf datasets describe ratings.csv
     """

@@ -1,4 +1,4 @@
-"""`deepmf demo`: the whole way on generated ratings, from a matrix to films for a person who has just arrived."""
+"""`deepmf demo`: every step on generated ratings, from a matrix to recommendations for a new row."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class Contender:
 
 def demo(
     seed: Annotated[int, typer.Option(metavar="N", help="Another seed gives other ratings.")] = 0,
-    report: Annotated[Path, typer.Option(metavar="FILE", help="Where the report goes.")] = Path("deepmf-demo.html"),
+    report: Annotated[Path, typer.Option(metavar="FILE", help="Where to write the report.")] = Path("deepmf-demo.html"),
     as_json: Json = False,
 ) -> None:
-    """Show all of it on generated ratings, offline, in a minute or two.
+    """Show every step on generated ratings, offline, in a minute or two.
 
-    Fits means, DMF, DMF-D and OrdinalDMF, lets new rows and columns in without training, compares the errors in all
-    four areas with the best that is possible, finds films for a person who has just arrived, and writes a report.
+    Fits means, DMF, DMF-D and OrdinalDMF, adds new rows and columns without training, compares the errors in all
+    four areas with the best that is possible, recommends films for a new person, and writes a report.
 
     Example: deepmf demo --seed 1
     """
@@ -173,7 +173,7 @@ def _errors(model: Model, split: AreaSplit) -> Errors:
     from deepmf.evaluation.area_evaluation import evaluate
 
     parts = {area: evaluate(model, test)[0] for area, test in split.test.items()}
-    # The floor is the truth's median: who has a distribution answers with the median as well.
+    # The floor is the truth's median: models with a distribution predict the median as well.
     fields = {"rmse": "rmse", "level_mae": "level_mae" if parts["I"].median_mae is None else "median_mae"}
     return {metric: {area: getattr(part, fields[metric]) for area, part in parts.items()} for metric in METRICS}
 
@@ -231,7 +231,7 @@ def _show_areas(split: AreaSplit) -> None:
     say(
         f"\nModels train on {counts['train']:,} entries of area I; {counts['validation']:,} more choose the best "
         "epoch.\n"
-        f"New rows and columns are let in afterwards by {counts['extension']:,} entries of areas II and III, without\n"
+        f"New rows and columns are added afterwards by {counts['extension']:,} entries of areas II and III, without\n"
         "training; nothing of area IV is ever an input.\n"
     )
 
@@ -246,7 +246,7 @@ def _show_errors(contenders: list[Contender]) -> None:
             title=f"{title} on entries that no model has seen",
         )
     say(
-        "\nThe truth itself errs by the noise alone: no method can do better. DMF-D answers in whole stars;\n"
+        "\nThe error of the truth itself is the noise alone: no method can do better. DMF-D predicts whole stars;\n"
         f"those of {BEST} are its medians.\n"
     )
 

@@ -1,4 +1,4 @@
-"""`deepmf evaluate`: the errors of a model on test entries, area by area, and a page that explains them."""
+"""`deepmf evaluate`: the errors of a model on test entries, area by area, and a report on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two fields of each line of a text or Parquet file, found by name, by usual name or by place."""
+"""Two fields of each line of a text or Parquet file, found by name, by a common name or by position."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def fit(
             "--preset",
             metavar="NAME",
             help="Settings for a purpose: small (with --model dmf-o; a million entries in well under a minute on two "
-            "cores). --config and --set win over it.",
+            "cores). --config and --set override it.",
         ),
     ] = None,
     assignments: Assignments = None,
@@ -72,7 +72,7 @@ def fit(
         ),
     ] = False,
     checkpoint: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Another place to keep the state of training.")
+        Path | None, typer.Option(metavar="FILE", help="Keep the state of training in this file instead.")
     ] = None,
     tensorboard: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Log every epoch for TensorBoard, each run to its own folder.")
@@ -96,7 +96,7 @@ def fit(
     new_model = model_class(model)(**settings)
     epochs = getattr(new_model.settings, "epochs", None)
     if tensorboard is not None and epochs is None:
-        raise BadSetting(f"{model!r} is not learned in epochs, so there is nothing to log for TensorBoard")
+        raise BadSetting(f"{model!r} is not learned in epochs, so there is nothing to log to TensorBoard")
     reading = Reading(row, column, value, separator, duplicates)
     inputs = [ratings, validation, config]
     check_model_target(output, inputs=inputs)
@@ -131,7 +131,7 @@ def _save(model: Model, output: Path, *, checkpoint: Path | None) -> None:
 
 
 def _checkpoint(output: Path, checkpoint: Path | None, *, resume: bool) -> Path | None:
-    """Return where the state of training is kept; one that is there already is only used if asked for."""
+    """Return where the state of training is kept; an existing one is only used on request."""
     if checkpoint is None:
         if resume and str(output) == STANDARD:
             raise BadSetting(
@@ -139,7 +139,7 @@ def _checkpoint(output: Path, checkpoint: Path | None, *, resume: bool) -> Path 
             )
         return output.with_name(f"{output.name}.checkpoint") if resume else None
     if checkpoint.exists() and not resume:
-        raise BadSetting(f"{checkpoint} exists already; --resume continues from it, deleting it starts afresh")
+        raise BadSetting(f"{checkpoint} exists already; --resume continues from it; delete it to start from scratch")
     return checkpoint
 
 
@@ -210,5 +210,5 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
     say("; ".join(words))
     n_all = get_num_threads()
     if summary["threads"] is not None and summary["threads"] < n_all:
-        say(f"torch used {summary['threads']} of {n_all} threads, for other programs keep the cores busy")
+        say(f"torch used {summary['threads']} of {n_all} threads, because other programs keep the cores busy")
     say(f"saved in {summary['file']}")

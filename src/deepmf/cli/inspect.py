@@ -111,5 +111,5 @@ def _training(training: dict[str, Any]) -> str:
     if training["validation_rmse"] is not None:
         words.append(f"validation RMSE {training['validation_rmse']:.4f}")
     if training["stopped"] in ("patience", "interrupted", "diverged"):
-        words.append({"patience": "stopped early for want of progress"}.get(training["stopped"], training["stopped"]))
+        words.append({"patience": "stopped early, without progress"}.get(training["stopped"], training["stopped"]))
     return ", ".join(words)

@@ -24,7 +24,9 @@ Ratings = Annotated[
 Validation = Annotated[
     Path | None,
     typer.Option(
-        "--validation", metavar="FILE", help="Entries that choose the best epoch, or settings; they never teach."
+        "--validation",
+        metavar="FILE",
+        help="Entries that choose the best epoch, or settings; they are never trained on.",
     ),
 ]
 ValidationShare = Annotated[
@@ -50,18 +52,20 @@ Assignments = Annotated[
     ),
 ]
 Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Settings by name in a TOML file; --set wins over it.")
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings by name in a TOML file; --set overrides it.")
 ]
 ScaleText = Annotated[
     str | None,
     typer.Option(
-        "--scale", metavar="SCALE", help="All levels (1,2,3,4,5) or an interval (0:100), where not all occur."
+        "--scale",
+        metavar="SCALE",
+        help="All levels (1,2,3,4,5) or an interval (0:100), if not all of it occurs in the file.",
     ),
 ]
-Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Of all that is random; 0 unless set.")]
+Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="The seed of everything random; 0 unless set.")]
 Device = Annotated[
     str | None,
-    typer.Option("--device", metavar="auto|cpu|cuda", help="Where to train; auto takes a GPU where there is one."),
+    typer.Option("--device", metavar="auto|cpu|cuda", help="Where to train; auto uses a GPU if there is one."),
 ]
 
 Row = Annotated[
@@ -76,14 +80,16 @@ Value = Annotated[
 ]
 Separator = Annotated[
     str | None,
-    typer.Option("--separator", metavar="TEXT", help="What separates fields; recognised.", rich_help_panel=_FILES),
+    typer.Option(
+        "--separator", metavar="TEXT", help="The field separator; detected unless given.", rich_help_panel=_FILES
+    ),
 ]
 Duplicates = Annotated[
     str,
     typer.Option(
         "--duplicates",
         metavar="error|last|mean",
-        help="What becomes of a pair that occurs twice.",
+        help="What to do with a pair that occurs twice.",
         rich_help_panel=_FILES,
     ),
 ]
@@ -91,7 +97,7 @@ ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file; 
 Extend = Annotated[
     list[Path] | None,
     typer.Option(
-        "--extend", metavar="FILE", help="Entries of new rows and columns, to cover without training; repeatable."
+        "--extend", metavar="FILE", help="Entries of new rows and columns, to add without training; repeatable."
     ),
 ]
 UnknownIds = Annotated[
@@ -99,8 +105,8 @@ UnknownIds = Annotated[
     typer.Option(
         "--unknown",
         metavar="error|nan|fallback",
-        help="What becomes of a pair whose row or column the model does not know: nothing is put out, or it is left "
-        "empty, or predicted by the means of what is known.",
+        help="What to do with a pair whose row or column the model does not know: stop with an error, leave it empty, "
+        "or predict it by the means of what is known.",
     ),
 ]
 FrameFile = Annotated[
@@ -115,7 +121,7 @@ FrameFile = Annotated[
 SafeCsv = Annotated[
     bool,
     typer.Option(
-        "--safe-csv", help="Put an apostrophe before ids in csv and tsv that a spreadsheet would take for formulas."
+        "--safe-csv", help="Put an apostrophe before ids in csv and tsv that a spreadsheet would read as formulas."
     ),
 ]
 FrameJson = Annotated[bool, typer.Option("--json", help="Print JSON: a summary of the file, or with - its lines.")]

@@ -1,4 +1,4 @@
-"""What commands put out: tables and JSON on standard output, models; files are tried out before the work."""
+"""What commands write: tables and JSON on standard output, models; files are checked before the work."""
 
 from __future__ import annotations
 

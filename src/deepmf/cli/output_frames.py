@@ -1,4 +1,4 @@
-"""Frames of predictions: written in pieces, to a file in the format of its ending or to standard output."""
+"""Frames of predictions, written in chunks to standard output or to a file in the format of its extension."""
 
 from __future__ import annotations
 

@@ -42,12 +42,12 @@ def predict(
     ],
     output: FrameFile = STANDARD,
     extend: Extend = None,
-    levels: Annotated[bool, typer.Option("--levels", help="Answer in legal levels.")] = False,
+    levels: Annotated[bool, typer.Option("--levels", help="Predict legal levels.")] = False,
     interval: Annotated[
         float | None,
         typer.Option(
             metavar="COVERAGE",
-            help="Also put out lower and upper, which hold the value with this probability, such as 0.9 (dmf-o).",
+            help="Also write lower and upper, the ends of the interval with this probability, such as 0.9 (dmf-o).",
         ),
     ] = None,
     unknown: UnknownIds = "error",
@@ -60,7 +60,7 @@ def predict(
 ) -> None:
     """Predict pairs of a row and a column; put out row, column, prediction and area.
 
-    A pair with a row or column that the model does not know lies in no area; --unknown says what becomes of it.
+    A pair with a row or column that the model does not know lies in no area; --unknown says what to do with it.
 
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv --extend new_users.csv
     """

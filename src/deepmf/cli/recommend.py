@@ -1,4 +1,4 @@
-"""`deepmf recommend`: the best columns of a row that the model knows, or of somebody new."""
+"""`deepmf recommend`: the best columns for a row that the model knows, or for a new one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def recommend(
     Example: deepmf recommend model.safetensors --history me.csv -n 10
     """
     if (row is None) == (history is None):
-        raise BadSetting("give either --row ID, which the model knows, or --history FILE, for somebody new")
+        raise BadSetting("give either --row ID, which the model knows, or --history FILE, for a new row")
     fitted = load_model(model, extensions=extend or (), reading=Reading())
     with hinting_at_extension():
         best = _best(fitted, row, history, n=n, include_observed=include_observed)

@@ -49,7 +49,7 @@ def reproduce(
             "--from-results", help="Run nothing: make table and pictures of what FOLDER holds, of any commit."
         ),
     ] = False,
-    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Whether to draw pictures too.")] = True,
+    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Whether to draw the charts.")] = True,
     as_json: Json = False,
 ) -> None:
     """Run a table of the paper and show it, the published figures in brackets beside ours.

@@ -18,7 +18,7 @@ _NAMES = ("SIGTERM", "SIGHUP")
 def ending_signals() -> Iterator[list[int]]:
     """Have these signals raise `KeyboardInterrupt` inside; yield the list of those that came.
 
-    One that is ignored (as `nohup` does) or handled by somebody else stays as it is.
+    One that is ignored (as `nohup` does) or handled by other code stays as it is.
     """
     came: list[int] = []
     terminals = [stream.fileno() for stream in (sys.stdout, sys.stderr) if stream is not None and stream.isatty()]

@@ -71,7 +71,7 @@ def tune(
 ) -> None:
     """Try settings of a model, and show those with the smallest error on validation entries and how to fit with them.
 
-    Settings given by --set or --config are fixed. Hopeless trials are stopped early. Ctrl-C keeps all trials but the
+    Settings given by --set or --config are fixed. Unpromising trials are stopped early. Ctrl-C keeps all trials but the
     one under way (exit status 130); run again, or with more --trials, it goes on.
 
     Example: deepmf tune ratings.csv --model als --trials 30 --picture importance.svg
@@ -104,7 +104,7 @@ def tune(
         summary = _summary(study, model, file=kept, command=command)
         _show(summary, study, as_json=as_json)
         if picture is not None:
-            _draw(summary, picture, title=f"what matters to {model} on {ratings.name}")
+            _draw(summary, picture, title=f"importance of the settings of {model} on {ratings.name}")
     if interrupted:
         raise typer.Exit(130)
 
@@ -120,7 +120,7 @@ def _run(study: Study, n_trials: int, *, epochs: int | None) -> bool:
                     study.run(number + 1, callbacks=callbacks)
             except KeyboardInterrupt:
                 warnings.warn(
-                    f"interrupted in trial {number + 1} of {n_trials}; run again, it goes on from there",
+                    f"interrupted in trial {number + 1} of {n_trials}; run the command again to continue",
                     TrainingInterrupted,
                     stacklevel=1,
                 )
@@ -185,7 +185,7 @@ def _draw(summary: dict[str, Any], path: Path, *, title: str) -> None:
         return
     completed = summary["trials"] - summary["pruned"] - summary["diverged"]
     warnings.warn(
-        f"{path} is not drawn: what matters shows in at least {FEWEST_FOR_IMPORTANCE} completed trials with "
+        f"{path} is not drawn: importances need at least {FEWEST_FOR_IMPORTANCE} completed trials with "
         f"different errors; there are {completed} completed trials",
         DeepMFWarning,
         stacklevel=1,

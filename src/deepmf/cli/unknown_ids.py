@@ -1,4 +1,4 @@
-"""Ids of files that the model may not know: read, refused in the name of their file, or told of in a line."""
+"""Ids of files that the model may not know: read, refused with the name of the file, or counted in a warning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ids(NamedTuple):
     """The ids of one field of a file.
 
     labels: of the kind that the model has.
-    shown: as they are put out: the labels, or all as text where some are not of that kind.
+    shown: as they are written: the labels, or all as text where some are not of that kind.
     """
 
     labels: npt.NDArray[Any]
@@ -86,7 +86,7 @@ def read_as_model(matrix: ObservedMatrix, model: Model, path: Path, *, unknown: 
 
 @contextmanager
 def refused_by_file(path: Path) -> Iterator[None]:
-    """Say of unknown ids in which file they are, and which options would let them in."""
+    """Say of unknown ids in which file they are, and which options would accept them."""
     try:
         yield
     except UnknownLabel as error:

@@ -1,4 +1,4 @@
-"""Delimited text, plain or compressed: its first lines, what separates its fields, and these as columns."""
+"""Delimited text, plain or compressed: its first lines, its separator, its fields as columns."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class DelimitedFile:
         return Head(filled, lines.index(filled[0]))
 
     def lines(self, *, n_lines: int | None = None) -> list[str]:
-        """Return the lines as they stand, blank ones too."""
+        """Return the lines unchanged, blank ones too."""
         with reading(self.path, "text") as polars:
             try:
                 frame = polars.read_csv(

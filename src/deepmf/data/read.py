@@ -52,7 +52,7 @@ def read_matrix(
     Text may be CSV, TSV, MovieLens `.dat` (`::`) or `u.data`, with or without a header, also compressed (`.gz`,
     `.zst`); separator and header are recognised from the first lines unless given. `row`, `column` and `value` are
     names or positions of columns; left out, usual names (user, item, rating, ...) are recognised, otherwise the first
-    three columns are taken. Where all ids of a column are whole numbers that read back as they stand (neither 007 nor
+    three columns are taken. Where all ids of a column are whole numbers in canonical form (neither 007 nor
     +7), they become ints, otherwise they stay strings. A wide table, with a line per row, is refused.
 
     >>> import tempfile, pathlib

@@ -1,4 +1,4 @@
-"""What is read: a path that is an ordinary file, decompressed within a bound; damage is told in one sentence."""
+"""The file to read: an ordinary file, decompressed up to a limit; damage is reported in one sentence."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def polars_source(path: Path) -> Path | bytes:
         str(path).encode()
     except UnicodeEncodeError:
         return path.read_bytes()
-    return path.absolute()  # a name that begins with ~ would be taken for somebody's home
+    return path.absolute()  # a name that begins with ~ would be read as a home directory
 
 
 def check_expansion(path: Path, n_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""How a file of entries is laid out: what separates fields, whether line 1 names them, a line per entry or per row."""
+"""The layout of a file of entries: its separator, whether line 1 is a header, a line per entry or per row."""
 
 from __future__ import annotations
 

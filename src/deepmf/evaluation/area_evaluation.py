@@ -17,19 +17,19 @@ from deepmf.metrics import mae_error, rmse_error
 from deepmf.models.label_pairs import Unknown, check_known, check_unknown
 from deepmf.models.model import Model
 
-EXTEND_HINT = "extend (on the command line --extend) covers new rows and columns"
-UNKNOWN_HINT = f'{EXTEND_HINT}, and unknown="fallback" (--unknown fallback) answers by the means of what is known'
+EXTEND_HINT = "extend (on the command line --extend) adds new rows and columns"
+UNKNOWN_HINT = f'{EXTEND_HINT}, and unknown="fallback" (--unknown fallback) predicts by the means of what is known'
 
 # Where the errors of pairs are noted whose row or column the model does not know: they lie in no area.
 UNKNOWN = "unknown"
 
-# Entries predicted at a time: positions and scores of so many take some 50 MB.
+# Entries predicted at a time: their positions and scores take some 50 MB.
 _ENTRIES_AT_A_TIME = 1 << 20
 
 
 @dataclass(frozen=True)
 class AreaErrors:
-    """The errors in one area ("I" to "IV"), on what only the fallback answers ("unknown"), or on all entries ("all").
+    """The errors in one area ("I" to "IV"), on what only the fallback predicts ("unknown"), or on all entries ("all").
 
     `level_rmse` and `level_mae` are both those of `predict_levels`, by default; None on a scale without levels.
     `median_rmse` and `median_mae` are both those of the median levels, which are the best by the absolute error; None
@@ -49,7 +49,7 @@ class AreaErrors:
 def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> list[AreaErrors]:
     """Return the errors on test entries in each area that has any, and last in all of them.
 
-    Entries whose row or column the model does not know are refused, left out (`unknown="nan"`), or answered by the
+    Entries whose row or column the model does not know are refused, left out (`unknown="nan"`), or predicted by the
     means of what is known (`unknown="fallback"`): these have a line of their own, and count in the last one.
 
     >>> from deepmf.models.means import Means
@@ -65,16 +65,16 @@ def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") 
     _check_on_scale(model.scale_, entries)
     if unknown == "error":
         _check_known(model, test)
-    answers = _predicted(model, entries, unknown)
+    predictions = _predicted(model, entries, unknown)
     errors = []
     for area in (*AREAS, UNKNOWN) if unknown == "fallback" else AREAS:
-        inside = answers.areas == area
+        inside = predictions.areas == area
         if np.any(inside):
-            errors.append(_errors(area, answers, entries.values, inside))
+            errors.append(_errors(area, predictions, entries.values, inside))
     if not errors:
         raise BadEntries("there is nothing to evaluate on: no test entry has a row and a column that the model knows")
-    answered = (answers.areas != UNKNOWN) | (unknown == "fallback")
-    return [*errors, _errors("all", answers, entries.values, answered)]
+    included = (predictions.areas != UNKNOWN) | (unknown == "fallback")
+    return [*errors, _errors("all", predictions, entries.values, included)]
 
 
 def known_entries(model: Model, test: ObservedMatrix) -> ObservedMatrix:
@@ -100,7 +100,7 @@ def count_seen(model: Model, test: ObservedMatrix) -> int:
 
 
 @dataclass(frozen=True)
-class _Answers:
+class _Predictions:
     """What a model says about each test entry."""
 
     areas: npt.NDArray[np.str_]
@@ -108,7 +108,7 @@ class _Answers:
     levels: dict[str, FloatArray]  # by the metric they are to be best by; only those that the model has
 
 
-def _predicted(model: Model, entries: Entries, unknown: Unknown) -> _Answers:
+def _predicted(model: Model, entries: Entries, unknown: Unknown) -> _Predictions:
     size = entries.values.size
     areas = np.empty(size, dtype=f"<U{len(UNKNOWN)}")
     values = np.empty(size)
@@ -121,7 +121,7 @@ def _predicted(model: Model, entries: Entries, unknown: Unknown) -> _Answers:
         for metric, chosen in levels.items():
             chosen[some] = model.predict_levels(*pairs, metric=metric, unknown=unknown)
     areas[areas == ""] = UNKNOWN
-    return _Answers(areas, values, levels)
+    return _Predictions(areas, values, levels)
 
 
 def _level_metrics(model: Model) -> tuple[str, ...]:
@@ -131,16 +131,16 @@ def _level_metrics(model: Model) -> tuple[str, ...]:
     return ("rmse", "mae") if model.gives_distribution else ("rmse",)
 
 
-def _errors(area: str, answers: _Answers, values: FloatArray, inside: npt.NDArray[np.bool_]) -> AreaErrors:
+def _errors(area: str, predictions: _Predictions, values: FloatArray, inside: npt.NDArray[np.bool_]) -> AreaErrors:
     actual = values[inside]
     rounded, median = (
-        answers.levels[metric][inside] if metric in answers.levels else None for metric in ("rmse", "mae")
+        predictions.levels[metric][inside] if metric in predictions.levels else None for metric in ("rmse", "mae")
     )
     return AreaErrors(
         area=area,
         n_entries=actual.size,
-        rmse=rmse_error(answers.values[inside], actual),
-        mae=mae_error(answers.values[inside], actual),
+        rmse=rmse_error(predictions.values[inside], actual),
+        mae=mae_error(predictions.values[inside], actual),
         level_rmse=None if rounded is None else rmse_error(rounded, actual),
         level_mae=None if rounded is None else mae_error(rounded, actual),
         median_rmse=None if median is None else rmse_error(median, actual),

@@ -1,4 +1,4 @@
-"""Whether predicted distributions can be taken at their word: reliability, calibration error, coverage."""
+"""Calibration of predicted distributions: reliability, calibration error, coverage."""
 
 from __future__ import annotations
 

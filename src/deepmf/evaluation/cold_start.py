@@ -1,4 +1,4 @@
-"""The cold start: the error against how many entries describe the row, as they happen to be or as we let them be."""
+"""The cold start: the error against the number of entries that describe a row, as observed or cut to the first n."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.model import Model
 
-# How many entries of a new row are let in, one after another.
-LET_IN = (1, 2, 5, 10, 20)
+# The numbers of known entries of a new row.
+KNOWN_COUNTS = (1, 2, 5, 10, 20)
 
 # The first number of entries of each group; the last has no end.
 STARTS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
@@ -20,7 +20,7 @@ STARTS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 @dataclass(frozen=True)
 class ColdStart:
-    """The error of all test entries whose row is described by so many entries: from `first` to `last`, or more."""
+    """The error of all test entries whose row is described by `first` to `last` entries, or by more."""
 
     first: int
     last: int | None
@@ -57,7 +57,7 @@ def cold_start(model: Model, test: ObservedMatrix) -> list[ColdStart]:
 
 @dataclass(frozen=True)
 class ColdStartPoint:
-    """The error for new rows of which at most so many entries are known."""
+    """The error for new rows of which at most `n_known` entries are known."""
 
     n_known: int
     rmse: float
@@ -72,14 +72,14 @@ def cold_start_curve(
     """
     rows, columns, values = test.entries()
     curve = []
-    for n_known in LET_IN:
+    for n_known in KNOWN_COUNTS:
         predicted = model.extend(at_most(new_rows, n_known, seed=seed)).predict(rows, columns)
         curve.append(ColdStartPoint(n_known, rmse_error(predicted, values)))
     return curve
 
 
 def at_most(matrix: ObservedMatrix, n_entries: int, *, seed: int) -> ObservedMatrix:
-    """Return a matrix with at most so many entries of each row, chosen at random: of one seed, the first of one order.
+    """Return a matrix with at most n entries of each row, chosen at random: of one seed, the first of one order.
 
     >>> matrix = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
     >>> at_most(matrix, 1, seed=0).row_counts.tolist()

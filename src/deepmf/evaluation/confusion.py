@@ -1,4 +1,4 @@
-"""The confusion of levels: how often each level was predicted where another was right."""
+"""The confusion matrix of levels: how often each level was predicted for each true level."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Published results as data, and what it takes to run them again."""
+"""Published results as data, and the code that runs them again."""

@@ -23,7 +23,7 @@ from deepmf.experiments.trial import run_choice, run_trial, trials_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return 0, or 2 where the user can mend something."""
+    """Run one command; return 0, or 2 for a user error."""
     options = _parser().parse_args(arguments)
     try:
         recipes = read_table(options.table, only=options.only)
@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", choices=["run", "search", "show"])
     parser.add_argument("table")
     parser.add_argument("--only", nargs="+", default=(), metavar="RECIPE", help="some rows of the table, such as dmf")
-    parser.add_argument("--splits", type=int, help="the first so many splits instead of all")
+    parser.add_argument("--splits", type=int, help="the first N splits instead of all")
     parser.add_argument("--jobs", type=int, default=1, help="how many trials run at once")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where results are kept")
     return parser

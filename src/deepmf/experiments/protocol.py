@@ -1,4 +1,4 @@
-"""The protocols of published results: how a data set is cut into what is learned from and what is predicted."""
+"""The protocols of published results: how a data set is split into training and test entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands under a table: what its rows may do, which levels are meant, which source ran, what was assumed."""
+"""The notes under a table: use of validation entries, kind of levels, source that ran, assumptions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALIKE = {
 USES = (
     "Validation entries choose the best epoch in every row; where the column says so they are inputs at test time as "
     'well ("inputs"), or the method is then fitted again on them too ("training"). Rows that differ in this have not '
-    "been told the same."
+    "had the same information."
 )
 MEDIANS = (
     "Both errors of a row are those of the same levels: the method's own, or its prediction rounded to the nearest. "

@@ -21,7 +21,7 @@ Key = tuple[str, int, float | None]
 
 _NEEDED = {"recipe", "seed", "new_share", "area", "commit", "data", "settings"}
 
-AFRESH = "delete the folder to start afresh, or give another with --out"
+AFRESH = "delete the folder to start from scratch, or give another with --out"
 
 
 class Results:

@@ -54,7 +54,7 @@ def run(work: Work, trials: Sequence[Trial], results: Results, *, jobs: int = 1)
 
 @dataclass(frozen=True)
 class Failure:
-    """A trial that failed in a way that its settings or data can mend."""
+    """A trial that failed because of its settings or data."""
 
     name: str
     error: UserError
@@ -84,9 +84,7 @@ def _finished(work: _Guarded, trials: Sequence[Trial], jobs: int) -> Iterator[li
         try:
             yield from (done.result() for done in as_completed([pool.submit(work, trial) for trial in trials]))
         except BrokenProcessPool as error:
-            raise BadSetting(
-                f"a fit was killed, perhaps for want of memory; fewer --jobs than {jobs} need less"
-            ) from error
+            raise BadSetting(f"a fit was killed, perhaps out of memory; fewer --jobs than {jobs} need less") from error
         except KeyboardInterrupt:
             for child in multiprocessing.active_children():  # Ctrl-C reaches them too, but other signals do not
                 child.terminate()

@@ -89,7 +89,7 @@ def _measured(trial: Trial, *, on_validation: bool) -> list[Record]:
     ]
     for record in records:
         if record["area"] == "II" and not on_validation:
-            record |= _let_in(model, problem, wanted["II"])
+            record |= _cold_start_curve(model, problem, wanted["II"])
     records[0] |= {"curve": _curve(chosen)} | _quantizer(extended, wanted["I"])  # once for each trial
     return records
 
@@ -154,7 +154,7 @@ def _errors(model: Model, test: ObservedMatrix) -> Record:
     return errors
 
 
-def _let_in(model: Model, problem: Problem, test: ObservedMatrix) -> Record:
+def _cold_start_curve(model: Model, problem: Problem, test: ObservedMatrix) -> Record:
     """Return the errors for new rows as more and more of their entries become known."""
     assert problem.extension is not None
     extension, train = problem.extension, problem.train

@@ -1,4 +1,4 @@
-"""What is exported of a model: torch modules that read values as they are and answer in the scale's units."""
+"""The exported parts of a model: torch modules that read raw values and predict in the scale's units."""
 
 from __future__ import annotations
 

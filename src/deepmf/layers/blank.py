@@ -1,4 +1,4 @@
-"""Layers of torch without torch's own start, which draws from the global generator."""
+"""Torch layers without torch's own initialisation, which draws from the global generator."""
 
 from __future__ import annotations
 

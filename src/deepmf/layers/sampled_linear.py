@@ -1,4 +1,4 @@
-"""The last layer of an autoencoder: one output for each place of a vector, or only for those that are observed."""
+"""The last layer of an autoencoder: an output for each position of a vector, or only for observed ones."""
 
 from __future__ import annotations
 

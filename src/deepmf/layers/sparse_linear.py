@@ -1,4 +1,4 @@
-"""The first layer of a branch: it multiplies vectors that are a few percent full."""
+"""The first layer of a branch: a linear layer for sparse vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All row vectors, or all column vectors, of a matrix on a device; a batch of them is what a branch reads."""
+"""All row vectors, or all column vectors, of a matrix on a device; a batch of them is the input of a branch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of arrays that run through the code, named by what they hold."""
+"""The types of arrays, named by what they hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is checked of entries before they form a matrix: numbers, finite, on the scale."""
+"""Checks of entries before they form a matrix: numbers, finite, on the scale."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def check_finite(rows: Labelled, columns: Labelled, values: FloatArray) -> None:
     if values.size == 0 or (values.min() >= -LARGEST and values.max() <= LARGEST):  # NaN passes neither comparison
         return
     bad = int(np.flatnonzero(~(np.abs(values) <= LARGEST))[0])
-    needed = "values must be finite numbers" if not np.isfinite(values[bad]) else f"sizes up to {LARGEST:g} are taken"
+    needed = (
+        "values must be finite numbers" if not np.isfinite(values[bad]) else f"magnitudes up to {LARGEST:g} are taken"
+    )
     raise BadEntries(f"{spot(rows, columns, bad)} has value {values[bad]}; {needed}", position=bad)
 
 

@@ -1,4 +1,4 @@
-"""What a matrix looks like in numbers."""
+"""A summary of a matrix in numbers."""
 
 from __future__ import annotations
 

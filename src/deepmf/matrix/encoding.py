@@ -1,4 +1,4 @@
-"""How the values of entries enter a branch."""
+"""Encodings: how the values of entries become the inputs of a branch."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class WideTable(NamedTuple):
 def choose_columns(
     names: Sequence[str], *, row: str | int | None, column: str | int | None, value: str | int | None
 ) -> dict[str, str]:
-    """Return the names of the row, column and value columns: as asked for, by usual name, or the first three."""
+    """Return the names of the row, column and value columns: as given, by a common name, or the first three."""
     if len(names) < 3:
         shown = ", ".join(map(str, names))
         raise BadEntries(
@@ -130,7 +130,7 @@ def _eager(frame: Any) -> nw.DataFrame[Any]:
 def _named(names: Sequence[str], wanted: str | int, role: str) -> str:
     if isinstance(wanted, int):
         if not 0 <= wanted < len(names):
-            raise BadEntries(f"{role} column {wanted} is asked for; there are columns 0 to {len(names) - 1}")
+            raise BadEntries(f"{role} column {wanted} does not exist; there are columns 0 to {len(names) - 1}")
         return names[wanted]
     if wanted not in names:
         raise BadEntries(f"there is no column {wanted!r} for the {role}; there are {', '.join(map(repr, names))}")

@@ -1,4 +1,4 @@
-"""The labels of one axis of a matrix, and where each of them stands."""
+"""The labels of one axis of a matrix, and the position of each."""
 
 from __future__ import annotations
 

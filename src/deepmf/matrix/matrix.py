@@ -90,7 +90,7 @@ class ObservedMatrix:
         """Build a matrix from three parallel sequences: row label, column label, value.
 
         Labels are sorted where their kind can be. `row_labels` and `column_labels` give all labels in the order
-        wanted instead, including those without an entry. `duplicates` says what becomes of a (row, column)
+        wanted instead, including those without an entry. `duplicates` says what to do with a (row, column)
         pair that occurs more than once; a mean goes to the nearest level.
         """
         floats = numbers(values)

@@ -215,7 +215,7 @@ def _checked_levels(levels: Iterable[float]) -> FloatArray:
     if not np.all(np.isfinite(array)):
         raise BadSetting(f"the levels of a scale must be finite; got {levels!r}")
     if np.abs(array).max() > LARGEST:
-        raise BadSetting(f"the levels of a scale must be at most {LARGEST:g} in size; got {levels!r}")
+        raise BadSetting(f"the levels of a scale must be at most {LARGEST:g} in magnitude; got {levels!r}")
     if np.any(np.diff(array) <= 0):
         raise BadSetting(f"the levels of a scale must increase; got {levels!r}")
     return array
@@ -227,5 +227,5 @@ def _checked_interval(low: float | None, high: float | None) -> tuple[float, flo
     if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
         raise BadSetting(f"the interval of a scale needs low < high, both finite; got {low!r} and {high!r}")
     if max(abs(low), abs(high)) > LARGEST:
-        raise BadSetting(f"the ends of a scale must be at most {LARGEST:g} in size; got {low!r} and {high!r}")
+        raise BadSetting(f"the ends of a scale must be at most {LARGEST:g} in magnitude; got {low!r} and {high!r}")
     return float(low), float(high)

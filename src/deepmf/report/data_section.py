@@ -25,7 +25,7 @@ def data_section(found: Findings) -> Section:
     train = found.seen.train
     return Section(
         title="The data",
-        how="The model learned from the training entries and is asked for the test entries, so its errors tell most "
+        how="The model learned from the training entries and predicts the test entries, so its errors tell most "
         "about the future where the future looks like the test.",
         template="data.html",
         content={

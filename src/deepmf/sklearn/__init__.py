@@ -1,4 +1,4 @@
-"""Imputation in scikit-learn's manner: an imputer, and honest scores to choose one by."""
+"""Imputation with scikit-learn's interface: an imputer, and scores on masked entries to choose one by."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -24,7 +24,7 @@ from deepmf.sklearn.observed_table import CHECKS, TableEntries, dense_copy
 from deepmf.sklearn.units import ColumnUnits
 
 # The models' own defaults are for a million ratings; these are for tables of some thousand rows and some ten columns,
-# chosen on hidden entries of generated and of public tables.
+# chosen on masked entries of generated and of public tables.
 _BRANCHES = {
     "hidden_sizes": (256,),
     "latent_size": 64,
@@ -55,8 +55,8 @@ _PARAMETERS = ("hidden_sizes", "latent_size", "dropout", "epochs", "learning_rat
 class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Completes tables: an array with NaN, a frame of pandas or polars, a scipy sparse matrix (absent is missing).
 
-    Observed entries come back as they are. Every row is completed as a new one (area II: extension without training),
-    the rows of `fit` too, so that a row's answer depends on the row alone. A row without any entry gets the
+    Observed entries are returned unchanged. Every row is completed as a new one (area II: extension without training),
+    the rows of `fit` too, so that the completion of a row depends on that row alone. A row without any entry gets the
     columns' means; so does every row where `fit` saw less than two rows or two columns with entries. Answers stay
     within what the column showed in `fit`.
 

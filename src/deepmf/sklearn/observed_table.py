@@ -1,4 +1,4 @@
-"""A table with holes, as scikit-learn hands it over (array, frame or sparse), and its observed entries."""
+"""A table with missing values, as scikit-learn passes it (array, frame or sparse), and its observed entries."""
 
 from __future__ import annotations
 

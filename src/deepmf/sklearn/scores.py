@@ -1,4 +1,4 @@
-"""How well an imputer fills in entries that were hidden from it: 1 is perfect, 0 no better than the columns' means."""
+"""Scores of an imputer on masked entries: 1 is perfect, 0 no better than the columns' means."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def hidden_entries_score(
     hidden: float = 0.2,
     seed: int = 0,
 ) -> float:
-    """Hide a share of the entries of a table, let a fitted imputer fill them in, and return how well it did.
+    """Mask a share of the entries of a table, let a fitted imputer fill them in, and return its score.
 
     A scorer for `GridSearchCV` and `cross_val_score`, with any `cv` over rows: the rows that they hold out are new to
     the imputer (area II). It works with every imputer, and with a pipeline whose steps keep the columns' units. The
@@ -72,21 +72,21 @@ def imputation_scores(imputer: Any, X: Any, *, cv: Splitter | None = None) -> Fl
 def _score(
     completed: Any, truth: npt.NDArray[Any], hidden: MaskArray, *, rows: npt.NDArray[np.intp] | None = None
 ) -> float:
-    """Compare the hidden entries of a completed table (its rows, or some of them) with the truth."""
+    """Compare the masked entries of a completed table (its rows, or some of them) with the truth."""
     means, spreads = _means_and_spreads(truth)
     if rows is not None:
         truth, hidden = truth[rows], hidden[rows]
-    answers = np.asarray(completed)
-    if answers.shape != truth.shape:
+    filled = np.asarray(completed)
+    if filled.shape != truth.shape:
         raise BadEntries(
-            f"the completed table is {answers.shape[0]} x {answers.shape[1]}, the table {truth.shape[0]} x "
+            f"the completed table is {filled.shape[0]} x {filled.shape[1]}, the table {truth.shape[0]} x "
             f"{truth.shape[1]}: an imputer can only be scored if it keeps all columns (keep_empty_features=True)"
         )
     row_of, column_of = np.nonzero(hidden & (spreads > 0))
     if row_of.size == 0:
-        raise BadEntries("no entry is hidden in a column whose values differ, so there is nothing to score")
+        raise BadEntries("no entry is masked in a column whose values differ, so there is nothing to score")
     values, spread = truth[row_of, column_of], spreads[column_of]
-    errors = np.sum(np.square((answers[row_of, column_of] - values) / spread))
+    errors = np.sum(np.square((filled[row_of, column_of] - values) / spread))
     deviations = np.sum(np.square((values - means[column_of]) / spread))
     return float(1.0 - errors / deviations)
 

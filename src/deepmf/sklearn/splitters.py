@@ -1,4 +1,4 @@
-"""Splits of a table by its entries: which are learned from, which are shown, and which are hidden and asked for."""
+"""Splits of a table by its entries: those to learn from, those that are inputs, and masked ones to predict."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Splitter(ABC):
 
 @dataclass(frozen=True)
 class EntrySplitter(Splitter):
-    """Hides a share of the entries anywhere in the table (area I): how well are the holes of this table filled?
+    """Masks a share of the entries anywhere in the table (area I): how well are its missing values filled in?
 
     >>> table = np.arange(20.0).reshape(5, 4)
     >>> [fold.hidden.sum() for fold in EntrySplitter(n_splits=2, hidden=0.25).split(table)]
@@ -77,7 +77,7 @@ class EntrySplitter(Splitter):
 
 @dataclass(frozen=True)
 class AreaSplitter(Splitter):
-    """Keeps a share of the rows from the fit, and hides a share of their entries (area II): how well do new rows do?
+    """Keeps a share of the rows from the fit, and masks a share of their entries (area II): how well do new rows do?
 
     >>> table = np.arange(20.0).reshape(5, 4)
     >>> fold = next(AreaSplitter(new_rows=0.2, hidden=0.25).split(table))
@@ -100,7 +100,7 @@ class AreaSplitter(Splitter):
             test=self.hidden,
             seed=seed,
         )
-        known_rows = parts.train, parts.test["I"]  # nothing is asked for there, so all of it can be learned from
+        known_rows = parts.train, parts.test["I"]  # nothing is predicted there, so all of it is for training
         return Fold(_mask(matrix, *known_rows), _mask(matrix, parts.extension), _mask(matrix, parts.test["II"]))
 
 

@@ -11,7 +11,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.scale import MOST_LEVELS, Scale
 from deepmf.sklearn.observed_table import TableEntries
 
-# A model sees a column's values up to so many standard deviations from its mean; what lies beyond looks like the end.
+# A model sees a column's values up to this many standard deviations from its mean; what lies beyond is clipped.
 REACH = 4.0
 
 

@@ -1,4 +1,4 @@
-"""Temporary files and folders, of which the next run removes those that a killed process has left behind.
+"""Temporary files and folders; the next run removes those that a killed process left behind.
 
 Each is locked by the process that uses it, and the lock dies with that process: what can be locked is left over.
 """

@@ -1,4 +1,4 @@
-"""Locks on open files and folders, which the system takes back from a process that dies."""
+"""Locks on open files and folders, which the system releases when a process dies."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def write_file(
 
 
 def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> StoredFile:
-    """Read one file, of the given kind if one is given; whatever is wrong with it is said in one sentence.
+    """Read one file, of the given kind if one is given; whatever is wrong with it is reported in one sentence.
 
     The checksum notices damage and edits; it does not prove who wrote the file. Nothing is unpickled.
     """
@@ -111,7 +111,7 @@ def read_origin(path: str | os.PathLike[str]) -> Origin:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Yield the header and the opened safetensors file; what is wrong with either is said in one sentence."""
+    """Yield the header and the opened safetensors file; what is wrong with either is reported in one sentence."""
     try:
         with safe_open(file, framework="np") as opened:
             yield _checked_header(file, opened.metadata()), opened

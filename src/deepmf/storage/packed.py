@@ -1,4 +1,4 @@
-"""A part of a file: its content and its tensors, and what is checked of them before anything is made of them."""
+"""A part of a file: its content and its tensors, and the checks before anything is built from them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def check_starts(starts: npt.NDArray[Any], count: int, total: int, *, name: str)
 
 @contextmanager
 def refusing(what: str) -> Iterator[None]:
-    """Say of what the user could mend elsewhere that it is the file that is wrong."""
+    """Turn user errors into errors of the file."""
     try:
         yield
     except BadModelFile:

@@ -1,4 +1,4 @@
-"""A study: settings of a model tried one after another on validation entries, kept in a file to go on from."""
+"""A study: settings of a model tried one after another on validation entries, kept in a file to resume from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from deepmf.tuning.study_file import open_study
 if TYPE_CHECKING:
     import optuna
 
-# Of fewer completed trials, which settings matter cannot be told from chance.
+# With fewer completed trials, importances are noise.
 FEWEST_FOR_IMPORTANCE = 10
 
 _DIVERGED = "diverged"
@@ -79,7 +79,7 @@ class Study:
         self._study, self._held = open_study(None if file is None else Path(file), self._fingerprint(model))
 
     def run(self, n_trials: int, *, callbacks: Sequence[Callback] = ()) -> Self:
-        """Try settings until so many have been tried in all, those in the file included; the defaults come first.
+        """Try settings until n have been tried in all, those in the file included; the defaults come first.
 
         Callbacks see every epoch of every trial. After Ctrl-C (`KeyboardInterrupt`) all trials but the one under way
         are kept, and another `run` goes on to the same result as if there had been no pause. While another process

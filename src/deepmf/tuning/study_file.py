@@ -57,7 +57,7 @@ def _study(storage: optuna.storages.BaseStorage, file: Path | None, made_for: di
         differing = [name for name in own | kept if name not in own or name not in kept or own[name] != kept[name]]
         raise BadSetting(
             f"{file} is the study of another search (its {', '.join(differing)} differ); "
-            "give another file, or delete it to start afresh"
+            "give another file, or delete it to start from scratch"
         )
     return study
 

@@ -36,7 +36,7 @@ def download(
     """Bring the file at `address` to `target`, which appears only when whole and verified.
 
     What arrived before an interruption stays beside it as `.part`, and the next call continues it where a
-    checksum can tell that the pieces belong together. `timeout` is in seconds without an answer.
+    checksum can tell that the pieces belong together. `timeout` is in seconds without a response.
     """
     part = target.with_name(f"{target.name}.part")
     try:

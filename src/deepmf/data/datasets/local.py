@@ -1,4 +1,4 @@
-"""The public data sets of this machine: found or downloaded, then read as a matrix or as a published split."""
+"""The public data sets on this machine: found or downloaded, then read as a matrix or as a published split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated matrices whose truth is known."""
+"""Generated matrices with a known ground truth."""
 
 from deepmf.data.synthetic.generator import Generated, checkerboard, generate, stream
 

@@ -1,4 +1,4 @@
-"""Generated matrices whose truth is known: like ratings, real values, a checkerboard.
+"""Generated matrices with a known ground truth: ratings, real values, a checkerboard.
 
 Everything here is invented by a generator; no person, film or rating is real. The same settings and seed give the
 same entries on any platform: every block of rows has dice of its own, which depend on the seed and the block alone.

@@ -1,4 +1,4 @@
-"""The truth behind a generated matrix: a low-rank signal with row and column effects, and noise cut into levels."""
+"""The ground truth of a generated matrix: a low-rank signal with row and column effects, and noise cut into levels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Truth:
     """What generated the entries: latent = row effect + column effect + row factors . column factors + noise.
 
     A matrix with levels shows the level between whose boundaries the latent falls; one of real values shows
-    the latent divided by `unit`. All answers are for pairs of labels and are computed from the factors.
+    the latent divided by `unit`. All methods take pairs of labels and compute from the factors.
 
     >>> from deepmf.data.synthetic import generate
     >>> truth = generate(50, 40, n_entries=1000, named=False, seed=0).truth

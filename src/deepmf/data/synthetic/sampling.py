@@ -19,7 +19,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 _BLOCK_ENTRIES = 1 << 16
 # Cells of whole rows held at a time where every cell gets a key.
 _KEYED_CELLS = 1 << 18
-# A row that wants at least one column in so many gets keys; drawing would mostly repeat columns it has.
+# A row that wants more than one column in this many gets keys; drawing would mostly repeat columns it has.
 _CROWDED = 6
 # Draws per entry wanted, before and after taste halves them, and how often a row that falls short draws again.
 _OVERDRAW, _ROUNDS = 1.15, 10
