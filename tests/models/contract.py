@@ -154,8 +154,12 @@ class ModelContract:
         assert self.permutation_error <= 0.3, "more would let through what takes no notice of columns"
         positions = [np.arange(size) for size in matrix.shape]
         missing = np.isnan(matrix.to_array())
-        scores = fitted._score_block(*positions)[missing].astype(np.float64)
-        again = self.new().fit(permuted)._score_block(*positions)[np.argsort(row_order)][:, np.argsort(column_order)]
+        scores = fitted.predictor_.score_block(*positions)[missing].astype(np.float64)
+        again = (
+            self.new()
+            .fit(permuted)
+            .predictor_.score_block(*positions)[np.argsort(row_order)][:, np.argsort(column_order)]
+        )
         assert rmse_error(again[missing], scores) <= self.permutation_error * scores.std()
 
     @pytest.mark.parametrize("axis, area", [("row", "II"), ("column", "III")])
@@ -170,12 +174,12 @@ class ModelContract:
         labels = (copied, columns[order]) if axis == "row" else (rows[order], copied)
         copies = fitted.extend(ObservedMatrix.from_entries(*labels, values[order], matrix.scale))
         n_rows, n_columns = matrix.shape
-        whole = fitted._score_block(np.arange(n_rows), np.arange(n_columns))
-        at = [copies._seen.rows, copies._seen.columns][axis == "column"].positions(
+        whole = fitted.predictor_.score_block(np.arange(n_rows), np.arange(n_columns))
+        at = [copies.entries_.rows, copies.entries_.columns][axis == "column"].positions(
             [f"copy of {label}" for label in (matrix.row_labels if axis == "row" else matrix.column_labels)]
         )
         block = (at, np.arange(n_columns)) if axis == "row" else (np.arange(n_rows), at)
-        np.testing.assert_allclose(copies._score_block(*block), whole, atol=self.copy_error)
+        np.testing.assert_allclose(copies.predictor_.score_block(*block), whole, atol=self.copy_error)
 
     def test_predictions_lie_on_the_scale(
         self, widest: Model, areas: AreaSplit, reached: dict[str, ObservedMatrix]
@@ -252,14 +256,15 @@ class ModelContract:
         missing = np.argwhere(np.isnan(matrix.to_array()))[:8]
         labels = matrix.row_labels[missing[:, 0]], matrix.column_labels[missing[:, 1]]
         more = fitted.extend(ObservedMatrix.from_entries(*labels, [5] * len(missing), matrix.scale))
-        assert not np.array_equal(more._score_pairs(*missing.T), fitted._score_pairs(*missing.T))
+        assert not np.array_equal(more.predictor_.score_pairs(*missing.T), fitted.predictor_.score_pairs(*missing.T))
         rows, columns = np.unique(missing[:, 0]), np.unique(missing[:, 1])
         other_rows, other_columns = (
             np.setdiff1d(np.arange(size), touched) for size, touched in zip(matrix.shape, (rows, columns), strict=True)
         )
         assert other_rows.size and other_columns.size
         changed = {
-            (area, block): more._score_block(*block_positions) != fitted._score_block(*block_positions)
+            (area, block): more.predictor_.score_block(*block_positions)
+            != fitted.predictor_.score_block(*block_positions)
             for area, block, block_positions in (
                 ("I", "neither", (other_rows, other_columns)),
                 ("II", "rows", (rows, other_columns)),
@@ -333,7 +338,7 @@ class ModelContract:
         rated = matrix.column_labels[matrix.by_row.columns[slice(*matrix.by_row.starts[3:5])]]
         assert not set(labels) & set(rated)
         np.testing.assert_allclose(values, fitted.predict(["row 3"] * labels.size, labels), rtol=1e-6)
-        scores = fitted._score_block(np.array([3]), np.arange(matrix.shape[1]))[0]
+        scores = fitted.predictor_.score_block(np.array([3]), np.arange(matrix.shape[1]))[0]
         unrated = np.setdiff1d(np.arange(matrix.shape[1]), matrix.columns.positions(rated))
         assert (
             labels.tolist() == matrix.column_labels[unrated[np.argsort(-scores[unrated], kind="stable")[:4]]].tolist()
@@ -390,7 +395,7 @@ class ModelContract:
         levels = fitted.predict_levels(rows, columns, unknown="fallback")[new]
         np.testing.assert_array_equal(levels, matrix.scale.nearest_level(expected))
         predicted = fitted.predict(rows, columns, unknown="fallback")[new]
-        np.testing.assert_allclose(predicted, levels if self.model.answers_levels else expected)
+        np.testing.assert_allclose(predicted, levels if fitted.predictor_.readout.predicts_levels else expected)
         assert fitted.areas(rows, columns, unknown="nan").tolist() == ["I", "", "", "", "I"]
         with pytest.raises(BadSetting, match="unknown must be 'error' or 'nan' or 'fallback'; got 'mean'"):
             fitted.predict(rows, columns, unknown="mean")  # type: ignore[arg-type]
