@@ -6,7 +6,7 @@ so that a busy moment hits both. Target: at least 2x faster at 2048 -> 1024 and 
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -15,38 +15,43 @@ from workload import machine, ml_1m
 from deepmf.matrix.encoding import ENCODINGS
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.dmf.dmf import DMF
-from deepmf.models.dmf.dmf_objective import DMFObjective
-from deepmf.training.block_source import Blocks
-from deepmf.training.runtime import Runtime
+from deepmf.training.matrix_blocks import MatrixBlocks
+from deepmf.training.optimisers import Adam, Optimiser
 from deepmf.training.trainer import Trainer
 
 STEPS, TURN = 200, 10
 
 
-class PlainAdam(torch.optim.Adam):
+class PlainAdam(Optimiser):
     """Torch's Adam as it comes, with the face that the trainer expects."""
 
-    capturable = False
+    def __init__(self, parameters: Iterable[Tensor], learning_rate: float) -> None:
+        super().__init__(parameters, learning_rate)
+        self._adam = torch.optim.Adam(self._parameters, lr=learning_rate)
 
-    def step(self, evaluate: Callable[[], Tensor]) -> Tensor:  # type: ignore[override]
-        """Take a step along gradients that start from nothing."""
-        self.zero_grad(set_to_none=True)
-        loss = evaluate()
-        super().step()
-        return loss
+    def _update(self, gradients: list[Tensor]) -> None:
+        self._adam.step()
 
 
 def trainer(matrix: ObservedMatrix, sizes: tuple[int, int], *, plain: bool) -> Trainer:
     """Return a trainer whose steps are ours, or the plain ones."""
     model = DMF(hidden_sizes=sizes[:1], latent_size=sizes[1], device="cpu")
-    on = Runtime("cpu")
-    objective = model._objective(matrix, None, on)
-    if plain:
-        objective.blocks = Blocks(matrix, ENCODINGS["scaled"], on, force_dense=True)
-    assert isinstance(objective, DMFObjective)
-    optimiser = PlainAdam(objective.network.parameters(), lr=1e-2) if plain else None
-    made = Trainer(objective, model.settings, on, axes=model._axes(matrix), optimiser=optimiser)  # type: ignore[arg-type]
-    made._walk.begin_epoch()
+    settings = model.settings
+    source = MatrixBlocks(
+        matrix,
+        ENCODINGS[settings.inputs],
+        block_rows=settings.block_rows,
+        block_columns=settings.block_columns,
+        force_dense=True if plain else None,
+    )
+    made = Trainer(
+        model._new_network(matrix),
+        model._objective(matrix),
+        source,
+        settings,
+        new_optimiser=PlainAdam if plain else Adam,
+    )
+    source.begin_epoch()
     for _ in range(3):
         made._train_step()
     return made

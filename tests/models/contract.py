@@ -1,5 +1,6 @@
 """What every model must do; the tests of each model inherit it."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ from deepmf.errors import (
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
+from deepmf.models.folded import FoldedRows
 from deepmf.models.load import load
 from deepmf.models.means import Means
 from deepmf.models.model import Model
@@ -49,6 +51,32 @@ def keep_known(extension: ObservedMatrix, known: ObservedMatrix, model: type[Mod
     if "III" not in model.predicts:
         kept &= np.isin(columns, known.column_labels)
     return ObservedMatrix.from_entries(rows[kept], columns[kept], values[kept], extension.scale)
+
+
+HISTORY = ["column 7", "column 2", "column 19"], [5, 1, 4]
+
+
+def extended_by(model: Model, columns: Any, values: Any) -> Model:
+    """Return a model that also covers the row "new" with these entries."""
+    return model.extend(ObservedMatrix.from_entries(["new"] * len(columns), columns, values, model.scale_))
+
+
+def assert_same_as_a_row(folded: FoldedRows, model: Model, columns: Any) -> None:
+    """Check that what was folded in predicts and ranks as the row "new" of a model does, to the bit."""
+    rows = ["new"] * len(columns)
+    np.testing.assert_array_equal(folded.predict(columns), model.predict(rows, columns))
+    for metric in ("rmse", "mae", "accuracy"):
+        found = folded.predict_levels(columns, metric=metric)
+        np.testing.assert_array_equal(found, model.predict_levels(rows, columns, metric=metric))
+    for asked in ({}, {"n": 3}, {"n": 99, "include_observed": True}, {"columns": columns[5:9]}):
+        found, expected = folded.recommend(**asked), model.recommend("new", **asked)
+        assert found.labels.tolist() == expected.labels.tolist()
+        np.testing.assert_array_equal(found.values, expected.values)
+    if model.predictor_.gives_distribution:
+        np.testing.assert_array_equal(folded.predict_distribution(columns), model.predict_distribution(rows, columns))
+        for asked in ({}, {"coverage": 0.5}):
+            found, expected = folded.predict_interval(columns, **asked), model.predict_interval(rows, columns, **asked)
+            np.testing.assert_array_equal(found, expected)
 
 
 class ModelContract:
@@ -154,8 +182,12 @@ class ModelContract:
         assert self.permutation_error <= 0.3, "more would let through rows or columns in the wrong order"
         positions = [np.arange(size) for size in matrix.shape]
         missing = np.isnan(matrix.to_array())
-        scores = fitted._score_block(*positions)[missing].astype(np.float64)
-        again = self.new().fit(permuted)._score_block(*positions)[np.argsort(row_order)][:, np.argsort(column_order)]
+        scores = fitted.predictor_.score_block(*positions)[missing].astype(np.float64)
+        again = (
+            self.new()
+            .fit(permuted)
+            .predictor_.score_block(*positions)[np.argsort(row_order)][:, np.argsort(column_order)]
+        )
         assert rmse_error(again[missing], scores) <= self.permutation_error * scores.std()
 
     @pytest.mark.parametrize("axis, area", [("row", "II"), ("column", "III")])
@@ -170,12 +202,12 @@ class ModelContract:
         labels = (copied, columns[order]) if axis == "row" else (rows[order], copied)
         copies = fitted.extend(ObservedMatrix.from_entries(*labels, values[order], matrix.scale))
         n_rows, n_columns = matrix.shape
-        whole = fitted._score_block(np.arange(n_rows), np.arange(n_columns))
-        at = [copies._seen.rows, copies._seen.columns][axis == "column"].positions(
+        whole = fitted.predictor_.score_block(np.arange(n_rows), np.arange(n_columns))
+        at = [copies.entries_.rows, copies.entries_.columns][axis == "column"].positions(
             [f"copy of {label}" for label in (matrix.row_labels if axis == "row" else matrix.column_labels)]
         )
         block = (at, np.arange(n_columns)) if axis == "row" else (np.arange(n_rows), at)
-        np.testing.assert_allclose(copies._score_block(*block), whole, atol=self.copy_error)
+        np.testing.assert_allclose(copies.predictor_.score_block(*block), whole, atol=self.copy_error)
 
     def test_predictions_lie_on_the_scale(
         self, widest: Model, areas: AreaSplit, reached: dict[str, ObservedMatrix]
@@ -252,14 +284,15 @@ class ModelContract:
         missing = np.argwhere(np.isnan(matrix.to_array()))[:8]
         labels = matrix.row_labels[missing[:, 0]], matrix.column_labels[missing[:, 1]]
         more = fitted.extend(ObservedMatrix.from_entries(*labels, [5] * len(missing), matrix.scale))
-        assert not np.array_equal(more._score_pairs(*missing.T), fitted._score_pairs(*missing.T))
+        assert not np.array_equal(more.predictor_.score_pairs(*missing.T), fitted.predictor_.score_pairs(*missing.T))
         rows, columns = np.unique(missing[:, 0]), np.unique(missing[:, 1])
         other_rows, other_columns = (
             np.setdiff1d(np.arange(size), touched) for size, touched in zip(matrix.shape, (rows, columns), strict=True)
         )
         assert other_rows.size and other_columns.size
         changed = {
-            (area, block): more._score_block(*block_positions) != fitted._score_block(*block_positions)
+            (area, block): more.predictor_.score_block(*block_positions)
+            != fitted.predictor_.score_block(*block_positions)
             for area, block, block_positions in (
                 ("I", "neither", (other_rows, other_columns)),
                 ("II", "rows", (rows, other_columns)),
@@ -283,6 +316,135 @@ class ModelContract:
         predicted = more.predict(["stranger", "empty"], ["column 1", "unheard of"])
         assert np.all(np.isfinite(predicted))
         assert more.areas(["stranger", "empty"], ["column 1", "unheard of"]).tolist() == ["II", "IV"]
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def folding(cls, fitted: Model) -> Model:
+        if "II" not in cls.model.predicts:
+            pytest.skip(f"{cls.model.__name__} cannot predict for new rows")
+        return fitted
+
+    def test_folding_in_is_extending_by_a_row_with_the_same_entries(self, folding: Model) -> None:
+        folded, columns = folding.fold_in(*HISTORY), folding.column_labels_
+        assert_same_as_a_row(folded, extended_by(folding, *HISTORY), columns)
+        assert folded.predict([]).shape == (0,) and folded.predict(columns).dtype == np.float64
+        again = folding.fold_in(HISTORY[0][::-1], tuple(reversed(HISTORY[1])))  # the order of entries is irrelevant
+        np.testing.assert_array_equal(again.predict(columns), folded.predict(columns))
+        other = folding.fold_in(HISTORY[0], [6 - value for value in HISTORY[1]])
+        assert not np.array_equal(other.predict(columns), folded.predict(columns))
+
+    def test_a_known_row_folded_in_is_predicted_as_it_is(self, folding: Model, matrix: ObservedMatrix) -> None:
+        rows, columns, values = matrix.entries()
+        mine = rows == "row 3"
+        found = folding.fold_in(columns[mine], values[mine]).predictor.score_block(np.array([0]), np.arange(25))
+        expected = folding.predictor_.score_block(np.array([3]), np.arange(25))
+        np.testing.assert_allclose(found, expected, atol=self.copy_error)
+
+    def test_what_was_extended_by_columns_folds_in_the_same(self, widest: Model, areas: AreaSplit) -> None:
+        if "II" not in self.model.predicts:
+            pytest.skip(f"{self.model.__name__} cannot predict for new rows")
+        trained, every = areas.train.column_labels, widest.column_labels_
+        history = [*trained[5:8], *every[-2:]], [5, 1, 4, 2, 2]
+        folded = widest.fold_in(*history)
+        assert_same_as_a_row(folded, extended_by(widest, *history), every)
+        if "III" in self.model.predicts:  # entries over new columns are remembered, and describe nothing
+            assert not set(every[-2:]) & set(trained)
+            alone = widest.fold_in(trained[5:8], [5, 1, 4])
+            np.testing.assert_array_equal(folded.predict(every), alone.predict(every))
+            assert not set(every[-2:]) & set(folded.recommend(n=every.size).labels)
+            assert set(every[-2:]) <= set(alone.recommend(n=every.size).labels)
+            with pytest.warns(NothingObserved, match=r"1 row.s. have no entry over the trained columns"):
+                nothing = widest.fold_in(every[-2:], [2, 2])
+            assert np.isfinite(nothing.predict(every)).all()
+
+    def test_many_rows_are_folded_in_as_each_alone(self, folding: Model) -> None:
+        histories = [HISTORY, (["column 3"], [2]), (["column 0", "column 24"], [5, 4])]
+        columns = folding.column_labels_[[4, 0, 9]]
+        many, alone = folding.fold_in_many(histories), [folding.fold_in(*history) for history in histories]
+        np.testing.assert_allclose(many.predict(columns), [each.predict(columns) for each in alone], rtol=1e-5)
+        assert many.predict_levels(columns).shape == (3, 3)
+        best = many.recommend(n=4)
+        assert best.labels.shape == best.values.shape == (3, 4)
+        np.testing.assert_allclose(best.values, [each.recommend(n=4).values for each in alone], rtol=1e-5)
+        assert folding.fold_in_many(histories[:1]).predict(columns).shape == (1, 3)
+        with pytest.raises(BadEntries, match="there is no history to fold in"):
+            folding.fold_in_many([])
+        with pytest.raises(BadEntries, match="at least one entry"):
+            folding.fold_in_many([HISTORY, ([], [])])
+
+    def test_folding_in_stores_nothing(self, folding: Model, tmp_path: Path) -> None:
+        before, after = tmp_path / "before", tmp_path / "after"
+        folding.save(before)
+        entries, predictor = folding.entries_, folding.predictor_
+        folded = folding.fold_in(*HISTORY)
+        folded.predict(folding.column_labels_)
+        folded.recommend()
+        folding.save(after)
+        assert after.read_bytes() == before.read_bytes()
+        assert folding.entries_ is entries and folding.predictor_ is predictor
+
+    @pytest.mark.parametrize(
+        "columns, values, error, message",
+        [
+            (["column 1", "column 99"], [1, 2], UnknownLabel, "column 'column 99' is not known; there are 25 columns"),
+            (["column 1", "column 2", "column 1"], [1, 2, 1], BadEntries, "the column 'column 1' was given twice"),
+            (["column 1", "column 2"], [1, 6], OffScale, "column 'column 2' has value 6; the scale is 1 to 5"),
+            (["column 1"], [2.5], OffScale, "column 'column 1' has value 2.5; the scale is 1 to 5"),
+            (["column 1"], [np.nan], OffScale, "column 'column 1' has value nan; the scale is 1 to 5"),
+            ([], [], BadEntries, "a row needs at least one entry to be folded in"),
+            (["column 1", "column 2"], [1], BadEntries, "of one length; got 2 and 1"),
+            (["column 1"], [1, 2], BadEntries, "of one length; got 1 and 2"),
+            ("column 1", [1], BadEntries, "a list of labels; got the single label 'column 1'"),
+            (["column 1"], 1, BadEntries, "values must be a list of numbers; got 1"),
+            (["column 1"], ["five"], BadEntries, "value 'five' is not a number"),
+            ([7], [1], UnknownLabel, "column 7 is not known; there are 25 columns: 'column 0'"),
+        ],
+        ids=str,
+    )
+    def test_bad_histories(
+        self, folding: Model, columns: Any, values: Any, error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            folding.fold_in(columns, values)
+
+    def test_bad_questions_to_what_is_folded_in(self, folding: Model) -> None:
+        folded = folding.fold_in(*HISTORY)
+        with pytest.raises(UnknownLabel, match="column 'column 99' is not known"):
+            folded.predict(["column 99"])
+        with pytest.raises(BadSetting, match="metric must be 'rmse' or 'mae' or 'accuracy'; got 'rms'"):
+            folded.predict_levels(["column 1"], metric="rms")
+        with pytest.raises(BadSetting, match="n must be a whole number of at least 1; got 0"):
+            folded.recommend(n=0)
+        with pytest.raises(BadSetting, match="coverage must be between 0 and 1; got 2"):
+            folded.predict_interval(["column 1"], coverage=2)
+        if not folding.predictor_.gives_distribution:
+            for ask in (folded.predict_distribution, folded.predict_interval):
+                with pytest.raises(BadSetting, match="predicts a value, not a distribution; OrdinalDMF"):
+                    ask(["column 1"])
+
+    def test_what_cannot_predict_for_new_rows_folds_none_in(self, fitted: Model) -> None:
+        if "II" in self.model.predicts:
+            assert fitted.fold_in(*HISTORY).single
+            return
+        name = self.model.__name__
+        for fold in (lambda: fitted.fold_in(*HISTORY), lambda: fitted.fold_in_many([HISTORY])):
+            with pytest.raises(CannotExtend, match=f"^{name} cannot predict for new rows: .*[a-z]{{4}}"):
+                fold()
+
+    def test_many_threads_fold_in_and_predict_as_one_alone_does(self, folding: Model) -> None:
+        columns = folding.column_labels_
+        histories = [(columns[[at, at + 1, at + 9]], [1 + at % 5, 3, 5 - at % 5]) for at in range(8)]
+
+        def asked(history: Any) -> tuple[Any, ...]:
+            folded = folding.fold_in(*history)
+            return folded.predict(columns), folded.predict_levels(columns), *folded.recommend(n=5)
+
+        alone = [asked(history) for history in histories]
+        with ThreadPoolExecutor(8) as threads:
+            together = list(threads.map(asked, histories * 3))
+        for number, found in enumerate(together):
+            for one, other in zip(found, alone[number % 8], strict=True):
+                np.testing.assert_array_equal(one, other)
 
     def test_save_and_load_agree_to_the_bit(
         self, widest: Model, reached: dict[str, ObservedMatrix], tmp_path: Path
@@ -333,7 +495,7 @@ class ModelContract:
         rated = matrix.column_labels[matrix.by_row.columns[slice(*matrix.by_row.starts[3:5])]]
         assert not set(labels) & set(rated)
         np.testing.assert_allclose(values, fitted.predict(["row 3"] * labels.size, labels), rtol=1e-6)
-        scores = fitted._score_block(np.array([3]), np.arange(matrix.shape[1]))[0]
+        scores = fitted.predictor_.score_block(np.array([3]), np.arange(matrix.shape[1]))[0]
         unrated = np.setdiff1d(np.arange(matrix.shape[1]), matrix.columns.positions(rated))
         assert (
             labels.tolist() == matrix.column_labels[unrated[np.argsort(-scores[unrated], kind="stable")[:4]]].tolist()
@@ -390,7 +552,7 @@ class ModelContract:
         levels = fitted.predict_levels(rows, columns, unknown="fallback")[new]
         np.testing.assert_array_equal(levels, matrix.scale.nearest_level(expected))
         predicted = fitted.predict(rows, columns, unknown="fallback")[new]
-        np.testing.assert_allclose(predicted, levels if self.model.answers_levels else expected)
+        np.testing.assert_allclose(predicted, levels if fitted.predictor_.readout.predicts_levels else expected)
         assert fitted.areas(rows, columns, unknown="nan").tolist() == ["I", "", "", "", "I"]
         with pytest.raises(BadSetting, match="unknown must be 'error' or 'nan' or 'fallback'; got 'mean'"):
             fitted.predict(rows, columns, unknown="mean")  # type: ignore[arg-type]
@@ -404,6 +566,7 @@ class ModelContract:
             lambda: model.complete(),
             lambda: model.recommend(1),
             lambda: model.extend(additive()),
+            lambda: model.fold_in(*HISTORY),
             lambda: model.save("nowhere"),
         ):
             with pytest.raises(NotFitted, match=f"this {self.model.__name__} is not fitted yet: call fit first"):

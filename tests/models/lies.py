@@ -219,9 +219,9 @@ def questions(model: Model) -> Iterator[Callable[[], Any]]:
         yield lambda: model.predict_levels(rows, columns)
         yield lambda: model.predict_levels(rows, columns, metric="mae")
         yield lambda: model.predict_levels(rows, columns, metric="accuracy")
-    for name in ("predict_distribution", "predict_interval"):
-        if hasattr(model, name):
-            yield lambda name=name: np.asarray(getattr(model, name)(rows, columns))
+    if model.predictor_.gives_distribution:
+        yield lambda: model.predict_distribution(rows, columns)
+        yield lambda: np.asarray(model.predict_interval(rows, columns))
     if type(model).__name__ != "Means":
         yield lambda: model.similar_rows(rows[0]).values
         yield lambda: model.similar_columns(columns[0]).values
@@ -238,6 +238,9 @@ def ask_everything(model: Model, folder: Path) -> None:
         model.save(folder / "again")
         try:
             more = model.extend(one_more(model))
+            if "II" in model.predicts:
+                folded = model.fold_in(model.column_labels_[:3], [model.scale_.high] * 3)
+                assert np.isfinite(folded.predict(model.column_labels_)).all()
         except (CannotExtend, TrainingDiverged):
             return
         for ask in questions(more):

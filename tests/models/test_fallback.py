@@ -29,7 +29,7 @@ def test_the_means_are_those_of_the_model_of_means_in_every_area() -> None:
     split = split_areas(generate(60, 40, density=0.3, seed=0).matrix, seed=0)
     means = Means().fit(split.train).extend(split.extension)
     rows, columns = np.arange(len(means.row_labels_)), np.arange(len(means.column_labels_))
-    fallback = Fallback(means.observations_)  # type: ignore[arg-type]
+    fallback = Fallback(means.entries_)
     of_columns = fallback.means(np.full(columns.size, -1), columns)
     np.testing.assert_allclose(of_columns, means.mean_ + means.column_effects_)
     of_rows = fallback.means(rows, np.full(rows.size, -1))
@@ -87,7 +87,7 @@ ROWS, COLUMNS = ["row 1", "row 99", "row 2", "row 98"], ["column 1", "column 2",
 def test_what_a_distribution_says_of_unknown_pairs(ordinal: OrdinalDMF) -> None:
     chances = ordinal.predict_distribution(ROWS, COLUMNS, unknown="fallback")
     rows, columns = np.array([-1, 2, -1]), np.array([2, -1, -1])
-    frequencies = Fallback(ordinal._seen).distribution(rows, columns, BOUNDARIES)
+    frequencies = Fallback(ordinal.entries_).distribution(rows, columns, BOUNDARIES)
     np.testing.assert_allclose(chances[1:], frequencies)
     np.testing.assert_allclose(chances[:1], ordinal.predict_distribution(ROWS[:1], COLUMNS[:1]), rtol=1e-5)
     lower, upper = ordinal.predict_interval(ROWS, COLUMNS, coverage=0.8, unknown="fallback")

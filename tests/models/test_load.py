@@ -109,7 +109,7 @@ def test_labels_that_cannot_be_saved_are_refused_before_anything_is_learned() ->
         BadSetting, match=r"row labels of type tuple cannot be saved, such as \(1, 2\); use ints or str"
     ):
         model.fit(matrix)
-    assert model.observations_ is None
+    assert not model.is_fitted
 
 
 @pytest.mark.parametrize(

@@ -33,5 +33,7 @@ class TestMeans(ModelContract):
     def test_it_has_no_latents(self) -> None:
         model = Means().fit(additive())
         for ask in (model.similar_rows, model.similar_columns):
-            with pytest.raises(BadSetting, match="Means has no latents"):
+            with pytest.raises(
+                BadSetting, match="this model has no latents, so neither rows nor columns can be compared"
+            ):
                 ask("row 1")

@@ -3,10 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
-from deepmf.models.ordinal.predictive_distribution import OrdinalSupport, PredictiveDistribution, ordinal_support
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.models.predictive_distribution import OrdinalSupport, PredictiveDistribution, ordinal_support
 
 Array = npt.NDArray[np.float64]
 
@@ -20,8 +20,8 @@ def said(table: npt.ArrayLike, answers: list[float] | None = None) -> Predictive
     """Distributions, given as the probability of each answer."""
     probabilities = np.atleast_2d(np.asarray(table, dtype=float))
     named = np.arange(1.0, probabilities.shape[1] + 1) if answers is None else np.array(answers)
-    exceeded = np.cumsum(probabilities[:, ::-1], axis=1)[:, ::-1][:, 1:]
-    return PredictiveDistribution(named, (named[:-1] + named[1:]) / 2, exceeded)
+    exceedance = np.cumsum(probabilities[:, ::-1], axis=1)[:, ::-1][:, 1:]
+    return PredictiveDistribution(named, (named[:-1] + named[1:]) / 2, exceedance)
 
 
 def drawn(n_pairs: int, n_answers: int, *, seed: int = 0) -> Array:
@@ -31,18 +31,18 @@ def drawn(n_pairs: int, n_answers: int, *, seed: int = 0) -> Array:
 
 def test_levels_are_answers_with_boundaries_between_them() -> None:
     found = of([1, 2, 2, 5, 5, 5], Scale([1, 2, 3, 5]))
-    assert found.answers == [1, 2, 3, 5]
+    assert found.values == [1, 2, 3, 5]
     assert found.boundaries == pytest.approx([-0.75, -0.25, 0.5])  # 1.5, 2.5 and 4 in units
     counts = np.array([1, 2, 0, 3]) + 0.5
-    assert found.exceeded == pytest.approx([counts[k + 1 :].sum() / counts.sum() for k in range(3)])
+    assert found.exceedance == pytest.approx([counts[k + 1 :].sum() / counts.sum() for k in range(3)])
 
 
 def test_a_level_nobody_used_has_a_chance_of_its_own() -> None:
-    exceeded = of([1, 1, 1, 5, 5], Scale([1, 2, 3, 4, 5])).exceeded
-    assert exceeded[0] < 1 and exceeded[-1] > 0
-    assert np.all(np.diff(exceeded) < 0)
-    assert -np.diff(exceeded) == pytest.approx(np.full(3, 0.5 / 7.5))
-    only_high = of([5, 5, 5], Scale([1, 2, 3, 4, 5])).exceeded
+    exceedance = of([1, 1, 1, 5, 5], Scale([1, 2, 3, 4, 5])).exceedance
+    assert exceedance[0] < 1 and exceedance[-1] > 0
+    assert np.all(np.diff(exceedance) < 0)
+    assert -np.diff(exceedance) == pytest.approx(np.full(3, 0.5 / 7.5))
+    only_high = of([5, 5, 5], Scale([1, 2, 3, 4, 5])).exceedance
     assert only_high == pytest.approx([1 - k * 0.5 / 5.5 for k in range(1, 5)])
 
 
@@ -55,8 +55,8 @@ def test_bins_of_an_interval_are_equally_frequent_and_stand_for_their_means() ->
     values = np.random.default_rng(0).permutation(np.concatenate([np.arange(50), np.arange(50) ** 2 + 100.0]))
     found = of(values, Scale(low=0, high=2501), n_bins=5)
     ordered = np.sort(values).reshape(5, 20)
-    assert found.answers == pytest.approx(ordered.mean(1).tolist())
-    assert found.exceeded == pytest.approx([0.8, 0.6, 0.4, 0.2])
+    assert found.values == pytest.approx(ordered.mean(1).tolist())
+    assert found.exceedance == pytest.approx([0.8, 0.6, 0.4, 0.2])
     inner = Scale(low=0, high=2501).from_unit(found.boundaries)
     assert np.all(ordered[:-1, -1] <= inner) and np.all(inner < ordered[1:, 0])
 
@@ -64,31 +64,31 @@ def test_bins_of_an_interval_are_equally_frequent_and_stand_for_their_means() ->
 def test_a_frequent_value_is_a_bin_of_its_own() -> None:
     values = np.concatenate([np.zeros(50), np.linspace(1, 2, 50)])
     found = of(values, Scale(low=0, high=3), n_bins=8)
-    assert found.answers[0] == 0 and found.exceeded[0] == pytest.approx(0.5, abs=0.01)
-    assert found.answers[1] == 0.25  # nothing lies between 0 and the median, .5: the middle stands for it
-    assert len(found.answers) == 6
-    assert np.all(np.diff(found.answers) > 0) and np.all(np.diff(found.boundaries) > 0)
+    assert found.values[0] == 0 and found.exceedance[0] == pytest.approx(0.5, abs=0.01)
+    assert found.values[1] == 0.25  # nothing lies between 0 and the median, .5: the middle stands for it
+    assert len(found.values) == 6
+    assert np.all(np.diff(found.values) > 0) and np.all(np.diff(found.boundaries) > 0)
 
 
 @pytest.mark.parametrize("constant, answers", [(0.5, [0.5, 0.75]), (0.0, [0.0, 0.5]), (1.0, [1.0, 1.0])])
 def test_a_constant_inside_an_interval(constant: float, answers: list[float]) -> None:
     found = of([constant] * 9, Scale(low=0, high=1), n_bins=8)
-    assert found.answers == pytest.approx(answers)
-    assert found.exceeded == pytest.approx([0.5 / 10])
+    assert found.values == pytest.approx(answers)
+    assert found.exceedance == pytest.approx([0.5 / 10])
 
 
 def test_a_boundary_belongs_to_the_answers_below_it() -> None:
     # Half of all entries are 4, which is a quantile: as a value it is not above the boundary 4.
     found = of([1, 2, 4, 4, 4, 4, 8, 9], Scale(low=0, high=10), n_bins=2)
-    assert found.boundaries == pytest.approx([-0.2]) and found.answers == pytest.approx([19 / 6, 8.5])
-    assert found.exceeded == pytest.approx([2.5 / 9])
+    assert found.boundaries == pytest.approx([-0.2]) and found.values == pytest.approx([19 / 6, 8.5])
+    assert found.exceedance == pytest.approx([2.5 / 9])
 
 
 def test_probabilities_are_differences() -> None:
     table = drawn(50, 4)
-    np.testing.assert_allclose(said(table).distribution, table, atol=1e-12)
-    assert said([[1.0], [1.0]]).distribution.tolist() == [[1], [1]]
-    assert said(np.empty((0, 3))).distribution.shape == (0, 3)
+    np.testing.assert_allclose(said(table).probabilities, table, atol=1e-12)
+    assert said([[1.0], [1.0]]).probabilities.tolist() == [[1], [1]]
+    assert said(np.empty((0, 3))).probabilities.shape == (0, 3)
 
 
 def test_the_best_answers_by_metric() -> None:
@@ -154,7 +154,7 @@ def test_quantiles_of_bins_that_are_all_as_likely() -> None:
 def test_quantiles_restated(share: float) -> None:
     answers, inner = np.array([-1.0, 0.0, 0.2, 5.0]), np.array([-0.4, 0.1, 1.0])
     table = drawn(100, 4, seed=1)
-    found = PredictiveDistribution(answers, inner, said(table).exceeded).quantiles(share)
+    found = PredictiveDistribution(answers, inner, said(table).exceedance).quantiles(share)
     edges = np.array([-1.6, -0.4, 0.1, 1.0, 9.0])  # the outer bins lie around -1 and 5
     expected = [np.interp(share, np.concatenate([[0.0], np.cumsum(line)]), edges) for line in table]
     np.testing.assert_allclose(found, expected, atol=1e-9)

@@ -45,7 +45,7 @@ TENSORS: dict[str, npt.NDArray[Any]] = {
     "mask": np.array([True, False]),
 }
 
-# A file of format 1 as it was first written: later versions must go on reading it.
+# A file of format 1, of before the first release: it is told from a damaged one.
 FORMAT_1 = b64decode(
     "UAEAAAAAAAB7Il9fbWV0YWRhdGFfXyI6eyJkZWVwbWYiOiJ7XCJmb3JtYXRcIjoxLFwidmVyc2lvblwiOlwiMC4xLjBcIixcImtpbmRcIjpc"
     "Im1vZGVsXCIsXCJjb250ZW50XCI6e1wic2VlZFwiOjAsXCJsb3NzXCI6WzAuMSxudWxsXX0sXCJzaGEyNTZcIjpcIjg1ZmU1MjgwMmMzMDdi"
@@ -116,8 +116,29 @@ def test_same_arguments_same_bytes(path: Path) -> None:
     assert path.read_bytes() == first
 
 
-def test_format_1_is_still_read(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(FORMAT_1)
+def test_a_file_of_an_older_format_must_be_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(FORMAT_1)
+    for read in (read_file, read_origin):
+        with pytest.raises(BadModelFile) as caught:
+            read(path)
+        assert str(caught.value) == (
+            f"{path} was written by an older deepmf (format 1; this version reads 2): fit the model again"
+        )
+
+
+# A file of format 2 as it was first written: later versions must go on reading it.
+FORMAT_2 = b64decode(
+    "UAEAAAAAAAB7Il9fbWV0YWRhdGFfXyI6eyJkZWVwbWYiOiJ7XCJmb3JtYXRcIjoyLFwidmVyc2lvblwiOlwiMC4xLjBcIixcImtpbmRcIjpc"
+    "Im1vZGVsXCIsXCJjb250ZW50XCI6e1wic2VlZFwiOjAsXCJsb3NzXCI6WzAuMSxudWxsXX0sXCJzaGEyNTZcIjpcImJhNTZkMTZlOWFjYzll"
+    "MjUyZDBiYThiNmIwMmUyMDNkZDE0ZDZlMzg0ZjA4ZmJmZjFmMjQwNGZmZDY2NjQzYTFcIn0ifSwic3RhcnRzIjp7ImR0eXBlIjoiSTY0Iiwi"
+    "c2hhcGUiOlsyXSwiZGF0YV9vZmZzZXRzIjpbMCwxNl19LCJ3ZWlnaHRzIjp7ImR0eXBlIjoiRjMyIiwic2hhcGUiOlsxLDJdLCJkYXRhX29m"
+    "ZnNldHMiOlsxNiwyNF19fSAgICAAAAAAAAAAAAIAAAAAAAAAAADAPwAAAMA="
+)
+
+
+def test_format_2_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(FORMAT_2)
     tensors = {"weights": np.array([[1.5, -2.0]], dtype=np.float32), "starts": np.array([0, 2], dtype=np.int64)}
     assert_same(read_file(tmp_path / "file"), "model", {"seed": 0, "loss": [0.1, None]}, tensors)
 
@@ -154,7 +175,7 @@ def test_full_disk_leaves_the_old_model(path: Path, monkeypatch: pytest.MonkeyPa
 def test_origin(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_file(path, kind="model", content=CONTENT, tensors=TENSORS)
-    assert read_origin(path) == (1, version("deepmf"))
+    assert read_origin(path) == (2, version("deepmf"))
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(BadModelFile, match="is truncated, damaged or not a model file"):
         read_origin(path)
@@ -223,7 +244,7 @@ def test_garbage(tmp_path: Path, content: bytes) -> None:
         read_file(tmp_path / "file")
 
 
-HEADER = {"format": 1, "version": "0", "kind": "model", "content": {}, "sha256": "0" * 64}
+HEADER = {"format": 2, "version": "0", "kind": "model", "content": {}, "sha256": "0" * 64}
 
 
 @pytest.mark.parametrize(
@@ -261,20 +282,20 @@ def test_foreign_safetensors_file(tmp_path: Path, metadata: dict[str, str] | Non
         ("null", "not a JSON object but a NoneType"),
         ("NaN", "not a JSON object but a float"),
         ("{}", "without a proper 'format'"),
-        (json.dumps(HEADER | {"format": 0}), "is of format 0, which does not exist; this version reads 1$"),
+        (json.dumps(HEADER | {"format": 0}), "is of format 0, which does not exist; this version reads 2$"),
         (json.dumps(HEADER | {"format": -3}), "is of format -3"),
         (json.dumps(HEADER | {"format": True}), "without a proper 'format'"),
-        (json.dumps(HEADER | {"format": "1"}), "without a proper 'format'"),
-        (json.dumps(HEADER | {"format": 1.5}), "without a proper 'format'"),
+        (json.dumps(HEADER | {"format": "2"}), "without a proper 'format'"),
+        (json.dumps(HEADER | {"format": 2.5}), "without a proper 'format'"),
         (json.dumps(HEADER | {"kind": None}), "without a proper 'kind'"),
         (json.dumps(HEADER | {"content": []}), "without a proper 'content'"),
         (json.dumps(HEADER | {"sha256": 12}), "without a proper 'sha256'"),
-        (json.dumps({"format": 1, "kind": "model", "content": {}}), "without a proper 'sha256'"),
+        (json.dumps({"format": 2, "kind": "model", "content": {}}), "without a proper 'sha256'"),
         (json.dumps(HEADER).replace("{}", '{"a":' + "[" * 33 + "]" * 33 + "}"), "deeper than 32 lists and objects$"),
         (json.dumps(HEADER), "does not match its checksum"),
         (json.dumps(HEADER | {"content": {"a": float("nan")}}), "does not match its checksum"),
         (json.dumps(HEADER).replace("{}", '{"a":1e999}'), "does not match its checksum"),
-        (json.dumps(HEADER | {"format": 2, "content": "other"}), "was written by a newer deepmf"),
+        (json.dumps(HEADER | {"format": 3, "content": "other"}), "was written by a newer deepmf"),
     ],
 )
 def test_crafted_header(tmp_path: Path, header: str, message: str) -> None:
@@ -292,11 +313,11 @@ def test_nesting_at_the_very_limit_is_refused(tmp_path: Path) -> None:
 
 def test_newer_format(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(model_file, "FORMAT", 2)
+        patch.setattr(model_file, "FORMAT", 3)
         write_file(path, kind="model", content=CONTENT, tensors=TENSORS)
     with pytest.raises(BadModelFile) as caught:
         read_file(path)
-    assert str(caught.value) == f"{path} was written by a newer deepmf (format 2; this version reads up to 1)"
+    assert str(caught.value) == f"{path} was written by a newer deepmf (format 3; this version reads up to 2)"
 
 
 def test_wrong_kind(path: Path) -> None:

@@ -271,7 +271,7 @@ def test_from_the_checkpoint_of_the_end_nothing_is_trained_again(tmp_path: Path,
 def test_a_kill_after_the_last_epoch_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, epochs = tmp_path / "run.checkpoint", []
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(DMF, "_adopt", lambda *_: 1 / 0)
+        patch.setattr(DMF, "_predictor", lambda *_: 1 / 0)
         fitted(checkpoint=path)
     assert np.isfinite(fitted(checkpoint=path, callback=counted(epochs)).complete()).all()
     assert epochs == []

@@ -1,7 +1,6 @@
 """The average of weights: its formula, and a trainer that answers with it and steps without it."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,21 +9,19 @@ from tests.training.test_trainer import (
     MATRICES,
     SETTINGS,
     SPLIT,
-    Objective,
-    Weights,
+    Watched,
     interrupting_at,
     keep_all,
     new_loop,
     plain,
     same,
-    weights_of,
 )
-from torch import Tensor
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.dmf.dmf_settings import DMFSettings
 from deepmf.training.ema import ExponentialAverage
+from deepmf.training.loop import part
 from deepmf.training.settings import TrainingSettings
 
 AVERAGED = replace(SETTINGS, averaging=0.8)
@@ -77,26 +74,13 @@ def test_the_average_takes_the_place_of_the_weights_without_moving_them() -> Non
     assert again.state()["steps"] == 1 and again.state()["0.stepped"].tolist() == [3, 3, 3]
 
 
-class Noting(Objective):
-    """Notes the weights that every step starts from."""
-
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        self.starts: list[Weights] = []
-
-    def loss(self, *block: Tensor) -> Tensor:
-        if torch.is_grad_enabled():
-            self.starts.append(weights_of(self))
-        return super().loss(*block)
-
-
 def test_steps_are_those_of_a_run_without_it_to_the_bit() -> None:
-    without, averaged = Noting(), Noting(AVERAGED)
+    without, averaged = Watched(), Watched(AVERAGED)
     last = keep_all(new_loop(without))[-1]
-    last_averaged = keep_all(new_loop(averaged, AVERAGED))[-1]
-    assert len(without.starts) == 15
-    assert all(same(one, other) for one, other in zip(without.starts, averaged.starts, strict=True))
-    assert without.losses == averaged.losses
+    last_averaged = keep_all(new_loop(averaged))[-1]
+    assert len(without.objective.starts) == 15
+    assert all(map(same, without.objective.starts, averaged.objective.starts)) and len(averaged.objective.starts) == 15
+    assert without.objective.losses == averaged.objective.losses
     assert not any(name.startswith("state.average") for name in last.tensors)
     for number, (name, _) in enumerate(without.network.named_parameters()):
         stepped = last_averaged.tensors[f"state.average.{number}.stepped"]
@@ -106,51 +90,50 @@ def test_steps_are_those_of_a_run_without_it_to_the_bit() -> None:
 
 
 def test_validation_and_the_trained_network_use_the_average() -> None:
-    objective = Noting(AVERAGED, errors=[5, 4, 1, 2, 3])
-    states = keep_all(new_loop(objective, AVERAGED))
-    for number, (name, _) in enumerate(objective.network.named_parameters()):
-        start = objective.starts[0][name].numpy()
+    trainer = Watched(AVERAGED, errors=[5, 4, 1, 2, 3])
+    states = keep_all(new_loop(trainer))
+    for number, (name, _) in enumerate(trainer.network.named_parameters()):
+        start = trainer.objective.starts[0][name].numpy()
         # Where a step leads to is where the next one starts.
-        steps = [weights[name].numpy() for weights in objective.starts[1:]]
+        steps = [weights[name].numpy() for weights in trainer.objective.starts[1:]]
         steps.append(states[-1].tensors[f"state.average.{number}.stepped"].numpy())
-        for epoch, look in enumerate(objective.looks):
+        for epoch, look in enumerate(trainer.looks):
             expected = averages(steps[: 3 * (epoch + 1)], start, 0.8)
             np.testing.assert_allclose(look[name], expected, rtol=1e-4, atol=1e-6)
-    assert same(weights_of(objective), objective.looks[2])
+    assert same(trainer.learned(), trainer.looks[2])
 
 
 def test_an_interrupt_leaves_the_average_too() -> None:
     settings = replace(AVERAGED, validate_every=5)
-    objective = Noting(settings)
-    new_loop(objective, settings, callbacks=[interrupting_at(1)]).run()
-    whole = Noting(settings)
-    second = keep_all(new_loop(whole, settings))[1]
-    assert same(weights_of(objective), {name: second.tensors[f"learned.{name}"] for name in weights_of(objective)})
+    trainer = Watched(settings)
+    new_loop(trainer, callbacks=[interrupting_at(1)]).run()
+    second = keep_all(new_loop(Watched(settings)))[1]
+    assert same(trainer.learned(), part(second.tensors, "learned"))
 
 
 @pytest.mark.parametrize("train, validation", MATRICES.values(), ids=MATRICES.keys())
 def test_two_and_three_epochs_are_five_to_the_bit(train: ObservedMatrix, validation: ObservedMatrix | None) -> None:
     settings = replace(AVERAGED, validate_every=2)
-    whole_objective, objective = Objective(settings, train, validation), Objective(settings, train, validation)
-    whole = new_loop(whole_objective, settings)
+    whole_trainer, trainer = Watched(settings, train, validation), Watched(settings, train, validation)
+    whole = new_loop(whole_trainer)
     states = keep_all(whole)
     with torch.no_grad():  # all that counts must come from the state
-        for tensor in objective.network.state_dict().values():
+        for tensor in trainer.network.state_dict().values():
             tensor.zero_()
-    rest = new_loop(objective, settings)
+    rest = new_loop(trainer)
     rest.restore(states[1])
     assert same(rest.state().tensors, states[1].tensors)
     for state, expected in zip(keep_all(rest), states[2:], strict=True):
         assert same(state.tensors, expected.tensors)
-    assert same(weights_of(objective), weights_of(whole_objective))
+    assert same(trainer.learned(), whole_trainer.learned())
     assert plain(rest.history) == plain(whole.history)
 
 
 def test_it_diverges_as_without_it() -> None:
-    objective = Objective(AVERAGED, validation=SPLIT.validation, poisoned_at=2)
-    history = new_loop(objective, AVERAGED).run()
+    trainer = Watched(AVERAGED, validation=SPLIT.validation, poisoned_at=2)
+    history = new_loop(trainer).run()
     assert (history.stopped, len(history)) == ("diverged", 2)
-    assert history.best_epoch is not None and same(weights_of(objective), objective.looks[history.best_epoch])
+    assert history.best_epoch is not None and same(trainer.learned(), trainer.looks[history.best_epoch])
 
 
 def test_the_setting() -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -15,18 +15,26 @@ from torch import Tensor
 
 from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import checkerboard, generate
-from deepmf.layers.branch import Branch
+from deepmf.layers.dropout import use_generator
+from deepmf.matrix.encoding import ENCODINGS
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.autoencoders.autorec import IAutoRec
+from deepmf.models.autoencoders.cfnade import UCFNADE
+from deepmf.models.autoencoders.deep_autorec import DeepUAutoRec
+from deepmf.models.dmf.dmf import DMF
 from deepmf.models.dmf.dmf_network import DMFNetwork
 from deepmf.models.dmf.dmf_objective import DMFObjective
 from deepmf.models.dmf.dmf_settings import DMFSettings
-from deepmf.training.block_sampler import SampledAxis
+from deepmf.models.dmf.dmfd import DMFD
+from deepmf.models.network_model import NetworkModel
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.training.block_source import BlockSource
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.loop import Callback, Loop, TrainingState
-from deepmf.training.runtime import Runtime, private_generator
+from deepmf.training.loop import Callback, Loop, TrainingState, part
+from deepmf.training.matrix_blocks import Block, MatrixBlocks
 from deepmf.training.trainer import Trainer
+from deepmf.training.validation import ValidationEntries
 
-CPU = Runtime("cpu")
 # Three steps an epoch on the matrices below.
 SETTINGS = DMFSettings(
     hidden_sizes=(12,),
@@ -38,6 +46,7 @@ SETTINGS = DMFSettings(
     validate_every=1,
     device="cpu",
 )
+SMALL = {"hidden_sizes": (6,), "latent_size": 4, "block_rows": 10, "block_columns": 5, "device": "cpu"}
 SPLIT = split_entries(generate(30, 20, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
 SPARSE_SPLIT = split_entries(generate(30, 20, n_entries=75, seed=1).matrix, train=0.8, validation=0.1, test=0.1)
 BOARD = checkerboard(20, 20, observed=0.6, seed=0).matrix
@@ -46,12 +55,55 @@ Weights = dict[str, Tensor]
 
 
 class Objective(DMFObjective):
-    """DMF's objective, which notes what the trainer does, and may be told what to answer.
+    """DMF's objective, which notes what the trainer does, and may be told to go bad.
 
-    errors: the validation errors of the looks, one after another, instead of the true ones.
     not_finite_at: the epoch in which the loss is NaN.
     poisoned_at: the epoch whose last step has a finite loss with a gradient of NaN.
     """
+
+    def __init__(self, train: ObservedMatrix, *, not_finite_at: int | None, poisoned_at: int | None) -> None:
+        super().__init__(train.scale, root=True, gamma=0.0)
+        self.not_finite_at, self.poisoned_at = not_finite_at, poisoned_at
+        self.epochs: list[int] = []
+        self.losses: list[list[float]] = []  # of the steps of each epoch
+        self.starts: list[Weights] = []  # the weights that every step starts from
+        self.modes: set[tuple[str, bool]] = set()
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.epochs.append(epoch)
+        self.losses.append([])
+
+    def loss(self, network: DMFNetwork, block: Block) -> Tensor:
+        loss = super().loss(network, block)
+        if not torch.is_grad_enabled():
+            return loss
+        self.modes.add(("loss", network.training))
+        self.starts.append(clones(network.state_dict()))
+        self.losses[-1].append(loss.item())
+        if self.epochs[-1] == self.not_finite_at:
+            return loss * math.nan
+        if self.epochs[-1] == self.poisoned_at and len(self.losses[-1]) == 3:
+            return loss + (0.0 * network.rows.first.weight.square().sum()).sqrt()  # a root's slope at 0
+        return loss
+
+    def notes(self, network: DMFNetwork) -> dict[str, Any]:
+        return {"steps": len(self.losses[-1])}
+
+    def predictions(self, network: DMFNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor) -> Tensor:
+        self.modes.add(("validation", network.training))
+        return super().predictions(network, source, rows, columns)
+
+
+class Watched(Trainer):
+    """A trainer of DMF, whose objective notes what it does, and which may be told what to answer.
+
+    seed: that of the trainer, where it is not that of the first weights.
+    errors: the validation errors of the looks, one after another, instead of the true ones.
+    """
+
+    network: DMFNetwork
+    objective: Objective
+    source: MatrixBlocks
 
     def __init__(
         self,
@@ -59,50 +111,30 @@ class Objective(DMFObjective):
         train: ObservedMatrix = SPLIT.train,
         validation: ObservedMatrix | None = None,
         *,
+        seed: int | None = None,
         errors: Sequence[float] = (),
         not_finite_at: int | None = None,
         poisoned_at: int | None = None,
     ) -> None:
-        generator = private_generator(settings.seed, "weights")
-        rows, columns = (
-            Branch(n_inputs, sizes, dropout=settings.dropout, generator=generator)
-            for n_inputs, sizes in zip(reversed(train.shape), settings.branch_sizes, strict=True)
+        sizes = {"block_rows": settings.block_rows, "block_columns": settings.block_columns}
+        super().__init__(
+            DMF(**settings.to_dict())._new_network(train),
+            Objective(train, not_finite_at=not_finite_at, poisoned_at=poisoned_at),
+            MatrixBlocks(train, ENCODINGS["scaled"], **sizes),
+            settings if seed is None else replace(settings, seed=seed),
+            validation=ValidationEntries.of(train, validation),
         )
-        super().__init__(DMFNetwork(rows, columns), train, validation, settings, CPU)
-        self.train_matrix = train
-        self.errors, self.not_finite_at, self.poisoned_at = list(errors), not_finite_at, poisoned_at
-        self.epochs: list[int] = []
-        self.losses: list[list[float]] = []  # of the steps of each epoch
+        self.errors = list(errors)
         self.looks: list[Weights] = []  # the weights at each look at the validation error
-        self.modes: set[tuple[str, bool]] = set()
-
-    def begin_epoch(self, epoch: int) -> None:
-        self.epochs.append(epoch)
-        self.losses.append([])
-
-    def loss(self, *block: Tensor) -> Tensor:
-        loss = super().loss(*block)
-        if not torch.is_grad_enabled():
-            return loss
-        self.modes.add(("loss", self.network.training))
-        self.losses[-1].append(loss.item())
-        if self.epochs[-1] == self.not_finite_at:
-            return loss * math.nan
-        if self.epochs[-1] == self.poisoned_at and len(self.losses[-1]) == 3:
-            return loss + (0.0 * self.network.rows.first.weight.square().sum()).sqrt()  # a root's slope at 0
-        return loss
-
-    def notes(self) -> dict[str, Any]:
-        return {"steps": len(self.losses[-1])}
 
     def validation_error(self) -> float | None:
-        self.modes.add(("validation", self.network.training))
-        self.looks.append(weights_of(self))
-        return self.errors.pop(0) if self.errors else super().validation_error()
+        self.looks.append(clones(self.learned()))
+        error = super().validation_error()
+        return self.errors.pop(0) if self.errors else error
 
 
-def weights_of(objective: DMFObjective) -> Weights:
-    return {name: tensor.clone() for name, tensor in objective.network.state_dict().items()}
+def clones(tensors: Mapping[str, Tensor]) -> Weights:
+    return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def same(one: Weights, other: Weights) -> bool:
@@ -110,11 +142,8 @@ def same(one: Weights, other: Weights) -> bool:
     return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
-def new_loop(objective: Objective, settings: DMFSettings = SETTINGS, *, callbacks: Sequence[Callback] = ()) -> Loop:
-    counts = objective.train_matrix.row_counts, objective.train_matrix.column_counts
-    rows, columns = (torch.from_numpy(np.flatnonzero(count)) for count in counts)
-    axes = [SampledAxis(rows, settings.block_rows), SampledAxis(columns, settings.block_columns)]
-    return Loop(Trainer(objective, settings, CPU, axes=axes), settings, callbacks=callbacks)
+def new_loop(trainer: Watched, *, callbacks: Sequence[Callback] = ()) -> Loop:
+    return Loop(trainer, trainer.settings, callbacks=callbacks)
 
 
 def plain(history: History) -> dict[str, Any]:
@@ -123,37 +152,36 @@ def plain(history: History) -> dict[str, Any]:
     return content | {"records": [record | {"seconds": None} for record in content["records"]]}
 
 
-def is_usable(objective: Objective) -> bool:
-    objective.network.eval()
-    n_rows, n_columns = objective.train_matrix.shape
-    rows, columns = torch.arange(n_rows), torch.arange(n_columns)
-    cosines = objective.network(objective.blocks.rows.take(rows), objective.blocks.columns.take(columns))
+def is_usable(trainer: Watched) -> bool:
+    trainer.network.eval()
+    rows, columns = trainer.source.rows, trainer.source.columns
+    cosines = trainer.network(rows.take(torch.arange(len(rows))), columns.take(torch.arange(len(columns))))
     return bool(cosines.isfinite().all())
 
 
 def test_learns_a_checkerboard() -> None:
     settings = replace(SETTINGS, epochs=40, dropout=0.0)
-    objective = Objective(settings, BOARD)
-    history = new_loop(objective, settings).run()
+    trainer = Watched(settings, BOARD)
+    history = new_loop(trainer).run()
     losses = [record.loss for record in history.records]
     assert history.stopped == "epochs" and len(history) == 40
     assert losses[0] > 0.5 and losses[-1] < 0.2
     assert np.mean(losses[:5]) > np.mean(losses[10:15]) > np.mean(losses[-5:])
 
 
-def test_an_epoch_is_one_walk_and_its_loss_the_mean_of_its_steps() -> None:
-    objective = Objective(validation=SPLIT.validation)
-    history = new_loop(objective).run()
-    assert [len(losses) for losses in objective.losses] == [3] * 5
-    for record, losses in zip(history.records, objective.losses, strict=True):
+def test_an_epoch_is_one_pass_and_its_loss_the_mean_of_its_steps() -> None:
+    trainer = Watched(validation=SPLIT.validation)
+    history = new_loop(trainer).run()
+    assert [len(losses) for losses in trainer.objective.losses] == [3] * 5
+    for record, losses in zip(history.records, trainer.objective.losses, strict=True):
         assert record.loss == pytest.approx(np.mean(losses), rel=1e-6)
-    assert objective.epochs == [0, 1, 2, 3, 4]
-    assert objective.modes == {("loss", True), ("validation", False)}
+    assert trainer.objective.epochs == [0, 1, 2, 3, 4]
+    assert trainer.objective.modes == {("loss", True), ("validation", False)}
 
 
 def test_what_the_history_holds() -> None:
     settings = replace(SETTINGS, epochs=7, validate_every=3)
-    history = new_loop(Objective(settings, errors=[0.5, 0.25, 0.75]), settings).run()
+    history = new_loop(Watched(settings, errors=[0.5, 0.25, 0.75])).run()
     assert [record.epoch for record in history.records] == list(range(7))
     # The last epoch is always looked at.
     assert [record.validation_error for record in history.records] == [None, None, 0.5, None, None, 0.25, 0.75]
@@ -165,15 +193,14 @@ def test_what_the_history_holds() -> None:
 
 
 def test_the_true_validation_error_is_the_root_mean_squared_one() -> None:
-    objective = Objective(validation=SPLIT.validation)
-    history = new_loop(objective).run()
+    trainer = Watched(validation=SPLIT.validation)
+    history = new_loop(trainer).run()
     assert history.best_error == min(record.validation_error or math.inf for record in history.records)
     # The network is left with the weights of that epoch: they give its error again.
-    objective.network.eval()
+    assert trainer.validation_error() == history.best_error
     with torch.no_grad():
-        assert objective.validation_error() == history.best_error
-        rows = objective.network.rows(objective.blocks.rows.take(torch.arange(30))).double().numpy()
-        columns = objective.network.columns(objective.blocks.columns.take(torch.arange(20))).double().numpy()
+        rows = trainer.network.rows(trainer.source.rows.take(torch.arange(30))).double().numpy()
+        columns = trainer.network.columns(trainer.source.columns.take(torch.arange(20))).double().numpy()
     cosines = (rows @ columns.T) / np.outer(np.linalg.norm(rows, axis=1), np.linalg.norm(columns, axis=1))
     truth = SPLIT.validation.to_array()
     assert history.best_error == pytest.approx(np.sqrt(np.nanmean((3 + 2 * cosines - truth) ** 2)), rel=1e-5)
@@ -181,59 +208,75 @@ def test_the_true_validation_error_is_the_root_mean_squared_one() -> None:
 
 @pytest.mark.parametrize("errors, best", [([3, 1, 2, 1, 4], 1), ([5, 4, 3, 2, 1], 4), ([1, 1, 1, 1, 1], 0)])
 def test_the_best_weights_are_left(errors: list[float], best: int) -> None:
-    objective = Objective(errors=errors)
-    history = new_loop(objective).run()
+    trainer = Watched(errors=errors)
+    history = new_loop(trainer).run()
     assert (history.best_epoch, history.best_error) == (best, errors[best])
-    assert same(weights_of(objective), objective.looks[best])
-    assert not same(objective.looks[best], objective.looks[best - 1])
+    assert same(trainer.learned(), trainer.looks[best])
+    assert not same(trainer.looks[best], trainer.looks[best - 1])
 
 
 def test_without_validation_the_last_weights_are_left() -> None:
-    objective = Objective()
-    history = new_loop(objective).run()
+    trainer = Watched()
+    history = new_loop(trainer).run()
     assert (history.best_epoch, history.best_error) == (4, None)
-    assert len(objective.looks) == 5 and same(weights_of(objective), objective.looks[-1])
+    assert len(trainer.looks) == 5 and same(trainer.learned(), trainer.looks[-1])
 
 
 def test_patience() -> None:
     settings = replace(SETTINGS, epochs=20, patience=3)
-    objective = Objective(settings, errors=[5, 4, 3, 3.5, 2.5, 2.6, 2.5, 2.7, 1, 1])
-    history = new_loop(objective, settings).run()
+    trainer = Watched(settings, errors=[5, 4, 3, 3.5, 2.5, 2.6, 2.5, 2.7, 1, 1])
+    history = new_loop(trainer).run()
     assert (history.stopped, history.best_epoch, len(history)) == ("patience", 4, 8)
-    assert same(weights_of(objective), objective.looks[4])
+    assert same(trainer.learned(), trainer.looks[4])
 
 
 def test_patience_waits_for_the_next_look() -> None:
     settings = replace(SETTINGS, epochs=20, validate_every=5, patience=2)
-    history = new_loop(Objective(settings, errors=[3, 2, 2, 1]), settings).run()
+    history = new_loop(Watched(settings, errors=[3, 2, 2, 1])).run()
     assert (history.stopped, history.best_epoch, len(history)) == ("patience", 9, 15)
+
+
+def test_without_validation_the_error_is_none_and_nan_where_nothing_is_predicted() -> None:
+    trainer = Watched()
+    trainer.source.begin_epoch()
+    assert trainer.validation_error() is None
+    with torch.no_grad():
+        trainer.network.rows.first.weight.fill_(math.nan)
+    error = trainer.validation_error()
+    assert error is not None and math.isnan(error)
+    assert trainer.objective.modes == set()  # none of these is a step, or predicts pairs
+
+
+def test_validation_entries_without_any_are_no_validation() -> None:
+    nothing = SPLIT.validation.take_entries(np.zeros(SPLIT.validation.n_entries, dtype=bool))
+    assert Watched(validation=nothing).validation_error() is None
 
 
 def test_without_validation_there_is_nothing_to_wait_for() -> None:
     settings = replace(SETTINGS, patience=1)
-    assert new_loop(Objective(settings), settings).run().stopped == "epochs"
+    assert new_loop(Watched(settings)).run().stopped == "epochs"
 
 
 def test_the_learning_rate_falls_in_steps() -> None:
     settings = replace(SETTINGS, epochs=7, learning_rate=0.02, decay=0.5, decay_every=3)
-    history = new_loop(Objective(settings), settings).run()
+    history = new_loop(Watched(settings)).run()
     rates = [record.learning_rate for record in history.records]
     assert rates == pytest.approx([0.02] * 3 + [0.01] * 3 + [0.005])
 
 
 def test_the_learning_rate_falls_at_given_epochs() -> None:
     settings = replace(SETTINGS, epochs=6, learning_rate=0.02, decay=0.5, decay_every=(1, 4))
-    history = new_loop(Objective(settings), settings).run()
+    history = new_loop(Watched(settings)).run()
     rates = [record.learning_rate for record in history.records]
     assert rates == pytest.approx([0.02] + [0.01] * 3 + [0.005] * 2)
 
 
 def test_the_learning_rate_is_the_one_that_is_used() -> None:
     settings = replace(SETTINGS, epochs=2, learning_rate=0.1, decay=1e-6, decay_every=1)
-    objective = Objective(settings)
-    start = weights_of(objective)["rows.first.weight"]
-    new_loop(objective, settings).run()
-    first, second = (look["rows.first.weight"] for look in objective.looks)
+    trainer = Watched(settings)
+    start = clones(trainer.learned())["rows.first.weight"]
+    new_loop(trainer).run()
+    first, second = (look["rows.first.weight"] for look in trainer.looks)
     # Three steps of Adam, each about as long as the learning rate.
     assert 0.05 < (first - start).abs().max().item() < 0.5
     assert 0 < (second - first).abs().max().item() < 5e-7
@@ -249,7 +292,7 @@ def test_callbacks_are_called_in_turn_after_every_epoch() -> None:
 
         return call
 
-    new_loop(Objective(), callbacks=[callback("a"), callback("b")]).run()
+    new_loop(Watched(), callbacks=[callback("a"), callback("b")]).run()
     assert calls == [(name, epoch, epoch + 1) for epoch in range(5) for name in ("a", "b")]
 
 
@@ -262,93 +305,93 @@ def interrupting_at(epoch: int, error: type[BaseException] = KeyboardInterrupt) 
 
 
 def test_an_interrupt_leaves_the_best_weights_so_far() -> None:
-    objective = Objective(errors=[3, 1, 2, 0.5, 0.1])
-    history = new_loop(objective, callbacks=[interrupting_at(2)]).run()
+    trainer = Watched(errors=[3, 1, 2, 0.5, 0.1])
+    history = new_loop(trainer, callbacks=[interrupting_at(2)]).run()
     assert (history.stopped, len(history), history.best_epoch) == ("interrupted", 3, 1)
-    assert same(weights_of(objective), objective.looks[1])
-    assert is_usable(objective)
+    assert same(trainer.learned(), trainer.looks[1])
+    assert is_usable(trainer)
 
 
 def test_an_interrupt_before_the_first_look_leaves_the_latest_weights() -> None:
     settings = replace(SETTINGS, validate_every=5)
-    objective = Objective(settings)
-    start = weights_of(objective)
-    history = new_loop(objective, settings, callbacks=[interrupting_at(1)]).run()
+    trainer = Watched(settings)
+    start = clones(trainer.learned())
+    history = new_loop(trainer, callbacks=[interrupting_at(1)]).run()
     assert (history.stopped, len(history), history.best_epoch) == ("interrupted", 2, None)
-    assert not same(weights_of(objective), start) and is_usable(objective)
+    assert not same(trainer.learned(), start) and is_usable(trainer)
 
 
 def test_an_interrupt_in_the_middle_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    objective = Objective(errors=[3, 1, 2])
-    usual = objective.loss
+    trainer = Watched(errors=[3, 1, 2])
+    objective, usual = trainer.objective, trainer.objective.loss
 
-    def loss(rows: Tensor, columns: Tensor) -> Tensor:
+    def loss(network: DMFNetwork, block: Block) -> Tensor:
         if objective.epochs[-1] == 2 and len(objective.losses[-1]) == 1:
             raise KeyboardInterrupt
-        return usual(rows, columns)
+        return usual(network, block)
 
     monkeypatch.setattr(objective, "loss", loss)
-    history = new_loop(objective).run()
+    history = new_loop(trainer).run()
     assert (history.stopped, len(history)) == ("interrupted", 2)
-    assert same(weights_of(objective), objective.looks[1])
+    assert same(trainer.learned(), trainer.looks[1])
 
 
 def test_any_other_error_passes_through() -> None:
     with pytest.raises(ZeroDivisionError):
-        new_loop(Objective(), callbacks=[interrupting_at(2, ZeroDivisionError)]).run()
+        new_loop(Watched(), callbacks=[interrupting_at(2, ZeroDivisionError)]).run()
 
 
 @pytest.mark.parametrize("errors, best", [([], 2), ([3, 2, 1], 2), ([3, 1, 2], 1)])
 def test_a_loss_that_is_not_a_number_leaves_the_last_good_weights(errors: list[float], best: int) -> None:
-    objective = Objective(errors=errors, not_finite_at=3)
-    history = new_loop(objective).run()
+    trainer = Watched(errors=errors, not_finite_at=3)
+    history = new_loop(trainer).run()
     assert (history.stopped, len(history), history.best_epoch) == ("diverged", 3, best)
-    assert len(objective.looks) == 3
-    assert same(weights_of(objective), objective.looks[best])
-    assert is_usable(objective)
+    assert len(trainer.looks) == 3
+    assert same(trainer.learned(), trainer.looks[best])
+    assert is_usable(trainer)
 
 
 @pytest.mark.parametrize("validation", [None, SPLIT.validation], ids=["no validation", "validation"])
 @pytest.mark.parametrize("n_epochs", [3, 5])
 def test_weights_that_went_bad_in_the_last_step_are_not_kept(validation: ObservedMatrix | None, n_epochs: int) -> None:
     settings = replace(SETTINGS, epochs=n_epochs)
-    objective = Objective(settings, validation=validation, poisoned_at=2)
-    history = new_loop(objective, settings).run()
+    trainer = Watched(settings, validation=validation, poisoned_at=2)
+    history = new_loop(trainer).run()
     assert (history.stopped, len(history)) == ("diverged", 2)
-    assert history.best_epoch is not None and same(weights_of(objective), objective.looks[history.best_epoch])
-    assert is_usable(objective)
+    assert history.best_epoch is not None and same(trainer.learned(), trainer.looks[history.best_epoch])
+    assert is_usable(trainer)
 
 
 @pytest.mark.parametrize("validation", [None, SPLIT.validation], ids=["no validation", "validation"])
 @pytest.mark.parametrize("n_epochs", [1, 5])
 def test_a_learning_rate_beyond_all_measure_diverges(validation: ObservedMatrix | None, n_epochs: int) -> None:
     settings = replace(SETTINGS, epochs=n_epochs, learning_rate=1e30)
-    history = new_loop(Objective(settings, validation=validation), settings).run()
+    history = new_loop(Watched(settings, validation=validation)).run()
     assert history.stopped == "diverged" and history.best_epoch is None
 
 
-def keep_all(trainer: Trainer, *, keep_every: int = 1) -> list[TrainingState]:
+def keep_all(loop: Loop, *, keep_every: int = 1) -> list[TrainingState]:
     states: list[TrainingState] = []
-    trainer.run(keep=states.append, keep_every=keep_every)
+    loop.run(keep=states.append, keep_every=keep_every)
     return states
 
 
-def test_the_state_is_kept_every_so_many_epochs() -> None:
-    states = keep_all(new_loop(Objective()), keep_every=2)
-    assert [len(state.content["history"]["records"]) for state in states] == [2, 4]
-    assert [state.content["history"]["stopped"] for state in states] == ["", ""]
+def test_the_state_is_kept_every_so_many_epochs_and_at_the_end() -> None:
+    states = keep_all(new_loop(Watched()), keep_every=2)
+    assert [len(state.content["history"]["records"]) for state in states] == [2, 4, 5]
+    assert [state.content["history"]["stopped"] for state in states] == ["", "", "epochs"]
 
 
 def test_a_state_is_a_copy() -> None:
-    clones: list[Weights] = []
+    copies: list[Weights] = []
     states: list[TrainingState] = []
 
     def keep(state: TrainingState) -> None:
         states.append(state)
-        clones.append({name: tensor.clone() for name, tensor in state.tensors.items()})
+        copies.append(clones(state.tensors))
 
-    new_loop(Objective()).run(keep=keep)
-    assert all(same(state.tensors, clone) for state, clone in zip(states, clones, strict=True))
+    new_loop(Watched()).run(keep=keep)
+    assert all(same(state.tensors, copy) for state, copy in zip(states, copies, strict=True))
 
 
 MATRICES = {
@@ -365,26 +408,26 @@ def test_two_and_three_epochs_are_five_to_the_bit(
     train: ObservedMatrix, validation: ObservedMatrix | None, validate_every: int
 ) -> None:
     settings = replace(SETTINGS, validate_every=validate_every, decay_every=2)
-    whole_objective = Objective(settings, train, validation)
-    whole = new_loop(whole_objective, settings)
+    whole_trainer = Watched(settings, train, validation)
+    whole = new_loop(whole_trainer)
     whole_states = keep_all(whole)
     after_two = whole_states[1]
-    objective = Objective(settings, train, validation)
-    assert objective.blocks.dense == (train is SPLIT.train)
+    trainer = Watched(settings, train, validation)
+    assert trainer.source.dense == (train is SPLIT.train)
     with torch.no_grad():  # all that counts must come from the state
-        for tensor in objective.network.state_dict().values():
+        for tensor in trainer.network.state_dict().values():
             tensor.zero_()
-    rest = new_loop(objective, settings)
+    rest = new_loop(trainer)
     rest.restore(after_two)
     assert same(rest.state().tensors, after_two.tensors)
     states = keep_all(rest)
-    assert len(states) == 3 and objective.epochs == [2, 3, 4]
+    assert len(states) == 3 and trainer.objective.epochs == [2, 3, 4]
     for state, expected in zip(states, whole_states[2:], strict=True):
         assert same(state.tensors, expected.tensors)
-    assert same(weights_of(objective), weights_of(whole_objective))
+    assert same(trainer.learned(), whole_trainer.learned())
     assert plain(rest.history) == plain(whole.history)
     # The epochs after the second did change every parameter, so equality says something.
-    learned = [name for name, _ in objective.network.named_parameters()]
+    learned = [name for name, _ in trainer.network.named_parameters()]
     assert all(
         not torch.equal(states[-1].tensors[f"learned.{name}"], after_two.tensors[f"learned.{name}"]) for name in learned
     )
@@ -394,62 +437,92 @@ def test_patience_goes_on_where_it_was() -> None:
     settings = replace(SETTINGS, epochs=20, patience=3)
     errors = [5.0, 1.0, 2.0, 3.0, 4.0, 0.5]
     states: list[TrainingState] = []
-    whole = new_loop(Objective(settings, errors=errors), settings).run(keep=states.append)
+    whole = new_loop(Watched(settings, errors=errors)).run(keep=states.append)
     assert (whole.stopped, len(whole)) == ("patience", 5)
-    objective = Objective(settings, errors=errors[3:])
-    rest = new_loop(objective, settings)
+    trainer = Watched(settings, errors=errors[3:])
+    rest = new_loop(trainer)
     rest.restore(states[2])
     assert plain(rest.run()) == plain(whole)
-    assert same(weights_of(objective), {name: states[1].tensors[f"learned.{name}"] for name in weights_of(objective)})
+    assert same(trainer.learned(), part(states[1].tensors, "learned"))
 
 
 def test_a_state_of_the_last_epoch_needs_no_more_training() -> None:
-    whole_objective, objective = Objective(errors=[3, 1, 2, 3, 4]), Objective()
-    last = keep_all(new_loop(whole_objective))[-1]
-    trainer = new_loop(objective)
-    trainer.restore(last)
-    history = trainer.run()
-    assert (history.stopped, objective.epochs) == ("epochs", [])
-    assert same(weights_of(objective), weights_of(whole_objective))
+    whole_trainer, trainer = Watched(errors=[3, 1, 2, 3, 4]), Watched()
+    last = keep_all(new_loop(whole_trainer))[-1]
+    rest = new_loop(trainer)
+    rest.restore(last)
+    history = rest.run()
+    assert (history.stopped, trainer.objective.epochs) == ("epochs", [])
+    assert same(trainer.learned(), whole_trainer.learned())
 
 
 @pytest.mark.parametrize("train", [SPLIT.train, SPARSE_SPLIT.train], ids=["dense", "sparse"])
 def test_the_seed_decides_everything(train: ObservedMatrix) -> None:
     def result(seed: int) -> tuple[Weights, dict[str, Any]]:
         settings = replace(SETTINGS, seed=seed)
-        objective = Objective(settings, train)
-        history = new_loop(objective, settings).run()
-        return weights_of(objective), plain(history)
+        trainer = Watched(settings, train)
+        history = new_loop(trainer).run()
+        return clones(trainer.learned()), plain(history)
 
     (one, one_history), (again, again_history), (other, other_history) = result(3), result(3), result(4)
     assert same(one, again) and one_history == again_history
     assert not same(one, other) and one_history != other_history
 
 
-def test_the_walk_and_dropout_follow_the_trainers_seed_each_in_its_own_way() -> None:
+def test_sampling_and_dropout_follow_the_trainers_seed_each_in_its_own_way() -> None:
     settings = replace(SETTINGS, dropout=0.0)
-    states, results = [], []
+    states, starts, results = [], [], []
     for seed in (0, 1):
-        objective = Objective(settings)  # the same weights to start with
-        trainer = new_loop(objective, replace(settings, seed=seed))
-        states += [trainer.state().tensors[f"state.generator.{purpose}"] for purpose in ("walk", "dropout")]
-        trainer.run()
-        results.append(weights_of(objective))
+        trainer = Watched(settings, seed=seed)
+        starts.append(clones(trainer.learned()))
+        loop = new_loop(trainer)
+        states += [loop.state().tensors[f"state.generator.{purpose}"] for purpose in ("sampling", "dropout")]
+        loop.run()
+        results.append(trainer.learned())
     assert all(not torch.equal(one, other) for one, other in combinations(states, 2))
-    assert not same(*results)  # by the walk alone
+    assert same(*starts) and not same(*results)  # by the order of blocks alone
 
 
 def test_a_run_does_not_touch_the_global_generators() -> None:
     random.seed(5)
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
-    objective = Objective(validation=SPLIT.validation)
-    trainer = new_loop(objective)
-    trainer.run(keep=lambda _: None)
+    trainer = Watched(validation=SPLIT.validation)
+    new_loop(trainer).run(keep=lambda _: None)
     after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
     assert before[:2] == after[:2] and torch.equal(before[2], after[2])
     # And they decide nothing.
     torch.manual_seed(1)
-    again = Objective(validation=SPLIT.validation)
+    again = Watched(validation=SPLIT.validation)
     new_loop(again).run()
     torch.set_rng_state(before[2])
-    assert same(weights_of(again), weights_of(objective))
+    assert same(again.learned(), trainer.learned())
+
+
+OBJECTIVES = {
+    "dmf": DMF(**SMALL),
+    "dmf-d": DMFD(**SMALL),
+    "ordinal-dmf": OrdinalDMF(**SMALL),
+    "i-autorec": IAutoRec(hidden_size=4, device="cpu"),
+    "deep-u-autorec": DeepUAutoRec(hidden_sizes=(4,), device="cpu"),
+    "u-cf-nade": UCFNADE(hidden_size=4, device="cpu"),
+}
+
+
+@pytest.mark.parametrize("model", OBJECTIVES.values(), ids=OBJECTIVES.keys())
+def test_an_objective_holds_no_matrix(model: NetworkModel) -> None:
+    array = SPLIT.train.to_array()
+    shuffled = np.random.default_rng(0).permutation(array.ravel()).reshape(array.shape[::-1])
+    one, other = (
+        model._task(ObservedMatrix.from_array(values, SPLIT.train.scale), None) for values in (array, shuffled)
+    )
+    # The entries have the same number and mean, all that an objective may know of them: it serves the other matrix too.
+    for trainer in (one, other):
+        trainer.source.begin_epoch()
+        block, losses = trainer.source.next_block(), []
+        for objective in (one.objective, other.objective):
+            use_generator(trainer.network, torch.Generator().manual_seed(0))
+            losses.append(objective.loss(trainer.network, block).item())
+        assert losses[0] == losses[1] and math.isfinite(losses[0])
+    held = [*vars(one.objective).values(), *one.objective.modules()]
+    assert not any(isinstance(each, ObservedMatrix | BlockSource | torch.device) for each in held)
+    assert one.network not in held and not list(one.objective.parameters())

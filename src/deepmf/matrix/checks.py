@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from deepmf.matrix.scale import LARGEST, Scale
 
 def numbers(values: Any, *, dimensions: int = 1) -> FloatArray:
     """Return values as float64; what is not a number is named."""
+    if not isinstance(values, Iterable):
+        raise BadEntries(f"values must be a list of numbers; got {values!r}")
     if not isinstance(values, np.ndarray):
         values = np.asarray(values if isinstance(values, list | tuple) else list(values))
     if values.dtype.kind in "cmM":  # numpy would drop the imaginary part, or count the days

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from deepmf.errors import BadEntries, OffScale
+from deepmf.errors import BadEntries, NothingObserved, OffScale
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.checks import numbers
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.predictive_distribution import Interval, check_coverage
@@ -91,10 +93,11 @@ def folded_rows(entries: EntryStore, predictor: Predictor, histories: Sequence[H
     columns, values, counts = [], [], []
     for given_columns, given_values in histories:
         positions = entries.columns.positions(given_columns)
-        numbers = np.asarray(list(given_values), dtype=np.float64)
-        _check(entries, positions, numbers)
-        columns.append(positions)
-        values.append(numbers)
+        floats = numbers(given_values)
+        _check(entries, positions, floats)
+        order = np.argsort(positions)  # as in a matrix: sums come out the same to the bit
+        columns.append(positions[order])
+        values.append(floats[order])
         counts.append(positions.size)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     observed = AxisEntries(starts, np.concatenate(columns).astype(np.int64), np.concatenate(values))
@@ -112,6 +115,13 @@ def folded_matrix(entries: EntryStore, predictor: Predictor, matrix: ObservedMat
 
 def _folded(entries: EntryStore, predictor: Predictor, observed: AxisEntries, *, single: bool) -> FoldedRows:
     described = observed.below(entries.train.shape[1])  # as in an extension, trained columns alone describe a row
+    n_empty = np.count_nonzero(np.diff(described.starts) == 0)
+    if n_empty:
+        warnings.warn(
+            f"{n_empty} row(s) have no entry over the trained columns: they are predicted from an empty description",
+            NothingObserved,
+            stacklevel=4,
+        )
     return FoldedRows(entries, predictor.with_rows(described), observed, single=single)
 
 

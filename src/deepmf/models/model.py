@@ -37,6 +37,7 @@ from deepmf.models.label_pairs import LabelPairs, Unknown, find_pairs
 from deepmf.models.predictive_distribution import Interval, PredictiveDistribution, check_coverage
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import Ranking, most_similar, ranked
+from deepmf.models.readout import check_levels
 from deepmf.storage.label_tensors import check_storable
 from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
@@ -48,8 +49,6 @@ from deepmf.training.loop import Callback, Task
 from deepmf.training.settings import Settings
 from deepmf.training.threads import training_threads
 from deepmf.training.validation import ValidationEntries
-
-LEVEL_METRICS = ("rmse", "mae", "accuracy")
 
 
 class Fitted(NamedTuple):
@@ -212,7 +211,7 @@ class Model(ABC):
         `metric` is what the levels should be best by ("rmse", "mae" or "accuracy"), for models that answer with a
         distribution; the others have one answer for all. By `unknown="fallback"`, it is the level nearest the means.
         """
-        self._check_levels(metric)
+        check_levels(self.scale_, metric)
         predictor = self.predictor_
         if metric != "rmse" and predictor.gives_distribution:
             return self._read_distribution(rows, columns, unknown, lambda found: found.best(metric))
@@ -429,12 +428,6 @@ class Model(ABC):
         if self._last_fallback is None or self._last_fallback.seen is not self.entries_:
             self._last_fallback = Fallback(self.entries_)
         return self._last_fallback
-
-    def _check_levels(self, metric: str) -> None:
-        if self.scale_.levels is None:
-            raise BadSetting(f"the scale {self.scale_} has no levels; predict gives real values")
-        if metric not in LEVEL_METRICS:
-            raise BadSetting(f"metric must be {' or '.join(map(repr, LEVEL_METRICS))}; got {metric!r}")
 
     def _pairs(self, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> LabelPairs:
         return find_pairs(self.entries_.rows, self.entries_.columns, rows, columns, unknown)

@@ -9,12 +9,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadModelFile, BadSetting, CannotExtend
+from deepmf.errors import BadModelFile, BadSetting, CannotExtend, TrainingDiverged
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
 from deepmf.models.latents import Latents, pair_products
 from deepmf.models.predictive_distribution import PredictiveDistribution
-from deepmf.models.readout import Readout
+from deepmf.models.readout import Readout, check_levels
 from deepmf.storage.packed import Packed, Tensors, numbers
 
 
@@ -91,6 +91,7 @@ class Predictor:
 
     def levels(self, rows: IndexArray, columns: IndexArray, *, metric: str) -> FloatArray:
         """Return the level of each pair of positions that is best by a metric, where there is a distribution."""
+        check_levels(self.readout.scale, metric)
         if metric != "rmse" and self.gives_distribution:
             return self.distribution(rows, columns).best(metric)
         return self.readout.levels(self.score_pairs(rows, columns))
@@ -166,5 +167,5 @@ def _stored(tensors: Tensors, axis: str, shape: tuple[int, int], count: int, kin
 
 def _finite(latents: LatentArray) -> LatentArray:
     if not np.isfinite(latents).all():
-        raise BadSetting("what the model makes of these entries is not finite: it has not learned anything")
+        raise TrainingDiverged("what was learned is too large: latents of new entries are not finite numbers")
     return latents

@@ -12,6 +12,8 @@ from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.scale import Scale
 from deepmf.models.predictive_distribution import PredictiveDistribution
 
+LEVEL_METRICS = ("rmse", "mae", "accuracy")
+
 _NO_DISTRIBUTION = "this model predicts a value, not a distribution; OrdinalDMF, ICFNADE and UCFNADE do both"
 
 
@@ -95,3 +97,11 @@ class BoundaryReadout(Readout):
     def pack(self) -> dict[str, npt.NDArray[Any]]:
         """Return the boundaries."""
         return {"boundaries": self.boundaries}
+
+
+def check_levels(scale: Scale, metric: str) -> None:
+    """Refuse to predict levels on a scale that has none, or by a metric that does not exist."""
+    if scale.levels is None:
+        raise BadSetting(f"the scale {scale} has no levels; predict gives real values")
+    if metric not in LEVEL_METRICS:
+        raise BadSetting(f"metric must be {' or '.join(map(repr, LEVEL_METRICS))}; got {metric!r}")

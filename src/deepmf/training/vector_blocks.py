@@ -77,7 +77,7 @@ class VectorBlocks(BlockSource):
 
     def _place(self, device: torch.device, *, half: bool) -> None:
         matrix, values = self._matrix, self._values
-        self.dense = prefer_dense(matrix, device, half=half) if self._force_dense is None else self._force_dense
+        self.dense = self._prefers_dense(device, half=half) if self._force_dense is None else self._force_dense
         if self.dense:
             table = dense_table(matrix, values, device, missing=float("nan"))
             self._targets = table if self._axis == "row" else table.T.contiguous()
@@ -93,6 +93,9 @@ class VectorBlocks(BlockSource):
         self.vectors = SparseVectors(
             *(tensor_on(device, array) for array in (starts, indices, weights.astype(np.float32)))
         )
+
+    def _prefers_dense(self, device: torch.device, *, half: bool) -> bool:
+        return prefer_dense(self._matrix, device, half=half)
 
     def _whole(self) -> tuple[Batch, Tensor]:
         if isinstance(self.vectors, DenseVectors):

@@ -13,12 +13,13 @@ from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.autoencoders.autoencoder_model import AutoencoderModel, ValueEncoding
+from deepmf.models.autoencoders.autoencoder_model import ValueEncoding
 from deepmf.models.autoencoders.autoencoder_network import Autoencoder
 from deepmf.models.autoencoders.autorec import IAutoRec, UAutoRec
 from deepmf.models.autoencoders.deep_autorec import DeepUAutoRec
+from deepmf.models.network_model import NetworkModel
 
-MODELS: dict[str, AutoencoderModel] = {
+MODELS: dict[str, Any] = {
     "i": IAutoRec(hidden_size=5, epochs=4, gamma=1.0, learning_rate=0.1, inputs="raw", device="cpu"),
     "u": UAutoRec(hidden_size=5, epochs=4, gamma=1.0, learning_rate=0.1, inputs="centred", device="cpu"),
     "deep": DeepUAutoRec(hidden_sizes=(6, 4), epochs=4, batch_size=10, inputs="scaled", device="cpu"),
@@ -26,9 +27,7 @@ MODELS: dict[str, AutoencoderModel] = {
 every_model = pytest.mark.parametrize("name", MODELS)
 
 
-def fitted(
-    name: str, train: ObservedMatrix | None = None, validation: ObservedMatrix | None = None
-) -> AutoencoderModel:
+def fitted(name: str, train: ObservedMatrix | None = None, validation: ObservedMatrix | None = None) -> NetworkModel:
     model = MODELS[name]
     return type(model)(**model.settings.to_dict()).fit(additive() if train is None else train, validation)
 
@@ -39,17 +38,27 @@ def sparse_matrix() -> ObservedMatrix:
     return matrix.take_entries(np.arange(matrix.n_entries) % 8 == 0)
 
 
-def vectors(model: AutoencoderModel, array: Any) -> Any:
+def axis_of(model: Any) -> str:
+    """Return what a fitted model reads."""
+    axis: str = model.predictor_.encoder.axis
+    return axis
+
+
+def encoding_of(model: Any) -> ValueEncoding:
+    return ValueEncoding.of(model.settings.inputs, model.entries_.train)
+
+
+def vectors(model: NetworkModel, array: Any) -> Any:
     """Return what a model reads of a matrix with holes, as a dense table: 0 where nothing is observed."""
-    table = np.nan_to_num(model.units_.encode(array))
-    return torch.tensor(table if model.axis == "row" else table.T, dtype=torch.float32)
+    table = np.nan_to_num(encoding_of(model).encode(array))
+    return torch.tensor(table if axis_of(model) == "row" else table.T, dtype=torch.float32)
 
 
-def outputs(model: AutoencoderModel, table: Any) -> Any:
+def outputs(model: NetworkModel, table: Any) -> Any:
     """Return the whole matrix (rows, columns) that the network answers, in the scale's units, clipped."""
     with torch.no_grad():
         answers = model.network_(table).double().numpy()
-    array = model.units_.decode(answers if model.axis == "row" else answers.T)
+    array = encoding_of(model).decode(answers if axis_of(model) == "row" else answers.T)
     return np.clip(array, 1, 5)
 
 
@@ -111,20 +120,20 @@ def test_only_vectors_that_changed_pass_through_the_network(name: str, monkeypat
 
     row, column = np.argwhere(np.isnan(matrix.to_array()))[0]
     known = matrix.row_labels[row], matrix.column_labels[column]
-    new = ("newcomer", known[1]) if model.axis == "row" else (known[0], "newcomer")
+    new = ("newcomer", known[1]) if axis_of(model) == "row" else (known[0], "newcomer")
     with monkeypatch.context() as patch:
         patch.setattr(Autoencoder, "hidden", counted)
         more = model.extend(ObservedMatrix.from_entries(*zip(known, new, strict=True), [5, 4], matrix.scale))
     assert read == [2]  # the known one with a new entry, and the new one
-    latents, others = more.row_latents_, more.column_latents_
-    if model.axis == "column":
+    latents, others = more.predictor_.rows, more.predictor_.columns
+    if axis_of(model) == "column":
         latents, others = others, latents
     assert latents.extra.shape[0] == 2 and others.extra.shape[0] == 0
     array = matrix.to_array()
     array[row, column] = 5
     changed = outputs(model, vectors(model, array))
     whole = model.complete(), more.complete()[: matrix.shape[0], : matrix.shape[1]]
-    axis = 0 if model.axis == "row" else 1
+    axis = 0 if axis_of(model) == "row" else 1
     position = (row, column)[axis]
     np.testing.assert_array_equal(*(np.delete(array, position, axis) for array in whole))
     missing = np.isnan(array).take(position, axis)
@@ -136,8 +145,8 @@ def test_only_vectors_that_changed_pass_through_the_network(name: str, monkeypat
 def test_likeness_goes_by_what_is_learned_without_constants(name: str) -> None:
     model = fitted(name)
     for latents, ranking in (
-        (model.row_latents_.whole(), model.similar_rows("row 0", n=29)),
-        (model.column_latents_.whole(), model.similar_columns("column 0", n=24)),
+        (model.predictor_.rows.whole(), model.similar_rows("row 0", n=29)),
+        (model.predictor_.columns.whole(), model.similar_columns("column 0", n=24)),
     ):
         plain = latents[:, :-1].astype(np.float64)
         cosines = plain @ plain[0] / np.linalg.norm(plain, axis=1) / np.linalg.norm(plain[0])
@@ -148,7 +157,7 @@ def test_likeness_goes_by_what_is_learned_without_constants(name: str) -> None:
 def test_one_vector_and_one_output_are_enough(name: str) -> None:
     for array in ([[1, 2, 3]], [[1], [2]], [[4]]):
         model = fitted(name, ObservedMatrix.from_array(array, Scale([1, 2, 3, 4, 5])))
-        assert np.all(np.isfinite(model._score_block(np.array([0]), np.array([0]))))
+        assert np.all(np.isfinite(model.predictor_.score_block(np.array([0]), np.array([0]))))
 
 
 @every_model

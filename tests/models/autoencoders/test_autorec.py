@@ -7,16 +7,18 @@ import numpy.typing as npt
 import pytest
 import torch
 from tests.models.contract import ModelContract, additive
-from torch import Tensor
+from torch import Tensor, nn
 
 from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import checkerboard
 from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.autoencoders.autorec import AutoRec, AutoRecObjective, IAutoRec, UAutoRec
+from deepmf.models.autoencoders.autorec import AutoRec, IAutoRec, UAutoRec
 from deepmf.training.loop import Loop, TrainingState
-from deepmf.training.runtime import Runtime
+from deepmf.training.trainer import Trainer
+from deepmf.training.validation import ValidationEntries
+from deepmf.training.vector_blocks import VectorBlocks
 
 Array = npt.NDArray[np.float64]
 
@@ -45,27 +47,38 @@ def thinned(matrix: ObservedMatrix, *, dense: bool) -> ObservedMatrix:
     return matrix if dense else matrix.take_entries(np.arange(matrix.n_entries) % 8 == 0)
 
 
-def objective_of(model: AutoRec, matrix: ObservedMatrix) -> AutoRecObjective:
-    """Return an objective in double precision, with biases that are not 0."""
-    objective = model._objective(matrix, None, Runtime("cpu"))
-    objective.network.double()
-    vectors = objective.batches.vectors
+def trainer_of(model: AutoRec, matrix: ObservedMatrix) -> Trainer:
+    """Return a trainer in double precision, with biases that are not 0."""
+    trainer = model._task(matrix, None)
+    trainer.network.double()
+    assert isinstance(trainer.source, VectorBlocks)
+    vectors = trainer.source.vectors
     for part in ("table", "weights"):
         if hasattr(vectors, part):
             setattr(vectors, part, getattr(vectors, part).double())
     with torch.no_grad():
-        for name, parameter in objective.network.named_parameters():
+        for name, parameter in trainer.network.named_parameters():
             if "bias" in name:
                 parameter.copy_(torch.linspace(-0.5, 0.5, parameter.numel()))
-    return objective
+    return trainer
 
 
-def restated(model: AutoRec, objective: AutoRecObjective, matrix: ObservedMatrix, ids: list[int] | None) -> float:
+def every_vector(model: AutoRec, matrix: ObservedMatrix) -> Tensor:
+    """Return the positions of all vectors that have entries."""
+    return torch.from_numpy(np.flatnonzero(matrix.row_counts if model.axis == "row" else matrix.column_counts))
+
+
+def loss_of(trainer: Any, ids: Tensor) -> Tensor:
+    loss: Tensor = trainer.objective.loss(trainer.network, trainer.source.block(ids))
+    return loss
+
+
+def restated(model: AutoRec, network: nn.Module, matrix: ObservedMatrix, ids: list[int] | None) -> float:
     """Return the sum of squared errors on the observed entries plus lambda / 2 (||V||^2 + ||W||^2).
 
     Of some vectors, their errors are scaled up to all that have entries.
     """
-    weights = {name: parameter.detach().numpy() for name, parameter in objective.network.named_parameters()}
+    weights = {name: parameter.detach().numpy() for name, parameter in network.named_parameters()}
     array = matrix.to_array() if model.axis == "row" else matrix.to_array().T
     shift = {"raw": 0.0, "centred": np.nanmean(array), "scaled": 3.0}[model.settings.inputs]
     units = (array - shift) / (2.0 if model.settings.inputs == "scaled" else 1.0)
@@ -84,34 +97,32 @@ def restated(model: AutoRec, objective: AutoRecObjective, matrix: ObservedMatrix
 def test_the_objective(model: type[AutoRec], inputs: str, dense: bool) -> None:
     matrix = thinned(additive(), dense=dense)
     some = model(hidden_size=4, gamma=7.0, inputs=inputs, batch_size=5, device="cpu")
-    objective = objective_of(some, matrix)
-    assert objective.batches.dense is dense
-    every = torch.from_numpy(objective.batches.positions)
-    whole = objective.loss(every).item() * matrix.n_entries
-    assert whole == pytest.approx(restated(some, objective, matrix, None), rel=1e-6)
+    trainer, every = trainer_of(some, matrix), every_vector(some, matrix)
+    assert trainer.source.dense is dense
+    whole = loss_of(trainer, every).item() * matrix.n_entries
+    assert whole == pytest.approx(restated(some, trainer.network, matrix, None), rel=1e-6)
     ids = every[[3, 0, 7, 1, 2]]
-    part = objective.loss(ids).item() * matrix.n_entries
-    assert part == pytest.approx(restated(some, objective, matrix, ids.tolist()), rel=1e-6)
+    part = loss_of(trainer, ids).item() * matrix.n_entries
+    assert part == pytest.approx(restated(some, trainer.network, matrix, ids.tolist()), rel=1e-6)
 
 
 @every_model
-def test_the_batches_of_an_epoch_stand_for_everything(model: type[AutoRec]) -> None:
-    objective = objective_of(model(hidden_size=4, gamma=7.0, device="cpu"), additive())
-    every = torch.from_numpy(objective.batches.positions)
-    batches = torch.split(every, 5)
-    mean = np.mean([objective.loss(batch).item() for batch in batches])
-    assert mean == pytest.approx(objective.loss(every).item(), rel=1e-9)
+def test_the_blocks_of_an_epoch_stand_for_everything(model: type[AutoRec]) -> None:
+    some = model(hidden_size=4, gamma=7.0, device="cpu")
+    trainer, every = trainer_of(some, additive()), every_vector(some, additive())
+    mean = np.mean([loss_of(trainer, ids).item() for ids in torch.split(every, 5)])
+    assert mean == pytest.approx(loss_of(trainer, every).item(), rel=1e-9)
 
 
 @every_model
 @pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
 def test_gradients_against_differences(model: type[AutoRec], dense: bool) -> None:
     matrix = thinned(additive(), dense=dense)
-    objective = objective_of(model(hidden_size=3, gamma=2.0, device="cpu"), matrix)
-    ids = torch.from_numpy(objective.batches.positions)[:6]
-    objective.loss(ids).backward()
+    some = model(hidden_size=3, gamma=2.0, device="cpu")
+    trainer, ids = trainer_of(some, matrix), every_vector(some, matrix)[:6]
+    loss_of(trainer, ids).backward()
     generator = np.random.default_rng(0)
-    for parameter in objective.network.parameters():
+    for parameter in trainer.network.parameters():
         gradient, numbers = parameter.grad, parameter.data.view(-1)
         assert gradient is not None
         for place in generator.choice(numbers.numel(), 3, replace=False):
@@ -119,7 +130,7 @@ def test_gradients_against_differences(model: type[AutoRec], dense: bool) -> Non
             losses = []
             for way in (1e-5, -1e-5):
                 numbers[place] = there + way
-                losses.append(objective.loss(ids).item())
+                losses.append(loss_of(trainer, ids).item())
             numbers[place] = there
             assert gradient.view(-1)[place].item() == pytest.approx((losses[0] - losses[1]) / 2e-5, rel=1e-5, abs=1e-9)
 
@@ -128,7 +139,7 @@ def test_gradients_against_differences(model: type[AutoRec], dense: bool) -> Non
 def test_sparse_and_dense_training_agree(model: type[AutoRec], monkeypatch: pytest.MonkeyPatch) -> None:
     completed = []
     for dense in (True, False):
-        monkeypatch.setattr("deepmf.training.batches.prefer_dense", lambda *_, dense=dense: dense)
+        monkeypatch.setattr("deepmf.training.vector_blocks.prefer_dense", lambda *_, dense=dense, **__: dense)
         completed.append(model(**QUICK | {"epochs": 6}).fit(additive()).complete())
     np.testing.assert_allclose(*completed, atol=1e-3)
 
@@ -175,7 +186,7 @@ def test_seven_and_five_epochs_are_twelve_to_the_bit(
 
     def new_loop() -> Loop:
         some = model(**settings)
-        return Loop(some._task(split.train, split.validation), some.settings)
+        return Loop(some._task(split.train, ValidationEntries.of(split.train, split.validation)), some.settings)
 
     states: list[TrainingState] = []
     whole = new_loop()

@@ -1,10 +1,11 @@
 """CF-NADE: the contract, its cost, and its answers as a distribution over levels."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations, permutations
 from math import comb
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,14 +17,16 @@ from torch import Tensor
 from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import checkerboard
 from deepmf.errors import BadSetting, TrainingInterrupted
-from deepmf.layers.vectors import SparseBatch
+from deepmf.layers.vectors import Batch, SparseBatch
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.autoencoders import cfnade
-from deepmf.models.autoencoders.cfnade import CFNADE, ICFNADE, UCFNADE, CFNADEObjective
+from deepmf.models.autoencoders.cfnade import CFNADE, ICFNADE, UCFNADE, CFNADEObjective, NadeBlocks
+from deepmf.models.autoencoders.nade_network import Nade
+from deepmf.training import block_source
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.runtime import Runtime, private_generator
+from deepmf.training.runtime import private_generator
 
 QUICK: dict[str, Any] = {
     "hidden_size": 16,
@@ -35,7 +38,7 @@ QUICK: dict[str, Any] = {
     "gamma": 0.02,
     "device": "cpu",
 }
-CPU = Runtime("cpu")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 both = pytest.mark.parametrize("model_class", [ICFNADE, UCFNADE])
 
 
@@ -68,10 +71,14 @@ def tables(model: CFNADE, matrix: ObservedMatrix) -> np.ndarray:
     return numbers
 
 
-def level_scores(model: CFNADE, numbers: np.ndarray) -> np.ndarray:
-    """The scores of all levels of all outputs for the vector `numbers` (places,), in double precision."""
-    weights = {name: weight.double().numpy() for name, weight in model.network_.state_dict().items()}
-    n_places, n_levels = numbers.size, model.network_.n_levels
+def level_scores(model: CFNADE, numbers: np.ndarray, network: Nade | None = None) -> np.ndarray:
+    """The scores of all levels of all outputs for the vector `numbers` (places,), in double precision.
+
+    They are those of the model's own network, or of another one of its settings.
+    """
+    network = model.network_ if network is None else network
+    weights = {name: weight.double().numpy() for name, weight in network.state_dict().items()}
+    n_places, n_levels = numbers.size, network.n_levels
     inputs = weights["first.weight"].reshape(n_levels, n_places, -1)
     count = max((numbers > 0).sum(), 1)
     sums = sum((inputs[level][numbers > level].sum(axis=0) for level in range(n_levels)), np.zeros(inputs.shape[2]))
@@ -106,33 +113,69 @@ def test_predictions_are_means_of_the_distribution_given_all_entries(model_class
 
 
 @both
+def test_levels_by_metric_and_intervals_are_those_of_the_distribution(model_class: type[CFNADE]) -> None:
+    matrix = odd_matrix()
+    model = model_class(**QUICK | {"epochs": 10}).fit(matrix)
+    rows, columns = (array.ravel() for array in np.indices(matrix.shape))
+    levels, chances = np.array([-3, 0, 1, 7, 20]), model.predict_distribution(rows, columns)
+    np.testing.assert_array_equal(model.support_, levels)
+    likeliest, medians = levels[chances.argmax(axis=1)], levels[(chances.cumsum(axis=1) < 0.5).sum(axis=1)]
+    np.testing.assert_array_equal(model.predict_levels(rows, columns, metric="accuracy"), likeliest)
+    np.testing.assert_array_equal(model.predict_levels(rows, columns, metric="mae"), medians)
+    assert np.any(likeliest != medians)
+    wide, narrow = (model.predict_interval(rows, columns, coverage=coverage) for coverage in (0.99, 0.5))
+    for low, high in (wide, narrow):
+        assert np.all(np.isin(low, levels) & np.isin(high, levels))
+        assert np.all((low <= likeliest) & (likeliest <= high))
+    assert np.all((wide.lower <= narrow.lower) & (narrow.upper <= wide.upper))
+
+
+@both
 def test_pairs_and_blocks_in_pieces(model_class: type[CFNADE], monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_class(**QUICK | {"epochs": 3}).fit(odd_matrix())
     generator = np.random.default_rng(0)
     rows, columns = generator.integers(0, 30, 200), generator.integers(0, 25, 200)
     some_rows, some_columns = np.array([7, 3, 7]), np.array([1, 24, 0, 9])
-    pairs, block = model._score_pairs(rows, columns), model._score_block(some_rows, some_columns)
-    np.testing.assert_allclose(block, model._score_block(np.arange(30), np.arange(25))[some_rows][:, some_columns])
+    predictor = model.predictor_
+    pairs, block = predictor.score_pairs(rows, columns), predictor.score_block(some_rows, some_columns)
+    np.testing.assert_allclose(block, predictor.score_block(np.arange(30), np.arange(25))[some_rows][:, some_columns])
     monkeypatch.setattr(cfnade, "_PAIRS_AT_A_TIME", 7)
     monkeypatch.setattr(cfnade, "_SCORES_AT_A_TIME", 50)
-    monkeypatch.setattr("deepmf.models.autoencoders.vector_model._VECTORS_AT_A_TIME", 4)
-    np.testing.assert_allclose(model._score_pairs(rows, columns), pairs, rtol=1e-6)
-    np.testing.assert_allclose(model._score_block(some_rows, some_columns), block, rtol=1e-6)
+    monkeypatch.setattr("deepmf.models.autoencoders.vector_encoder._VECTORS_AT_A_TIME", 4)
+    np.testing.assert_allclose(predictor.score_pairs(rows, columns), pairs, rtol=1e-6)
+    np.testing.assert_allclose(predictor.score_block(some_rows, some_columns), block, rtol=1e-6)
     again = model_class(**QUICK | {"epochs": 3}).fit(odd_matrix())
-    np.testing.assert_allclose(again._score_pairs(rows, columns), pairs, rtol=1e-5)
+    np.testing.assert_allclose(again.predictor_.score_pairs(rows, columns), pairs, rtol=1e-5)
 
 
-def new_objective(
-    model: CFNADE, train: ObservedMatrix, validation: ObservedMatrix | None = None, *, dense: bool = False
-) -> CFNADEObjective:
-    """The objective of a model, whose network has random biases too and draws from a generator of its own."""
+class Parts(NamedTuple):
+    """What a trainer of CF-NADE is made of."""
+
+    network: Nade
+    objective: CFNADEObjective
+    source: NadeBlocks
+
+    def inputs(self, ids: Tensor) -> Batch:
+        return self.source.block(ids).inputs
+
+    def loss(self, ids: Tensor) -> Tensor:
+        return self.objective.loss(self.network, self.source.block(ids))
+
+    def cost(self, batch: Batch, shown: Tensor) -> Tensor:
+        return self.objective.cost(self.network, batch, shown)
+
+
+def new_parts(model: CFNADE, train: ObservedMatrix, *, dense: bool = False) -> Parts:
+    """The parts of a model's trainer; the network has random biases too and draws from a generator of its own."""
     network = model._new_network(train)
     with torch.no_grad():
         for bias in (network.first_bias, network.last.bias):
             bias.add_(torch.randn(bias.shape, generator=private_generator(0, "biases")))
     network.subset.generator = private_generator(0, "draws")
-    model.network_ = network
-    return CFNADEObjective(network, train, validation, CPU, model=model, force_dense=dense)
+    objective = CFNADEObjective(train.scale.levels_for("CF-NADE"), axis=model.axis, gamma=model.settings.gamma)
+    source = NadeBlocks(train, axis=model.axis, batch_size=model.settings.batch_size, force_dense=dense)
+    source.prepare(CPU, half=False, generator=private_generator(0, "sampling"))
+    return Parts(network, objective, source)
 
 
 @both
@@ -140,17 +183,18 @@ def test_sparse_is_dense_for_the_same_entries_shown(model_class: type[CFNADE]) -
     matrix = additive()
     model = model_class(**QUICK)
     results = []
-    sparse, dense = (new_objective(model, matrix, dense=dense) for dense in (False, True))
+    sparse, dense = (new_parts(model, matrix, dense=dense) for dense in (False, True))
     ids = torch.tensor([3, 0, 17, 21])
-    batch, table = sparse.batches.take(ids).inputs, dense.batches.take(ids).inputs
-    assert isinstance(batch, SparseBatch) and isinstance(table, Tensor) and dense.static_shapes
+    batch, table = sparse.inputs(ids), dense.inputs(ids)
+    assert isinstance(batch, SparseBatch) and isinstance(table, Tensor)
+    assert dense.source.dense and not sparse.source.dense
     shown = dense.network.subset.of_table(table > 0)
     assert 0 < shown.sum() < (table > 0).sum()
     # Entries of a vector lie in the order of their places.
-    for objective, some, of in ((sparse, batch, shown[table > 0]), (dense, table, shown)):
-        cost = objective.cost(some, of)
+    for parts, some, of in ((sparse, batch, shown[table > 0]), (dense, table, shown)):
+        cost = parts.cost(some, of)
         cost.backward()  # type: ignore[no-untyped-call]
-        results.append([cost.detach(), *(parameter.grad for parameter in objective.network.parameters())])
+        results.append([cost.detach(), *(parameter.grad for parameter in parts.network.parameters())])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
         assert one.abs().sum() > 0
@@ -161,10 +205,10 @@ def test_losses_are_of_such_draws_in_both_kinds() -> None:
     row = [2, np.nan, 5, 1, 4]
     matrix = ObservedMatrix.from_array(np.array([row] * 2000), Scale([1, 2, 3, 4, 5]))
     model = UCFNADE(**QUICK | {"gamma": 0.0})
-    sparse, dense = (new_objective(model, matrix, dense=dense) for dense in (False, True))
+    sparse, dense = (new_parts(model, matrix, dense=dense) for dense in (False, True))
     with torch.no_grad():
-        losses = [objective.loss(torch.arange(2000)).item() for objective in (sparse, dense)]
-        nothing = sparse.cost(sparse.batches.take(torch.arange(2000)).inputs, torch.zeros(8000, dtype=torch.bool))
+        losses = [parts.loss(torch.arange(2000)).item() for parts in (sparse, dense)]
+        nothing = sparse.cost(sparse.inputs(torch.arange(2000)), torch.zeros(8000, dtype=torch.bool))
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
     assert losses[0] != pytest.approx(nothing.item() / 2000, rel=0.05)
 
@@ -174,21 +218,21 @@ def test_the_cost_of_a_draw_stands_for_that_of_all_orders() -> None:
     numbers = np.array([2, 0, 5, 1, 0])
     matrix = ObservedMatrix.from_array([[2, np.nan, 5, 1, np.nan], [1, 2, 3, 4, 5]], Scale([1, 2, 3, 4, 5]))
     model = UCFNADE(**QUICK)
-    objective = new_objective(model, matrix)
+    parts = new_parts(model, matrix)
     places = [0, 2, 3]
 
     def costs_given(shown: tuple[int, ...]) -> dict[int, float]:
         inputs = np.where(np.isin(np.arange(5), shown), numbers, 0)
-        scores = level_scores(model, inputs)
+        scores = level_scores(model, inputs, parts.network)
         return {place: cost_by_hand(scores[place], numbers[place]) for place in places if place not in shown}
 
     in_order = [sum(costs_given(order[:known])[order[known]] for known in range(3)) for order in permutations(places)]
-    batch = objective.batches.take(torch.tensor([0])).inputs
+    batch = parts.inputs(torch.tensor([0]))
     assert isinstance(batch, SparseBatch)
     mean = 0.0
     for size in range(3):
         for shown in combinations(range(3), size):
-            cost = objective.cost(batch, torch.tensor([entry in shown for entry in range(3)])).item()
+            cost = parts.cost(batch, torch.tensor([entry in shown for entry in range(3)])).item()
             by_hand = sum(costs_given(tuple(places[entry] for entry in shown)).values()) * 3 / (3 - size)
             assert cost == pytest.approx(by_hand, rel=1e-5)
             mean += cost / 3 / comb(3, size)
@@ -200,29 +244,29 @@ def test_the_loss_of_vectors_with_one_entry(dense: bool) -> None:
     """Nothing is drawn: nothing can be shown. The mean over the batch, and the penalty."""
     matrix = ObservedMatrix.from_array([[2, np.nan], [np.nan, 5], [np.nan, np.nan], [1, np.nan]], Scale([1, 2, 5]))
     model = UCFNADE(**QUICK | {"gamma": 0.3})
-    objective = new_objective(model, matrix, dense=dense)
-    scores = level_scores(model, np.array([0, 0]))
+    parts = new_parts(model, matrix, dense=dense)
+    scores = level_scores(model, np.array([0, 0]), parts.network)
     penalty = sum(
-        (model.network_.get_parameter(name).detach().numpy() ** 2).sum() for name in ("first.weight", "last.weight")
+        (parts.network.get_parameter(name).detach().numpy() ** 2).sum() for name in ("first.weight", "last.weight")
     )
     costs = {0: cost_by_hand(scores[0], 2), 1: cost_by_hand(scores[1], 3), 3: cost_by_hand(scores[0], 1)}
     for ids in ([0, 1, 3], [3, 0]):  # all vectors that have entries, and some of them
         expected = np.mean([costs[position] for position in ids]) + 0.15 * penalty
-        assert objective.loss(torch.tensor(ids)).item() == pytest.approx(expected, rel=1e-5)
+        assert parts.loss(torch.tensor(ids)).item() == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("dense", [False, True])
 def test_the_slope_of_the_cost(dense: bool) -> None:
     matrix = ObservedMatrix.from_array([[2, np.nan, 5], [1, 4, 3], [3, np.nan, np.nan]], Scale([1, 2, 3, 4, 5]))
-    objective = new_objective(UCFNADE(**QUICK | {"hidden_size": 3}), matrix, dense=dense)
-    objective.network.double()
-    batch = objective.batches.take(torch.arange(3)).inputs
+    parts = new_parts(UCFNADE(**QUICK | {"hidden_size": 3}), matrix, dense=dense)
+    parts.network.double()
+    batch = parts.inputs(torch.arange(3))
     if isinstance(batch, SparseBatch):
         batch, shown = batch._replace(weights=batch.weights.double()), torch.tensor([1, 0, 0, 1, 0, 0]) == 1
     else:
         batch, shown = batch.double(), torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 0]]) == 1
-    objective.cost(batch, shown).backward()  # type: ignore[no-untyped-call]
-    for name, parameter in objective.network.named_parameters():
+    parts.cost(batch, shown).backward()  # type: ignore[no-untyped-call]
+    for name, parameter in parts.network.named_parameters():
         flat, gradient = parameter.detach().view(-1), parameter.grad
         assert gradient is not None
         for place in range(0, flat.numel(), 4):
@@ -230,7 +274,7 @@ def test_the_slope_of_the_cost(dense: bool) -> None:
             costs = []
             for nearby in (value - 1e-6, value + 1e-6):
                 flat[place] = nearby
-                costs.append(objective.cost(batch, shown).item())
+                costs.append(parts.cost(batch, shown).item())
             flat[place] = value
             slope = (costs[1] - costs[0]) / 2e-6
             assert gradient.view(-1)[place].item() == pytest.approx(slope, rel=1e-5, abs=1e-6), name
@@ -241,7 +285,7 @@ def test_the_slope_of_the_cost(dense: bool) -> None:
 def test_the_validation_error_is_that_of_the_model(
     model_class: type[CFNADE], dense: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cfnade, "_prefer_dense", lambda *_, **__: dense)
+    monkeypatch.setattr(cfnade, "NadeBlocks", partial(NadeBlocks, force_dense=dense))
     split = split_entries(odd_matrix(), train=0.8, validation=0.2, test=0, seed=0)
     model = model_class(**QUICK).fit(split.train, split.validation)
     rows, columns, values = split.validation.entries()
@@ -284,7 +328,7 @@ def test_latents_of_outputs_are_log_odds() -> None:
     matrix = additive()
     model = UCFNADE(**QUICK).fit(matrix)
     chances = model.predict_distribution(["row 3"] * 25, matrix.column_labels)
-    products = model.row_latents_.take(np.array([3])) @ model.column_latents_.whole().T
+    products = model.predictor_.rows.take(np.array([3])) @ model.predictor_.columns.whole().T
     np.testing.assert_allclose(products[0], np.log(chances[:, -1] / chances[:, 0]), atol=1e-3)
 
 
@@ -333,20 +377,19 @@ def test_the_defaults() -> None:
     assert ICFNADE().settings.averaging == 0.995
 
 
-def test_dense_tables_are_for_gpus_where_they_fit() -> None:
-    class Gpu(Runtime):
-        is_gpu = True
+def test_dense_tables_are_for_gpus_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, size = additive(), UCFNADE().settings.batch_size
 
-        def __init__(self) -> None:
-            self.half = True
+    def dense(matrix: ObservedMatrix, device: torch.device, *, batch_size: int | None = size) -> bool:
+        return NadeBlocks(matrix, axis="row", batch_size=batch_size)._prefers_dense(device, half=True)
 
-    matrix = additive()
-    model = UCFNADE()
-    assert not cfnade._prefer_dense(matrix, CPU, model=model)
-    assert cfnade._prefer_dense(matrix, Gpu(), model=model)
+    assert not dense(matrix, CPU)
+    assert dense(matrix, GPU)
     fine = ObservedMatrix.from_array(matrix.to_array(), Scale(range(1, 300)))
-    assert not cfnade._prefer_dense(fine, Gpu(), model=model)
-    assert not cfnade._prefer_dense(matrix, Gpu(), model=UCFNADE(batch_size=10_000_000))
+    assert not dense(fine, GPU)
+    assert not dense(matrix, GPU, batch_size=10_000_000)
+    monkeypatch.setattr(block_source, "DENSE_BYTES_ON_GPU", 30 * 25 * 8 - 1)  # where the tables themselves do not fit
+    assert not dense(matrix, GPU)
 
 
 def test_global_generators_are_never_touched() -> None:

@@ -1,11 +1,12 @@
 """Deep U-AutoRec: the contract, its loss restated, and dense re-feeding step by step."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
-from tests.models.autoencoders.test_autorec import same, thinned
+from tests.models.autoencoders.test_autorec import loss_of, same, thinned
 from tests.models.contract import ModelContract, additive
 from torch import Tensor
 from torch.nn import functional
@@ -13,12 +14,11 @@ from torch.nn import functional
 from deepmf.data.splits import split_entries
 from deepmf.errors import BadSetting
 from deepmf.models.autoencoders.autoencoder_network import Autoencoder
-from deepmf.models.autoencoders.deep_autorec import DeepAutoRecObjective, DeepUAutoRec
-from deepmf.training.block_sampler import SampledAxis
+from deepmf.models.autoencoders.deep_autorec import DeepUAutoRec
 from deepmf.training.loop import Loop, TrainingState
 from deepmf.training.optimisers import SGD
-from deepmf.training.runtime import Runtime
-from deepmf.training.trainer import Trainer
+from deepmf.training.trainer import Evaluate
+from deepmf.training.validation import ValidationEntries
 
 QUICK: dict[str, Any] = {
     "hidden_sizes": (16, 12),
@@ -37,11 +37,19 @@ class TestDeepUAutoRec(ModelContract):
     permutation_error = 0.3
 
 
-def objective_of(*, dense: bool = True, **changes: Any) -> DeepAutoRecObjective:
-    model = DeepUAutoRec(**QUICK | {"dropout": 0.0} | changes)
-    objective = model._objective(thinned(additive(), dense=dense), None, Runtime("cpu"))
-    assert objective.batches.dense is dense
-    return objective
+def trainer_of(*, dense: bool = True, **changes: Any) -> Any:
+    trainer = DeepUAutoRec(**QUICK | {"dropout": 0.0} | changes)._task(thinned(additive(), dense=dense), None)
+    assert trainer.source.dense is dense
+    return trainer
+
+
+def rows_with_entries(*, dense: bool = True) -> Tensor:
+    return torch.from_numpy(np.flatnonzero(thinned(additive(), dense=dense).row_counts))
+
+
+def passes_of(trainer: Any, ids: Tensor) -> Sequence[Evaluate]:
+    passes: Sequence[Evaluate] = trainer.objective.passes(trainer.network, trainer.source.block(ids))
+    return passes
 
 
 def inputs_of(ids: Tensor, *, dense: bool = True) -> tuple[Tensor, Tensor]:
@@ -58,20 +66,19 @@ def masked_error(network: Autoencoder, ids: Tensor, *, dense: bool = True) -> Te
 
 @pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
 def test_the_loss_is_the_mean_squared_error_on_observed_entries(dense: bool) -> None:
-    objective = objective_of(dense=dense)
-    ids = torch.from_numpy(objective.batches.positions)[[4, 0, 2]]
-    expected = masked_error(objective.network, ids, dense=dense).item()
-    assert objective.loss(ids).item() == pytest.approx(expected, rel=1e-5)
-    assert objective.passes(ids)[0]().item() == pytest.approx(expected, rel=1e-5)
+    trainer, ids = trainer_of(dense=dense), rows_with_entries(dense=dense)[[4, 0, 2]]
+    expected = masked_error(trainer.network, ids, dense=dense).item()
+    assert loss_of(trainer, ids).item() == pytest.approx(expected, rel=1e-5)
+    assert passes_of(trainer, ids)[0]().item() == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
 @pytest.mark.parametrize("refeeds", [0, 1, 2])
 def test_a_step_is_one_on_the_batch_and_one_on_each_answer(dense: bool, refeeds: int) -> None:
-    ours, theirs = (objective_of(dense=dense, refeeds=refeeds) for _ in range(2))
-    ids = torch.from_numpy(ours.batches.positions)[:5]
+    ours, theirs = (trainer_of(dense=dense, refeeds=refeeds) for _ in range(2))
+    ids = rows_with_entries(dense=dense)[:5]
     optimiser = SGD(ours.network.parameters(), 0.01, momentum=0.9)
-    for evaluate in ours.passes(ids):
+    for evaluate in passes_of(ours, ids):
         optimiser.step(lambda evaluate=evaluate: _differentiated(evaluate()))  # type: ignore[misc]
 
     network = theirs.network
@@ -96,36 +103,38 @@ def _differentiated(loss: Tensor) -> Tensor:
 
 
 def test_answers_are_fed_back_as_they_were_with_dropout() -> None:
-    objective = objective_of(dropout=0.5)
-    generator = torch.Generator().manual_seed(0)
-    objective.network.dropout.generator = generator
-    ids = torch.arange(5)
+    trainer, ids = trainer_of(dropout=0.5), torch.arange(5)
+    network = trainer.network
+    network.dropout.generator = torch.Generator().manual_seed(0)
     fed: list[Tensor] = []
-    objective.network.register_forward_pre_hook(lambda _, inputs: fed.append(inputs[0]))
-    first, again = objective.passes(ids)
+    network.register_forward_pre_hook(lambda _, inputs: fed.append(inputs[0]))
+    first, again = passes_of(trainer, ids)
     first()
     again()
-    again_generator = torch.Generator().manual_seed(0)
-    objective.network.dropout.generator = again_generator
+    network.dropout.generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        expected = objective.network(inputs_of(ids)[0])
+        expected = network(inputs_of(ids)[0])
     torch.testing.assert_close(fed[0], expected)
     assert not fed[0].requires_grad
 
 
 def test_the_trainer_counts_the_loss_of_the_first_pass() -> None:
-    objective = objective_of()
-    settings = DeepUAutoRec(**QUICK | {"dropout": 0.0, "batch_size": 30}).settings
-    every = torch.from_numpy(objective.batches.positions)
-    before = masked_error(objective.network, every).item()
-    trainer = Trainer(
-        objective,
-        settings,
-        Runtime("cpu"),
-        axes=[SampledAxis(every, 30)],
-        optimiser=SGD(objective.network.parameters(), 0.01),
-    )
+    trainer = trainer_of(batch_size=30)
+    before = masked_error(trainer.network, rows_with_entries()).item()
     assert trainer.run_epoch(0).loss == pytest.approx(before, rel=1e-5)
+
+
+def test_an_epoch_steps_with_the_momentum_of_the_settings() -> None:
+    settings = {"refeeds": 0, "batch_size": None, "momentum": 0.7, "decay_every": ()}
+    ours, theirs = trainer_of(**settings), trainer_of(**settings).network
+    reference = torch.optim.SGD(theirs.parameters(), lr=QUICK["learning_rate"], momentum=0.7)
+    for epoch in range(3):
+        ours.run_epoch(epoch)
+        reference.zero_grad()
+        masked_error(theirs, rows_with_entries()).backward()
+        reference.step()
+    for one, other in zip(ours.network.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_refeeding_makes_answers_stay_as_they_are() -> None:
@@ -155,8 +164,9 @@ def test_the_shape_of_the_network_and_the_settings_of_the_paper() -> None:
 
 def test_scores_are_activated_products() -> None:
     model = DeepUAutoRec(**QUICK).fit(additive())
-    products = model.row_latents_.whole().astype(np.float64) @ model.column_latents_.whole().astype(np.float64).T
-    scores = model._score_block(np.arange(30), np.arange(25))
+    rows, columns = model.predictor_.rows.whole(), model.predictor_.columns.whole()
+    products = rows.astype(np.float64) @ columns.astype(np.float64).T
+    scores = model.predictor_.score_block(np.arange(30), np.arange(25))
     np.testing.assert_allclose(scores, functional.selu(torch.tensor(products)).numpy(), rtol=1e-4)
 
 
@@ -165,9 +175,10 @@ def test_four_and_three_epochs_are_seven_to_the_bit(dense: bool) -> None:
     split = split_entries(thinned(additive(), dense=dense), train=0.8, validation=0.2, test=0, seed=0)
     model = DeepUAutoRec(**QUICK | {"epochs": 7, "dropout": 0.4, "decay_every": (2, 5)})
     states: list[TrainingState] = []
-    whole = Loop(model._task(split.train, split.validation), model.settings)
+    validation = ValidationEntries.of(split.train, split.validation)
+    whole = Loop(model._task(split.train, validation), model.settings)
     whole.run(keep=states.append)
-    rest = Loop(model._task(split.train, split.validation), model.settings)
+    rest = Loop(model._task(split.train, validation), model.settings)
     rest.restore(states[3])
     later: list[TrainingState] = []
     rest.run(keep=later.append)

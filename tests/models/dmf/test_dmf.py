@@ -58,7 +58,7 @@ class TestDMF(ModelContract):
         raw = torch.tensor(np.nan_to_num(matrix.to_array()), dtype=torch.float32)
         with torch.no_grad():
             expected = torch.nn.functional.normalize(model.network_.rows(raw), dim=1)
-        np.testing.assert_allclose(model.row_latents_.whole(), expected.numpy(), atol=1e-5)
+        np.testing.assert_allclose(model.predictor_.rows.whole(), expected.numpy(), atol=1e-5)
 
     @pytest.mark.parametrize(
         "changes",
@@ -140,7 +140,7 @@ class TestDMF(ModelContract):
         for array in ([[1, 2, 3]], [[1], [2]], [[1, np.nan], [np.nan, np.nan]]):
             with pytest.warns() if np.isnan(array).sum() == 3 else _nothing():
                 matrix = ObservedMatrix.from_array(array)
-            with pytest.raises(BadEntries, match="DMF learns from at least two rows and two columns with entries; got"):
+            with pytest.raises(BadEntries, match="at least two rows and two columns with entries; got"):
                 DMF(**QUICK).fit(matrix)
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -24,7 +24,7 @@ class TestDMFD(ModelContract):
         model = self.new().fit(matrix)
         rows, columns, _ = matrix.entries()
         assert isinstance(model, DMFD)
-        scores = matrix.scale.from_unit(model._score_pairs(matrix.entry_rows, matrix.by_row.columns))
+        scores = matrix.scale.from_unit(model.predictor_.score_pairs(matrix.entry_rows, matrix.by_row.columns))
         by_hand = 1 + (scores[:, None] >= model.boundaries_.astype(np.float32)).sum(axis=1)
         np.testing.assert_array_equal(model.predict(rows, columns), by_hand)
         np.testing.assert_array_equal(model.predict_levels(rows, columns), by_hand)
@@ -56,7 +56,7 @@ class TestDMFD(ModelContract):
     def test_rankings_go_by_scores(self) -> None:
         model = self.new().fit(additive())
         ranking = model.recommend("row 0", n=25, include_observed=True)
-        scores = model._score_block(np.array([0]), model._seen.columns.positions(ranking.labels))[0]
+        scores = model.predictor_.score_block(np.array([0]), model.entries_.columns.positions(ranking.labels))[0]
         assert np.all(np.diff(scores) <= 0)
         assert np.unique(ranking.values).size < np.unique(scores).size
 

@@ -114,21 +114,21 @@ class TestALS(ModelContract):
         mine, yours = rows == 3, columns == 5
         more = model.extend(ObservedMatrix.from_entries(rows[mine] + 100, columns[mine], values[mine], MATRIX.scale))
         more = more.extend(ObservedMatrix.from_entries(rows[yours], columns[yours] + 100, values[yours], MATRIX.scale))
-        np.testing.assert_allclose(more.row_latents_.whole()[60], model.row_latents_.whole()[3], atol=1e-4)
-        np.testing.assert_allclose(more.column_latents_.whole()[50], model.column_latents_.whole()[5], atol=1e-4)
+        np.testing.assert_allclose(more.predictor_.rows.whole()[60], model.predictor_.rows.whole()[3], atol=1e-4)
+        np.testing.assert_allclose(more.predictor_.columns.whole()[50], model.predictor_.columns.whole()[5], atol=1e-4)
 
     def test_a_known_row_with_new_entries_is_solved_for_with_all_of_them(self) -> None:
         model = ALS(**SETTINGS.to_dict()).fit(MATRIX)
         new = ObservedMatrix.from_entries([8, 8], [1, 2], [2, 5], MATRIX.scale)
-        columns = np.delete(model.column_latents_.whole(), (-3, -1), axis=1).astype(np.float64)
+        columns = np.delete(model.predictor_.columns.whole(), (-3, -1), axis=1).astype(np.float64)
         line = RATINGS[[8]].copy()
         line[0, 1:3] = 2, 5
         expected = closed_form(line - np.nanmean(RATINGS), columns[:, :-1], columns[:, -1], SETTINGS)
-        np.testing.assert_allclose(model.extend(new).row_latents_.whole()[8, :-2], expected[0], atol=2e-5)
+        np.testing.assert_allclose(model.extend(new).predictor_.rows.whole()[8, :-2], expected[0], atol=2e-5)
 
     def test_rows_without_entries_are_predicted_by_the_mean_and_the_column(self) -> None:
         model = ALS(**SETTINGS.to_dict()).fit(MATRIX)
-        mean, effects = np.nanmean(RATINGS), model.column_latents_.whole()[:, -2]
+        mean, effects = np.nanmean(RATINGS), model.predictor_.columns.whole()[:, -2]
         np.testing.assert_allclose(model.predict([7] * 3, [0, 1, 11]), mean + effects[[0, 1, 11]], rtol=1e-6)
         with pytest.warns(NothingObserved):
             more = model.extend(ObservedMatrix.from_entries([99], [99], [1], MATRIX.scale))
@@ -155,7 +155,9 @@ class TestALS(ModelContract):
     def test_penalties_fit_any_scale(self) -> None:
         tenfold = ObservedMatrix.from_array(10 * RATINGS - 30, Scale([-20, -10, 0, 10, 20]))
         everyone = np.arange(60), np.arange(50)
-        scores, wide = (ALS(**SETTINGS.to_dict()).fit(matrix)._score_block(*everyone) for matrix in (MATRIX, tenfold))
+        scores, wide = (
+            ALS(**SETTINGS.to_dict()).fit(matrix).predictor_.score_block(*everyone) for matrix in (MATRIX, tenfold)
+        )
         np.testing.assert_allclose(wide, 10 * scores - 30, atol=2e-3)
 
     def test_latents_help(self) -> None:
@@ -173,7 +175,7 @@ class TestALS(ModelContract):
         assert labels[0] == 1
         assert values[0] == pytest.approx(1, abs=1e-4)
         assert values[1] < 0.9999
-        assert model._row_directions().shape == (60, 2)
+        assert model.predictor_.directions(model.predictor_.rows).shape == (60, 2)
 
     def test_next_to_no_penalty_stays_finite(self) -> None:
         model = ALS(latent_size=30, penalty=1e-30, effect_penalty=0.0).fit(MATRIX)

@@ -151,9 +151,11 @@ class TestODMC(ModelContract):
 
     def test_scores_become_the_level_whose_interval_holds_them(self) -> None:
         model = ODMC(latent_size=2, epochs=1).fit(unequal())
-        model.boundaries_ = np.array([-0.25, 1.5, 4.0])
+        boundaries = np.array([-0.25, 1.5, 4.0])
+        stored = model.predictor_.pack().tensors | {"boundaries": boundaries}
+        readout = model._restored(model.entries_, {}, stored).readout
         scores = np.array([-99, -0.26, -0.25, 1.49, 1.5, 3.99, 4.0, 99])
-        for answer in (model._to_values, model._to_levels):
+        for answer in (readout.values, readout.levels):
             assert answer(scores).tolist() == [-1, -1, 0, 0, 2, 2, 7, 7]
 
     def test_two_levels(self) -> None:
@@ -225,7 +227,7 @@ class TestODMC(ModelContract):
 
     def test_stored_boundaries_are_checked(self) -> None:
         model = ODMC(latent_size=2, epochs=1).fit(additive())
-        content, tensors = model._learned()
+        content, tensors = model.predictor_.pack()
         rest = {name: tensor for name, tensor in tensors.items() if name != "boundaries"}
         for wrong, message in (
             ({}, "boundaries is missing"),
@@ -234,7 +236,7 @@ class TestODMC(ModelContract):
             ({"boundaries": np.array([1.5, 3.5, 2.5, 4.5])}, "must not fall"),
         ):
             with pytest.raises(BadModelFile, match=message):
-                model._set_learned(content, rest | wrong)
+                model._restored(model.entries_, content, rest | wrong)
 
     @pytest.mark.parametrize("setting", [{"gamma": -1}, {"alpha": -1}, {"margin": 0.6}, {"momentum": 1}, {"decay": 0}])
     def test_bad_numbers(self, setting: dict[str, Any]) -> None:

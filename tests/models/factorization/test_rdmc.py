@@ -58,7 +58,7 @@ class TestRDMC(ModelContract):
         distances = []
         for level_penalty in (0.0, 3e-4):
             model = self.new(epochs=250, level_penalty=level_penalty).fit(matrix)
-            scores = model._score_block(np.arange(60), np.arange(50))
+            scores = model.predictor_.score_block(np.arange(60), np.arange(50))
             distances.append(np.abs(scores - matrix.scale.nearest_level(scores)).mean())
         assert distances[1] < 0.5 * distances[0]
 
@@ -164,7 +164,7 @@ class TestRDMC(ModelContract):
     def test_rankings_go_by_scores(self) -> None:
         model = self.new(epochs=30).fit(additive())
         ranking = model.recommend("row 0", n=25, include_observed=True)
-        scores = model._score_block(np.array([0]), model._seen.columns.positions(ranking.labels))[0]
+        scores = model.predictor_.score_block(np.array([0]), model.entries_.columns.positions(ranking.labels))[0]
         assert np.all(np.diff(scores) <= 0)
         assert np.unique(ranking.values).size < np.unique(scores).size
 

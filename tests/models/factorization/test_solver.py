@@ -44,10 +44,12 @@ class Halfway(FactorModel):
     predicts: ClassVar[tuple[str, ...]] = ("I",)
     cannot: ClassVar[str] = FACTORS_ONLY
 
+    n_beside: ClassVar[int] = 0
+
     def _solver(self, train: ObservedMatrix) -> Solver:
         return HalfwaySolver(train)
 
-    def _width(self) -> int:
+    def _rank(self, train: ObservedMatrix) -> int:
         return 1
 
 
@@ -65,7 +67,7 @@ def test_sweeps_are_epochs_and_the_best_is_kept() -> None:
 
 def test_predictions_are_clipped_to_the_scale() -> None:
     model = Halfway(epochs=1).fit(SPLIT.train)
-    assert model._score_pairs(np.array([0]), np.array([0]))[0] == pytest.approx(SPLIT.train.values.mean() / 2)
+    assert model.predictor_.score_pairs(np.array([0]), np.array([0]))[0] == pytest.approx(SPLIT.train.values.mean() / 2)
     low = Halfway(epochs=1).fit(ObservedMatrix.from_array([[1, 1], [1, 2.0]]))
     assert low.predict([0], [0]) == 1
 
@@ -95,7 +97,7 @@ def test_a_model_of_factors_says_why_it_cannot_extend() -> None:
 
 def test_a_file_with_latents_that_do_not_fit() -> None:
     model = Halfway(epochs=1).fit(SPLIT.train)
-    tensors = model._learned().tensors
+    tensors = model.predictor_.pack().tensors
     ones = np.ones((30, 1), dtype=np.float32)
     for name, wrong, message in (
         ("latents.rows.base", np.ones((30, 2), dtype=np.float32), r"float32 and of shape \(30, 1\); got .*\(30, 2\)"),
@@ -108,14 +110,14 @@ def test_a_file_with_latents_that_do_not_fit() -> None:
         ("latents.columns.slots", np.arange(3), r"of shape \(25\)"),
     ):
         with pytest.raises(BadModelFile, match=message):
-            model._set_learned({}, tensors | {name: wrong})
+            model._restored(model.entries_, {}, tensors | {name: wrong})
     large = {"latents.rows.base": np.float32(1e20) * ones}
     large["latents.columns.base"] = np.full((25, 1), 1e20, dtype=np.float32)
     with pytest.raises(BadModelFile, match="so large that their products are not finite"):
-        model._set_learned({}, tensors | large)
+        model._restored(model.entries_, {}, tensors | large)
     del tensors["latents.rows.base"]
     with pytest.raises(BadModelFile, match="the tensor latents.rows.base is missing"):
-        model._set_learned({}, tensors)
+        model._restored(model.entries_, {}, tensors)
 
 
 def test_a_sweep_that_cannot_be_solved_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:

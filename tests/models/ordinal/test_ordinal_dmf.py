@@ -102,11 +102,11 @@ def test_distributions_are_the_formula_of_the_latents(stars: HeldOut) -> None:
     model = stars.model
     pairs = model._pairs(*stars.pairs, "error")
     rows, columns = pairs.rows, pairs.columns
-    of_rows = model.row_latents_.whole()[rows].astype(float)
-    of_columns = model.column_latents_.whole()[columns].astype(float)
-    thresholds, slopes = of_rows[:, -5:-1], np.exp(of_rows[:, -1])
-    assert np.all(np.diff(thresholds) > 0) and of_rows.shape[1] == 16 + len(model.landmarks_) + 2 + 5
-    logits = (slopes * (of_rows * of_columns).sum(1))[:, None] - thresholds
+    of_rows = model.predictor_.rows.whole()[rows].astype(float)
+    of_columns = model.predictor_.columns.whole()[columns].astype(float)
+    cutpoints, slopes = of_rows[:, -5:-1], np.exp(of_rows[:, -1])
+    assert np.all(np.diff(cutpoints) > 0) and of_rows.shape[1] == 16 + len(model.landmarks_) + 2 + 5
+    logits = (slopes * (of_rows * of_columns).sum(1))[:, None] - cutpoints
     exceeded = np.concatenate([np.ones((rows.size, 1)), 1 / (1 + np.exp(-logits)), np.zeros((rows.size, 1))], axis=1)
     np.testing.assert_allclose(model.predict_distribution(*stars.pairs), exceeded[:, :-1] - exceeded[:, 1:], atol=2e-6)
 
@@ -219,10 +219,10 @@ def test_similar_rows_are_compared_by_directions_alone() -> None:
     board = np.where((np.arange(24)[:, None] + np.arange(20)) % 2, 1.0, 5.0)
     board[np.random.default_rng(0).random(board.shape) < 0.2] = np.nan
     model = OrdinalDMF(**QUICK).fit(ObservedMatrix.from_array(board))
-    assert model.extra_columns == len(model.landmarks_) + 2 + 2  # then two effects, a threshold, a slope
+    assert model.predictor_.n_beside == len(model.landmarks_) + 2 + 2  # then two effects, a cutpoint, a slope
     assert all(label % 2 == 0 for label in model.similar_columns(4, n=5).labels)
     assert all(label % 2 == 1 for label in model.similar_rows(5, n=5).labels)
-    directions = model._row_directions()
+    directions = model.predictor_.directions(model.predictor_.rows)
     assert directions.shape == (24, 16)
     np.testing.assert_allclose(np.linalg.norm(directions, axis=1), 1, atol=1e-5)
 
@@ -346,7 +346,7 @@ def test_one_view_is_a_look_at_everything() -> None:
     units = torch.tensor(matrix.scale.to_unit(matrix.to_array()), dtype=torch.float32)
     with torch.no_grad():
         expected = model.network_.row_latents(units)
-    np.testing.assert_allclose(model.row_latents_.whole(), expected, atol=1e-5)
+    np.testing.assert_allclose(model.predictor_.rows.whole(), expected, atol=1e-5)
 
 
 def test_views_are_those_of_the_seed_and_of_no_step() -> None:
@@ -360,7 +360,7 @@ def test_views_are_those_of_the_seed_and_of_no_step() -> None:
 
 def test_a_pickle_holds_a_network_for_any_machine(stars: HeldOut) -> None:
     model = stars.model
-    assert model.network_.rows.dropout.generator is not None  # of the machine it was trained on
+    assert model.network_.rows.dropout.generator is None  # it belongs to training, and to the machine of that
     again = pickle.loads(pickle.dumps(model))  # noqa: S301
     assert again.network_.rows.dropout.generator is None
     np.testing.assert_array_equal(again.predict(*stars.pairs), model.predict(*stars.pairs))
@@ -392,23 +392,30 @@ def test_a_file_without_some_of_its_latents_is_refused(stars: HeldOut, tmp_path:
     stars.model.save(path)
     stored = read_file(path, kind="model")
     tensors = dict(stored.tensors)
-    met, landmarks = tensors.pop("latents.columns.met"), tensors.pop("latents.landmarks")
-    both = {"latents.columns.met": met, "latents.landmarks": landmarks}
-    rows, answers, boundaries = (
-        tensors[name].copy() for name in ("latents.rows.base", "network.head.answers", "network.head.boundaries")
+    columns, landmarks = tensors.pop("refinement.columns"), tensors.pop("refinement.landmarks")
+    both = {"refinement.columns": columns, "refinement.landmarks": landmarks}
+    fewer = columns.shape[1] - 1
+    rows, support, boundaries = (
+        tensors[name].copy() for name in ("latents.rows.base", "network.head.support", "network.head.boundaries")
     )
     rows[0, -1] = 90.0
-    wrong = [
-        ({"latents.landmarks": landmarks}, "the tensor latents.columns.met is missing"),
-        (both | {"latents.columns.met": met[:-1]}, "the tensor latents.columns.met must be of float32 and of shape"),
-        ({"latents.columns.met": met}, "the tensor latents.landmarks is missing"),
-        (both | {"latents.landmarks": landmarks[:-1]}, "the tensor latents.rows.base must be of float32 and of shape"),
-        (both | {"latents.landmarks": landmarks[:1].repeat(len(landmarks), 0)}, "are no directions that differ"),
-        (both | {"latents.landmarks": 2 * landmarks}, "are no directions that differ"),
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"refinement.landmarks": landmarks}, "the tensor refinement.columns is missing"),
+        ({"refinement.columns": columns}, "the tensor refinement.landmarks is missing"),
+        (both | {"refinement.columns": columns[:-1]}, r"the tensor refinement.columns must be .* \(80, any\)"),
+        (both | {"refinement.columns": columns[:, :-1]}, "the stored columns of the refinement are of another width"),
+        (both | {"refinement.landmarks": landmarks[:, :-1]}, r"refinement.landmarks must be .* \(any, 16\)"),
+        (both | {"refinement.landmarks": landmarks[:-1]}, "the stored columns of the refinement are of another width"),
+        (
+            {"refinement.landmarks": landmarks[:-1], "refinement.columns": columns[:, :-1]},
+            rf"the tensor latents.rows.base must be .* \(100, {fewer}\)",
+        ),
+        (both | {"refinement.landmarks": np.repeat(landmarks[:1], len(landmarks), 0)}, "no directions that differ"),
+        (both | {"refinement.landmarks": 2 * landmarks}, "are no directions that differ"),
         (both | {"latents.rows.base": rows}, "so steep that they are not finite"),
-        (both | {"network.head.answers": answers + 0.1}, "the stored answers are not the levels of 1 to 5"),
-        (both | {"network.head.boundaries": boundaries[::-1].copy()}, "do not rise from one end of 1 to 5"),
-        (both | {"network.head.boundaries": 3 * boundaries}, "do not rise from one end of 1 to 5"),
+        (both | {"network.head.support": support + 0.1}, "the stored support is not the levels of 1 to 5"),
+        (both | {"network.head.boundaries": boundaries[::-1].copy()}, "does not rise from one end of 1 to 5"),
+        (both | {"network.head.boundaries": 3 * boundaries}, "does not rise from one end of 1 to 5"),
         (both | {"network.rows.norms.0.running_var": -tensors["network.rows.norms.0.running_var"]}, "of variances"),
     ]
     for known, message in wrong:

@@ -12,7 +12,7 @@ from deepmf.models.ordinal.ordinal_head import OrdinalHead
 
 Array = npt.NDArray[np.float64]
 
-# What a branch's outputs for effects and thresholds are multiplied by.
+# What a branch's outputs for effects and cutpoints are multiplied by.
 EFFECT = 0.3
 
 HEADS: dict[str, tuple[list[float], list[float], list[float]]] = {
@@ -46,9 +46,9 @@ def sigmoid(numbers: Array) -> Array:
     return 1 / (1 + np.exp(-numbers))
 
 
-def restated_marks(head: OrdinalHead, beside: Array) -> tuple[Array, Array]:
-    """Thresholds (rows, answers - 1) and slopes (rows,), from a row's outputs for them."""
-    first, gaps = head.first_threshold.detach().double().numpy(), head.gaps.detach().double().numpy()
+def restated_response(head: OrdinalHead, beside: Array) -> tuple[Array, Array]:
+    """Cutpoints (rows, answers - 1) and slopes (rows,), from a row's outputs for them."""
+    first, gaps = head.first_cutpoint.detach().double().numpy(), head.gaps.detach().double().numpy()
     offsets = EFFECT * beside[:, :-1]
     steps = np.log1p(np.exp(gaps + offsets[:, 1:]))
     start = first + offsets[:, :1]
@@ -60,7 +60,7 @@ def test_latents_are_scaled_cosines_effects_and_offset(name: str) -> None:
     head = moved(new_head(name))
     row_outputs, column_outputs = outputs(6, 5 + head.n_row_outputs), outputs(4, 5 + head.n_column_outputs, seed=1)
     rows, columns = head.row_latents(row_outputs), head.column_latents(column_outputs)
-    assert rows.shape == (6, 5 + 2 + head.n_marks) and columns.shape == (4, 5 + 2 + head.n_marks)
+    assert rows.shape == (6, 5 + 2 + head.n_response) and columns.shape == (4, 5 + 2 + head.n_response)
     of_rows, of_columns = row_outputs.double().numpy(), column_outputs.double().numpy()
     scores = (rows @ columns.T).detach()
     scale, offset = head.scale.item(), head.offset.item()
@@ -72,14 +72,14 @@ def test_latents_are_scaled_cosines_effects_and_offset(name: str) -> None:
 
 
 @every_head
-def test_marks_are_thresholds_and_the_logarithm_of_a_slope(name: str) -> None:
+def test_response_parameters_are_cutpoints_and_the_logarithm_of_a_slope(name: str) -> None:
     head = moved(new_head(name))
     row_outputs = outputs(6, 5 + head.n_row_outputs)
-    marks = head.row_latents(row_outputs)[:, -head.n_marks :].detach().double().numpy()
-    thresholds, slopes = restated_marks(head, row_outputs[:, 6:].double().numpy())
-    assert thresholds.shape == (6, len(HEADS[name][1]))
-    np.testing.assert_allclose(marks[:, :-1], thresholds, atol=1e-5)
-    np.testing.assert_allclose(np.exp(marks[:, -1]), slopes, rtol=1e-5)
+    response = head.row_latents(row_outputs)[:, -head.n_response :].detach().double().numpy()
+    cutpoints, slopes = restated_response(head, row_outputs[:, 6:].double().numpy())
+    assert cutpoints.shape == (6, len(HEADS[name][1]))
+    np.testing.assert_allclose(response[:, :-1], cutpoints, atol=1e-5)
+    np.testing.assert_allclose(np.exp(response[:, -1]), slopes, rtol=1e-5)
 
 
 @every_head
@@ -87,12 +87,12 @@ def test_logits_loss_and_expectation(name: str) -> None:
     head = moved(new_head(name))
     answers = np.array(HEADS[name][0], dtype=float)
     n_boundaries = answers.size - 1
-    scores, marks = outputs(3, 4, seed=2) * 2, outputs(3, head.n_marks, seed=3)
-    marks[:, :-1] = marks[:, :-1].sort(1).values
-    logits = head.logits(scores, marks[:, None])
+    scores, response = outputs(3, 4, seed=2) * 2, outputs(3, head.n_response, seed=3)
+    response[:, :-1] = response[:, :-1].sort(1).values
+    logits = head.logits(scores, response[:, None])
     assert logits.shape == (3, 4, n_boundaries)
-    slopes, thresholds = np.exp(marks[:, -1].double().numpy()), marks[:, :-1].double().numpy()
-    expected = slopes[:, None, None] * scores.double().numpy()[..., None] - thresholds[:, None]
+    slopes, cutpoints = np.exp(response[:, -1].double().numpy()), response[:, :-1].double().numpy()
+    expected = slopes[:, None, None] * scores.double().numpy()[..., None] - cutpoints[:, None]
     np.testing.assert_allclose(logits, expected, atol=1e-5)
     exceeded = sigmoid(expected)
     at_least = np.concatenate([np.ones((3, 4, 1)), exceeded, np.zeros((3, 4, 1))], axis=-1)
@@ -137,7 +137,7 @@ def test_before_training_the_answer_is_the_marginal_distribution(name: str) -> N
     rows, columns = torch.zeros(1, 5 + head.n_row_outputs), torch.zeros(1, 5 + head.n_column_outputs)
     row_latents = head.row_latents(rows)
     score = (row_latents @ head.column_latents(columns).T)[0]
-    exceeded = head.logits(score, row_latents[:, -head.n_marks :])[0].sigmoid().detach().double().numpy()
+    exceeded = head.logits(score, row_latents[:, -head.n_response :])[0].sigmoid().detach().double().numpy()
     expected = np.array(HEADS[name][2])
     if name != "a level nobody used":
         np.testing.assert_allclose(exceeded, expected, atol=1e-6)
@@ -153,22 +153,22 @@ def test_before_training_the_answer_is_the_marginal_distribution(name: str) -> N
     st.integers(0, 1000),
 )
 @settings(max_examples=40)
-def test_thresholds_increase_whatever_the_branch_says(name: str, size: float, seed: int) -> None:
+def test_cutpoints_increase_whatever_the_branch_says(name: str, size: float, seed: int) -> None:
     head = moved(new_head(name))
     row_outputs = outputs(8, 3 + head.n_row_outputs, seed=seed) * size
-    thresholds = head.row_latents(row_outputs)[:, -head.n_marks : -1]
-    assert bool((thresholds.diff(dim=1) >= 0).all())
+    cutpoints = head.row_latents(row_outputs)[:, -head.n_response : -1]
+    assert bool((cutpoints.diff(dim=1) >= 0).all())
     if size <= 5:
-        assert bool((thresholds.diff(dim=1) > 0).all())
+        assert bool((cutpoints.diff(dim=1) > 0).all())
 
 
 @pytest.mark.parametrize("size", [1e3, 1e6])
 def test_huge_outputs_leave_a_finite_loss(size: float) -> None:
     head = new_head()
     row_outputs = (outputs(8, 3 + head.n_row_outputs) * size).requires_grad_()
-    thresholds = head.row_latents(row_outputs)[:, -head.n_marks : -1]
-    assert bool((thresholds.diff(dim=1) >= 0).all())
-    logits = head.logits(torch.linspace(-5, 5, 8) * size, torch.cat([thresholds, torch.zeros(8, 1)], dim=1))
+    cutpoints = head.row_latents(row_outputs)[:, -head.n_response : -1]
+    assert bool((cutpoints.diff(dim=1) >= 0).all())
+    logits = head.logits(torch.linspace(-5, 5, 8) * size, torch.cat([cutpoints, torch.zeros(8, 1)], dim=1))
     loss = head.loss(logits, head.above(torch.linspace(-1, 1, 8))).sum()
     loss.backward()
     assert loss.isfinite() and row_outputs.grad is not None and bool(row_outputs.grad.isfinite().all())
@@ -180,7 +180,7 @@ def test_every_parameter_learns() -> None:
     head = new_head()
     rows = head.row_latents(outputs(4, 5 + head.n_row_outputs))
     scores = rows @ head.column_latents(outputs(3, 5 + head.n_column_outputs, seed=1)).T
-    logits = head.logits(scores, rows[:, None, -head.n_marks :])
+    logits = head.logits(scores, rows[:, None, -head.n_response :])
     head.loss(logits, head.above(torch.linspace(-1, 1, 12).reshape(4, 3))).mean().backward()
     for name, parameter in head.named_parameters():
         assert parameter.grad is not None and bool((parameter.grad != 0).all()), name
@@ -188,16 +188,16 @@ def test_every_parameter_learns() -> None:
 
 def test_one_level_is_always_the_answer_and_costs_nothing() -> None:
     head = new_head("one level")
-    assert (head.n_marks, head.n_row_outputs, head.n_column_outputs) == (1, 2, 1)
+    assert (head.n_response, head.n_row_outputs, head.n_column_outputs) == (1, 2, 1)
     logits = head.logits(torch.tensor([-3.0, 0.0, 8.0]), torch.zeros(3, 1))
     assert head.expected(logits).tolist() == [3, 3, 3]
     assert head.loss(logits, head.above(torch.zeros(3))).tolist() == [0, 0, 0]
 
 
-def test_answers_are_kept_to_the_last_digit() -> None:
+def test_the_support_is_kept_to_the_last_digit() -> None:
     head = OrdinalHead([0.1, 1 / 3, 1e9 + 0.1], [0.0, 0.5], [0.5, 0.25])
-    assert head.answers.tolist() == [0.1, 1 / 3, 1e9 + 0.1]
-    assert set(head.state_dict()) == {"answers", "boundaries", "scale", "offset", "first_threshold", "gaps"}
+    assert head.support.tolist() == [0.1, 1 / 3, 1e9 + 0.1]
+    assert set(head.state_dict()) == {"support", "boundaries", "scale", "offset", "first_cutpoint", "gaps"}
 
 
 def test_half_precision_outputs_make_single_precision_latents() -> None:

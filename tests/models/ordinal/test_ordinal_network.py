@@ -92,7 +92,7 @@ def test_latents_are_means_over_views(axis: str, kind: str, n_views: int | None)
     vectors = DenseVectors(values) if kind == "dense" else sparse(values)
     found = viewed(two, axis, vectors, n_views=n_views)
     expected = restated(two, axis, values, n_views or N_VIEWS)
-    assert found.shape == (len(values), 4 + 2 + two.head.n_marks)
+    assert found.shape == (len(values), 4 + 2 + two.head.n_response)
     torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-5)
 
 

@@ -20,12 +20,21 @@ from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 from deepmf.models.ordinal.ordinal_objective import OrdinalObjective
 from deepmf.training import block_source as blocks_module
-from deepmf.training.runtime import Runtime
+from deepmf.training.matrix_blocks import MatrixBlocks
+from deepmf.training.trainer import Trainer
+from deepmf.training.validation import ValidationEntries
 
 Array = npt.NDArray[np.float64]
 
-CPU, SEED = Runtime("cpu"), 5
-SIZES: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "dropout": 0.0, "mask_rate": 0.4, "views": 6}
+SEED = 5
+SIZES: dict[str, Any] = {
+    "hidden_sizes": (6,),
+    "latent_size": 4,
+    "dropout": 0.0,
+    "mask_rate": 0.4,
+    "views": 6,
+    "device": "cpu",
+}
 ROWS, COLUMNS = torch.tensor([4, 0, 7, 2, 11]), torch.tensor([3, 1, 9, 12])
 BLOCK = np.ix_(ROWS.numpy(), COLUMNS.numpy())
 BOUNDARIES = np.array([-0.75, -0.25, 0.25, 0.75])
@@ -53,29 +62,44 @@ def new_network(matrix: ObservedMatrix, **settings: Any) -> OrdinalNetwork:
     return network
 
 
-def new_objective(matrix: ObservedMatrix, **settings: Any) -> OrdinalObjective:
-    return OrdinalObjective(new_network(matrix, **settings), matrix, None, CPU)
+class Step:
+    """A fresh network, and its losses on the block of a matrix."""
+
+    def __init__(self, matrix: ObservedMatrix, **settings: Any) -> None:
+        self.network = new_network(matrix, **settings)
+        self.objective = OrdinalObjective()
+        self.source = source_of(matrix)
+
+    def loss(self) -> Tensor:
+        return self.objective.loss(self.network, self.source.block(ROWS, COLUMNS))
 
 
-def hidden_of(objective: OrdinalObjective, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
-    """What the first step of a fresh objective hides of the whole matrix."""
-    masking = Masking(objective.network.masking.mask_rate, objective.network.masking.cold_row_rate)
+def source_of(matrix: ObservedMatrix) -> MatrixBlocks:
+    """The blocks of a matrix, as the model would have them."""
+    source = OrdinalDMF(**SIZES)._task(matrix, None).source
+    assert isinstance(source, MatrixBlocks)
+    return source
+
+
+def hidden_of(step: Step, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    """What the first step of a fresh network hides of the whole matrix."""
+    masking = Masking(step.network.masking.mask_rate, step.network.masking.cold_row_rate)
     use_generator(masking, torch.Generator().manual_seed(SEED))
     return masking.masked(torch.arange(shape[0])[:, None], torch.arange(shape[1]), masking.draw()).numpy()
 
 
-def latents_of(objective: OrdinalObjective, matrix: ObservedMatrix) -> tuple[Array, Array]:
+def latents_of(step: Step, matrix: ObservedMatrix) -> tuple[Array, Array]:
     """The latents of the block's rows and columns from what is visible of the whole matrix."""
     units = matrix.scale.to_unit(matrix.to_array())
-    visible = torch.tensor(np.where(hidden_of(objective, matrix.shape), np.nan, units), dtype=torch.float32)
+    visible = torch.tensor(np.where(hidden_of(step, matrix.shape), np.nan, units), dtype=torch.float32)
     with torch.no_grad():
-        rows = objective.network.row_latents(visible[ROWS])
-        columns = objective.network.column_latents(visible.T[COLUMNS])
+        rows = step.network.row_latents(visible[ROWS])
+        columns = step.network.column_latents(visible.T[COLUMNS])
     return rows.double().numpy(), columns.double().numpy()
 
 
 def chances_of(row_latents: Array, column_latents: Array) -> Array:
-    """The chance of more than each level but the last (rows, columns, levels - 1); a row's last 5 are its marks."""
+    """The chance of more than each level but the last (rows, columns, levels - 1); a row's last 5 are its response."""
     scores = row_latents @ column_latents.T
     logits = np.exp(row_latents[:, None, -1:]) * scores[..., None] - row_latents[:, None, -5:-1]
     return 1 / (1 + np.exp(-logits))
@@ -86,34 +110,35 @@ def mean_loss(chances: Array, wanted: Array, asked: npt.NDArray[np.bool_]) -> fl
     return float(losses[asked].mean())
 
 
-def block_of(objective: OrdinalObjective, matrix: ObservedMatrix) -> tuple[Array, Array, Array]:
+def block_of(step: Step, matrix: ObservedMatrix) -> tuple[Array, Array, Array]:
     """Which boundaries the block's values exceed, which of its places are observed, and which hidden."""
     units = matrix.scale.to_unit(matrix.to_array())[BLOCK]
-    return (units[..., None] > BOUNDARIES).astype(float), ~np.isnan(units), hidden_of(objective, matrix.shape)[BLOCK]
+    return (units[..., None] > BOUNDARIES).astype(float), ~np.isnan(units), hidden_of(step, matrix.shape)[BLOCK]
 
 
 @either_kind
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_the_loss_is_that_of_hidden_entries_alone(matrix: ObservedMatrix, kind: str, mode: str) -> None:
-    objective = new_objective(matrix)
-    assert objective.blocks.dense is objective.static_shapes is (kind == "dense")
-    objective.network.train(mode == "train")
-    above, observed, hidden = block_of(objective, matrix)
+    step = Step(matrix)
+    assert step.source.dense is (kind == "dense")
+    step.network.train(mode == "train")
+    above, observed, hidden = block_of(step, matrix)
     asked = observed & hidden
     assert 2 < asked.sum() < observed.sum() < observed.size
-    expected = mean_loss(chances_of(*latents_of(objective, matrix)), above, asked)
-    assert objective.loss(ROWS, COLUMNS).item() == pytest.approx(expected, rel=1e-4)
+    expected = mean_loss(chances_of(*latents_of(step, matrix)), above, asked)
+    assert step.loss().item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_dense_and_sparse_steps_are_the_same(matrix: ObservedMatrix, monkeypatch: pytest.MonkeyPatch) -> None:
     losses, gradients = [], []
     for share in (0.0, 2.0):
         monkeypatch.setattr(blocks_module, "DENSE_SHARE_ON_CPU", share)
-        objective = new_objective(matrix)
-        steps = [objective.loss(ROWS, COLUMNS) for _ in range(3)]
+        step = Step(matrix)
+        assert step.source.dense is (share == 0.0)
+        steps = [step.loss() for _ in range(3)]
         sum(steps).backward()  # type: ignore[union-attr]
-        losses.append([step.item() for step in steps])
-        gradients.append({name: parameter.grad for name, parameter in objective.network.named_parameters()})
+        losses.append([loss.item() for loss in steps])
+        gradients.append({name: parameter.grad for name, parameter in step.network.named_parameters()})
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert len(set(losses[0])) == 3  # each step hides others
     for name, gradient in gradients[0].items():
@@ -130,9 +155,9 @@ def changed(matrix: ObservedMatrix, row: int, column: int) -> ObservedMatrix:
     )
 
 
-def recorded(objective: OrdinalObjective) -> tuple[float, Tensor, Tensor]:
+def recorded(step: Step) -> tuple[float, Tensor, Tensor]:
     """A step's loss, and the latents that it computed."""
-    network, kept = objective.network, []
+    network, kept = step.network, []
     for name in ("row_latents", "column_latents"):
         plain = getattr(network, name)
 
@@ -141,19 +166,21 @@ def recorded(objective: OrdinalObjective) -> tuple[float, Tensor, Tensor]:
             return kept[-1]  # type: ignore[no-any-return]
 
         setattr(network, name, keep)
-    loss = objective.loss(ROWS, COLUMNS).item()
+    loss = step.loss().item()
     return loss, kept[0].detach(), kept[1].detach()
 
 
 @either_kind
 @pytest.mark.parametrize("where", ["hidden", "visible"])
 def test_no_branch_sees_what_is_asked_for(matrix: ObservedMatrix, kind: str, where: str) -> None:
-    objective = new_objective(matrix)
-    _, observed, hidden = block_of(objective, matrix)
+    step = Step(matrix)
+    _, observed, hidden = block_of(step, matrix)
     i, j = np.argwhere(observed & (hidden if where == "hidden" else ~hidden))[0]
     other = changed(matrix, int(ROWS[i]), int(COLUMNS[j]))
-    loss, rows, columns = recorded(objective)
-    other_loss, other_rows, other_columns = recorded(OrdinalObjective(new_network(matrix), other, None, CPU))
+    loss, rows, columns = recorded(step)
+    other_step = Step(matrix)
+    other_step.source = source_of(other)
+    other_loss, other_rows, other_columns = recorded(other_step)
     assert other_loss != loss
     if where == "hidden":
         assert torch.equal(rows, other_rows) and torch.equal(columns, other_columns)
@@ -161,7 +188,7 @@ def test_no_branch_sees_what_is_asked_for(matrix: ObservedMatrix, kind: str, whe
     # A visible entry is an input of its row and of its column. Batch norm hands it on to the others.
     assert not torch.equal(rows[i], other_rows[i]) and not torch.equal(columns[j], other_columns[j])
     # It is no target: the difference in loss is that of the latents.
-    above, _, _ = block_of(objective, matrix)
+    above, _, _ = block_of(step, matrix)
     expected = mean_loss(
         chances_of(other_rows.double().numpy(), other_columns.double().numpy()), above, observed & hidden
     )
@@ -170,11 +197,11 @@ def test_no_branch_sees_what_is_asked_for(matrix: ObservedMatrix, kind: str, whe
 
 @either_kind
 def test_a_step_that_asks_for_nothing_costs_nothing_and_has_a_gradient(matrix: ObservedMatrix, kind: str) -> None:
-    objective = new_objective(matrix, mask_rate=1e-9)
-    loss = objective.loss(ROWS, COLUMNS)
+    step = Step(matrix, mask_rate=1e-9)
+    loss = step.loss()
     loss.backward()
     assert loss.item() == 0
-    for parameter in objective.network.parameters():
+    for parameter in step.network.parameters():
         assert parameter.grad is not None and not parameter.grad.any()
 
 
@@ -184,12 +211,14 @@ def test_the_validation_error_is_that_of_a_few_views(
 ) -> None:
     monkeypatch.setattr(ordinal_objective, "_VIEWS_TO_VALIDATE", 3)
     split = split_entries(matrix, train=0.8, validation=0.2, test=0.0, seed=0)
-    network = OrdinalDMF(**SIZES)._new_network(split.train).eval()
-    assert new_objective(split.train).validation_error() is None
-    objective = OrdinalObjective(network, split.train, split.validation, CPU)
+    model = OrdinalDMF(**SIZES)
+    assert model._task(split.train, None).validation_error() is None
+    trainer = model._task(split.train, ValidationEntries.of(split.train, split.validation))
+    assert isinstance(trainer, Trainer) and isinstance(trainer.network, OrdinalNetwork)
+    network = trainer.network.eval()
     units = torch.tensor(split.train.scale.to_unit(split.train.to_array()), dtype=torch.float32)
     with torch.no_grad():
-        found = objective.validation_error()
+        found = trainer.validation_error()
         views = [(network.row_views[k], network.column_views[k]) for k in range(3)]
         nothing = torch.tensor(float("nan"))
         rows = sum(network.row_latents(units.where(seen, nothing)) for seen, _ in views) / 3
@@ -213,9 +242,9 @@ def test_single_precision_puts_no_value_on_the_wrong_side_of_a_boundary(kind: st
     reals = np.concatenate([dice.normal(size=400), dice.integers(-3, 3, 400) / 3, 900 + dice.normal(size=100)])
     values = dice.choice(reals if scale.levels is None else scale.levels, size=(40, 30))
     matrix = ObservedMatrix.from_array(np.where(dice.random(values.shape) < 0.5, values, np.nan), scale)
-    objective = new_objective(matrix)
-    targets = objective.blocks.targets(torch.arange(40), torch.arange(30))
-    above = objective.network.head.above(targets).sum((0, 1)).numpy()
+    step = Step(matrix)
+    targets = step.source.block(torch.arange(40), torch.arange(30)).targets
+    above = step.network.head.above(targets).sum((0, 1)).numpy()
     observed = matrix.values.astype(np.float64)
     if scale.levels is None:
         boundaries = np.unique(np.quantile(observed, np.arange(1, 32) / 32))

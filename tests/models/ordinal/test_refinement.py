@@ -14,6 +14,7 @@ from deepmf.layers.input_channels import apply_mask
 from deepmf.layers.vectors import SparseVectors
 from deepmf.metrics import rmse_error
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
 from deepmf.models.ordinal.refinement import (
     _MOVE_SIZE,
@@ -51,14 +52,21 @@ class Asked(NamedTuple):
     others: Tensor
 
 
+def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
+    encoder = model.predictor_.encoder
+    assert isinstance(encoder, OrdinalEncoder)
+    return encoder
+
+
 def sides(model: OrdinalDMF) -> dict[str, Asked]:
-    seen, landmarks = model._seen, model._landmarks()
+    seen, encoder = model.entries_, encoder_of(model)
+    landmarks = encoder._landmarks()
     n_rows, n_columns = seen.train.shape
     rows, columns = seen.row_entries(np.arange(n_rows)), seen.column_entries(np.arange(n_columns))
     row, column = row_side(model.network_, landmarks), column_side(model.network_, landmarks)
     return {
-        "row": Asked(row, model._vectors(rows, n_columns), torch.from_numpy(model.refinement_column_latents_)),
-        "column": Asked(column, model._vectors(columns, n_rows), torch.from_numpy(model.row_latents_.base)),
+        "row": Asked(row, encoder._vectors(rows), torch.from_numpy(encoder.refinement_columns)),
+        "column": Asked(column, encoder._vectors(columns), torch.from_numpy(model.predictor_.rows.base)),
     }
 
 
@@ -68,22 +76,26 @@ def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.n
     batch = vectors.take(torch.tensor([position]))
     views = side.views.numpy()
     indices, units = batch.indices.long().numpy(), batch.weights.double().numpy()
-    n_marks, n_landmarks, scale = model.network_.head.n_marks, len(model.landmarks_), model.network_.head.scale.item()
+    n_response, n_landmarks, scale = (
+        model.network_.head.n_response,
+        len(model.landmarks_),
+        model.network_.head.scale.item(),
+    )
     n_directions, n_moves = model.settings.latent_size, model.settings.latent_size + n_landmarks
     with torch.no_grad():
         seen = [apply_mask(batch, torch.from_numpy(view[indices])) for view in views]
         by_view = np.stack([side.latents_of(one)[0].double().numpy() for one in seen])
     direction = torch.from_numpy(by_view[:, :n_directions].mean(0)[None]).float()
-    between = np.zeros(n_landmarks) if axis == "row" else model._landmarks().features(direction)[0].numpy()
+    between = np.zeros(n_landmarks) if axis == "row" else encoder_of(model)._landmarks().features(direction)[0].numpy()
     by_view = np.insert(by_view, [n_directions], np.broadcast_to(between, (len(views), n_landmarks)), axis=1)
     latent, met = by_view.mean(0), others.double().numpy()[indices]
     lines, wanted = [], []
     for place, index in enumerate(indices):
         blind = [view for view in range(len(views)) if not views[view, index]] or list(range(len(views)))
         score = np.mean([by_view[view] @ met[place] for view in blind])
-        marks = latent[-n_marks:] if axis == "row" else met[place][-n_marks:]
-        slope = np.exp(marks[-1])
-        chances = 1 / (1 + np.exp(-(slope * score - marks[:-1])))
+        response = latent[-n_response:] if axis == "row" else met[place][-n_response:]
+        slope = np.exp(response[-1])
+        chances = 1 / (1 + np.exp(-(slope * score - response[:-1])))
         exceeded = units[place] > model.network_.head.boundaries.numpy()
         gradient, curvature = (slope * (exceeded - chances)).sum(), (slope**2 * chances * (1 - chances)).sum()
         feature = met[place][n_directions:n_moves]
@@ -105,7 +117,7 @@ def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.n
 @pytest.mark.parametrize(("axis", "penalty"), [("row", 3.0), ("column", 20.0)])
 @pytest.mark.parametrize("position", [0, 7])
 def test_one_vector_by_hand(model: OrdinalDMF, axis: str, penalty: float, position: int) -> None:
-    found = (model.row_latents_ if axis == "row" else model.column_latents_).base[position]
+    found = (model.predictor_.rows if axis == "row" else model.predictor_.columns).base[position]
     np.testing.assert_allclose(found, by_hand(model, axis, position, penalty), atol=2e-4)
 
 
@@ -113,19 +125,19 @@ def test_one_vector_by_hand(model: OrdinalDMF, axis: str, penalty: float, positi
 def test_an_entry_that_every_view_sees_is_foretold_by_all(axis: str, penalty: float) -> None:
     model = OrdinalDMF(**SMALL | {"views": 1}).fit(generate(40, 30, density=0.4, seed=0).matrix)
     assert sides(model)[axis].side.views.all()
-    found = (model.row_latents_ if axis == "row" else model.column_latents_).base[3]
+    found = (model.predictor_.rows if axis == "row" else model.predictor_.columns).base[3]
     np.testing.assert_allclose(found, by_hand(model, axis, 3, penalty), atol=2e-4)
 
 
 def test_an_entry_that_is_foretold_for_certain_moves_a_latent_by_a_finite_step() -> None:
     head = OrdinalHead([1.0, 2.0, 3.0], [-0.5, 0.5], [0.6, 0.3])
-    marks = torch.tensor([-1.0, 1.0, 0.0])
+    response = torch.tensor([-1.0, 1.0, 0.0])
     features = torch.tensor([[[0.7, 0.3]]])
     for n_copies in (1, 5):  # fewer entries than features, and more: solved either way
         scores = torch.full((1, n_copies), -400.0)  # so sure of the lowest answer that all chances are 0 in float32
         units, real = torch.ones(1, n_copies), torch.ones(1, n_copies, dtype=torch.bool)
         found = _step(
-            head, scores, marks.expand(1, n_copies, 3), units, real, features.expand(1, n_copies, 2), 3.0
+            head, scores, response.expand(1, n_copies, 3), units, real, features.expand(1, n_copies, 2), 3.0
         ).numpy()[0]
         # Two boundaries are exceeded against all expectation: a slope of 2, and the least curvature there is.
         line = features[0, 0].double().numpy()
@@ -141,24 +153,31 @@ def test_latents_beyond_all_measure_are_refused() -> None:
 @torch.no_grad()
 def test_both_sides_are_refined_twice(model: OrdinalDMF) -> None:
     (row, rows, _), (column, columns, _) = sides(model).values()
-    head = model.network_.head
+    head, response = model.network_.head, encoder_of(model).layout.response
+
+    def own_response(latents: Tensor, others: Tensor) -> Tensor:
+        return latents[:, None, response].expand(-1, others.shape[1], -1)
+
+    def others_response(latents: Tensor, others: Tensor) -> Tensor:
+        return others[..., response]
+
     latents = column.placed(model.network_.viewed_column_latents(columns)[:, None])[:, 0]
     for _ in range(2):
         met = latents
-        of_rows = Refinement(head, row, met, model._own_marks, 3.0).latents(rows)
-        latents = Refinement(head, column, of_rows, model._others_marks, 20.0).latents(columns)
-    np.testing.assert_allclose(model.refinement_column_latents_, met, atol=1e-4)
-    np.testing.assert_allclose(model.row_latents_.base, of_rows, atol=1e-4)
-    np.testing.assert_allclose(model.column_latents_.base, latents, atol=1e-4)
+        of_rows = Refinement(head, row, met, own_response, 3.0).latents(rows)
+        latents = Refinement(head, column, of_rows, others_response, 20.0).latents(columns)
+    np.testing.assert_allclose(encoder_of(model).refinement_columns, met, atol=1e-4)
+    np.testing.assert_allclose(model.predictor_.rows.base, of_rows, atol=1e-4)
+    np.testing.assert_allclose(model.predictor_.columns.base, latents, atol=1e-4)
 
 
 def test_fewer_entries_than_features_are_solved_the_other_way() -> None:
     few = OrdinalDMF(**SMALL, landmarks=5).fit(generate(40, 30, density=0.4, seed=0).matrix)
-    many = OrdinalDMF(**SMALL, landmarks=30).fit(few._seen.train)
-    counts = np.diff(few._seen.train.by_row.starts)
+    many = OrdinalDMF(**SMALL, landmarks=30).fit(few.entries_.train)
+    counts = np.diff(few.entries_.train.by_row.starts)
     assert len(few.landmarks_) < counts[3] < len(many.landmarks_)
     for model in (few, many):
-        np.testing.assert_allclose(model.row_latents_.base[3], by_hand(model, "row", 3, 3.0), atol=2e-4)
+        np.testing.assert_allclose(model.predictor_.rows.base[3], by_hand(model, "row", 3, 3.0), atol=2e-4)
 
 
 def test_without_a_penalty_there_is_no_step() -> None:
@@ -168,13 +187,13 @@ def test_without_a_penalty_there_is_no_step() -> None:
     for axis, (_, vectors, _) in sides(model).items():
         with torch.no_grad():
             viewed = getattr(model.network_, f"viewed_{axis}_latents")(vectors).numpy()
-        np.testing.assert_allclose(getattr(model, f"{axis}_latents_").base, viewed, atol=1e-5)
+        np.testing.assert_allclose(getattr(model.predictor_, f"{axis}s").base, viewed, atol=1e-5)
 
 
 def test_a_heavy_penalty_is_no_step_either(model: OrdinalDMF) -> None:
-    heavy = OrdinalDMF(**SMALL, row_penalty=1e6, column_penalty=1e6).fit(model._seen.train)
-    none = OrdinalDMF(**SMALL, row_penalty=None, column_penalty=None).fit(model._seen.train)
-    rows, columns, _ = model._seen.train.entries()
+    heavy = OrdinalDMF(**SMALL, row_penalty=1e6, column_penalty=1e6).fit(model.entries_.train)
+    none = OrdinalDMF(**SMALL, row_penalty=None, column_penalty=None).fit(model.entries_.train)
+    rows, columns, _ = model.entries_.train.entries()
     np.testing.assert_allclose(heavy.predict(rows, columns), none.predict(rows, columns), atol=1e-3)
 
 

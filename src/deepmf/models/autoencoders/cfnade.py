@@ -25,7 +25,7 @@ from deepmf.models.predictive_distribution import PredictiveDistribution
 from deepmf.models.predictor import Predictor, unpack_latents
 from deepmf.models.readout import Readout
 from deepmf.storage.packed import Tensors
-from deepmf.training.block_source import DENSE_BYTES_ON_GPU, prefer_dense
+from deepmf.training.block_source import DENSE_BYTES_ON_GPU
 from deepmf.training.runtime import private_generator
 from deepmf.training.settings import Settings
 from deepmf.training.trainer import Objective, Trainer
@@ -99,11 +99,8 @@ class NadeBlocks(VectorBlocks):
         step_bytes = 4 * _NUMBERS_A_SCORE * (batch_size or sum(train.shape) - n_places) * n_places * n_levels
         self._fits_dense = n_levels <= _MOST_DENSE_LEVELS and step_bytes <= DENSE_BYTES_ON_GPU
 
-    def _place(self, device: torch.device, *, half: bool) -> None:
-        if self._force_dense is None:
-            dense = device.type == "cuda" and self._fits_dense and prefer_dense(self._matrix, device, half=half)
-            self._force_dense = dense
-        super()._place(device, half=half)
+    def _prefers_dense(self, device: torch.device, *, half: bool) -> bool:
+        return device.type == "cuda" and self._fits_dense and super()._prefers_dense(device, half=half)
 
 
 class NadePredictor(Predictor):

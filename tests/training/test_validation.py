@@ -1,0 +1,63 @@
+"""Validation entries: positions in the training matrix whatever the order of labels, refused where they do not fit."""
+
+import numpy as np
+import pytest
+import torch
+
+from deepmf.errors import BadEntries, UnknownLabel
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.training.validation import ValidationEntries
+
+STARS = Scale([1, 2, 3, 4, 5])
+TRAIN = ObservedMatrix.from_entries(["a", "b", "c"], ["x", "y", "z"], [1, 2, 3], STARS)
+
+
+def entries(rows: list[str], columns: list[str], values: list[float], scale: Scale = STARS) -> ObservedMatrix:
+    return ObservedMatrix.from_entries(rows, columns, values, scale)
+
+
+def found(validation: ObservedMatrix | None) -> ValidationEntries:
+    aligned = ValidationEntries.of(TRAIN, validation)
+    assert aligned is not None
+    return aligned
+
+
+def test_positions_are_those_of_the_training_matrix() -> None:
+    aligned = found(entries(["c", "a"], ["y", "z"], [5, 4]))  # its own positions would be 0 and 1
+    cells = set(zip(aligned.rows.tolist(), aligned.columns.tolist(), aligned.values.tolist(), strict=True))
+    assert cells == {(2, 1, 5.0), (0, 2, 4.0)}
+
+
+def test_without_entries_there_is_none() -> None:
+    assert ValidationEntries.of(TRAIN, None) is None
+    assert ValidationEntries.of(TRAIN, entries([], [], [])) is None
+
+
+@pytest.mark.parametrize("rows, columns, unknown", [(["d"], ["x"], "'d'"), (["a"], ["w"], "'w'")])
+def test_what_training_does_not_know_is_refused(rows: list[str], columns: list[str], unknown: str) -> None:
+    with pytest.raises(UnknownLabel, match=unknown):
+        ValidationEntries.of(TRAIN, entries(rows, columns, [3]))
+
+
+def test_values_outside_the_scale_are_refused() -> None:
+    with pytest.raises(BadEntries, match="validation has the scale .*10.*; the training matrix has .*5"):
+        ValidationEntries.of(TRAIN, entries(["a"], ["x"], [7], Scale([1, 7, 10])))
+    # Another scale does no harm where the values are of the training matrix's.
+    assert found(entries(["a"], ["x"], [4], Scale([1, 4, 10]))).values.tolist() == [4.0]
+
+
+def test_the_digest_tells_entries_apart() -> None:
+    digest = found(entries(["a", "b"], ["x", "y"], [1, 2])).digest()
+    assert digest == found(entries(["a", "b"], ["x", "y"], [1, 2])).digest() and len(digest) == 16
+    others = [(["a", "c"], ["x", "y"], [1, 2]), (["a", "b"], ["x", "z"], [1, 2]), (["a", "b"], ["x", "y"], [1, 3])]
+    assert len({digest} | {found(entries(*other)).digest() for other in others}) == 4
+
+
+def test_on_a_device() -> None:
+    aligned = found(entries(["c", "a"], ["y", "z"], [5, 4]))
+    tensors = aligned.to(torch.device("cpu"))
+    for tensor, array in zip(tensors, aligned, strict=True):
+        assert isinstance(tensor, torch.Tensor)
+        np.testing.assert_array_equal(tensor, array)
+    assert tensors.rows.dtype == tensors.columns.dtype == torch.int64
