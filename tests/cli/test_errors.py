@@ -22,7 +22,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from deepmf.models.completion import completed_rows
-from deepmf.models.model import Model
 from deepmf.storage.model_file import write_file
 
 COMMAND = [sys.executable, "-m", "deepmf"]
@@ -374,8 +373,8 @@ def test_wrong_standard_input_is_called_so(
 def test_a_bug_while_completing_is_ours_and_leaves_nothing(
     run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
-    def broken(model: Model) -> Iterator[Any]:
-        yield from completed_rows(model)
+    def broken(*known: Any) -> Iterator[Any]:
+        yield from completed_rows(*known)
         raise ZeroDivisionError("of ours")
 
     monkeypatch.setattr("deepmf.models.completion.completed_rows", broken)
@@ -402,10 +401,10 @@ def test_ctrl_c_while_completing_leaves_nothing(
 ) -> None:
     rounds = []
 
-    def interrupted(model: Model) -> Iterator[Any]:
+    def interrupted(*known: Any) -> Iterator[Any]:
         for _ in range(1000):
             rounds.append(1)
-            yield from completed_rows(model)
+            yield from completed_rows(*known)
             if len(rounds) in (2, 200):  # on a busy machine polars may swallow the first: people press it again
                 signal.raise_signal(signal.SIGINT)
             time.sleep(0.01)

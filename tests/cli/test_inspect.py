@@ -36,7 +36,7 @@ def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
     assert shown == {
         "file": str(model),
         "bytes": model.stat().st_size,
-        "format": 1,
+        "format": 2,
         "version": deepmf.__version__,
         "model": "DMFD",
         "predicts": ["I", "II", "III", "IV"],

@@ -68,7 +68,7 @@ def test_standard_output_is_utf_8(capfdbinary: pytest.CaptureFixture[bytes], sta
 
 SLOW = """
 import sys, time, polars
-from deepmf.cli.frames import write_frames
+from deepmf.cli.output_frames import write_frames
 
 def frames():
     for number in range(1000):
@@ -110,12 +110,12 @@ def test_formulas_become_text_where_asked_for(tmp_path: Path, ending: str) -> No
 
 
 def test_only_spreadsheets_have_formulas(tmp_path: Path) -> None:
-    check_frame_target("-", safe_csv=True)
-    check_frame_target(str(tmp_path / "p.TSV"), safe_csv=True)
+    check_frame_target("-", inputs=(), safe_csv=True)
+    check_frame_target(str(tmp_path / "p.TSV"), inputs=(), safe_csv=True)
     with pytest.raises(BadSetting, match=r"--safe-csv is for csv and tsv; got '.*p.parquet'"):
-        check_frame_target(str(tmp_path / "p.parquet"), safe_csv=True)
+        check_frame_target(str(tmp_path / "p.parquet"), inputs=(), safe_csv=True)
     with pytest.raises(BadSetting, match="--safe-csv is for csv and tsv; got --json"):
-        check_frame_target("-", safe_csv=True, as_json=True)
+        check_frame_target("-", inputs=(), safe_csv=True, as_json=True)
 
 
 def test_ids_steer_no_terminal(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> None:

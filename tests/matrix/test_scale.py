@@ -110,8 +110,8 @@ def test_equality_and_immutability() -> None:
     "arguments, message",
     [
         ({"levels": []}, "at least one level"),
-        ({"levels": [1, 1e308]}, "must be at most 1e\\+307 in size"),
-        ({"low": -1e308, "high": 1e308}, "must be at most 1e\\+307 in size"),
+        ({"levels": [1, 1e308]}, "must be at most 1e\\+307 in magnitude"),
+        ({"low": -1e308, "high": 1e308}, "must be at most 1e\\+307 in magnitude"),
         ({"levels": [1, 1]}, "must increase"),
         ({"levels": [2, 1]}, "must increase"),
         ({"levels": [1, np.nan]}, "must be finite"),

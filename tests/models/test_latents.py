@@ -6,6 +6,7 @@ from tests.models.contract import additive
 
 from deepmf.errors import TrainingDiverged
 from deepmf.matrix.arrays import LatentArray
+from deepmf.models.dmf.dmf import BranchEncoder
 from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.latents import Latents
 
@@ -14,8 +15,8 @@ def test_changes_leave_the_base_alone() -> None:
     base = np.arange(12, dtype=np.float32).reshape(4, 3)
     one = Latents(base)
     assert one.whole() is base
-    two = one.changed(np.array([1, 4, 5]), -np.ones((3, 3), dtype=np.float32), count=6)
-    three = two.changed(np.array([5]), np.full((1, 3), 7, dtype=np.float32), count=6)
+    two = one.changed(np.array([1, 4, 5]), -np.ones((3, 3), dtype=np.float32))
+    three = two.changed(np.array([5]), np.full((1, 3), 7, dtype=np.float32))
     assert two.base is three.base is base
     assert (len(one), len(two), len(three)) == (4, 6, 6)
     np.testing.assert_array_equal(two.whole()[:, 0], [0, -1, 6, 9, -1, -1])
@@ -27,17 +28,17 @@ def test_changes_leave_the_base_alone() -> None:
 def test_latents_that_are_not_finite_are_refused() -> None:
     base = np.ones((4, 3), dtype=np.float32)
     with pytest.raises(TrainingDiverged, match="latents of new entries are not finite numbers"):
-        Latents(base).changed(np.array([4]), np.full((1, 3), np.nan, dtype=np.float32), count=5)
+        Latents(base).changed(np.array([4]), np.full((1, 3), np.nan, dtype=np.float32))
 
 
 def test_a_fit_whose_latents_are_not_finite_leaves_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quantizer makes a level of anything, of NaN too: neither loss nor validation error tells."""
 
-    def overflown(_: DMFD, vectors: object) -> LatentArray:
+    def overflown(*_: object) -> LatentArray:
         return np.full((30, 3), np.nan, dtype=np.float32)
 
-    monkeypatch.setattr(DMFD, "_row_latents", overflown)
+    monkeypatch.setattr(BranchEncoder, "directions", overflown)
     model = DMFD(hidden_sizes=(4,), latent_size=3, epochs=1, device="cpu")
     with pytest.raises(TrainingDiverged, match="what was learned is too large"):
         model.fit(additive())
-    assert model.observations_ is None
+    assert not model.is_fitted

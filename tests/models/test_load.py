@@ -70,7 +70,7 @@ def test_a_whole_file_with_wrong_content(saved: Path, tmp_path: Path, change: di
         load(path)
 
 
-@pytest.mark.parametrize("name", ["network.rows.first.weight", "latents.rows.base", "latents.columns.slots"])
+@pytest.mark.parametrize("name", ["network.rows.first.weight", "latents.rows.base", "latents.columns.base"])
 def test_tensors_that_are_missing_or_of_another_shape(saved: Path, tmp_path: Path, name: str) -> None:
     stored = read_file(saved)
     path = tmp_path / "changed.safetensors"

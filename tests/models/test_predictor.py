@@ -127,7 +127,7 @@ def test_what_is_packed_comes_back() -> None:
             np.testing.assert_array_equal(getattr(found, part), getattr(kept, part))
 
 
-PARTS = ("base", "extra", "slots")
+PARTS = ("base", "positions", "extra")
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,23 @@ PARTS = ("base", "extra", "slots")
         ("latents.rows.base", lambda table: table.astype(np.float64), "must be of float32"),
         ("latents.columns.base", lambda table: table * np.nan, "finite numbers"),
         ("latents.columns.base", lambda table: table * np.float32(1e38), "so large that their products"),
-        ("latents.columns.slots", lambda table: table[::-1].copy(), "the stored latents of columns are not all there"),
-        ("latents.rows.slots", lambda table: table + 2, "the stored latents of rows are not all there"),
+        ("latents.rows.positions", lambda _: np.array([0]), r"latents.rows.extra must be .* of shape \(1, 3\)"),
     ],
 )
 def test_latents_that_could_not_be_those_of_a_model(name: str, change: Any, message: str) -> None:
     tensors = predictor().pack().tensors
     with pytest.raises(BadModelFile, match=message), np.errstate(all="ignore"):
         unpack_latents(tensors | {name: change(tensors[name])}, ENTRIES, width=3)
+
+
+@pytest.mark.parametrize("positions", [[1, 0, 2], [0, 1, 3], [0, 2, 2], [-1, 1, 2], [0, 1, 1]])
+def test_positions_that_are_not_those_of_an_extension(positions: list[int]) -> None:
+    new = ObservedMatrix.from_entries([5, 0, 1], [0, 2, 0], [3, 5, 1], STARS)
+    entries, rows, columns = ENTRIES.extended(new)
+    tensors = predictor().extended(entries, rows, columns).pack().tensors
+    wrong = {
+        "latents.rows.positions": np.array(positions),
+        "latents.rows.extra": np.ones((3, 3), dtype=np.float32),
+    }
+    with pytest.raises(BadModelFile, match="the stored latents of rows are not all there"):
+        unpack_latents(tensors | wrong, entries, width=3)

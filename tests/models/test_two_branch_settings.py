@@ -62,7 +62,7 @@ def test_branches_are_as_wide_as_asked(model: type[NetworkModel]) -> None:
 @pytest.mark.parametrize("shape, found", [((1, 4), "1 and 4"), ((5, 1), "5 and 1")])
 def test_too_small_to_learn_from(model: type[NetworkModel], shape: tuple[int, int], found: str) -> None:
     matrix = ObservedMatrix.from_array(np.arange(np.prod(shape)).reshape(shape) % 5 + 1.0, Scale([1, 2, 3, 4, 5]))
-    message = f"^blocks are cut from at least two rows and two columns with entries; got {found}$"
+    message = f"^a model with two branches learns from at least two rows and two columns with entries; got {found}$"
     with pytest.raises(BadEntries, match=message):
         model(**SMALL).fit(matrix)
 

@@ -65,7 +65,7 @@ class MatrixBlocks(BlockSource):
         positions = np.flatnonzero(self._matrix.row_counts), np.flatnonzero(self._matrix.column_counts)
         if min(positions[0].size, positions[1].size) < 2:
             raise BadEntries(
-                "blocks are cut from at least two rows and two columns with entries; "
+                "a model with two branches learns from at least two rows and two columns with entries; "
                 f"got {positions[0].size} and {positions[1].size}"
             )
         return [

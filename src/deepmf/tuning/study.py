@@ -14,7 +14,7 @@ import numpy as np
 from deepmf.errors import BadSetting, TrainingDiverged, TrainingInterrupted, nearest_name
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.latent_model import digest
+from deepmf.models.fitting import digest
 from deepmf.models.registry import model_class
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Callback

@@ -7,10 +7,11 @@ import pytest
 from tests.models.contract import additive
 
 from deepmf.errors import BadSetting, CannotExtend
+from deepmf.models.autoencoders.autoencoder_settings import VectorSettings
 from deepmf.models.autoencoders.autorec import IAutoRec, UAutoRec
 from deepmf.models.autoencoders.cfnade import ICFNADE, UCFNADE
 from deepmf.models.autoencoders.deep_autorec import DeepUAutoRec
-from deepmf.models.autoencoders.vector_encoder import CANNOT, PREDICTS, VectorSettings, all_hidden, n_outputs
+from deepmf.models.autoencoders.vector_encoder import CANNOT, PREDICTS, all_hidden, n_outputs
 from deepmf.models.network_model import NetworkModel
 from deepmf.training.vector_blocks import AxisName
 
