@@ -1,4 +1,4 @@
-"""What a model has seen: the entries it was trained on, and those it was extended by."""
+"""The entries a model knows: those it was trained on, and those added since."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class EntryStore:
         return ObservedMatrix.from_positions(rows, columns, self.added.values, scale=self.scale)
 
     def extended(self, new: ObservedMatrix) -> Extended:
-        """Return these observations with new entries, and which rows and columns are described anew."""
+        """Return a store with new entries too, and which rows and columns are to be encoded anew."""
         _check_scale(self.scale, new)
         rows, columns = self.rows.join(new.rows), self.columns.join(new.columns)
         row_of = rows.positions(new.row_labels)[new.entry_rows]
@@ -204,9 +204,9 @@ class EntryStore:
 
 
 class Extended(NamedTuple):
-    """EntryStore after an extension, and the positions whose description changed."""
+    """A store after an extension, and the positions whose entries changed."""
 
-    observations: EntryStore
+    entries: EntryStore
     rows: IndexArray
     columns: IndexArray
 
