@@ -41,7 +41,7 @@ def test_text_is_gathered_the_same_from_every_library() -> None:
     ],
 )
 def test_usual_names_are_recognised(names: list[str], expected: list[str]) -> None:
-    chosen = choose_columns(names, row=None, column=None, value=None)
+    chosen = choose_columns(names, dict.fromkeys(("row", "column", "value")))
     assert [chosen["row"], chosen["column"], chosen["value"]] == expected
 
 
