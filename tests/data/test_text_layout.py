@@ -1,4 +1,4 @@
-"""Is line 1 a header, and is a line an entry or a row of a wide table?"""
+"""Line 1 without a value, and wide tables."""
 
 from pathlib import Path
 

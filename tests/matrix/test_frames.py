@@ -98,3 +98,15 @@ def test_other_bad_frames() -> None:
         ObservedMatrix.from_frame([1, 2])
     with pytest.raises(BadEntries, match="column 'id' holds values of type String.*row='id'"):
         ObservedMatrix.from_table(pl.DataFrame({"id": ["x"], "a": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["rating", "who", "what"], ["who", "what"]),  # a value to spare is neither
+        (["rating", "who"], ["rating", "who"]),
+        (["what", "user", "when"], ["user", "what"]),
+    ],
+)
+def test_two_of_the_three_columns(names: list[str], expected: list[str]) -> None:
+    assert list(choose_columns(names, {"row": None, "column": None}).values()) == expected
