@@ -1,4 +1,4 @@
-"""Reading pairs: separators, headers, kinds of ids, standard input."""
+"""Pairs to predict: a known id in line 1, ids of the kind that the model has, standard input."""
 
 import io
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 from deepmf.cli.inputs import Reading
 from deepmf.cli.pairs import read_pairs
-from deepmf.errors import BadEntries, BadSetting, FileAbsent, UnknownLabel, UnreadableFile
+from deepmf.errors import BadEntries, UnknownLabel, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.means import Means
 from deepmf.models.model import Model
@@ -55,12 +55,6 @@ def test_layouts(tmp_path: Path, named: Model, content: str) -> None:
     assert pairs_of(path, named) == [("ann", "Alien"), ("7", "Alien")]
 
 
-def test_quotes(tmp_path: Path, named: Model) -> None:
-    path = tmp_path / "pairs.csv"
-    path.write_text('user,item\nann,"Big, the"\n')
-    assert pairs_of(path, named) == [("ann", "Big, the")]
-
-
 @pytest.mark.parametrize("content", ["user,item\n1,10\n2,20\n", "1,10\n2,20\n", "1 10\n2 20\n", "1::10::5\n2::20::5\n"])
 def test_numbers(tmp_path: Path, numbered: Model, content: str) -> None:
     path = tmp_path / "pairs.txt"
@@ -93,54 +87,22 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, numbered: Model) -> Non
 @pytest.mark.parametrize(
     ("content", "error", "message"),
     [
-        (None, FileAbsent, "there is no file"),
-        (b"", UnreadableFile, "is empty"),
-        (b"\n\n", UnreadableFile, "is empty"),
-        (b"user,item\n", UnreadableFile, "holds no lines with a row and a column"),
-        (b"user\n1\n", UnreadableFile, "'user' has one column; a row and a column are needed"),
-        (b"user,user\n1,10\n", UnreadableFile, "names a column twice"),
         (b"user,item\n1,10\none,20\n", UnknownLabel, "row 'one' is not known; the model's rows are whole numbers"),
         (b"user,item\n1,10\n,20\n", BadEntries, "pair 1 has no row id"),
-        (b"user,item\n1,10\n2\n", UnreadableFile, "the line '2' has one column"),
-        (b"1 a,10\n2 b\n", UnreadableFile, "the line '2 b' has one column"),  # a space separates nothing
-        (b"user,item\n\xff\xfe,10\n", UnreadableFile, "is not UTF-8 text; convert it first"),
     ],
 )
-def test_bad_files(
-    tmp_path: Path, numbered: Model, content: bytes | None, error: type[Exception], message: str
-) -> None:
+def test_bad_ids(tmp_path: Path, numbered: Model, content: bytes, error: type[Exception], message: str) -> None:
     path = tmp_path / "pairs.csv"
-    if content is not None:
-        path.write_bytes(content)
+    path.write_bytes(content)
     with pytest.raises(error, match=message):
         pairs_of(path, numbered)
 
 
-def test_bad_names(tmp_path: Path, numbered: Model) -> None:
-    path = tmp_path / "pairs.csv"
-    path.write_text("user,item\n1,10\n")
-    with pytest.raises(BadEntries, match=r"no column 'who' for the row; there are 'user', 'item'$"):
-        pairs_of(path, numbered, row="who")
-    with pytest.raises(BadSetting, match="separator must be one character"):
-        pairs_of(path, numbered, separator=",,")
-    with pytest.raises(UnreadableFile, match="is a directory"):
-        pairs_of(tmp_path, numbered)
+def test_ids_of_a_type_that_no_model_has(tmp_path: Path, numbered: Model) -> None:
     path = tmp_path / "pairs.parquet"
-    path.write_text("no parquet")
-    with pytest.raises(UnreadableFile, match="not a whole Parquet file"):
-        pairs_of(path, numbered)
     polars.DataFrame({"user": [[1]], "item": [10]}).write_parquet(path)
     with pytest.raises((BadEntries, UnknownLabel)):
         pairs_of(path, numbered)
-
-
-def test_the_name_of_a_file_is_no_pattern(tmp_path: Path, numbered: Model) -> None:
-    (tmp_path / "p1.csv").write_text("user,item\n1,10\n")
-    (tmp_path / "p[1].csv").write_text("user,item\n2,20\n")
-    assert pairs_of(tmp_path / "p[1].csv", numbered) == [(2, 20)]
-    polars.DataFrame({"user": [1], "item": [10]}).write_parquet(tmp_path / "p1.parquet")
-    polars.DataFrame({"user": [2], "item": [20]}).write_parquet(tmp_path / "p?.parquet")
-    assert pairs_of(tmp_path / "p?.parquet", numbered) == [(2, 20)]
 
 
 @pytest.mark.parametrize("other", ["007", "+1", "1_0", "-0", "1٣", "99999999999999999999"])

@@ -1,4 +1,4 @@
-"""Is line 1 a header, and is a line an entry or a row of a wide table?"""
+"""Line 1 without a value, and wide tables."""
 
 from pathlib import Path
 
@@ -6,31 +6,7 @@ import polars as pl
 import pytest
 
 from deepmf.data.read import read_matrix
-from deepmf.data.text_layout import is_header
 from deepmf.errors import BadEntries, UnreadableFile
-
-
-@pytest.mark.parametrize(
-    ("first", "rest", "expected"),
-    [
-        ("user,item,rating", "1,10,4", True),
-        ("u,i,2020", "1,10,4", True),
-        ("u,i,2020", "ann,Alien,4", True),
-        ("member,film,2020", "1,10,4", True),  # words where all that follow are numbers
-        ("member,thing,points", "ann,Alien,4", True),
-        ("userId,itemId,", "ann,Alien,4", True),
-        (",a,b", "0,10,4", True),
-        ("ann,Alien,4", "bob,Big,3", False),
-        ("ann,Alien,", "bob,Big,3", False),  # an entry whose value is missing
-        ("ann,Alien,NA", "bob,Big,3", False),
-        ("1,10,", "2,10,3", False),
-        ("1,10,x", "2,10,3", False),
-        ("1,1,1", "2,10,3", False),
-        ("x9,5,4", "1,2,3", False),
-    ],
-)
-def test_headers(first: str, rest: str, expected: bool) -> None:
-    assert is_header(first.split(","), [rest.split(",")]) is expected
 
 
 def test_a_first_value_that_is_missing_is_no_header(tmp_path: Path) -> None:

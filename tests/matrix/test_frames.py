@@ -41,7 +41,7 @@ def test_text_is_gathered_the_same_from_every_library() -> None:
     ],
 )
 def test_usual_names_are_recognised(names: list[str], expected: list[str]) -> None:
-    chosen = choose_columns(names, row=None, column=None, value=None)
+    chosen = choose_columns(names, dict.fromkeys(("row", "column", "value")))
     assert [chosen["row"], chosen["column"], chosen["value"]] == expected
 
 
@@ -98,3 +98,15 @@ def test_other_bad_frames() -> None:
         ObservedMatrix.from_frame([1, 2])
     with pytest.raises(BadEntries, match="column 'id' holds values of type String.*row='id'"):
         ObservedMatrix.from_table(pl.DataFrame({"id": ["x"], "a": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["rating", "who", "what"], ["who", "what"]),  # a value to spare is neither
+        (["rating", "who"], ["rating", "who"]),
+        (["what", "user", "when"], ["user", "what"]),
+    ],
+)
+def test_two_of_the_three_columns(names: list[str], expected: list[str]) -> None:
+    assert list(choose_columns(names, {"row": None, "column": None}).values()) == expected

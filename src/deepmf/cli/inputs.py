@@ -1,4 +1,4 @@
-"""What commands read: matrices and models, with ids of the kind that the model knows."""
+"""What commands read: matrices, columns and models, with ids of the kind that the model knows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from deepmf.errors import UnknownLabel, UnreadableFile, UserError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import polars as pl
 
+    from deepmf.data.roles import IsKnown, Role
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
     from deepmf.matrix.sorting import Duplicates
@@ -48,6 +50,15 @@ class Reading:
                 scale=scale,
                 duplicates=cast("Duplicates", self.duplicates),
             )
+
+    def columns(self, path: Path, role: Role, *, is_known: IsKnown = lambda _: False) -> pl.DataFrame:
+        """Read the columns of a role with these names; in text all fields stay text."""
+        from deepmf.data.role_columns import read_columns
+
+        asked = {name: name_or_position(getattr(self, name)) for name in role.columns}
+        separator = unescaped(self.separator)
+        with local_file(path) as file:
+            return read_columns(file, role, asked=asked, separator=separator, is_known=is_known).frame
 
 
 def called(path: Path) -> str:
@@ -123,7 +134,8 @@ def hinting_at_extension() -> Iterator[None]:
 
 def like_label(text: str, known: npt.NDArray[Any], *, axis: str) -> Any:
     """Return an id from the command line as a label of the kind that the model has."""
-    from deepmf.data.delimited import is_number, is_whole
+    from deepmf.data.delimited import is_number
+    from deepmf.data.ids import is_whole
 
     kind = type(known[:1].tolist()[0]) if known.size else str
     if kind is str or (kind is int and is_whole(text)) or (kind is float and is_number(text)):

@@ -1,12 +1,11 @@
-"""The pairs to predict: a row and a column per line of a text or Parquet file, or of standard input."""
+"""The pairs to predict, with ids of the kind that the model knows."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from deepmf.cli.fields import read_fields
-from deepmf.cli.inputs import Reading, called, local_file, name_or_position
+from deepmf.cli.inputs import Reading, called
 from deepmf.cli.unknown_ids import Ids, ids_of
 
 if TYPE_CHECKING:
@@ -28,31 +27,13 @@ class Pairs(NamedTuple):
 
 
 def read_pairs(path: Path, model: Model, reading: Reading, *, unknown: str = "error") -> Pairs:
-    """Read pairs; what else a line holds is ignored.
+    """Read pairs with ids of the model's kind; a first line with an id that the model knows is no header."""
+    from deepmf.data.roles import PAIRS
 
-    In text, a first line that is made of names rather than of ids is the header: one that has usual names (user,
-    item, ...), or neither numbers nor gaps nor an id that the model knows.
-    """
-    with local_file(path) as file:
-        frame = read_fields(
-            file, ("row", "column"), reading, is_header=lambda fields: _is_header(fields, model, reading)
-        )
+    seen = model.entries_
+    frame = reading.columns(path, PAIRS, is_known=lambda field: field in seen.rows or field in seen.columns)
     rows, columns = frame.get_columns()
     return Pairs(
         ids_of(rows, model.row_labels_, called(path), axis="row", unknown=unknown),
         ids_of(columns, model.column_labels_, called(path), axis="column", unknown=unknown),
     )
-
-
-def _is_header(fields: list[str], model: Model, reading: Reading) -> bool:
-    from deepmf.data.delimited import is_missing, is_whole
-    from deepmf.matrix.frames import has_usual_names
-
-    if any(isinstance(name_or_position(name), str) for name in (reading.row, reading.column)):
-        return True
-    if has_usual_names(fields, ("row", "column")):
-        return True
-    if any(map(is_missing, fields[:2])):
-        return False
-    seen = model.entries_
-    return not any(is_whole(field) or field in seen.rows or field in seen.columns for field in fields)

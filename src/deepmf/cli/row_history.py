@@ -1,4 +1,4 @@
-"""A history: the entries of a row that the model does not know, a column and a value per line."""
+"""A history: the entries of a row that the model does not know, by the columns that it knows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deepmf.cli.fields import read_fields
-from deepmf.cli.inputs import Reading, called, local_file
+from deepmf.cli.inputs import Reading, called
 from deepmf.errors import BadEntries, DeepMFWarning, DuplicateEntries, OffScale, UnknownLabel
 
 if TYPE_CHECKING:
@@ -20,28 +19,18 @@ _NAMED_AT_MOST = 5
 
 
 def read_history(path: Path, model: Model) -> dict[Any, float]:
-    """Read the values of a new row by column; columns that the model does not know are left out with a warning.
+    """Read the values of a new row by column; columns that the model does not know are left out with a warning."""
+    from deepmf.data.roles import HISTORY
 
-    In text, a first line that has a usual name for the column, or neither a number nor a gap, is the header.
-    """
-    with local_file(path) as file:
-        fields = read_fields(file, ("column", "value"), Reading(), is_header=_is_header)
-    return _entries(fields, called(path), model)
+    return _entries(Reading().columns(path, HISTORY), called(path), model)
 
 
-def _is_header(fields: list[str]) -> bool:
-    from deepmf.data.delimited import is_missing
-    from deepmf.matrix.frames import has_usual_names
-
-    return has_usual_names(fields, ["column"]) or not any(_is_number(field) or is_missing(field) for field in fields)
-
-
-def _entries(fields: pl.DataFrame, source: str, model: Model) -> dict[Any, float]:
+def _entries(frame: pl.DataFrame, source: str, model: Model) -> dict[Any, float]:
     """Return the values by the model's own column labels, without the columns that it does not know."""
     known = {str(label): label for label in model.column_labels_.tolist()}
     entries: dict[Any, float] = {}
     unknown = []
-    for column, text in fields.iter_rows():
+    for column, text in frame.iter_rows():
         if column is None or text is None:
             raise BadEntries(f"{source}: a column and a value are needed in each line; one has {column!r} and {text!r}")
         value = _checked_value(text, column, source, model)

@@ -40,6 +40,8 @@ def ids_of(ids: pl.Series, known: npt.NDArray[Any], source: str, *, axis: str, u
     import numpy as np
     import polars
 
+    from deepmf.data.ids import whole_or_null
+
     if ids.null_count():
         raise BadEntries(f"{source}: pair {ids.is_null().arg_max()} has no {axis} id")
     try:
@@ -50,10 +52,8 @@ def ids_of(ids: pl.Series, known: npt.NDArray[Any], source: str, *, axis: str, u
     if known.size == 0 or isinstance(known[0], str):
         return Ids(plain, plain)
     is_whole = known.dtype.kind == "i"
-    numbers = texts.cast(polars.Int64 if is_whole else polars.Float64, strict=False)
+    numbers = whole_or_null(texts) if is_whole else texts.cast(polars.Float64, strict=False)
     wrong = numbers.is_null()
-    if is_whole:  # what does not read back as it stands, such as 007 or +7, is another id
-        wrong |= numbers.cast(polars.String) != texts
     if not wrong.any():
         return Ids(numbers.to_numpy(), numbers.to_numpy())
     if unknown == "error":

@@ -21,7 +21,6 @@ SAMPLE_LINES = 200
 _UNQUOTED = ("::", "\t")  # where a quotation mark is a character like any other
 _WHOLE_LINE = "\x1f"  # a separator that no text contains: whole lines come back
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*|\s*[+-]?(inf|infinity|nan)\s*", re.I)
-_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 _MISSING = ("", "na", "n/a", "nan", "null", "none", "nil", "?", "-", ".")
 
 
@@ -113,11 +112,6 @@ def checked_separator(separator: str) -> str:
 def is_number(text: str) -> bool:
     """Say whether a text is a number as files write it: Python's 1_0 and digits of other scripts are none."""
     return _NUMBER.fullmatch(text) is not None
-
-
-def is_whole(text: str) -> bool:
-    """Say whether a text is a whole number that reads back as it stands: neither 007 nor +7 nor -0."""
-    return _WHOLE_NUMBER.fullmatch(text) is not None
 
 
 def is_missing(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""The layout of a file of entries: its separator, whether line 1 is a header, a line per entry or per row."""
+"""The layout of a text file: its separator, whether line 1 is a header, a line per entry or per row."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepmf.data.delimited import SEPARATORS, DelimitedFile, checked_separator, is_missing, is_number, is_whole
+from deepmf.data.delimited import SEPARATORS, DelimitedFile, checked_separator, is_missing, is_number
+from deepmf.data.ids import is_whole
+from deepmf.data.roles import IsKnown, Role
 from deepmf.errors import UnreadableFile
-from deepmf.matrix.frames import choose_columns, has_usual_names
-
-# What people call columns beside the usual names; never an id in the first line of a file.
-_HEADINGS = {"u", "i", "r", "c", "x", "y", "id", "ids", "name", "title", "key", "date", "year", "time", "timestamp"}
+from deepmf.matrix.frames import has_usual_names
 
 _MANY_COLUMNS = 5  # as many columns of numbers beside the row ids make a wide table
 _ALIKE = 4  # columns of one wide table reach about as far: one at most this many times as far as another
@@ -29,52 +28,27 @@ class TextLayout:
 
     @property
     def first_line(self) -> int:
-        """The number of the first line with an entry, counted from 1."""
+        """The number of the first line that is no header, counted from 1."""
         return self.n_blank + (2 if self.has_header else 1)
 
 
-def recognise(file: DelimitedFile, *, separator: str | None, header: bool | None) -> TextLayout:
+def recognise(
+    file: DelimitedFile, role: Role, *, separator: str | None, header: bool | None, is_known: IsKnown
+) -> TextLayout:
     """Recognise the layout from the first lines, as far as it is not given."""
     lines, n_blank = file.head()
-    if separator is not None:
-        checked_separator(separator)
-    found = separator or next((s for s in SEPARATORS if min(map(len, file.fields(lines, s))) >= 3), None)
-    # None fits every line: take the one that suits the first, so that the message names the offending line.
-    found = found or max(SEPARATORS, key=lambda s: len(file.fields(lines[:1], s)[0]))
-    first, *rest = file.fields(lines, found)
-    if len(first) < 3:
+    separator = _separator(file, role, lines) if separator is None else checked_separator(separator)
+    first, *rest = file.fields(lines, separator)
+    if len(first) < len(role.columns):
         raise UnreadableFile(
-            f"{file.path}: line 1 {lines[0][:80]!r} has {len(first)} column(s) when split at {found!r}; "
-            "a row, a column and a value are needed (is the separator another?)"
+            f"{file.path}: line 1 {lines[0][:80]!r} has {len(first)} column(s) when split at {separator!r}; "
+            f"{role.needed} are needed (is the separator another?)"
         )
-    has_header = header if header is not None else is_header(first, rest)
+    has_header = header if header is not None else role.is_header(first, rest, is_known)
     names = first if has_header else [str(number) for number in range(len(first))]
     if len(set(names)) < len(names):
         raise UnreadableFile(f"{file.path}: the header {lines[0][:80]!r} names a column twice")
-    return TextLayout(found, names, has_header, n_blank, rest if has_header else [first, *rest])
-
-
-def is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
-    """Say whether a first line names columns rather than being an entry.
-
-    It does where two of its names are usual, or where it has no number and something else for the value. Otherwise
-    its ids decide: both are headings, or neither is a whole number where all that follow are.
-    """
-    if sum(has_usual_names(first, [role]) for role in ("row", "column", "value")) >= 2:
-        return True
-    roles = _places(first)
-    row, column, value = (first[at] for at in roles)
-    if not any(map(is_number, first)) and not is_missing(value):
-        return True
-    if all(
-        _plain(text) in _HEADINGS or has_usual_names([text], [role])
-        for text, role in ((row, "row"), (column, "column"))
-    ):
-        return True
-    ids = [fields[at] for fields in rest for at in roles[:2] if at < len(fields)]
-    return (
-        bool(ids) and all(map(is_whole, ids)) and not any(is_whole(text) or is_missing(text) for text in (row, column))
-    )
+    return TextLayout(separator, names, has_header, n_blank, rest if has_header else [first, *rest])
 
 
 def refuse_wide(path: Path, names: Sequence[str], sample: Sequence[Sequence[str]], *, how_to_read: str) -> None:
@@ -89,11 +63,17 @@ def refuse_wide(path: Path, names: Sequence[str], sample: Sequence[Sequence[str]
     )
 
 
-def _places(names: Sequence[str]) -> list[int]:
-    """Return where row, column and value stand among names, of which those of an entry may be equal."""
-    if len(set(names)) < len(names):
-        return [0, 1, 2]
-    return [list(names).index(name) for name in choose_columns(names, row=None, column=None, value=None).values()]
+def _separator(file: DelimitedFile, role: Role, lines: list[str]) -> str:
+    """Return the separator that splits all lines into enough fields."""
+    found = next((s for s in SEPARATORS if min(map(len, file.fields(lines, s))) >= len(role.columns)), None)
+    if role.defines_ids:
+        # None fits every line: take the one that suits the first, so that the message names the offending line.
+        return found or max(SEPARATORS, key=lambda s: len(file.fields(lines[:1], s)[0]))
+    likely = next((s for s in SEPARATORS if len(file.fields(lines[:1], s)[0]) >= 2), SEPARATORS[0])
+    if found is None or (found == " " and likely != " "):  # titles have spaces too: the first line says better
+        short = next(line for line in lines if len(file.fields([line], likely)[0]) < 2)
+        raise UnreadableFile(f"{file.path}: the line {short[:80]!r} has one column; {role.needed} are needed")
+    return found
 
 
 def _looks_wide(names: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
@@ -122,7 +102,3 @@ def _reach(column: Sequence[str]) -> float | None:
     if not filled or not all(map(is_number, filled)):
         return None
     return max(abs(float(text)) for text in filled)
-
-
-def _plain(name: str) -> str:
-    return name.strip().lower()

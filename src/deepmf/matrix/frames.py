@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,8 @@ USUAL_NAMES = {
     "value": "value rating ratings score stars level answer response".split(),
 }
 
+_COUNTS = {2: "two", 3: "three"}
+
 
 class LongEntries(NamedTuple):
     """The three columns of a long frame, labels already gathered."""
@@ -41,32 +43,40 @@ class WideTable(NamedTuple):
     column_labels: list[Any]
 
 
-def choose_columns(
-    names: Sequence[str], *, row: str | int | None, column: str | int | None, value: str | int | None
-) -> dict[str, str]:
-    """Return the names of the row, column and value columns: as given, by a common name, or the first three."""
-    if len(names) < 3:
+def choose_columns(names: Sequence[str], asked: Mapping[str, str | int | None]) -> dict[str, str]:
+    """Return the name of the column for each role that is asked for: as given, by a usual name, or the first ones left.
+
+    Of columns to spare, one under a usual name for a role that is not asked for is taken for no other.
+    """
+    roles = list(asked)
+    if len(names) < len(roles):
         shown = ", ".join(map(str, names))
         raise BadEntries(
-            f"a row, a column and a value are needed, so at least three columns; got {len(names)}: {shown}"
+            f"{in_words(roles)} are needed, so at least {_COUNTS[len(roles)]} columns; got {len(names)}: {shown}"
         )
-    chosen = {
-        role: _named(names, wanted, role)
-        for role, wanted in (("row", row), ("column", column), ("value", value))
-        if wanted is not None
-    }
-    for role, usual in USUAL_NAMES.items():
-        plain = {_plain(name): name for name in reversed(names)}
-        matches = [plain[word] for word in usual if word in plain and plain[word] not in chosen.values()]
+    chosen = {role: _named(names, wanted, role) for role, wanted in asked.items() if wanted is not None}
+    plain = {_plain(name): name for name in reversed(names)}
+    for role in USUAL_NAMES if len(names) > len(roles) else roles:
+        matches = [plain[word] for word in USUAL_NAMES[role] if word in plain and plain[word] not in chosen.values()]
         if role not in chosen and matches:
             chosen[role] = matches[0]
     left = iter(name for name in names if name not in chosen.values())
-    chosen = {role: chosen[role] if role in chosen else next(left) for role in USUAL_NAMES}
-    if len(set(chosen.values())) < 3:
-        raise BadEntries(
-            f"row, column and value must be three different columns; got {', '.join(map(str, chosen.values()))}"
-        )
+    chosen = {role: chosen[role] if role in chosen else next(left) for role in roles}
+    if len(set(chosen.values())) < len(roles):
+        listed = in_words(roles, article="")
+        shown = ", ".join(map(str, chosen.values()))
+        raise BadEntries(f"{listed} must be {_COUNTS[len(roles)]} different columns; got {shown}")
     return chosen
+
+
+def in_words(roles: Sequence[str], *, article: str = "a ") -> str:
+    """Return roles as a sentence lists them.
+
+    >>> in_words(["row", "column", "value"])
+    'a row, a column and a value'
+    """
+    *before, last = (f"{article}{role}" for role in roles)
+    return f"{', '.join(before)} and {last}"
 
 
 def has_usual_names(names: Sequence[str], roles: Sequence[str]) -> bool:
@@ -80,7 +90,7 @@ def long_entries(
 ) -> LongEntries:
     """Take the row, column and value columns out of a long frame."""
     table = _eager(frame)
-    chosen = choose_columns(table.columns, row=row, column=column, value=value)
+    chosen = choose_columns(table.columns, {"row": row, "column": column, "value": value})
     values = table.get_column(chosen["value"])
     if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
         raise BadEntries(f"column {chosen['value']!r} holds values of type {values.dtype}; numbers are needed")

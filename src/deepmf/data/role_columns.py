@@ -1,0 +1,162 @@
+"""The columns of a file that its role needs, from delimited text or Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from deepmf.data.delimited import SAMPLE_LINES, DelimitedFile
+from deepmf.data.ids import any_unlike_whole, is_whole, whole_or_text
+from deepmf.data.parquet import ENDINGS, read_parquet
+from deepmf.data.roles import IsKnown, Role
+from deepmf.data.source import checked_path, import_polars, reading
+from deepmf.data.text_layout import TextLayout, recognise, refuse_wide
+from deepmf.errors import BadEntries, UnreadableFile
+from deepmf.matrix.frames import choose_columns
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Column = str | int | None
+
+_ODD = "\x1f"  # the name of a column that no file has
+
+
+class RoleColumns(NamedTuple):
+    """The columns of a role, in its order under the names of the file.
+
+    first_line: the number of their first line, counted from 1; None where a file has no lines.
+    """
+
+    frame: pl.DataFrame
+    first_line: int | None
+
+
+def read_columns(
+    path: str | Path,
+    role: Role,
+    *,
+    asked: Mapping[str, Column] | None = None,
+    separator: str | None = None,
+    header: bool | None = None,
+    is_known: IsKnown = lambda _: False,
+) -> RoleColumns:
+    """Read the columns that a role needs; `asked` gives names or positions for some of them.
+
+    Otherwise usual names are recognised, and where there are none the first columns are taken. In text, a name that is
+    asked for makes the first line a header, and an id that `is_known` makes it none.
+    """
+    path = checked_path(path)
+    wanted = {name: (asked or {}).get(name) for name in role.columns}
+    if path.suffix.lower() in ENDINGS:
+        frame, first_line = read_parquet(path, lambda lazy: _chosen_parquet(path, role, lazy, wanted)), None
+    else:
+        file = DelimitedFile(path)
+        named = any(isinstance(name, str) for name in wanted.values())
+        header = True if named and header is None else header
+        layout = recognise(file, role, separator=separator, header=header, is_known=is_known)
+        chosen = _chosen_text(file, role, layout, wanted)
+        frame = _typed(file, layout, chosen) if role.defines_ids else _texts(file, layout, chosen)
+        first_line = layout.first_line
+    if frame.height == 0:
+        raise UnreadableFile(f"{path} holds no {role.content}")
+    return RoleColumns(frame, first_line)
+
+
+def _chosen_parquet(path: Path, role: Role, lazy: pl.LazyFrame, wanted: Mapping[str, Column]) -> list[str]:
+    names = lazy.collect_schema().names()
+    if _may_be_wide(role, wanted):
+        head = lazy.head(SAMPLE_LINES).collect().rows()
+        sample = [["" if cell is None else str(cell) for cell in line] for line in head]
+        refuse_wide(path, names, sample, how_to_read=f"read_parquet({str(path)!r})")
+    return _chosen(path, names, wanted)
+
+
+def _chosen_text(file: DelimitedFile, role: Role, layout: TextLayout, wanted: Mapping[str, Column]) -> list[str]:
+    if _may_be_wide(role, wanted):
+        separated = "" if layout.separator == "," else f", separator={layout.separator!r}"
+        names = layout.names if layout.has_header else layout.sample[0]
+        refuse_wide(file.path, names, layout.sample, how_to_read=f"read_csv({str(file.path)!r}{separated})")
+    return _chosen(file.path, layout.names, wanted)
+
+
+def _may_be_wide(role: Role, wanted: Mapping[str, Column]) -> bool:
+    return role.defines_ids and wanted["column"] is None and wanted["value"] is None
+
+
+def _chosen(path: Path, names: list[str], wanted: Mapping[str, Column]) -> list[str]:
+    try:
+        return list(choose_columns(names, wanted).values())
+    except BadEntries as error:
+        raise BadEntries(f"{path}: {error.message}") from error
+
+
+def _texts(file: DelimitedFile, layout: TextLayout, chosen: list[str]) -> pl.DataFrame:
+    """Read columns as text, without blank lines."""
+    polars = import_polars()
+    n_skipped = layout.first_line - 1
+    if layout.separator == "::":  # polars separates at one byte, and an id may hold a colon
+        lines = file.fields([line for line in file.lines()[n_skipped:] if line], layout.separator)
+        places = {name: layout.names.index(name) for name in chosen}
+        columns = {name: [line[at] if at < len(line) else None for line in lines] for name, at in places.items()}
+        frame: pl.DataFrame = polars.DataFrame(columns, schema=dict.fromkeys(chosen, polars.String))
+    else:
+        with reading(file.path, "text"):
+            lazy = file.scan(layout.names, layout.separator, n_skipped=n_skipped, ignore_more=True)
+            frame = lazy.select(chosen).collect()
+    return frame.filter(~polars.all_horizontal(polars.all().is_null()))
+
+
+def _typed(file: DelimitedFile, layout: TextLayout, chosen: list[str]) -> pl.DataFrame:
+    """Read a row, a column and a value, their types decided by all of their lines."""
+    whole = [name for name in chosen[:2] if _looks_whole(layout, name)]
+    polars = import_polars()
+    with reading(file.path, "text"):
+        try:
+            # Text is cast in the same pass that looks for ids such as 007, which a number would not keep as given.
+            typed = _scan(file, layout, {chosen[2]: polars.Float64}).select(
+                *(polars.col(name).cast(polars.Int64) if name in whole else polars.col(name) for name in chosen),
+                polars.any_horizontal([polars.lit(False), *map(any_unlike_whole, whole)]).alias(_ODD),
+            )
+            frame = typed.collect()
+            if frame.height == 0 or not frame[_ODD][0]:
+                return _without_blank_end(frame.drop(_ODD))
+        except polars.exceptions.PolarsError:
+            pass  # some field is not what the first lines promised: read text, and find out which
+        texts = _scan(file, layout, {}).select(chosen).collect()
+    return _cast(_without_blank_end(texts), file.path, layout.first_line)
+
+
+def _looks_whole(layout: TextLayout, name: str) -> bool:
+    at = layout.names.index(name)
+    return all(is_whole(fields[at]) for fields in layout.sample if at < len(fields))
+
+
+def _scan(file: DelimitedFile, layout: TextLayout, types: dict[str, Any]) -> pl.LazyFrame:
+    names = layout.names
+    if layout.separator == "::":  # polars splits at one byte: every second field is the empty one between the colons
+        names = [part for name in layout.names for part in (name, f"{_ODD}{name}")][:-1]
+    return file.scan(names, layout.separator, n_skipped=layout.first_line - 1, types=types)
+
+
+def _without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
+    """Leave out blank lines at the end of the file."""
+    if frame.height == 0 or any(field is not None for field in frame.row(-1)):
+        return frame
+    polars = import_polars()
+    filled = frame.select(polars.any_horizontal(polars.all().is_not_null())).to_series().arg_true()
+    return frame.head(filled[-1] + 1 if filled.len() else 0)
+
+
+def _cast(texts: pl.DataFrame, path: Path, first_line: int) -> pl.DataFrame:
+    """Turn three text columns into ids and numbers, naming the first value that is not a number."""
+    polars = import_polars()
+    row, column, value = texts.get_columns()
+    numbers = value.str.strip_chars().cast(polars.Float64, strict=False)
+    bad = (numbers.is_null() & value.is_not_null()).arg_true()
+    if bad.len():
+        place = bad[0] + first_line
+        raise BadEntries(f"{path}, line {place}: value {value[bad[0]]!r} is not a number")
+    typed: pl.DataFrame = polars.DataFrame([whole_or_text(row), whole_or_text(column), numbers])
+    return typed
