@@ -1,4 +1,4 @@
-"""Shrunk means: the plainest model, which every other one must beat."""
+"""Shrunk means: the baseline that every other model must beat."""
 
 from __future__ import annotations
 

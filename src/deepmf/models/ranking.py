@@ -64,7 +64,7 @@ def ranked(
 ) -> Ranking:
     """Return the n best of some columns for each of some rows of a predictor, a line each.
 
-    What `observed` says of a row is left out; where too few columns are left, a line is filled up with NaN.
+    Columns that a row has entries for (`observed`) are left out; where too few are left, a line is filled up with NaN.
     """
     parts = []
     for some in batches(rows, width=columns.size):
@@ -79,7 +79,7 @@ def ranked(
 
 
 def _leave_out(scores: FloatArray, observed: AxisEntries, columns: IndexArray, n_columns: int) -> None:
-    """Put what is observed already at the end of every line (rows, columns)."""
+    """Put the columns that are already observed at the end of every line (rows, columns)."""
     place = np.full(n_columns, -1)
     place[columns] = np.arange(columns.size)
     row_of = np.repeat(np.arange(len(scores)), np.diff(observed.starts))

@@ -25,8 +25,8 @@ def data_section(found: Findings) -> Section:
     train = found.seen.train
     return Section(
         title="The data",
-        how="The model learned from the training entries and predicts the test entries, so its errors tell most "
-        "about the future where the future looks like the test.",
+        how="The model learned from the training entries and predicts the test entries, so its errors are a "
+        "good estimate for future entries as far as these are distributed like the test entries.",
         template="data.html",
         content={
             "sizes": _sizes(found),

@@ -22,7 +22,7 @@ class Masking(RandomModule):
 
     Of `cold_row_rate` of the rows, almost everything is masked, so that the branches also train on rows of one or two
     entries. Whether an entry is masked is computed from its row, its column and one number drawn for the
-    step: nothing is drawn or stored for entries that no branch reads, and both branches agree without being told.
+    step: nothing is drawn or stored for entries that no branch reads, and both branches mask the same entries.
     """
 
     def __init__(self, mask_rate: float, cold_row_rate: float = 0.0) -> None:

@@ -40,14 +40,14 @@ class OrdinalDMFSettings(TwoBranchSettings):
         low=0.01,
         high=1e12,
         optional=True,
-        meaning="What holds the refinement of row latents by their own entries back (none: no refinement).",
+        meaning="The ridge penalty of the refinement of row latents by their own entries (none: no refinement).",
     )
     column_penalty: float | None = number(
         20.0,
         low=0.01,
         high=1e12,
         optional=True,
-        meaning="What holds the refinement of column latents by their own entries back (none: no refinement).",
+        meaning="The ridge penalty of the refinement of column latents by their own entries (none: no refinement).",
     )
     landmarks: int = whole(
         256,
