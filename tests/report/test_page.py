@@ -289,7 +289,7 @@ def test_what_the_model_does_not_know_is_told(split: AreaSplit, entries: Observe
     n_unknown = entries.n_entries - split.test["I"].n_entries
     told = f"Of {entries.n_entries} test entries, {n_unknown} have a row or column that the model does not know"
     assert (
-        f"{told}. The means of what is known answer them, with an RMSE of {found.measured.areas[1].rmse:.3f};" in page
+        f"{told}. The means of what is known predict them with an RMSE of {found.measured.areas[1].rmse:.3f};" in page
     )
     assert "<dt>unknown</dt><dd>a row or column that the model does not know" in page
     assert f"On {entries.n_entries} test entries, DMFD is off by" in page

@@ -22,7 +22,7 @@ from deepmf.training.threads import Threads
 
 @dataclass(frozen=True)
 class Fitting:
-    """What the caller of `fit` asked for beside the matrices."""
+    """The arguments of `fit` beside the matrices."""
 
     callbacks: Sequence[Callback] = ()
     checkpoint: Path | None = None

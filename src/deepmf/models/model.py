@@ -274,7 +274,7 @@ class Model(ABC):
     ) -> Ranking:
         """Return the n best columns of one row, or of each of a list of rows, without those it has entries for.
 
-        `columns` restricts the choice. Where many rows are asked for and one has fewer columns left, its line is
+        `columns` restricts the choice. Where several rows are given and one has fewer columns left, its line is
         filled up with values of NaN.
         """
         entries, predictor = self._known
@@ -299,11 +299,11 @@ class Model(ABC):
         return complete_to(*self._known, path)
 
     def similar_rows(self, row: Any, n: int = 10) -> Ranking:
-        """Return the n rows most like one row, and how alike they are (the cosine of their latents)."""
+        """Return the n rows most similar to one row, and their similarities (the cosines of their latents)."""
         return most_similar(self.predictor_.directions(self.predictor_.rows), self.entries_.rows, row, n)
 
     def similar_columns(self, column: Any, n: int = 10) -> Ranking:
-        """Return the n columns most like one column, and how alike they are (the cosine of their latents)."""
+        """Return the n columns most similar to one column, and their similarities (the cosines of their latents)."""
         return most_similar(self.predictor_.directions(self.predictor_.columns), self.entries_.columns, column, n)
 
     def save(self, path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""Rankings: the best columns of a row, the rows or columns most like another."""
+"""Rankings: the best columns of a row, the rows or columns most similar to another."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.labels import Labels
 from deepmf.models.predictor import Predictor
 
-# Cells scored at a time when whole rows are asked for: 8 MB of float64.
+# Cells scored at a time when whole rows are ranked: 8 MB of float64.
 CELLS_AT_A_TIME = 1 << 20
 
 
 class Ranking(NamedTuple):
-    """Labels and values, best first; a line for each row where many were asked for."""
+    """Labels and values, best first; a line for each row where several were given."""
 
     labels: npt.NDArray[Any]
     values: FloatArray

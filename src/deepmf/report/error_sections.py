@@ -1,4 +1,4 @@
-"""The sections on errors: area by area, by how much is known of a row, and column by column."""
+"""The sections on errors: by area, by the number of entries of a row, and by column."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def area_section(found: Findings) -> Section:
     areas = _shown_areas(found.measured.areas)
     return Section(
         title="Error by area",
-        how="Shorter bars are better: RMSE is the typical size of an error in the units of the values, counting large "
-        "errors more than small ones (MAE counts them alike).",
+        how="Shorter bars are better: RMSE is the typical size of an error in the units of the values, weighing large "
+        "errors more than small ones (MAE weighs them equally).",
         template="areas.html",
         content={
             "errors": _area_bars(found, areas),
@@ -131,7 +131,7 @@ def cold_start_section(found: Findings) -> Section:
     return Section(
         title="Cold start",
         how="From left to right come rows of which more is known, so a falling curve shows what further entries are "
-        "worth; the bars say how far a point may be off by chance, most where few test entries stand behind it.",
+        "worth; the bars are the uncertainty of a point, which is largest where it has few test entries.",
         template="cold_start.html",
         content={"errors": chart, "numbers": numbers},
     )

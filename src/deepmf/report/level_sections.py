@@ -1,4 +1,4 @@
-"""The sections on levels: which are confused, whether probabilities hold, where the learned boundaries lie."""
+"""The sections on levels: the confusion matrix, the calibration of probabilities, the learned boundaries."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _ends(found: Findings) -> str:
 
 
 def calibration_section(found: Findings) -> Section | LeftOut:
-    """Return whether the model's probabilities and intervals hold."""
+    """Return how well the model's probabilities and intervals are calibrated."""
     title, held = "Calibration", found.calibration
     if held is None:
         scale = found.model.scale_

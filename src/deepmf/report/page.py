@@ -109,9 +109,8 @@ def _about_unknown(found: Findings) -> str:
     if UNKNOWN not in by_area:
         return f"{unknown}; this page leaves them out."
     return (
-        f"{unknown}. The means of what is known predict them with an RMSE of {amount(by_area[UNKNOWN].rmse)}. "
-        "They count in the RMSE and MAE of this test and have a bar of their own by area; all other sections leave them "
-        "out."
+        f"{unknown}. The means of what is known predict them with an RMSE of {amount(by_area[UNKNOWN].rmse)}; they "
+        "count in the RMSE and MAE of this test and have a bar of their own by area, and all other sections leave them out."
     )
 
 

@@ -112,7 +112,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.keep_empty_features = keep_empty_features
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 (the name that scikit-learn hands over)
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 (the name that scikit-learn passes)
         """Learn from the observed entries of a table; `y` is not used."""
         model = self._new_model()
         entries = TableEntries.of(validate_data(self, X, **CHECKS))

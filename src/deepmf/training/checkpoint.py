@@ -26,7 +26,7 @@ class Checkpoint:
     def run(self, loop: Loop, *, every: int) -> History:
         """Run a training from where it was killed, or from its start, saving its state after every `every` epochs.
 
-        The state at its end is kept too, so that whoever saves the model can be killed before that is done: the next
+        The state at its end is kept too, so that a process killed before it has saved the model loses nothing: the next
         run goes straight to the same result. A state that cannot be written is warned of, once for each cause, and
         training goes on without it.
         """

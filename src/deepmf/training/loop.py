@@ -33,7 +33,7 @@ class Epoch:
 
 
 class Task(Protocol):
-    """What the loop learns: a network with its optimiser, or a method of linear algebra."""
+    """What the loop trains: a network with its optimiser, or a method of linear algebra."""
 
     def run_epoch(self, epoch: int) -> Epoch:
         """Learn for one epoch."""
@@ -51,7 +51,7 @@ class Task(Protocol):
         """Return what the next epoch depends on beside what is learned, not copied."""
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take up such a state."""
+        """Restore such a state."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Loop:
     def restore(self, state: TrainingState) -> None:
         """Continue from a state: the next epoch runs as it would have.
 
-        A state that this training could not have been in raises `BadModelFile`, before or after it is taken up.
+        A state that this training could not have been in raises `BadModelFile`, before or after it is restored.
         """
         history = History.from_dict(state.content.get("history"))
         learned, good, rest = (part(state.tensors, name) for name in ("learned", "good", "state"))
@@ -134,7 +134,7 @@ class Loop:
             self.task.set_learned(learned)
             self.task.restore(rest)
         except (RuntimeError, np.linalg.LinAlgError) as error:  # the state of a generator, factors without a solution
-            raise BadModelFile(f"the stored state of training cannot be taken up ({error})") from error
+            raise BadModelFile(f"the stored state of training cannot be restored ({error})") from error
         self.history = history
         if self._threads is not None:
             self._threads.go_on_with(history.threads)

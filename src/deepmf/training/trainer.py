@@ -122,7 +122,7 @@ class Trainer:
         return tensors
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take up such a state."""
+        """Restore such a state."""
         self._optimiser.restore(part(state, "optimiser"))
         if self._average is not None:
             self._average.restore(part(state, "average"))

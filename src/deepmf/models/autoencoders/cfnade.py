@@ -181,7 +181,7 @@ class CFNADE(NetworkModel):
     """What I-CF-NADE and U-CF-NADE share.
 
     The latent of a vector is its hidden activations, and a constant 1. That of an output is how they change the
-    log-odds of the highest level against the lowest, and the constant part of these: so alike outputs have alike
+    log-odds of the highest level against the lowest, and the constant part of these: so similar outputs have similar
     latents. Predictions come from the hidden activations and the network's scores of all levels.
     """
 

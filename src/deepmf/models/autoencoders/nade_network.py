@@ -65,7 +65,7 @@ class Nade(nn.Module):
         return steps.view(-1, self.n_levels).cumsum(1)
 
     def squared_weights(self) -> Tensor:
-        """Return ||W||^2 + ||V||^2: what an L2 penalty holds down."""
+        """Return ||W||^2 + ||V||^2: the L2 penalty."""
         return self.first.weight.square().sum() + self.last.weight.square().sum()
 
     def _places(self, outputs: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ class Masking(RandomModule):
         return torch.randint(-(2**31), 2**31 - 1, (), dtype=torch.int32, generator=self.generator, device=device)
 
     def masked(self, rows: Tensor, columns: Tensor, drawn: Tensor) -> Tensor:
-        """Say which entries at these positions are masked in a step; rows and columns are broadcast."""
+        """Return which entries at these positions are masked in a step; rows and columns are broadcast."""
         row_number = _mixed(rows.int() * _SPREAD_ROWS + drawn)
         column_number = _mixed(columns.int() * _SPREAD_COLUMNS - drawn)
         return row_number * column_number < self._below(row_number)  # modulo 2^32, as good as drawn for each pair

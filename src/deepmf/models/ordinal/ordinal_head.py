@@ -78,7 +78,7 @@ class OrdinalHead(nn.Module):
         return response[..., -1:].exp() * scores[..., None] - response[..., :-1]
 
     def above(self, targets: Tensor) -> Tensor:
-        """Say which boundaries each target exceeds, as 0 or 1 (..., values - 1)."""
+        """Return which boundaries each target exceeds, as 0 or 1 (..., values - 1)."""
         return (targets[..., None] > self.boundaries).float()
 
     def loss(self, logits: Tensor, exceeded: Tensor) -> Tensor:

@@ -32,8 +32,8 @@ class OrdinalDMFSettings(TwoBranchSettings):
         32,
         low=1,
         high=WIDEST,
-        meaning="How many partial looks at a row or column make its latent; more are better and slower (1: one at all "
-        "of it).",
+        meaning="How many masked views of a row or column are averaged to its latent; more are better and slower "
+        "(1: one view of all entries).",
     )
     row_penalty: float | None = number(
         3.0,
