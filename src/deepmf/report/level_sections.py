@@ -104,8 +104,8 @@ def calibration_section(found: Findings) -> Section | LeftOut:
     )
     return Section(
         title=title,
-        how="Points on the diagonal mean that probabilities are calibrated (of ten values that are predicted with "
-        "30\N{NO-BREAK SPACE}%, three occur); above it values occur more often than predicted, below it less often.",
+        how="Points on the diagonal mean that probabilities are calibrated (of ten forecasts of "
+        "30\N{NO-BREAK SPACE}%, three come true); above it they come true more often than forecast, below it less.",
         template="calibration.html",
         content={
             "reliability": shown,

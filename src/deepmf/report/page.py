@@ -110,7 +110,7 @@ def _about_unknown(found: Findings) -> str:
         return f"{unknown}; this page leaves them out."
     return (
         f"{unknown}. The means of what is known predict them with an RMSE of {amount(by_area[UNKNOWN].rmse)}; they "
-        "count in the RMSE and MAE of this test and have a bar of their own by area, and all other sections leave them out."
+        "count in the RMSE and MAE of this test and have a bar of their own by area, and the other sections omit them."
     )
 
 
