@@ -179,8 +179,11 @@ def test_commands_exist(command: str) -> None:
 
 # Words that stood for something the field, and the code, has another name for.
 FORMER = re.compile(
-    r"foret[eo]l|newcomers|\bhiding\b|\blets? (new \w+ and \w+ )?in\b|at (its|their) word|\bso many (?!of)", re.I
+    r"foret[eo]l|newcomers|\bhiding\b|\blets? (new \w+ and \w+ )?in\b|at (its|their) word|\bso many (?!of)"
+    r"|\byardstick|as (it|they) meets? (it|them)|\bthe (face|walk) of|\banswer(s|ed)? (with|by|in)\b",
+    re.IGNORECASE,
 )
+SOURCES = [path for path in sorted((ROOT / "src").rglob("*")) if path.suffix in (".py", ".html")]
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
@@ -189,6 +192,20 @@ def test_pages_speak_as_the_code_does(page: Path) -> None:
         r"```text\nsrc/deepmf/.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL
     )  # roles of files
     assert [found[0] for found in FORMER.finditer(text)] == []
+
+
+def test_sources_use_the_words_of_the_field() -> None:
+    found = {path.relative_to(ROOT).as_posix(): FORMER.search(path.read_text(encoding="utf-8")) for path in SOURCES}
+    assert {path: former[0] for path, former in found.items() if former} == {}
+
+
+def test_architecture_names_files_that_exist() -> None:
+    """Every path such as `models/model.py` or `layers/` in the text above the tree of files is there."""
+    text, _, _ = (DOCS / "architecture.md").read_text(encoding="utf-8").partition("## The files")
+    names = set(re.findall(r"`([\w./-]+(?:\.(?:py|md|toml|csv)|/))`", text)) - {"ratings.csv"}
+    assert len(names) > 50
+    homes = (ROOT / "src" / "deepmf", ROOT / "src", ROOT)
+    assert sorted(name for name in names if not any((home / name).exists() for home in homes)) == []
 
 
 def test_help_speaks_as_the_code_does() -> None:

@@ -1,4 +1,4 @@
-"""Models and test entries for reports: a model that gives distributions, one that answers in levels."""
+"""Models and test entries for reports: a model that gives distributions, one that predicts levels."""
 
 import re
 from collections.abc import Iterable

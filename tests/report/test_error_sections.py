@@ -24,8 +24,8 @@ def found(split: AreaSplit, entries: ObservedMatrix) -> Findings:
 def test_areas_against_the_means(found: Findings) -> None:
     head, *lines = lines_of(html_of(area_section(found)), "Errors by area")
     assert head == "area|entries|RMSE|MAE|RMSE of levels|MAE of levels|RMSE, means|difference".split("|")
-    assert found.yardstick is not None
-    for line, own, means in zip(lines, found.measured.areas, found.yardstick.areas, strict=True):
+    assert found.baseline is not None
+    for line, own, means in zip(lines, found.measured.areas, found.baseline.areas, strict=True):
         assert line[:4] == [own.area, str(own.n_entries), amount(own.rmse), amount(own.mae)]
         assert line[4:6] == [amount(own.level_rmse), amount(own.level_mae)]
         assert line[6:] == [amount(means.rmse), difference(own.rmse, means.rmse)]
@@ -49,9 +49,9 @@ def test_one_area_is_not_repeated_as_all(split: AreaSplit) -> None:
 def test_the_cold_start_has_a_line_for_each_group(found: Findings) -> None:
     lines = lines_of(html_of(cold_start_section(found)), "RMSE by entries of the row")
     assert lines[0] == ["entries of the row", "test entries", "RMSE, ALS", "RMSE, means"]
-    assert found.yardstick is not None
+    assert found.baseline is not None
     assert [line[2] for line in lines[1:]] == [amount(group.rmse) for group in found.measured.cold_start]
-    assert [line[3] for line in lines[1:]] == [amount(group.rmse) for group in found.yardstick.cold_start]
+    assert [line[3] for line in lines[1:]] == [amount(group.rmse) for group in found.baseline.cold_start]
 
 
 def columns_of(errors: dict[str, tuple[int, float]]) -> Section | LeftOut:

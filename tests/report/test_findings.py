@@ -1,4 +1,4 @@
-"""Findings: the yardstick has seen what the model has seen, and answers as it does."""
+"""Findings: the baseline has seen what the model has seen, and predicts levels where it does."""
 
 import warnings
 
@@ -21,29 +21,29 @@ def test_the_means_are_fitted_and_extended_alike(split: AreaSplit, entries: Obse
     model = ALS(latent_size=2, epochs=2).fit(split.train).extend(split.extension)
     means = Means().fit(split.train).extend(split.extension)
     found = find(model, entries)
-    assert found.yardstick is not None
-    assert found.yardstick.name == "means"
-    assert found.yardstick.areas == evaluate(means, entries)
-    assert found.yardstick.cold_start == cold_start(means, entries)
+    assert found.baseline is not None
+    assert found.baseline.name == "means"
+    assert found.baseline.areas == evaluate(means, entries)
+    assert found.baseline.cold_start == cold_start(means, entries)
     assert found.measured.areas == evaluate(model, entries)
     assert [part.area for part in found.measured.areas] == ["I", "II", "III", "IV", "all"]
-    assert [part.n_entries for part in found.measured.areas] == [part.n_entries for part in found.yardstick.areas]
-    assert found.measured.columns.labels.tolist() == found.yardstick.columns.labels.tolist()
+    assert [part.n_entries for part in found.measured.areas] == [part.n_entries for part in found.baseline.areas]
+    assert found.measured.columns.labels.tolist() == found.baseline.columns.labels.tolist()
 
 
 def test_levels_are_compared_with_rounded_means(split: AreaSplit, entries: ObservedMatrix, discrete: Model) -> None:
     means = Means().fit(split.train).extend(split.extension)
     rows, columns, values = entries.entries()
     found = find(discrete, entries)
-    assert found.yardstick is not None
-    assert found.yardstick.name == "rounded means"
-    assert found.yardstick.overall.rmse == pytest.approx(rmse_error(means.predict_levels(rows, columns), values))
-    assert found.yardstick.overall.rmse == found.yardstick.overall.level_rmse
+    assert found.baseline is not None
+    assert found.baseline.name == "rounded means"
+    assert found.baseline.overall.rmse == pytest.approx(rmse_error(means.predict_levels(rows, columns), values))
+    assert found.baseline.overall.rmse == found.baseline.overall.level_rmse
 
 
-def test_the_means_have_no_yardstick(split: AreaSplit) -> None:
+def test_the_means_have_no_baseline(split: AreaSplit) -> None:
     found = find(Means().fit(split.train), split.test["I"])
-    assert found.yardstick is None
+    assert found.baseline is None
     assert found.compared == [found.measured]
 
 

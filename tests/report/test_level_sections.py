@@ -28,8 +28,8 @@ def test_confusion_in_words_and_numbers(entries: ObservedMatrix, discrete: Model
     section = html_of(confusion_section(found))
     assert f"exactly right for {percent('37.5')} of the test entries" in section
     assert f"at most one level off for {percent('75.0')}" in section
-    assert f"1 is {percent('12.5')} of the answers and {percent('50.0')} of the truth" in section
-    assert f"5 is {percent('50.0')} of the answers and {percent('25.0')} of the truth" in section
+    assert f"1 is {percent('12.5')} of the predictions and {percent('50.0')} of the truth" in section
+    assert f"5 is {percent('50.0')} of the predictions and {percent('25.0')} of the truth" in section
     lines = lines_of(section, "Predicted levels (across) for each true level (down)")
     assert lines[1] == ["1", "4", percent("25"), percent("75"), *[percent("0")] * 3]
     assert lines[2] == ["2", "0", *[percent("0")] * 5]  # a level without test entries

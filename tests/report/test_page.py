@@ -64,7 +64,7 @@ def titles(page: Outline) -> list[str]:
     return page.texts["h2"]
 
 
-ALWAYS = ["The data", "Error by area", "Cold start", "Settings and machine"]
+ALWAYS = ["The data", "Error by area", "Cold start", "Settings and environment"]
 
 
 def test_sections_of_a_model_with_levels(entries: ObservedMatrix, discrete: Model) -> None:
@@ -77,7 +77,7 @@ def test_sections_of_a_model_with_levels(entries: ObservedMatrix, discrete: Mode
         "Worst and best columns",
         "Learning curve",
         "Learned boundaries",
-        "Settings and machine",
+        "Settings and environment",
     ]
     assert page.text("footer") == "Written by deepmf. Not on this page: calibration (DMFD predicts no probabilities)."
     assert page.texts["title"] == [f"DMFD on {entries.n_entries} test entries", *page.texts["title"][1:]]
@@ -108,10 +108,10 @@ def test_every_section_says_in_one_sentence_how_to_read_it(
 def test_the_numbers_are_those_of_the_findings(entries: ObservedMatrix, discrete: Model) -> None:
     found = find(discrete, entries)
     page = Outline(written(found))
-    assert found.yardstick is not None
-    for part in (*found.measured.areas, *found.yardstick.areas):
+    assert found.baseline is not None
+    for part in (*found.measured.areas, *found.baseline.areas):
         assert f"{part.rmse:.3f}" in page.text("td")
-    ratio = found.measured.overall.rmse / found.yardstick.overall.rmse - 1
+    ratio = found.measured.overall.rmse / found.baseline.overall.rmse - 1
     assert f"{'+' if ratio > 0 else '−'}{abs(100 * ratio):.1f}\N{NO-BREAK SPACE}%" in page.text("dd")
     assert f"{found.measured.overall.mae:.3f} on average" in page.text("header")
 
@@ -289,7 +289,7 @@ def test_what_the_model_does_not_know_is_told(split: AreaSplit, entries: Observe
     n_unknown = entries.n_entries - split.test["I"].n_entries
     told = f"Of {entries.n_entries} test entries, {n_unknown} have a row or column that the model does not know"
     assert (
-        f"{told}. The means of what is known answer them, with an RMSE of {found.measured.areas[1].rmse:.3f};" in page
+        f"{told}. The means of what is known predict them with an RMSE of {found.measured.areas[1].rmse:.3f};" in page
     )
     assert "<dt>unknown</dt><dd>a row or column that the model does not know" in page
     assert f"On {entries.n_entries} test entries, DMFD is off by" in page

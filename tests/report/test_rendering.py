@@ -17,16 +17,16 @@ FIGURE = Figure(
     EVIL, Chart(tag("text", EVIL), EVIL, Frame()), legend=[(Style(f'"><script>{EVIL}'), EVIL)], numbers=TABLE
 )
 EVERY = {
-    "areas.html": {"errors": FIGURE, "meanings": [(EVIL, EVIL)], "yardstick": EVIL, "numbers": TABLE},
-    "boundaries.html": {"strips": FIGURE, "numbers": TABLE, "told": EVIL},
+    "areas.html": {"errors": FIGURE, "meanings": [(EVIL, EVIL)], "baseline": EVIL, "numbers": TABLE},
+    "boundaries.html": {"strips": FIGURE, "numbers": TABLE, "sentence": EVIL},
     "calibration.html": {
         "reliability": FIGURE, "error": EVIL, "wanted_coverage": EVIL, "coverage": EVIL, "width": EVIL,
     },
     "cold_start.html": {"errors": FIGURE, "numbers": TABLE},
-    "columns.html": {"told": EVIL, "worst": TABLE, "best": TABLE},
+    "columns.html": {"sentence": EVIL, "worst": TABLE, "best": TABLE},
     "confusion.html": {"map": FIGURE, "hits": EVIL, "ends": EVIL},
     "data.html": {"sizes": TABLE, "scale": EVIL, "figures": [FIGURE]},
-    "learning.html": {"told": EVIL, "curves": [FIGURE]},
+    "learning.html": {"sentence": EVIL, "curves": [FIGURE]},
     "settings.html": {"settings": TABLE, "runtime": TABLE},
 }  # fmt: skip
 

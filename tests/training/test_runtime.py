@@ -20,7 +20,7 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_gpu_that_is_not_there() -> None:
     with pytest.raises(DeviceUnavailable) as caught:
         Runtime("cuda")
-    assert str(caught.value) == ("device 'cuda' was asked for, but torch sees no GPU here; device='cpu' would work")
+    assert str(caught.value) == ("device 'cuda' was requested, but torch sees no GPU here; device='cpu' would work")
 
 
 @pytest.mark.usefixtures("without_gpu")

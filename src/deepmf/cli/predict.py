@@ -91,7 +91,7 @@ def predict(
 
 
 def _ends(model: Model, pairs: Pairs, coverage: float, unknown: str) -> dict[str, npt.NDArray[Any]]:
-    """Return the ends of the prediction intervals; only a model that answers with a distribution has any."""
+    """Return the ends of the prediction intervals; only a model that predicts a distribution has any."""
     if not model.gives_distribution:
         raise BadSetting(f"{type(model).__name__} gives no intervals; a model fitted with --model dmf-o does")
     return model.predict_interval(*pairs.labels, coverage=coverage, unknown=cast("Unknown", unknown))._asdict()

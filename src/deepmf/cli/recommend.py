@@ -56,7 +56,7 @@ def recommend(
 
 
 def _best(model: Model, row: str | None, history: Path | None, *, n: int, include_observed: bool) -> Ranking:
-    """Return the best columns of a known row, or of somebody with a history."""
+    """Return the best columns of a known row, or of a new row with a history."""
     if history is None:
         return model.recommend(_label(model, row), n=n, include_observed=include_observed)
     entries = read_history(history, model)

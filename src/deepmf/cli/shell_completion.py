@@ -1,4 +1,4 @@
-"""What a shell offers after Tab: names of models, settings, data sets and tables; nothing heavy is loaded for it."""
+"""Shell completion: names of models, settings, data sets and tables, without importing anything heavy."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from deepmf.storage.matrix_tensors import pack_scale
 FORMAT = 1
 FILES = ("rows.onnx", "columns.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "model.json")
 
-_OPSET = 18  # the version of ONNX's operators, known to every machine since 2023
+_OPSET = 18  # the version of ONNX's operators, known to every ONNX runtime since 2023
 _MOST_BYTES = 2**31 - 2**20  # of weights: an ONNX file cannot be larger than 2 GiB
 
 
@@ -81,7 +81,7 @@ def _exported(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
         )
     assert program is not None
     for node in program.model.graph:
-        node.metadata_props.clear()  # they tell where the source lies on this machine
+        node.metadata_props.clear()  # they hold paths of the source on this computer
     return program.model_proto
 
 

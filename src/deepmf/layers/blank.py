@@ -11,7 +11,7 @@ Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def is_blank() -> bool:
-    """Say whether a network is being made without weights: on torch's "meta" device, where tensors are shapes alone."""
+    """Return whether networks are made without weights: on torch's "meta" device, where tensors are shapes alone."""
     return torch.get_default_device().type == "meta"
 
 

@@ -59,7 +59,7 @@ class Branch(nn.Module):
         return latents
 
     def weights(self) -> list[Tensor]:
-        """Return the weights of the layers, which an L2 penalty holds down."""
+        """Return the weights of the layers, for an L2 penalty."""
         return [self.first.weight, *(layer.weight for layer in self.others if isinstance(layer, nn.Linear))]
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class RandomModule(nn.Module):
-    """A module that draws random numbers: from `generator`, which the trainer hands over, never from the global one."""
+    """A module that draws random numbers: from `generator`, which the trainer sets, never from the global one."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ _SHRINKAGE = 2.0
 
 
 class Channels(NamedTuple):
-    """What a branch reads: the value of every place, whether it is observed, and features that summarise the vector."""
+    """The inputs of a branch: the value of every place, whether it is observed, and features that summarise them."""
 
     places: Batch  # (batch, 2 * inputs): all values, then all indicators, both over the root of the count
     summary_features: Tensor  # (batch, 2): the mean, and how many entries there are, both of the size of an input
@@ -32,7 +32,7 @@ def channels(batch: Batch, n_inputs: int) -> Channels:
 
 
 def apply_mask(batch: Batch, visible: Tensor) -> Batch:
-    """Return a batch without what is hidden: `visible` is for each entry, or for each place of dense vectors."""
+    """Return a batch without its masked entries: `visible` is for each entry, or for each place of dense vectors."""
     if not isinstance(batch, SparseBatch):
         return torch.where(visible, batch, float("nan"))
     before = torch.nn.functional.pad(visible.cumsum(0), (1, 0))

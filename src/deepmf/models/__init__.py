@@ -1,1 +1,1 @@
-"""What users hold: fit, predict, extend, save."""
+"""Models: fit, predict, extend, save."""

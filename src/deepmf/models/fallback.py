@@ -1,4 +1,4 @@
-"""The means of what is known: the answer for pairs whose row or column the model does not know."""
+"""The fallback for pairs with an unknown row or column: means and frequencies of the known entries."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
 from deepmf.models.means_settings import SHRINKAGE
 
-# Added to the count of every level, so that one that nobody gave still has a chance.
+# Added to the count of every level, so that one that never occurs still has a probability above 0.
 _PRIOR_COUNT = 0.5
 
 
 @dataclass(frozen=True)
 class Fallback:
-    """What can be said from the observations alone, where a position of -1 is a row or column that nobody knows."""
+    """Predictions from the stored entries alone; a position of -1 is an unknown row or column."""
 
     seen: EntryStore
 
@@ -50,11 +50,11 @@ class Fallback:
         self, starts: IndexArray, values: npt.NDArray[Any], boundaries: npt.NDArray[np.float32]
     ) -> npt.NDArray[np.int64]:
         """Return how many values of each group lie between the boundaries (groups, boundaries + 1)."""
-        n_groups, n_answers = starts.size - 1, boundaries.size + 1
+        n_groups, n_bins = starts.size - 1, boundaries.size + 1
         # In the precision of the boundaries: a value that is one itself lies below it.
-        answer = np.searchsorted(boundaries, self.seen.scale.to_unit(values).astype(np.float32))
+        bins = np.searchsorted(boundaries, self.seen.scale.to_unit(values).astype(np.float32))
         group = np.repeat(np.arange(n_groups), np.diff(starts))
-        return np.bincount(group * n_answers + answer, minlength=n_groups * n_answers).reshape(n_groups, n_answers)
+        return np.bincount(group * n_bins + bins, minlength=n_groups * n_bins).reshape(n_groups, n_bins)
 
     @cached_property
     def _effects(self) -> tuple[FloatArray, FloatArray]:
@@ -67,7 +67,7 @@ class Fallback:
 
 
 def shrunk_effects(entries: AxisEntries, deviations: FloatArray, shrinkage: float) -> FloatArray:
-    """Return the mean deviation of each group of entries, mixed with so many entries that do not deviate."""
+    """Return the mean deviation of each group of entries, shrunk as by `shrinkage` further entries of deviation 0."""
     counts = np.diff(entries.starts)
     which = np.repeat(np.arange(counts.size), counts)
     sums = np.bincount(which, weights=deviations, minlength=counts.size)

@@ -1,4 +1,4 @@
-"""How a fit is run: the loop with its checkpoint and threads, and what is said when it did not reach its own end."""
+"""Running a fit: the loop with its checkpoint and threads, and the error or warning of one that ends early."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from deepmf.training.threads import Threads
 
 @dataclass(frozen=True)
 class Fitting:
-    """What the caller of `fit` asked for beside the matrices."""
+    """The arguments of `fit` beside the matrices."""
 
     callbacks: Sequence[Callback] = ()
     checkpoint: Path | None = None
@@ -38,7 +38,7 @@ class Fitting:
 
 
 def tell_ending(history: History, settings: Any) -> None:
-    """Raise or warn where something else than its own end stopped training."""
+    """Raise or warn where training diverged or was interrupted."""
     epoch, best = len(history), history.best_epoch
     if history.stopped == "diverged":
         kept = "" if best is None else f"; the model keeps what it had learned in epoch {best}"

@@ -1,4 +1,4 @@
-"""Folded rows: rows that are stored nowhere, which predict and rank by what their entries make of them."""
+"""Folded-in rows: rows that are not stored, which predict and rank by the latents of their entries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ History = tuple[Iterable[Any], Iterable[float]]  # columns, and the values that 
 
 @dataclass(frozen=True)
 class FoldedRows:
-    """Some rows that nobody stored: their entries, and a predictor that has no other rows.
+    """Some rows that are not stored: their entries, and a predictor that has no other rows.
 
     Methods that take columns alone predict for each of them in each row: arrays are (rows, columns, ...), without the
     first axis where a single row was folded in.

@@ -1,4 +1,4 @@
-"""LabelPairs of positions that a model is asked for, and what becomes of those with an unknown row or column."""
+"""Pairs of labels as positions, and how pairs with an unknown row or column are treated."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.labels import Labels, label_array, n_distinct
 
-# What becomes of a pair with an unknown row or column: all pairs are refused, or it is NaN, or means of what is known.
+# A pair with an unknown row or column: an error for all pairs, NaN, or the prediction of the fallback.
 Unknown = Literal["error", "nan", "fallback"]
 
-Answer = Callable[[IndexArray, IndexArray], npt.NDArray[Any]]
+PairFunction = Callable[[IndexArray, IndexArray], npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class LabelPairs:
-    """Positions of rows and columns, of one length; -1 for what is not known."""
+    """Positions of rows and columns, of one length; -1 for an unknown label."""
 
     rows: IndexArray
     columns: IndexArray
@@ -33,26 +33,26 @@ class LabelPairs:
         known: npt.NDArray[np.bool_] = (self.rows >= 0) & (self.columns >= 0)
         return known
 
-    def answered(self, answer: Answer, fallback: Answer) -> FloatArray:
-        """Return what `answer` says of known pairs; of the others NaN or, where it is wanted, what `fallback` says.
+    def evaluate(self, predict: PairFunction, fallback: PairFunction) -> FloatArray:
+        """Return `predict` of the known pairs; for the others NaN or, with `unknown="fallback"`, `fallback` of them.
 
-        Both take positions and answer with arrays whose first axis is that of the pairs.
+        Both map positions to arrays whose first axis is that of the pairs.
         """
         known = self.known
         if np.all(known):
-            return answer(self.rows, self.columns)
-        some = answer(self.rows[known], self.columns[known])
-        answers = np.full((known.size, *some.shape[1:]), np.nan)
-        answers[known] = some
+            return predict(self.rows, self.columns)
+        some = predict(self.rows[known], self.columns[known])
+        values = np.full((known.size, *some.shape[1:]), np.nan)
+        values[known] = some
         if self.unknown == "fallback":
-            answers[~known] = fallback(self.rows[~known], self.columns[~known])
-        return answers
+            values[~known] = fallback(self.rows[~known], self.columns[~known])
+        return values
 
 
 def find_pairs(
     row_labels: Labels, column_labels: Labels, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown
 ) -> LabelPairs:
-    """Return where pairs of labels stand; with `unknown="error"` all of them must be known."""
+    """Return the positions of pairs of labels; with `unknown="error"` all of them must be known."""
     check_unknown(unknown)
     row_array, column_array = label_array(rows, axis="row"), label_array(columns, axis="column")
     if row_array.size != column_array.size:
@@ -65,12 +65,12 @@ def find_pairs(
         (column_labels, column_array, pairs.columns),
     ):
         if np.all(positions < 0):
-            labels.check_kind(array)  # of another kind none could be known: a mistake, not cold_row_rate
+            labels.check_kind(array)  # labels of another type cannot be known: a mistake, not new labels
     return pairs
 
 
 def check_unknown(unknown: str) -> None:
-    """Refuse what says nothing about unknown labels."""
+    """Refuse a value that `unknown` cannot have."""
     choices = get_args(Unknown)
     if unknown not in choices:
         raise BadSetting(f"unknown must be {' or '.join(map(repr, choices))}; got {unknown!r}")

@@ -37,11 +37,11 @@ class Latents:
         return max(int(self.base.shape[0]), last)
 
     def largest(self) -> float:
-        """Return the largest size of any number."""
+        """Return the largest absolute value."""
         return max((float(max(part.max(), -part.min())) for part in (self.base, self.extra) if part.size), default=0.0)
 
     def are_finite(self) -> bool:
-        """Say whether no number is NaN or infinite; those of training are looked at once, not in every extension."""
+        """Return whether all numbers are finite; those of training are checked once, not in every extension."""
         looked_at = self.extra if self.extra.shape[0] else self.base
         return bool(np.isfinite(looked_at).all())
 

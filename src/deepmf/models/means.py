@@ -1,4 +1,4 @@
-"""Shrunk means: the plainest model, which every other one must beat."""
+"""Shrunk means: the baseline that every other model must beat."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class Means(Model):
 
     def _predictor(self, task: Any, entries: EntryStore) -> Predictor:
         n_rows, n_columns = entries.train.shape
-        encoder, nobody = EffectEncoder(entries.train.mean, self.settings.shrinkage), Latents(np.empty((0, 2)))  # type: ignore[arg-type]
-        columns = Latents(encoder.columns(entries.column_entries(np.arange(n_columns)), nobody))
+        encoder, no_rows = EffectEncoder(entries.train.mean, self.settings.shrinkage), Latents(np.empty((0, 2)))  # type: ignore[arg-type]
+        columns = Latents(encoder.columns(entries.column_entries(np.arange(n_columns)), no_rows))
         rows = Latents(encoder.rows(entries.row_entries(np.arange(n_rows)), columns))
         return Predictor(rows, columns, encoder, Readout(entries.scale), _N_BESIDE)
 

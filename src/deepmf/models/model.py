@@ -1,4 +1,4 @@
-"""The face of every model: fit, predict, extend, fold in, complete, recommend, save."""
+"""The interface of every model: fit, predict, extend, fold in, complete, recommend, save."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ from deepmf.training.validation import ValidationEntries
 
 
 class Fitted(NamedTuple):
-    """What a model has once it is fitted: the entries it knows, and what predicts from them."""
+    """The state of a fitted model: the entries it knows, and its predictor."""
 
     entries: EntryStore
     predictor: Predictor
 
 
 class Model(ABC):
-    """What every model can do; a subclass says which task learns, and which predictor comes of it.
+    """The base class of every model; a subclass defines the task that learns and the predictor built from it.
 
     The constructor stores settings, `fit` learns, names that end in `_` are learned.
     """
@@ -103,8 +103,8 @@ class Model(ABC):
     ) -> Self:
         """Learn from a matrix; validation entries choose the best epoch, never teach.
 
-        With `checkpoint`, the state of training is kept in that file every so many epochs; a fit that finds the file
-        of a run like itself that was killed continues it to the same result, and removes it at the end. With
+        With `checkpoint`, the state of training is saved to that file every `checkpoint_every` epochs; a fit that finds
+        the file of the same run, killed earlier, continues it to the same result, and removes it at the end. With
         `keep_checkpoint` it stays, for the caller to remove once the model is saved: until then, a fit that is run
         again goes straight to the same model. A fit that was interrupted always leaves it.
         """
@@ -143,7 +143,7 @@ class Model(ABC):
             self._fitted = Fitted(entries, predictor)
 
     def _fingerprint(self, train: ObservedMatrix, validation: ValidationEntries | None) -> dict[str, Any]:
-        """Return what tells this training run from others."""
+        """Return the fingerprint that identifies this training run."""
         return {
             "model": type(self).__name__,
             **self.settings.to_dict(),
@@ -195,9 +195,9 @@ class Model(ABC):
     def predict(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> FloatArray:
         """Return the prediction for each pair of a row and a column, in the scale's units.
 
-        `unknown` says what becomes of a pair whose row or column the model does not know, here and wherever pairs are
-        asked for: "error" refuses all pairs and names it, "nan" answers NaN, and "fallback" answers by the means of
-        what is known (as `Means` does: the overall mean, plus the effect of the row or of the column that is known).
+        `unknown` sets how a pair with an unknown row or column is treated, here and in every other method that takes
+        pairs: "error" refuses all pairs and names the unknown label, "nan" returns NaN, and "fallback" predicts by
+        `Means`: the overall mean, plus the effect of the row or column that is known.
         """
         readout = self.predictor_.readout
         of_means = self.scale_.nearest_level if readout.predicts_levels else self.scale_.clip
@@ -208,8 +208,9 @@ class Model(ABC):
     ) -> FloatArray:
         """Return a legal level for each pair of a row and a column.
 
-        `metric` is what the levels should be best by ("rmse", "mae" or "accuracy"), for models that answer with a
-        distribution; the others have one answer for all. By `unknown="fallback"`, it is the level nearest the means.
+        `metric` is the criterion that the levels optimise ("rmse", "mae" or "accuracy") for models that predict a
+        distribution; for the others it makes no difference. With `unknown="fallback"`, the level is the one nearest
+        to the fallback's mean.
         """
         check_levels(self.scale_, metric)
         predictor = self.predictor_
@@ -222,9 +223,9 @@ class Model(ABC):
     ) -> FloatArray:
         """Return the probability of each level (pairs, levels); without levels, of each bin (see `support_`).
 
-        By `unknown="fallback"`, it is how frequent each level is among the entries of the row or column that is known,
-        mixed with five entries of how frequent it is in training; where neither is known, the latter alone. A model
-        that predicts a value alone refuses (`BadSetting`).
+        With `unknown="fallback"`, it is the frequency of each level among the entries of the known row or column,
+        smoothed by five entries at the frequencies of training; where neither is known, the latter alone. A model
+        that predicts only values raises `BadSetting`.
         """
         return self._read_distribution(rows, columns, unknown, lambda found: found.probabilities)
 
@@ -273,7 +274,7 @@ class Model(ABC):
     ) -> Ranking:
         """Return the n best columns of one row, or of each of a list of rows, without those it has entries for.
 
-        `columns` restricts the choice. Where many rows are asked for and one has fewer columns left, its line is
+        `columns` restricts the choice. Where several rows are given and one has fewer columns left, its line is
         filled up with values of NaN.
         """
         entries, predictor = self._known
@@ -298,11 +299,11 @@ class Model(ABC):
         return complete_to(*self._known, path)
 
     def similar_rows(self, row: Any, n: int = 10) -> Ranking:
-        """Return the n rows most like one row, and how alike they are (the cosine of their latents)."""
+        """Return the n rows most similar to one row, and their similarities (the cosines of their latents)."""
         return most_similar(self.predictor_.directions(self.predictor_.rows), self.entries_.rows, row, n)
 
     def similar_columns(self, column: Any, n: int = 10) -> Ranking:
-        """Return the n columns most like one column, and how alike they are (the cosine of their latents)."""
+        """Return the n columns most similar to one column, and their similarities (the cosines of their latents)."""
         return most_similar(self.predictor_.directions(self.predictor_.columns), self.entries_.columns, column, n)
 
     def save(self, path: str | Path) -> None:
@@ -347,7 +348,7 @@ class Model(ABC):
 
     @property
     def gives_distribution(self) -> bool:
-        """Whether `predict_distribution` and `predict_interval` answer."""
+        """Whether the model predicts distributions, and so intervals."""
         return self.predictor_.gives_distribution
 
     @property
@@ -357,7 +358,7 @@ class Model(ABC):
 
     @property
     def predictor_(self) -> Predictor:
-        """What predicts: latents, the encoder they come from, and their readout."""
+        """The predictor: latents, the encoder that computes them, and their readout."""
         return self._known.predictor
 
     @property
@@ -389,9 +390,9 @@ class Model(ABC):
         of_scores: Callable[[npt.NDArray[Any]], FloatArray],
         of_means: Callable[[npt.NDArray[Any]], FloatArray],
     ) -> FloatArray:
-        """Return what becomes of the score of each pair of labels, or of the means where one of them is unknown."""
+        """Return `of_scores` of the score of each pair of labels, or `of_means` of the mean where one is unknown."""
         score_pairs = self.predictor_.score_pairs
-        return self._pairs(rows, columns, unknown).answered(
+        return self._pairs(rows, columns, unknown).evaluate(
             lambda *pairs: of_scores(score_pairs(*pairs)), lambda *pairs: of_means(self._means_of_known(*pairs))
         )
 
@@ -402,7 +403,7 @@ class Model(ABC):
         unknown: Unknown,
         read: Callable[[PredictiveDistribution], FloatArray],
     ) -> FloatArray:
-        """Return what is read off the distribution of each pair of labels."""
+        """Return `read` of the predictive distribution of each pair of labels."""
         predictor = self.predictor_
         if not predictor.gives_distribution:
             raise BadSetting(
@@ -415,12 +416,12 @@ class Model(ABC):
             boundaries = self.scale_.from_unit(predictor.unit_boundaries)
             return read(PredictiveDistribution(predictor.support, boundaries, exceedance))
 
-        return self._pairs(rows, columns, unknown).answered(
+        return self._pairs(rows, columns, unknown).evaluate(
             lambda *pairs: read(predictor.distribution(*pairs)), of_known
         )
 
     def _means_of_known(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return the mean of what is known of each pair of positions, where -1 is unknown."""
+        """Return the fallback's mean for each pair of positions, where -1 is unknown."""
         return self._fallback.means(rows, columns)
 
     @property
@@ -461,7 +462,7 @@ def _check_trainable(train: ObservedMatrix) -> None:
 
 
 def _is_label(rows: Any, labels: Labels) -> bool:
-    """Say whether one row was asked for: a tuple is one where labels are tuples, otherwise several."""
+    """Return whether a single row is meant: a tuple is one row where labels are tuples, otherwise several."""
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
         return True
     return isinstance(rows, tuple) and rows in labels

@@ -40,7 +40,7 @@ class NetworkEncoder(Encoder):
 
 
 class NetworkModel(Model):
-    """What all models share that train a network."""
+    """The base class of models that train a network."""
 
     settings: TrainingSettings
 

@@ -12,12 +12,12 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 
-# Added to the count of every value, so that one that nobody gave still has a chance.
+# Added to the count of every value, so that one that never occurs still has a probability above 0.
 _PRIOR_COUNT = 0.5
 
 
 class OrdinalSupport(NamedTuple):
-    """The values that are told apart, in increasing order: levels, or the means of bins.
+    """The values of a distribution, in increasing order: levels, or the means of bins.
 
     boundaries: between neighbours, in units of [-1, 1]; what lies above one belongs to the values above it.
     exceedance: for each boundary the share of entries above it.

@@ -1,4 +1,4 @@
-"""The predictor: what a fitted model knows, as a value that scores, extends, folds in and packs itself."""
+"""The predictor: the learned part of a fitted model, which scores, extends, folds in and packs itself."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class NoEncoder(Encoder):
 class Predictor:
     """The latents of all rows and of all columns, the encoder they come from, and the readout of their products.
 
-    n_beside: how many of a latent's last numbers are means, effects, constants or what the readout reads.
+    n_beside: how many of a latent's last numbers are means, effects, constants or response parameters of the readout.
     """
 
     rows: Latents
@@ -61,7 +61,7 @@ class Predictor:
 
     @property
     def gives_distribution(self) -> bool:
-        """Whether it can say how likely each level is."""
+        """Whether it gives a distribution over the levels."""
         return self.readout.gives_distribution
 
     @property
@@ -116,7 +116,7 @@ class Predictor:
         return replace(self, columns=Latents(_finite(self.encoder.columns(entries, self.rows))))
 
     def directions(self, latents: Latents) -> LatentArray:
-        """Return latents without what is beside them, of length 1; those of length 0 as they are."""
+        """Return latents without the numbers beside them, normalised to length 1; those of length 0 as they are."""
         whole = latents.whole()
         if whole.shape[1] == self.n_beside:
             raise BadSetting("this model has no latents, so neither rows nor columns can be compared")
@@ -144,7 +144,7 @@ class Predictor:
 def unpack_latents(
     tensors: Tensors, entries: EntryStore, *, width: int, kind: str = "float32"
 ) -> tuple[Latents, Latents]:
-    """Return the stored latents of rows and of columns; what could not be those of a model raises `BadModelFile`."""
+    """Return the stored latents of rows and of columns; any that no model could have raise `BadModelFile`."""
     n_rows, n_columns = entries.train.shape
     rows = _stored(tensors, "rows", (n_rows, width), len(entries.rows), kind)
     columns = _stored(tensors, "columns", (n_columns, width), len(entries.columns), kind)
@@ -154,7 +154,7 @@ def unpack_latents(
 
 
 def _stored(tensors: Tensors, axis: str, shape: tuple[int, int], count: int, kind: str) -> Latents:
-    """Return the latents of a number of positions, of which those of training are of this shape."""
+    """Return the stored latents of `n` positions, of which those of training have this shape."""
     base = numbers(tensors, f"latents.{axis}.base", kind, shape)
     positions = numbers(tensors, f"latents.{axis}.positions", "int64", (None,))
     extra = numbers(tensors, f"latents.{axis}.extra", kind, (positions.size, shape[1]))

@@ -1,4 +1,4 @@
-"""Rankings: the best columns of a row, the rows or columns most like another."""
+"""Rankings: the best columns of a row, the rows or columns most similar to another."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.labels import Labels
 from deepmf.models.predictor import Predictor
 
-# Cells scored at a time when whole rows are asked for: 8 MB of float64.
+# Cells scored at a time when whole rows are ranked: 8 MB of float64.
 CELLS_AT_A_TIME = 1 << 20
 
 
 class Ranking(NamedTuple):
-    """Labels and values, best first; a line for each row where many were asked for."""
+    """Labels and values, best first; a line for each row where several were given."""
 
     labels: npt.NDArray[Any]
     values: FloatArray
@@ -64,7 +64,7 @@ def ranked(
 ) -> Ranking:
     """Return the n best of some columns for each of some rows of a predictor, a line each.
 
-    What `observed` says of a row is left out; where too few columns are left, a line is filled up with NaN.
+    Columns that a row has entries for (`observed`) are left out; where too few are left, a line is filled up with NaN.
     """
     parts = []
     for some in batches(rows, width=columns.size):
@@ -79,7 +79,7 @@ def ranked(
 
 
 def _leave_out(scores: FloatArray, observed: AxisEntries, columns: IndexArray, n_columns: int) -> None:
-    """Put what is observed already at the end of every line (rows, columns)."""
+    """Put the columns that are already observed at the end of every line (rows, columns)."""
     place = np.full(n_columns, -1)
     place[columns] = np.arange(columns.size)
     row_of = np.repeat(np.arange(len(scores)), np.diff(observed.starts))

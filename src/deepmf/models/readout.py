@@ -22,7 +22,7 @@ class Readout:
 
     row_fields: which numbers of a row's latent are no factors of the product, but read here (none, mostly).
     predicts_levels: whether predictions are levels.
-    gives_distribution: whether it can say how likely each level is.
+    gives_distribution: whether it gives a distribution over the levels.
     """
 
     row_fields: slice = slice(0, 0)
@@ -78,7 +78,7 @@ class LevelReadout(Readout):
 
 
 class BoundaryReadout(Readout):
-    """Predictions are levels, told apart by learned boundaries between neighbouring ones."""
+    """Predictions are levels, separated by learned boundaries between neighbouring ones."""
 
     predicts_levels = True
 

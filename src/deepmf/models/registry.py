@@ -1,4 +1,4 @@
-"""Every model by the name that commands and recipes give it: where its class and its settings live, what it is.
+"""Every model by its name in commands and recipes: the modules of its class and settings, and a description.
 
 Nothing heavy is imported, not even with the settings.
 """
@@ -53,11 +53,11 @@ SETTINGS_HOMES = {
     "means": ("deepmf.models.means_settings", "MeansSettings"),
 }
 
-# name: what it is
+# name: description
 SUMMARIES = {
     "dmf": "two branches and a cosine; extends to new rows and columns",
-    "dmf-d": "DMF that learns its quantizer and answers in levels",
-    "dmf-o": "two branches trained on masked entries; answers with a distribution over the levels",
+    "dmf-d": "DMF with a learned quantizer; predicts levels",
+    "dmf-o": "two branches trained on masked entries; predicts a distribution over the levels",
     "i-autorec": "autoencoder on columns, one hidden layer",
     "u-autorec": "autoencoder on rows, one hidden layer",
     "deep-u-autorec": "deep autoencoder on rows with dense re-feeding",

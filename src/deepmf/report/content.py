@@ -1,4 +1,4 @@
-"""What a page is made of, as data that templates lay out: sections with figures and tables, or why there are none."""
+"""The content of a page, as data for its templates: sections with figures and tables, or why there are none."""
 
 from __future__ import annotations
 

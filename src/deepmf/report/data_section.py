@@ -21,12 +21,12 @@ _FACTS = ("entries", "rows", "columns", "density", "mean", "standard deviation")
 
 
 def data_section(found: Findings) -> Section:
-    """Return what the model has seen and what it is tested on."""
+    """Return the section on the training entries and the test entries."""
     train = found.seen.train
     return Section(
         title="The data",
-        how="The model learned from the training entries and predicts the test entries, so its errors tell most "
-        "about the future where the future looks like the test.",
+        how="The model learned from the training entries and predicts the test entries, so its errors are a "
+        "good estimate for future entries as far as these are distributed like the test entries.",
         template="data.html",
         content={
             "sizes": _sizes(found),
@@ -48,7 +48,7 @@ def _sizes(found: Findings) -> Table:
 
 
 def _in_words(scale: Scale) -> str:
-    """Return a scale in words, of which there are never too many."""
+    """Return a scale in a few words."""
     if scale.levels is None or len(str(scale)) <= 60:
         return str(scale)
     return f"on {scale.levels.size} levels from {scale.low:g} to {scale.high:g}"

@@ -1,4 +1,4 @@
-"""The sections on errors: area by area, by how much is known of a row, and column by column."""
+"""The sections on errors: by area, by the number of entries of a row, and by column."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MEANINGS = {
     "II": "new row, known column",
     "III": "known row, new column",
     "IV": "new row, new column",
-    UNKNOWN: "a row or column that the model does not know: answered by the means of what is known",
+    UNKNOWN: "a row or column that the model does not know: predicted by the means of what is known",
     "all": "all areas together",
 }
-# Columns are compared where each has at least so many test entries, and so many are listed from either end.
+# The least number of test entries of a column that is compared, and how many columns are listed from either end.
 ENOUGH = 20
 _LISTED = 10
 
@@ -34,8 +34,8 @@ def area_section(found: Findings) -> Section:
     areas = _shown_areas(found.measured.areas)
     return Section(
         title="Error by area",
-        how="Shorter bars are better: RMSE is the typical size of an error in the units of the values, counting large "
-        "errors more than small ones (MAE counts them alike).",
+        how="Shorter bars are better: RMSE is the typical size of an error in the units of the values, weighing large "
+        "errors more than small ones (MAE weighs them equally).",
         template="areas.html",
         content={
             "errors": _area_bars(found, areas),
@@ -44,7 +44,7 @@ def area_section(found: Findings) -> Section:
                 for part in found.measured.areas
                 if part.area != "all"
             ],
-            "yardstick": None if found.yardstick is None else found.yardstick.name,
+            "baseline": None if found.baseline is None else found.baseline.name,
             "numbers": _area_table(found, areas),
         },
     )
@@ -60,13 +60,13 @@ def _area_bars(found: Findings, areas: list[AreaErrors]) -> Figure:
         Series(each.name, [part.rmse for part in each.areas[: len(areas)]], style)
         for each, style in zip(found.compared, PAIR, strict=False)
     ]
-    said = "; ".join(f"{part.area} {amount(part.rmse)}" for part in areas)
+    errors = "; ".join(f"{part.area} {amount(part.rmse)}" for part in areas)
     return Figure(
         "RMSE on the test entries",
         bars(
             [part.area for part in areas],
             series,
-            title=f"RMSE of {found.measured.name} by area: {said}",
+            title=f"RMSE of {found.measured.name} by area: {errors}",
             x_label="area",
             y_label="RMSE",
         ),
@@ -81,14 +81,14 @@ def _area_table(found: Findings, areas: list[AreaErrors]) -> Table:
     names += ["RMSE of levels", "MAE of levels"] * has_levels
     names += ["RMSE of median levels", "MAE of median levels"] * has_medians
     names += [f"RMSE, {each.name}" for each in found.compared[1:]]
-    names += ["difference"] * (found.yardstick is not None)
+    names += ["difference"] * (found.baseline is not None)
     lines = []
     for number, part in enumerate(areas):
         line = [part.area, count(part.n_entries), amount(part.rmse), amount(part.mae)]
         line += [amount(part.level_rmse), amount(part.level_mae)] * has_levels
         line += [amount(part.median_rmse), amount(part.median_mae)] * has_medians
-        if found.yardstick is not None:
-            means = found.yardstick.areas[number].rmse
+        if found.baseline is not None:
+            means = found.baseline.areas[number].rmse
             line += [amount(means), difference(part.rmse, means)]
         lines.append(line)
     return Table("Errors by area", names, lines)
@@ -131,7 +131,7 @@ def cold_start_section(found: Findings) -> Section:
     return Section(
         title="Cold start",
         how="From left to right come rows of which more is known, so a falling curve shows what further entries are "
-        "worth; the bars say how far a point may be off by chance, most where few test entries stand behind it.",
+        "worth; the bars are the uncertainty of a point, which is largest where it has few test entries.",
         template="cold_start.html",
         content={"errors": chart, "numbers": numbers},
     )
@@ -152,8 +152,8 @@ def column_section(found: Findings) -> Section | LeftOut:
         "divide on; the number behind ± is how far an error would move by chance with other test entries.",
         template="columns.html",
         content={
-            "told": f"Of {counted(errors.labels.size, 'column')} with test entries, {count(enough.size)} have at least "
-            f"{ENOUGH}; the median of their RMSE is {amount(float(np.median(errors.rmse[enough])))}.",
+            "sentence": f"Of {counted(errors.labels.size, 'column')} with test entries, {count(enough.size)} have at "
+            f"least {ENOUGH}; the median of their RMSE is {amount(float(np.median(errors.rmse[enough])))}.",
             "worst": _column_table("Predicted worst", found, by_error[:n_listed]),
             "best": _column_table("Predicted best", found, by_error[::-1][:n_listed]),
         },
@@ -170,8 +170,8 @@ def _column_table(caption: str, found: Findings, which: npt.NDArray[np.intp]) ->
             count(errors.n_entries[at]),
             _with_margin(errors, at),
         ]
-        if found.yardstick is not None:
-            line.append(amount(float(found.yardstick.columns.rmse[at])))
+        if found.baseline is not None:
+            line.append(amount(float(found.baseline.columns.rmse[at])))
         lines.append(line)
     return Table(caption, names, lines)
 

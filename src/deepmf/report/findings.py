@@ -1,4 +1,4 @@
-"""All that a report says of a model and test entries, as numbers."""
+"""The numbers of a report: how a model, and the means as a baseline, predict test entries."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Measured:
 class Findings:
     """A fitted model, test entries, and how the one predicts the other.
 
-    `yardstick` is how the means err that have seen the same entries, rounded where the model answers in levels; None
+    `baseline` is how the means err that have seen the same entries, rounded where the model predicts levels; None
     where the model is the means itself.
     `confusion` (true level, predicted level) and `calibration` are None where there is no such thing.
     `test` holds the entries whose row and column the model knows; on the `n_unknown` others, the fallback's errors are
@@ -61,14 +61,14 @@ class Findings:
     n_unknown: int
     n_seen: int
     measured: Measured
-    yardstick: Measured | None
+    baseline: Measured | None
     confusion: npt.NDArray[np.int64] | None
     calibration: Calibration | None
 
     @property
     def compared(self) -> list[Measured]:
-        """The model, and the yardstick where there is one."""
-        return [self.measured] if self.yardstick is None else [self.measured, self.yardstick]
+        """The model, and the baseline where there is one."""
+        return [self.measured] if self.baseline is None else [self.measured, self.baseline]
 
 
 def find(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> Findings:
@@ -87,7 +87,7 @@ def find(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> F
         n_unknown=test.n_entries - known.n_entries,
         n_seen=count_seen(model, test),
         measured=measured,
-        yardstick=None if isinstance(model, Means) else _yardstick(model.entries_, test, known, unknown, like=measured),
+        baseline=None if isinstance(model, Means) else _baseline(model.entries_, test, known, unknown, like=measured),
         confusion=confusion(model, known) if has_levels else None,
         calibration=calibration(model, known) if has_levels and model.gives_distribution else None,
     )
@@ -100,15 +100,15 @@ class RoundedMeans(Means):
         return replace(super()._predictor(task, entries), readout=LevelReadout(entries.scale))
 
 
-def _yardstick(
+def _baseline(
     seen: EntryStore, test: ObservedMatrix, known: ObservedMatrix, unknown: Unknown, *, like: Measured
 ) -> Measured:
-    """Measure the means, fitted and extended by the same entries as a model, that answer in the same way."""
+    """Measure the means, fitted and extended by the same entries as a model, which predict levels where it does."""
     means, name = (RoundedMeans(), "rounded means") if like.answers_levels else (Means(), "means")
     means.fit(seen.train)
     if seen.extension is not None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NothingObserved)  # said when the model itself was extended
+            warnings.simplefilter("ignore", NothingObserved)  # warned of when the model itself was extended
             means = means.extend(seen.extension)
     return _measured(means, evaluate(means, test, unknown=unknown), known, name=name)
 

@@ -1,4 +1,4 @@
-"""The sections on the fit: its learning curve, the settings, and what ran it."""
+"""The sections on the fit: its learning curve, the settings, and the environment."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def learning_section(found: Findings) -> Section | LeftOut:
         return LeftOut(title, f"{found.measured.name} is not learned in epochs")
     curves = [_curve("Loss on the training entries", losses, "loss")]
     how = (
-        "The curve should fall and level off; without validation entries it does not tell whether the model has begun "
-        "to learn its training entries by heart."
+        "The curve should fall and level off; without validation entries it does not show whether the model has begun "
+        "to overfit the training entries."
     )
     if errors:
         kept = None if history.best_epoch is None else history.best_epoch + 1
         curves.append(_curve("RMSE on the validation entries", errors, "RMSE", kept=kept))
         how = (
             "Both curves should fall and level off; a validation error that rises while the loss still falls means "
-            "that the model has begun to learn its training entries by heart."
+            "that the model has begun to overfit the training entries."
         )
-    return Section(title, how, "learning.html", {"told": _told(history, errors), "curves": curves})
+    return Section(title, how, "learning.html", {"sentence": _sentence(history, errors), "curves": curves})
 
 
 def _points(history: History, name: str) -> list[tuple[int, float]]:
@@ -59,24 +59,24 @@ def _curve(name: str, points: list[tuple[int, float]], what: str, kept: int | No
     """Return a curve through (epoch, number) points, with a ring around that of the epoch that was kept."""
     shown = _thinned(points, keep=kept)
     epochs, numbers = zip(*shown, strict=True)
-    said = f"{name}: {numbers[0]:.4g} in epoch {epochs[0]}, {numbers[-1]:.4g} in epoch {epochs[-1]}"
+    title = f"{name}: {numbers[0]:.4g} in epoch {epochs[0]}, {numbers[-1]:.4g} in epoch {epochs[-1]}"
     best = epochs.index(kept) if kept in epochs else None
-    chart = curve(epochs, numbers, title=said, x_label="epoch", y_label=what, best=best)
+    chart = curve(epochs, numbers, title=title, x_label="epoch", y_label=what, best=best)
     legend = [] if best is None else [(OTHER, f"best: {numbers[best]:.4g} in epoch {kept}")]
     return Figure(name, chart, legend)
 
 
-def _told(history: History, errors: list[tuple[int, float]]) -> str:
-    said = f"Training ran for {counted(len(history), 'epoch')} in {_duration(history.seconds)}"
-    said += f"; {_ENDINGS[history.stopped]}." if history.stopped in _ENDINGS else "."
+def _sentence(history: History, errors: list[tuple[int, float]]) -> str:
+    sentence = f"Training ran for {counted(len(history), 'epoch')} in {_duration(history.seconds)}"
+    sentence += f"; {_ENDINGS[history.stopped]}." if history.stopped in _ENDINGS else "."
     kept = len(history) if history.best_epoch is None else history.best_epoch + 1
     if history.best_error is None:
-        return f"{said} There were no validation entries to choose an epoch by; the model is that of epoch {kept}."
+        return f"{sentence} There were no validation entries to choose an epoch by; the model is that of epoch {kept}."
     lowest = dict(errors).get(kept, history.best_error)
-    said += f" The model is that of epoch {kept}, whose validation RMSE of {lowest:.4f} is the lowest."
+    sentence += f" The model is that of epoch {kept}, whose validation RMSE of {lowest:.4f} is the lowest."
     if f"{history.best_error:.4f}" == f"{lowest:.4f}":
-        return said
-    return f"{said} With all that is done after the epochs, its validation RMSE is {history.best_error:.4f}."
+        return sentence
+    return f"{sentence} With all that is done after the epochs, its validation RMSE is {history.best_error:.4f}."
 
 
 def settings_section(found: Findings) -> Section:
@@ -93,7 +93,7 @@ def settings_section(found: Findings) -> Section:
         ["device", Runtime().describe()],
     ]
     return Section(
-        title="Settings and machine",
+        title="Settings and environment",
         how="With these settings and the same entries the same model can be fitted again; the second table says where "
         "this page was made, which need not be where the model was fitted.",
         template="settings.html",

@@ -1,4 +1,4 @@
-"""The sections on levels: which are confused, whether probabilities hold, where the learned boundaries lie."""
+"""The sections on levels: the confusion matrix, the calibration of probabilities, the learned boundaries."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def confusion_section(found: Findings) -> Section | LeftOut:
         if few
         else None
     )
-    said = _hits(found)
+    hits = _hits(found)
     shown = Figure(
         "Predicted levels for each true level, " + ("in per cent" if few else f"up to {percent(shares.max())}"),
         heat_map(
             shares,
             levels,
-            title=f"Map of predicted levels for each true level. {said}",
+            title=f"Map of predicted levels for each true level. {hits}",
             x_label="predicted level",
             y_label="true level",
         ),
@@ -51,7 +51,7 @@ def confusion_section(found: Findings) -> Section | LeftOut:
         how="Each line of the map is a true level and shows what was predicted for it; a perfect model has everything "
         "on the diagonal from the lower left to the upper right.",
         template="confusion.html",
-        content={"map": shown, "hits": said, "ends": _ends(found)},
+        content={"map": shown, "hits": hits, "ends": _ends(found)},
     )
 
 
@@ -72,20 +72,20 @@ def hit_shares(found: Findings) -> tuple[float, float]:
 
 
 def _ends(found: Findings) -> str:
-    """Say how often the lowest and the highest level are answered, against how often they are right."""
+    """Return how often the lowest and the highest level are predicted, against how often they are right."""
     assert found.confusion is not None
     assert found.model.scale_.levels is not None
     counts, levels = found.confusion, found.model.scale_.levels
     n_entries = counts.sum()
     return "; ".join(
-        f"{levels[at]:g} is {percent(counts[:, at].sum() / n_entries)} of the answers and "
+        f"{levels[at]:g} is {percent(counts[:, at].sum() / n_entries)} of the predictions and "
         f"{percent(counts[at].sum() / n_entries)} of the truth"
         for at in sorted({0, levels.size - 1})
     )
 
 
 def calibration_section(found: Findings) -> Section | LeftOut:
-    """Return whether the model's probabilities and intervals hold."""
+    """Return how well the model's probabilities and intervals are calibrated."""
     title, held = "Calibration", found.calibration
     if held is None:
         scale = found.model.scale_
@@ -104,9 +104,8 @@ def calibration_section(found: Findings) -> Section | LeftOut:
     )
     return Section(
         title=title,
-        how="Points on the diagonal mean that probabilities can be taken at their word (of ten that are called "
-        "30\N{NO-BREAK SPACE}% likely, three come true); above it things came true more often than was said, below it "
-        "less often.",
+        how="Points on the diagonal mean that probabilities are calibrated (of ten forecasts of "
+        "30\N{NO-BREAK SPACE}%, three come true); above it they come true more often than forecast, below it less.",
         template="calibration.html",
         content={
             "reliability": shown,
@@ -127,7 +126,7 @@ def boundary_section(found: Findings) -> Section | LeftOut:
     uniform, learned = (levels[:-1] + levels[1:]) / 2, model.boundaries_
     scores, _ = np.histogram(model.scores(*found.test.entries()[:2]), bins=_SCORE_BINS, range=(levels[0], levels[-1]))
     furthest = int(np.argmax(np.abs(learned - uniform)))
-    said = (
+    sentence = (
         f"The boundary that moved furthest is the one between {levels[furthest]:g} and {levels[furthest + 1]:g}: "
         f"from {amount(uniform[furthest])} to {amount(learned[furthest])}."
     )
@@ -135,15 +134,15 @@ def boundary_section(found: Findings) -> Section | LeftOut:
     few = levels.size <= MOST_WRITTEN
     shown = Figure(
         "Which level a score becomes",
-        boundary_strips(levels, uniform.tolist(), learned.tolist(), scores.astype(float), title=said),
+        boundary_strips(levels, uniform.tolist(), learned.tolist(), scores.astype(float), title=sentence),
         numbers=None if few else numbers,
     )
     return Section(
         title=title,
-        how="The model has a real number underneath, its score, and answers the level whose stretch the score falls "
-        "into; a stretch wider than the uniform one belongs to a level that is answered more readily than by rounding.",
+        how="The model computes a real number, the score, and predicts the level whose interval the score falls into; "
+        "a level whose interval is wider than the uniform one is predicted more often than by rounding.",
         template="boundaries.html",
-        content={"strips": shown, "numbers": numbers if few else None, "told": said},
+        content={"strips": shown, "numbers": numbers if few else None, "sentence": sentence},
     )
 
 

@@ -72,45 +72,45 @@ def written(found: Findings, *, title: str | None = None) -> str:
 
 
 def _summary(found: Findings) -> str:
-    """Say the main thing in words."""
+    """Return the main result as a sentence."""
     scale, overall = found.model.scale_, found.measured.overall
-    said = (
+    summary = (
         f"On {counted(overall.n_entries, 'test entry')}, {found.measured.name} is off by {amount(overall.mae)} "
         f"on average, on a scale from {scale.low:g} to {scale.high:g}."
     )
-    if found.yardstick is None:
-        return said
-    means, name = found.yardstick.overall.rmse, found.yardstick.name
+    if found.baseline is None:
+        return summary
+    means, name = found.baseline.overall.rmse, found.baseline.name
     if overall.rmse == means:
-        return f"{said} Its RMSE is that of the {name} of rows and columns."
+        return f"{summary} Its RMSE is that of the {name} of rows and columns."
     by = f"{difference(overall.rmse, means).lstrip('+−±–')} {'lower' if overall.rmse < means else 'higher'}".strip()
-    return f"{said} Its RMSE is {by} than that of the {name} of rows and columns."
+    return f"{summary} Its RMSE is {by} than that of the {name} of rows and columns."
 
 
 def _cautions(found: Findings) -> list[str]:
-    """Return what to keep in mind about all the numbers."""
-    said, n_entries = [], found.test.n_entries + found.n_unknown
+    """Return the cautions that apply to all the numbers."""
+    cautions, n_entries = [], found.test.n_entries + found.n_unknown
     if found.n_unknown:
-        said.append(_about_unknown(found))
+        cautions.append(_about_unknown(found))
     if found.n_seen:
-        said.append(
+        cautions.append(
             f"The model has seen {count(found.n_seen)} of the {count(n_entries)} test entries in training or when it "
             "was extended, so the errors on this page are too small."
         )
     if n_entries < FEW:
-        said.append(f"With only {counted(n_entries, 'test entry')}, every number on this page is largely chance.")
-    return said
+        cautions.append(f"With only {counted(n_entries, 'test entry')}, every number on this page is largely chance.")
+    return cautions
 
 
 def _about_unknown(found: Findings) -> str:
     n_entries = count(found.test.n_entries + found.n_unknown)
-    said = f"Of {n_entries} test entries, {count(found.n_unknown)} have a row or column that the model does not know"
+    unknown = f"Of {n_entries} test entries, {count(found.n_unknown)} have a row or column that the model does not know"
     by_area = {part.area: part for part in found.measured.areas}
     if UNKNOWN not in by_area:
-        return f"{said}; this page leaves them out."
+        return f"{unknown}; this page leaves them out."
     return (
-        f"{said}. The means of what is known answer them, with an RMSE of {amount(by_area[UNKNOWN].rmse)}; they count "
-        "in the RMSE and MAE of this test and have a bar of their own by area, and all other sections leave them out."
+        f"{unknown}. The means of what is known predict them with an RMSE of {amount(by_area[UNKNOWN].rmse)}; they "
+        "count in the RMSE and MAE of this test and have a bar of their own by area, and the other sections omit them."
     )
 
 
@@ -118,8 +118,8 @@ def _tiles(found: Findings) -> list[tuple[str, str]]:
     """Return the key numbers under their names."""
     overall = found.measured.overall
     tiles = [("RMSE", amount(overall.rmse)), ("MAE", amount(overall.mae))]
-    if found.yardstick is not None:
-        tiles.append((f"RMSE against {found.yardstick.name}", difference(overall.rmse, found.yardstick.overall.rmse)))
+    if found.baseline is not None:
+        tiles.append((f"RMSE against {found.baseline.name}", difference(overall.rmse, found.baseline.overall.rmse)))
     if found.confusion is not None:
         exact, near = hit_shares(found)
         tiles += [("exactly the right level", percent(exact)), ("at most one level off", percent(near))]

@@ -57,8 +57,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Observed entries are returned unchanged. Every row is completed as a new one (area II: extension without training),
     the rows of `fit` too, so that the completion of a row depends on that row alone. A row without any entry gets the
-    columns' means; so does every row where `fit` saw less than two rows or two columns with entries. Answers stay
-    within what the column showed in `fit`.
+    columns' means; so does every row where `fit` saw less than two rows or two columns with entries. Predictions
+    stay within the range of the column in `fit`.
 
     model: the model by its name ("dmf", "als", "means", ...); it must be able to predict for new rows.
     hidden_sizes, latent_size, dropout, epochs, learning_rate: settings of the model (None: as fits a table).
@@ -112,7 +112,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.keep_empty_features = keep_empty_features
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 (the name that scikit-learn hands over)
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 (the name that scikit-learn passes)
         """Learn from the observed entries of a table; `y` is not used."""
         model = self._new_model()
         entries = TableEntries.of(validate_data(self, X, **CHECKS))
@@ -200,7 +200,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _predicted(
         self, model: Model, table: npt.NDArray[Any], rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]
     ) -> FloatArray:
-        """Return the answers for the missing cells of rows that have entries, all of them new to the model."""
+        """Return the predictions for the missing cells of rows that have entries, all of them new to the model."""
         folded = folded_matrix(model.entries_, model.predictor_, self._matrix(TableEntries.of(table)))
         labels = model.column_labels_[columns]
         if self.answers == "levels" and self.units_.scale.levels is not None:

@@ -1,4 +1,4 @@
-"""The walk of training: which rows and columns make the block of each step."""
+"""The sampling of blocks: which rows and columns make the block of each step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BlockSampler:
     """Shuffled passes over one axis or both, a block of each at a time.
 
     An epoch ends when all of one axis has been passed once. Blocks are of one size: the last one of a
-    pass takes up from its start again. Everything a step reads lies on the device.
+    pass is filled up from its start. Everything a step reads lies on the device.
     """
 
     def __init__(self, axes: Sequence[SampledAxis], *, generator: torch.Generator) -> None:

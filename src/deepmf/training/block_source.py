@@ -60,7 +60,7 @@ class BlockSource(ABC):
 
 
 def prefer_dense(matrix: ObservedMatrix, device: torch.device, *, half: bool) -> bool:
-    """Say whether dense tables of a matrix are faster on a device, and fit."""
+    """Return whether dense tables of a matrix are faster on a device, and fit."""
     n_cells = matrix.shape[0] * matrix.shape[1]
     if device.type == "cuda":
         return n_cells * (4 + 2 * (2 if half else 4)) <= DENSE_BYTES_ON_GPU

@@ -18,16 +18,16 @@ from deepmf.training.loop import Loop, TrainingState
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A place for the state of one training run; `fingerprint` tells that run from others."""
+    """The file of the state of one training run, which `fingerprint` identifies."""
 
     path: Path
     fingerprint: dict[str, Any]
 
     def run(self, loop: Loop, *, every: int) -> History:
-        """Run a training from where it was killed, or from its start, keeping its state every so many epochs.
+        """Run a training from where it was killed, or from its start, saving its state after every `every` epochs.
 
-        The state at its end is kept too, so that whoever saves the model can be killed before that is done: the next
-        run goes straight to the same result. A state that cannot be written is told of, once for each cause, and
+        The state at its end is kept too, so that a process killed before it has saved the model loses nothing: the next
+        run goes straight to the same result. A state that cannot be written is warned of, once for each cause, and
         training goes on without it.
         """
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
@@ -37,14 +37,14 @@ class Checkpoint:
         state = self.read()
         if state is not None:
             self._restore(loop, state)
-        told: set[str] = set()
+        warned: set[str] = set()
 
         def keep(state: TrainingState) -> None:
             try:
                 self.write(state)
             except CannotSave as error:
-                if str(error) not in told:
-                    told.add(str(error))
+                if str(error) not in warned:
+                    warned.add(str(error))
                     warnings.warn(f"{error}; training goes on without this checkpoint", DeepMFWarning, stacklevel=2)
 
         return loop.run(keep=keep, keep_every=every)
@@ -81,7 +81,7 @@ class Checkpoint:
 
 
 def remove_checkpoint(path: Path) -> None:
-    """Remove the checkpoint of a training that nobody needs to continue; that it stays is told, and no failure."""
+    """Remove the checkpoint of a training that is complete; where that fails, warn."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

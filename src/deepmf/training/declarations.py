@@ -32,9 +32,9 @@ def settings_dataclass(settings: type[_Made]) -> type[_Made]:
 
     A field that an ancestor declares may be given another default alone: its rule and its meaning stay.
     """
-    said = inspect.cleandoc(settings.__doc__ or "")
+    summary = inspect.cleandoc(settings.__doc__ or "")
     made: Any = dataclass(frozen=True, kw_only=True)(settings)
-    made.__doc__ = "\n\n".join([said, *map(_explained, declared(made))])
+    made.__doc__ = "\n\n".join([summary, *map(_explained, declared(made))])
     made.__signature__ = signature_of(made)
     return cast("type[_Made]", made)
 
@@ -75,5 +75,5 @@ def rule_of(settings: type, name: str) -> Rule:
 
 
 def _explained(setting: DeclaredSetting) -> str:
-    said = textwrap.fill(setting.rule.meaning, 100, initial_indent="    ", subsequent_indent="    ")
-    return f"{setting.name}: {setting.type} = {setting.default!r} ({setting.rule.allowed})\n{said}"
+    meaning = textwrap.fill(setting.rule.meaning, 100, initial_indent="    ", subsequent_indent="    ")
+    return f"{setting.name}: {setting.type} = {setting.default!r} ({setting.rule.allowed})\n{meaning}"

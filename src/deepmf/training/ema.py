@@ -1,4 +1,4 @@
-"""The running average of a network's weights: smoother than the weights that single steps leave behind."""
+"""The running average of a network's weights: smoother than the weights after single steps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ExponentialAverage:
         return {"steps": self._steps} | {f"{number}.stepped": other for number, other in enumerate(self._others)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take up a state."""
+        """Restore a state."""
         for name, slot in self.state().items():
             slot.copy_(state[name])
 

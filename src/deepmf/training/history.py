@@ -15,7 +15,7 @@ ENDINGS = ("", "epochs", "patience", "interrupted", "diverged")
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One epoch: its loss (a mean over steps), validation error where it was looked at, and what the model notes."""
+    """One epoch: its loss (a mean over steps), validation error where it was computed, and the notes of the model."""
 
     epoch: int
     loss: float

@@ -1,4 +1,4 @@
-"""The one loop: epochs, validation, the best kept, early stopping, exact continuation."""
+"""The training loop: epochs, validation, the best epoch, early stopping, exact resume."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Callback = Callable[[EpochRecord, History], None]
 
 @dataclass(frozen=True)
 class Epoch:
-    """What came of one epoch: its loss, its step size where there is one, and what else the history should keep."""
+    """The outcome of one epoch: its loss, its step size where there is one, and what else the history should keep."""
 
     loss: float
     learning_rate: float | None = None
@@ -33,13 +33,13 @@ class Epoch:
 
 
 class Task(Protocol):
-    """What the loop learns: a network with its optimiser, or a method of linear algebra."""
+    """What the loop trains: a network with its optimiser, or a method of linear algebra."""
 
     def run_epoch(self, epoch: int) -> Epoch:
         """Learn for one epoch."""
 
     def validation_error(self) -> float | None:
-        """Return the error on validation entries: None where there are none, NaN where what is learned is no good."""
+        """Return the error on validation entries: None where there are none, NaN where it cannot be computed."""
 
     def learned(self) -> dict[str, Tensor]:
         """Return everything that is learned, not copied."""
@@ -51,7 +51,7 @@ class Task(Protocol):
         """Return what the next epoch depends on beside what is learned, not copied."""
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take up such a state."""
+        """Restore such a state."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ class Loop:
     def run(self, *, keep: Callable[[TrainingState], None] | None = None, keep_every: int = 1) -> History:
         """Run to the end, and leave the task with the best it has learned.
 
-        `keep` is called with the state every so many epochs, and at the end; from a state of the end there is nothing
-        left to run. Ctrl-C ends the loop early, and its state is not kept; `history.stopped` tells. A loss or
-        validation error that is not finite ends it too, with the last good weights.
+        `keep` is called with the state every `keep_every` epochs, and at the end; a loop resumed from the final state
+        has nothing left to run. Ctrl-C ends the loop early, and its state is not kept; `history.stopped` has the
+        reason. A loss or validation error that is not finite ends it too, with the last good weights.
         """
         if self.history.stopped:  # restored from the end
             return self.history
@@ -118,7 +118,7 @@ class Loop:
     def restore(self, state: TrainingState) -> None:
         """Continue from a state: the next epoch runs as it would have.
 
-        A state that this training could not have been in raises `BadModelFile`, before or after it is taken up.
+        A state that this training could not have been in raises `BadModelFile`, before or after it is restored.
         """
         history = History.from_dict(state.content.get("history"))
         learned, good, rest = (part(state.tensors, name) for name in ("learned", "good", "state"))
@@ -134,14 +134,14 @@ class Loop:
             self.task.set_learned(learned)
             self.task.restore(rest)
         except (RuntimeError, np.linalg.LinAlgError) as error:  # the state of a generator, factors without a solution
-            raise BadModelFile(f"the stored state of training cannot be taken up ({error})") from error
+            raise BadModelFile(f"the stored state of training cannot be restored ({error})") from error
         self.history = history
         if self._threads is not None:
             self._threads.go_on_with(history.threads)
         self._good = {name: tensor.to(known[name].device) for name, tensor in good.items()} or None
 
     def _run_epoch(self, epoch: int) -> bool:
-        """Run one epoch; say whether to go on."""
+        """Run one epoch; return whether to go on."""
         start = time.perf_counter()
         outcome = self.task.run_epoch(epoch)
         looked = (epoch + 1) % self.settings.validate_every == 0 or epoch + 1 == self.settings.epochs
@@ -160,7 +160,7 @@ class Loop:
         return True
 
     def _validate(self, epoch: int) -> float | None:
-        """Look at the validation error, and remember what is learned where it recommends that."""
+        """Compute the validation error, and keep the weights where it is the lowest so far."""
         error = self.task.validation_error()
         if error is not None and not math.isfinite(error):
             return math.nan

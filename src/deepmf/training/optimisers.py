@@ -1,7 +1,7 @@
 """Optimisers: Adam and SGD over torch's functions, with a step size that a captured graph reads.
 
 They call torch's functions: the first use of the classes in `torch.optim` imports torch's compiler, which takes longer
-(2 to 6 s) than many a training.
+(2 to 6 s) than a short training.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Optimiser(ABC):
         return {f"{number}.{name}": slot for name, slots in self._slots.items() for number, slot in enumerate(slots)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take up a state."""
+        """Restore a state."""
         for name, slot in self.state().items():
             slot.copy_(state[name])
 

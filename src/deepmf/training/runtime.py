@@ -25,7 +25,7 @@ class Runtime:
     def __init__(self, device: str = "auto", precision: str = "auto") -> None:
         has_gpu = torch.cuda.is_available()
         if device == "cuda" and not has_gpu:
-            raise DeviceUnavailable("device 'cuda' was asked for, but torch sees no GPU here; device='cpu' would work")
+            raise DeviceUnavailable("device 'cuda' was requested, but torch sees no GPU here; device='cpu' would work")
         self.device = torch.device("cuda" if device != "cpu" and has_gpu else "cpu")
         self.is_gpu = self.device.type == "cuda"
         self.half = precision == "half" or (precision == "auto" and self.is_gpu)

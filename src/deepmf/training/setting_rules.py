@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from deepmf.errors import BadSetting
 
-MOST = 10**9  # epochs, or whatever else is counted: more is a slip of the keyboard
+MOST = 10**9  # of epochs and other counts: more is a typing error
 WIDEST = 10**6  # of a layer or latent
 LARGEST = 1e38  # what single precision, in which everything is learned, can hold
 MOST_LAYERS = 100
@@ -64,7 +64,7 @@ class Rule(ABC):
     optional: bool = False
 
     def checked(self, name: str, value: Any) -> Any:
-        """Return the value as it is kept; another than those allowed is an error that says what would be right."""
+        """Return the value as it is stored; one that is not allowed is an error that names those that are."""
         return value if value is None and self.optional else self._checked(name, value)
 
     @property

@@ -1,4 +1,4 @@
-"""The settings of models, checked when they are made: of any, of one learned in epochs, of one that is a network."""
+"""The settings of models, checked on creation: those of every model, of the training loop, of networks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deepmf.training.setting_rules import choice, number, period, whole
 
 @settings_dataclass
 class Settings:
-    """What every model is given."""
+    """The settings of every model."""
 
     # As large as what numpy draws where no seed is given.
     seed: int = whole(0, low=0, high=2**128 - 1, meaning="The seed of all that is random.")
@@ -40,10 +40,10 @@ class Settings:
 
 @settings_dataclass
 class LoopSettings(Settings):
-    """How long a model is learned."""
+    """The settings of the training loop."""
 
     epochs: int = whole(100, low=1, meaning="Passes over the entries, or sweeps of a method of linear algebra.")
-    validate_every: int = whole(1, low=1, meaning="Epochs between looks at the validation error.")
+    validate_every: int = whole(1, low=1, meaning="Epochs between computations of the validation error.")
     patience: int | None = whole(
         None,
         low=1,
@@ -54,7 +54,7 @@ class LoopSettings(Settings):
 
 @settings_dataclass
 class TrainingSettings(LoopSettings):
-    """In which steps a network is trained, and on what."""
+    """The settings of the training of a network."""
 
     validate_every: int = 5
     learning_rate: float = number(1e-2, above=0.0, meaning="The step size of the optimiser at the start.")
@@ -91,7 +91,7 @@ class TrainingSettings(LoopSettings):
         if self.schedule == "cosine":
             return float(self.learning_rate * (1.0 + math.cos(math.pi * epoch / self.epochs)) / 2.0)
         every = self.decay_every
-        n_decays = sum(mark <= epoch for mark in every) if isinstance(every, tuple) else epoch // every
+        n_decays = sum(start <= epoch for start in every) if isinstance(every, tuple) else epoch // every
         return float(self.learning_rate * self.decay**n_decays)
 
 

@@ -37,8 +37,8 @@ def tensorboard_log(folder: str | os.PathLike[str]) -> Iterator[Callback]:
                 writer.add_scalar(name, number, record.epoch + 1)
         except OSError as error:  # such as that of a full disk: no reason to stop training
             broken = True
-            said = f"{os.fspath(folder)} could not be written ({error.strerror}); training goes on without a log"
-            warnings.warn(said, DeepMFWarning, stacklevel=2)
+            message = f"{os.fspath(folder)} could not be written ({error.strerror}); training goes on without a log"
+            warnings.warn(message, DeepMFWarning, stacklevel=2)
 
     try:
         yield log

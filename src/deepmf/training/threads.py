@@ -59,7 +59,7 @@ def free_cores() -> int:
 
 
 def _given(current: int) -> bool:
-    """Say whether the user has said how many threads: by the environment, or to torch another number than its own."""
+    """Return whether the user has set the number of threads: in the environment, or in torch."""
     cores = {_affinity(), os.cpu_count() or 1}
     own = cores | {max(1, count // 2) for count in cores}  # where two threads share a core, torch may count cores
     return any(os.environ.get(name) for name in _GIVEN_BY) or current not in own
@@ -75,7 +75,7 @@ def _affinity() -> int:
 
 
 def _quota(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
-    """Return how many cores' time a container may use; infinite where nothing is said."""
+    """Return how many cores' time a container may use; infinite where there is no limit."""
     try:
         share, period = file.read_text(encoding="ascii").split()
         return float("inf") if share == "max" else int(share) / int(period)
@@ -84,7 +84,7 @@ def _quota(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
 
 
 def _running(file: Path = Path("/proc/stat")) -> int | None:
-    """Return how many threads on this machine are running or would like to; None where the system does not say."""
+    """Return how many threads of this computer are running or ready to; None where the system does not report it."""
     try:
         lines = file.read_text(encoding="ascii").splitlines()
         return max(1, next(int(line.split()[1]) for line in lines if line.startswith("procs_running ")))

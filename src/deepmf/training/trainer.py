@@ -25,7 +25,7 @@ NewOptimiser = Callable[[Iterable[Tensor], float], Optimiser]
 
 
 class Objective(nn.Module, ABC):
-    """What is minimised on a block, and what the network predicts for pairs; it knows neither matrix nor device.
+    """The loss on a block, and the predictions for pairs; it knows neither matrix nor device.
 
     As a module, tensors that it needs move to the device with it.
     """
@@ -39,7 +39,7 @@ class Objective(nn.Module, ABC):
         return [lambda: self.loss(network, block)]
 
     def begin_epoch(self, epoch: int) -> None:
-        """Bring what changes by the epoch up to date."""
+        """Update what depends on the epoch."""
 
     def notes(self, network: Any) -> dict[str, Any]:
         """Return what the history should keep of an epoch beside its losses."""
@@ -65,6 +65,7 @@ class Trainer:
     ) -> None:
         self.runtime = runtime = Runtime(settings.device, settings.precision)
         self.settings, self.source = settings, source
+        # "walk" seeds the generator of blocks: with another word every result would change.
         self._sampling_generator = private_generator(settings.seed, "walk")
         source.prepare(runtime.device, half=runtime.half, generator=self._sampling_generator)
         self.network, self.objective = network.to(runtime.device), objective.to(runtime.device)
@@ -121,7 +122,7 @@ class Trainer:
         return tensors
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take up such a state."""
+        """Restore such a state."""
         self._optimiser.restore(part(state, "optimiser"))
         if self._average is not None:
             self._average.restore(part(state, "average"))

@@ -1,4 +1,4 @@
-"""Autoencoders as models: how values enter and leave the network, what it is measured on, and its predictor."""
+"""Autoencoders as models: the encoding of values, the blocks of training, and the predictor."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ValueEncoding(NamedTuple):
         return cls(0.0 if inputs == "raw" else train.mean, 1.0)
 
     def encode(self, values: Numbers) -> Numbers:
-        """Return values as the network reads and answers them."""
+        """Return values in the units of the network's inputs and outputs."""
         return (values - self.shift) / self.unit
 
     def decode(self, outputs: Numbers) -> Numbers:
@@ -52,7 +52,7 @@ class ValueEncoding(NamedTuple):
 
 
 class AutoencoderObjective(Objective):
-    """What all autoencoders predict; a subclass brings the loss."""
+    """The predictions that all autoencoders share; a subclass defines the loss."""
 
     def __init__(self, scale: Scale, encoding: ValueEncoding, *, axis: AxisName) -> None:
         super().__init__()

@@ -87,7 +87,7 @@ class Autoencoder(nn.Module):
         return [layer.get_parameter("weight") for layer in (self.first, *self.others, self.last)]
 
     def squared_weights(self) -> Tensor:
-        """Return the sum of all squared weights, which an L2 penalty holds down."""
+        """Return the sum of all squared weights, for an L2 penalty."""
         return torch.stack([weight.square().sum() for weight in self.weights()]).sum()
 
 

@@ -74,7 +74,7 @@ class DeepAutoRecSettings(AutoencoderSettings):
     refeeds: int = whole(
         1,
         low=0,
-        meaning="How often the answers for a batch are fed back as a batch of their own, each time for one more step.",
+        meaning="How often the outputs for a batch are fed back as a batch of their own, each time for one more step.",
     )
     momentum: float = number(0.9, low=0.0, high=0.999, meaning="How much of the last step the next one keeps.")
 

@@ -35,7 +35,7 @@ from deepmf.training.vector_blocks import AxisName, VectorBlock, VectorBlocks
 _PAIRS_AT_A_TIME = 1 << 14
 _SCORES_AT_A_TIME = 1 << 22  # 32 MB in double precision
 
-# A dense step keeps about so many numbers for each level of each place of its batch.
+# How many numbers a dense step keeps, about, for each level of each place of its batch.
 _NUMBERS_A_SCORE = 12
 # The largest whole number that half precision counts up to.
 _MOST_DENSE_LEVELS = 256
@@ -108,7 +108,7 @@ class NadePredictor(Predictor):
 
     @property
     def gives_distribution(self) -> bool:
-        """It says how likely each level is."""
+        """It gives a distribution over the levels."""
         return True
 
     @property
@@ -181,7 +181,7 @@ class CFNADE(NetworkModel):
     """What I-CF-NADE and U-CF-NADE share.
 
     The latent of a vector is its hidden activations, and a constant 1. That of an output is how they change the
-    log-odds of the highest level against the lowest, and the constant part of these: so alike outputs have alike
+    log-odds of the highest level against the lowest, and the constant part of these: so similar outputs have similar
     latents. Predictions come from the hidden activations and the network's scores of all levels.
     """
 
@@ -196,7 +196,7 @@ class CFNADE(NetworkModel):
 
     def _new_network(self, train: ObservedMatrix) -> Nade:
         levels = train.scale.levels_for("CF-NADE")
-        # One entry more of each level: one that nobody used is rare, not impossible.
+        # One entry more of each level: one that never occurs is rare, not impossible.
         counts = np.bincount(level_numbers(train.scale, train.values) - 1, minlength=levels.size) + 1.0
         return Nade(
             n_outputs(train, self.axis),

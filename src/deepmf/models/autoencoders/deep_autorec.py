@@ -1,4 +1,4 @@
-"""Deep U-AutoRec: a deep autoencoder on rows, trained on its own answers too."""
+"""Deep U-AutoRec: a deep autoencoder on rows, trained on its own outputs too."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from deepmf.training.vector_blocks import VectorBlock
 
 
 class DeepAutoRecObjective(AutoencoderObjective):
-    """The mean squared error on the observed entries of some rows, then on all entries of what was answered for them.
+    """The mean squared error on the observed entries of some rows, then on all entries of the outputs for them.
 
-    Dense re-feeding (Kuchaiev and Ginsburg 2017): a network that has learned the matrix would leave its own answers,
-    which are full rows, as they are; so they are examples too.
+    Dense re-feeding (Kuchaiev and Ginsburg 2017): a network that has learned the matrix maps its own outputs,
+    which are full rows, to themselves; so they are training examples too.
     """
 
     def __init__(self, scale: Scale, encoding: ValueEncoding, *, refeeds: int) -> None:

@@ -22,7 +22,7 @@ class Nade(nn.Module):
     It reads levels by their number: 1 for the lowest, 0 where a table (batch, places) has nothing. A level switches on
     the weights of all levels up to it, on both sides: the input of level k is the sum of W^1 to W^k, the score of
     level k is that of b^1 + V^1 h to b^k + V^k h (Zheng et al. 2016). Weights of a level lie together, by place.
-    `frequencies` of the levels, (levels,), are what the biases say before training.
+    `frequencies` of the levels, (levels,), are the distribution that the biases give before training.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Nade(nn.Module):
         return steps.view(-1, self.n_levels).cumsum(1)
 
     def squared_weights(self) -> Tensor:
-        """Return ||W||^2 + ||V||^2: what an L2 penalty holds down."""
+        """Return ||W||^2 + ||V||^2: the L2 penalty."""
         return self.first.weight.square().sum() + self.last.weight.square().sum()
 
     def _places(self, outputs: Tensor) -> Tensor:
@@ -126,8 +126,8 @@ def thermometers(batch: SparseBatch, n_places: int) -> SparseBatch:
 def ordinal_costs(level_scores: Tensor, levels: Tensor) -> Tensor:
     """Return the cost (batch, ...) of scores (batch, levels, ...) where the true levels are `levels` (batch, ...).
 
-    Zheng et al. 2016: the negative logarithm of the chance to pick first the true level, then each lower one in turn,
-    out of those that are not picked yet and not higher; and likewise upwards. Levels go by their number, from 1.
+    Zheng et al. 2016: the negative logarithm of the probability to pick first the true level, then each lower one in
+    turn, out of those that are not picked yet and not higher; and likewise upwards. Levels go by their number, from 1.
     """
     down = level_scores.logcumsumexp(1) - level_scores
     up = level_scores.flip(1).logcumsumexp(1).flip(1) - level_scores

@@ -67,7 +67,7 @@ class BranchEncoder(NetworkEncoder):
         return self.directions(self.network.columns, self._vectors(entries, self._n_rows))
 
     def directions(self, branch: Branch, vectors: Vectors) -> LatentArray:
-        """Return what a branch makes of vectors."""
+        """Return a branch's latents of vectors."""
         directions: LatentArray = all_directions(branch, vectors, single_precision=True).cpu().numpy()
         return directions
 
@@ -83,10 +83,10 @@ class BranchEncoder(NetworkEncoder):
 
 
 class DMF(NetworkModel):
-    """Deep matrix factorization: the cosine of what two branches make of a row's and of a column's entries.
+    """Deep matrix factorization: the cosine of two branches' latents of a row's and of a column's entries.
 
     Settings are keyword arguments; `DMFSettings` explains them. A row or column without any entry is predicted from
-    what its branch makes of an empty vector.
+    its branch's latent of an empty vector.
 
     >>> from deepmf.data.synthetic import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix

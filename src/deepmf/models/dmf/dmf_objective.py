@@ -1,4 +1,4 @@
-"""What DMF minimises on a block, and what it predicts for pairs."""
+"""The objective of DMF on a block, and its predictions for pairs."""
 
 from __future__ import annotations
 

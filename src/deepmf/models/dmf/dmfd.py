@@ -1,4 +1,4 @@
-"""DMF-D: DMF that learns its own quantizer and answers in legal levels."""
+"""DMF-D: DMF with a learned quantizer, which predicts legal levels."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class DMFDObjective(DMFObjective):
 
 
 class QuantizedReadout(CosineReadout):
-    """Predictions are levels, told apart by the learned quantizer."""
+    """Predictions are levels, chosen by the learned quantizer."""
 
     predicts_levels = True
 

@@ -1,4 +1,4 @@
-"""The quantizer of DMF-D: soft while it learns, hard when it answers, with one set of boundaries."""
+"""The quantizer of DMF-D: soft in training, hard in prediction, with one set of boundaries."""
 
 from __future__ import annotations
 

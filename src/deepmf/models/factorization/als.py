@@ -48,7 +48,7 @@ class Solved(NamedTuple):
 
 
 class LeastSquares:
-    """One side of a matrix, laid out once for all solves; told of rows, it serves columns alike.
+    """One side of a matrix, laid out once for all solves; described for rows, used for columns too.
 
     Factors (rows, latent + 1) are the latents of each row and, last, its effect.
     """

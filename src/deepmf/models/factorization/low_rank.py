@@ -1,4 +1,4 @@
-"""Matrices of low rank: their truncated SVD from products alone, and what robust methods do to values and penalties."""
+"""Matrices of low rank: truncated SVD from products alone, soft thresholds, and penalties that grow."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class LowRank(NamedTuple):
 
 
 class Products(Protocol):
-    """A matrix known by what it makes of vectors."""
+    """A matrix given by its products with vectors."""
 
     def times(self, block: FloatArray) -> FloatArray:
         """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
@@ -146,7 +146,7 @@ def soft_threshold(values: FloatArray, threshold: float) -> FloatArray:
 
 
 def grown(penalty: float, growth: float, sweeps: int) -> float:
-    """Return a penalty after so many sweeps, multiplied by `growth` in each, but by 1e9 at most in all."""
+    """Return a penalty after a number of sweeps, multiplied by `growth` in each, but by 1e9 at most in all."""
     return penalty * math.exp(min(sweeps * math.log(growth), math.log(_MOST_GROWTH)))
 
 

@@ -20,8 +20,8 @@ from deepmf.training.settings import Settings
 
 # Latents start as normal numbers of this spread, in units of a quarter of the scale.
 _SPREAD = 0.1
-# A sweep has at least so many batches, and a batch at most so many entries of one row or column (on average): steps
-# follow the sum of a batch's gradients, and are stable only while no latent gathers too many of them.
+# The least number of batches in a sweep, and the largest mean number of entries that a batch has of one row or column:
+# steps follow the sum of a batch's gradients, and are stable only while no latent gathers too many of them.
 _LEAST_BATCHES, _MOST_OF_ONE = 64, 100
 
 
@@ -79,7 +79,7 @@ class ODMCSolver(Solver):
         return self.unit * boundaries
 
     def sweep(self) -> float:
-        """Pass over all entries in random batches; return the sum of the objectives that they met."""
+        """Pass over all entries in random batches; return the sum of their objectives."""
         self._sweeps += 1
         n_entries = self.entry_levels.size
         order = np.random.default_rng([self.settings.seed, self._sweeps]).permutation(n_entries)

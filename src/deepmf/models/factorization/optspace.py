@@ -170,7 +170,7 @@ class OptSpace(FactorModel):
 
 
 def light_entries(matrix: ObservedMatrix, most: float) -> npt.NDArray[np.bool_]:
-    """Say of each entry whether its row and its column have at most `most` times the mean number of entries."""
+    """Return for each entry whether its row and its column have at most `most` times the mean number of entries."""
     light_rows, light_columns = (counts <= most * counts.mean() for counts in (matrix.row_counts, matrix.column_counts))
     kept: npt.NDArray[np.bool_] = light_rows[matrix.entry_rows] & light_columns[matrix.by_row.columns]
     return kept

@@ -1,4 +1,4 @@
-"""Landmarks: a few directions by which any other is known, through how alike it is to each of them."""
+"""Landmarks: a few directions, and the features of any direction by its similarity to each of them (Nyström)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-# Two directions are as alike as exp(4 (<x, y> - 1)): 1 where they agree, .02 at right angles.
+# The similarity of two directions is exp(4 (<x, y> - 1)): 1 where they agree, .02 at right angles.
 _SHARPNESS = 4.0
 # What is left of a direction that needs no landmark of its own.
 _EXPLAINED = 1e-3
 # The least that a landmark has of its own; those that are chosen have 30 times as much.
 _LEAST_OWN = 1e-3
-# Landmarks are chosen among at most so many.
+# The largest number of directions that landmarks are chosen among.
 _CANDIDATES = 16384
 
 
 class Landmarks:
-    """Features of directions whose inner products say how alike two of them are.
+    """Features of directions whose inner products are the similarities (a kernel) of two of them.
 
-    On directions themselves a linear model can only tilt what it says of all; on these features it can say something
-    of the few that are alike, and nothing of the others. Exact features would need a number for every direction there
-    is; landmarks need one each (a kernel, and its partial Cholesky decomposition).
+    A linear model on directions themselves changes its predictions for all of them at once; on these features it can
+    change those for a few similar ones alone. Exact features would need a number for every direction there is;
+    landmarks need one each (a partial Cholesky decomposition of the kernel).
 
     directions: those of the landmarks (landmarks, latent).
     """
@@ -39,7 +39,7 @@ class Landmarks:
         return factor
 
     def are_apart(self) -> bool:
-        """Say whether these can be landmarks: at most of length 1, each of them telling what the others do not."""
+        """Return whether these can be landmarks: at most of length 1, none of them explained by the others."""
         if not len(self) or bool((self._directions.norm(dim=1) > 1.001).any()):
             return not len(self)
         factor, failed = torch.linalg.cholesky_ex(_likeness(self._directions.double(), self._directions.double()))
@@ -57,7 +57,7 @@ def landmarks_among(directions: Tensor, most: int) -> Tensor:
     every = max(1, -(-len(directions) // _CANDIDATES))
     candidates = torch.arange(0, len(directions), every, device=directions.device)
     directions = directions[candidates]
-    unexplained = (_SHARPNESS * (directions.square().sum(1) - 1.0)).exp()  # how alike each is to itself
+    unexplained = (_SHARPNESS * (directions.square().sum(1) - 1.0)).exp()  # the similarity of each to itself
     features = directions.new_zeros(len(directions), min(most, len(directions)))
     chosen: list[int] = []
     while len(chosen) < features.shape[1]:

@@ -22,7 +22,7 @@ class Masking(RandomModule):
 
     Of `cold_row_rate` of the rows, almost everything is masked, so that the branches also train on rows of one or two
     entries. Whether an entry is masked is computed from its row, its column and one number drawn for the
-    step: nothing is drawn or stored for entries that no branch reads, and both branches agree without being told.
+    step: nothing is drawn or stored for entries that no branch reads, and both branches mask the same entries.
     """
 
     def __init__(self, mask_rate: float, cold_row_rate: float = 0.0) -> None:
@@ -35,7 +35,7 @@ class Masking(RandomModule):
         return torch.randint(-(2**31), 2**31 - 1, (), dtype=torch.int32, generator=self.generator, device=device)
 
     def masked(self, rows: Tensor, columns: Tensor, drawn: Tensor) -> Tensor:
-        """Say which entries at these positions are masked in a step; rows and columns are broadcast."""
+        """Return which entries at these positions are masked in a step; rows and columns are broadcast."""
         row_number = _mixed(rows.int() * _SPREAD_ROWS + drawn)
         column_number = _mixed(columns.int() * _SPREAD_COLUMNS - drawn)
         return row_number * column_number < self._below(row_number)  # modulo 2^32, as good as drawn for each pair

@@ -1,4 +1,4 @@
-"""OrdinalDMF: two branches that learn to predict masked entries, and answer with a distribution over the levels."""
+"""OrdinalDMF: two branches trained to predict masked entries; predictions are distributions over the levels."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _STEEPEST = 80.0
 
 
 class OrdinalDMF(NetworkModel):
-    """DMF thought further: trained on entries it cannot see, it answers with a distribution over the levels.
+    """DMF with an ordinal head: trained on masked entries, it predicts a distribution over the levels.
 
-    `predict` gives the expected value. On a scale without levels the same head answers for bins of equal frequency,
-    and the expected value is a mean of what lies in them. Settings are keyword arguments; `OrdinalDMFSettings`
+    `predict` gives the expected value. On a scale without levels the same head predicts bins of equal frequency,
+    and the expected value is a mean of the bins' mean values. Settings are keyword arguments; `OrdinalDMFSettings`
     explains them.
 
     >>> from deepmf.data.synthetic import checkerboard
@@ -60,7 +60,7 @@ class OrdinalDMF(NetworkModel):
 
     @property
     def landmarks_(self) -> LatentArray:
-        """The directions (landmarks, direction) by which columns are known to the refinement of rows."""
+        """The directions (landmarks, direction) that give the features of columns in the refinement of rows."""
         encoder = self.predictor_.encoder
         assert isinstance(encoder, OrdinalEncoder)
         return encoder.landmarks
@@ -85,7 +85,7 @@ class OrdinalDMF(NetworkModel):
 
     def _new_network(self, train: ObservedMatrix) -> OrdinalNetwork:
         n_rows, n_columns = train.shape
-        with torch.device("cpu"):  # of a network without weights, too: what can be answered is known
+        with torch.device("cpu"):  # of a network without weights, too: the support is known
             head = OrdinalHead(*ordinal_support(train, n_bins=self.settings.bins))
         generator = private_generator(self.settings.seed, "weights")
         row_sizes, column_sizes = self.settings.branch_sizes

@@ -29,9 +29,9 @@ _ROUNDS = 2
 class OrdinalEncoder(NetworkEncoder):
     """Views of the entries by the network, averaged, and refined along landmarks and along rows.
 
-    landmarks: the directions (landmarks, direction) by which columns are known to the refinement of rows.
-    refinement_columns: the trained columns as rows are refined by them, a round behind the latents of columns.
-    row_penalty, column_penalty: what holds the refinement of each side back (None: no refinement).
+    landmarks: the directions (landmarks, direction) that give the features of columns in the refinement of rows.
+    refinement_columns: the latents of the trained columns that rows are refined by, a round behind the final ones.
+    row_penalty, column_penalty: the ridge penalty of the refinement of each side (None: no refinement).
     """
 
     network: OrdinalNetwork

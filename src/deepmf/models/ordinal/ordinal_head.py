@@ -22,7 +22,7 @@ class OrdinalHead(nn.Module):
     The score is a scaled cosine plus an effect of the row and one of the column. A row has a slope and cutpoints of
     its own (each uses the scale its own way), which increase by construction: a first one, and positive gaps.
 
-    support: the values that are told apart, in increasing order: levels, or the means of bins.
+    support: the values of the distribution, in increasing order: levels, or the means of bins.
     boundaries: between neighbouring values, in the units of the targets.
     exceedance: for each boundary the share of entries above it, from which the cutpoints start.
     """
@@ -48,8 +48,8 @@ class OrdinalHead(nn.Module):
 
     @property
     def n_row_outputs(self) -> int:
-        """How many outputs the branch for rows has beside the direction: its effect, and what makes its response
-        parameters."""
+        """How many outputs the branch for rows has beside the direction: its effect, and those that become its
+        response parameters."""
         return 1 + self.n_response
 
     @property
@@ -78,7 +78,7 @@ class OrdinalHead(nn.Module):
         return response[..., -1:].exp() * scores[..., None] - response[..., :-1]
 
     def above(self, targets: Tensor) -> Tensor:
-        """Say which boundaries each target exceeds, as 0 or 1 (..., values - 1)."""
+        """Return which boundaries each target exceeds, as 0 or 1 (..., values - 1)."""
         return (targets[..., None] > self.boundaries).float()
 
     def loss(self, logits: Tensor, exceeded: Tensor) -> Tensor:

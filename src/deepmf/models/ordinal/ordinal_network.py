@@ -18,11 +18,12 @@ _VECTORS_AT_A_TIME = 1024
 
 
 class OrdinalNetwork(nn.Module):
-    """A branch for rows and one for columns, a head, and what hides entries from the branches.
+    """A branch for rows and one for columns, a head, and the masks of entries.
 
-    In training each step hides other entries. Afterwards a vector is looked at in several views, which hide as much,
-    and its latent is the mean: branches that were trained on parts read parts best. The inner product of two means is
-    the mean score over all pairs of views, and the more the views of a vector disagree, the smaller it is.
+    In training each step masks other entries. Afterwards a vector is encoded in several views, which mask as much,
+    and its latent is the mean: branches that were trained on parts of vectors encode parts best. The inner
+    product of two means is the mean score over all pairs of views, and the more the views of a vector disagree, the
+    smaller it is.
 
     row_views, column_views: the columns that each view of a row sees, (views, columns); and (views, rows).
     """
@@ -80,7 +81,7 @@ def _viewed(vectors: Vectors, views: Tensor, latents_of: Callable[[Batch], Tenso
 
 
 def visible_to(views: Tensor, batch: Batch) -> Tensor:
-    """Say what is visible of each entry, or place, of a batch in which vectors come once for every view."""
+    """Return which entries, or places, are visible in a batch that holds every vector once for each view."""
     if not isinstance(batch, SparseBatch):
         return views.repeat(len(batch) // len(views), 1)
     counts = batch.starts.diff()

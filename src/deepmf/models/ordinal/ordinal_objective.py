@@ -1,4 +1,4 @@
-"""What OrdinalDMF minimises: how badly it predicts entries that are masked from both branches."""
+"""The objective of OrdinalDMF: the ordinal loss on entries that are masked from both branches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 from deepmf.training.matrix_blocks import Block, MatrixBlocks
 from deepmf.training.trainer import Objective
 
-# Enough to tell a better epoch from a worse one; all views cost more than the epochs between two looks.
+# Enough to rank epochs; all views would cost more than the epochs between two validations.
 _VIEWS_TO_VALIDATE = 8
 
 

@@ -32,22 +32,22 @@ class OrdinalDMFSettings(TwoBranchSettings):
         32,
         low=1,
         high=WIDEST,
-        meaning="How many partial looks at a row or column make its latent; more are better and slower (1: one at all "
-        "of it).",
+        meaning="How many masked views of a row or column are averaged to its latent; more are better and slower "
+        "(1: one view of all entries).",
     )
     row_penalty: float | None = number(
         3.0,
         low=0.01,
         high=1e12,
         optional=True,
-        meaning="What holds the refinement of row latents by their own entries back (none: no refinement).",
+        meaning="The ridge penalty of the refinement of row latents by their own entries (none: no refinement).",
     )
     column_penalty: float | None = number(
         20.0,
         low=0.01,
         high=1e12,
         optional=True,
-        meaning="What holds the refinement of column latents by their own entries back (none: no refinement).",
+        meaning="The ridge penalty of the refinement of column latents by their own entries (none: no refinement).",
     )
     landmarks: int = whole(
         256,

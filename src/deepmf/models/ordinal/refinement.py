@@ -1,4 +1,4 @@
-"""Refinement: latents moved a little, so that they explain what the branches left unexplained of their own entries."""
+"""Refinement: a penalised Newton step of each latent on the ordinal loss of its own entries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from deepmf.models.ordinal.ordinal_network import OrdinalNetwork, visible_to
 # readily than directions do.
 _OFFSET_SIZE = 0.3
 _MOVE_SIZE = 0.3
-# What is looked at together: vectors times views, and entries; some 100 MB at 1024 numbers for a latent.
+# What is computed at a time: vectors times views, and entries; some 100 MB at 1024 numbers for a latent.
 _VIEWED_AT_A_TIME = 1024
 _ENTRIES_AT_A_TIME = 8192
 
@@ -44,7 +44,7 @@ class RefinedSide(NamedTuple):
 def row_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
     """Return the side of rows: moves along the landmark features of columns, and one of the effect.
 
-    What a row thinks of some columns, it thinks of those that are alike.
+    The errors of a row on some columns carry over to similar columns.
     """
     layout = layout_with(network, landmarks)
 
@@ -64,7 +64,7 @@ def row_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
 
 
 def column_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
-    """Return the side of columns: moves along all that rows are, directions and own moves, and of the effect.
+    """Return the side of columns: moves along the directions and landmark moves of rows, and one of the effect.
 
     The directions come with the head's scale, which features are freed from.
     """
@@ -99,10 +99,10 @@ def layout_with(network: OrdinalNetwork, landmarks: Landmarks) -> LatentLayout:
 
 @dataclass(frozen=True)
 class Refinement:
-    """A Newton step on the ordinal loss of a vector's own entries, held back by a ridge penalty.
+    """A Newton step on the ordinal loss of a vector's own entries, with a ridge penalty.
 
-    A branch serves all vectors at once: entries that a view does not see are predicted with errors in which there is
-    still something to learn about that vector. The step regresses them, from views that do not see the entry, on
+    A branch is shared by all vectors: its errors on entries that a view does not see still carry information about
+    that one vector. The step regresses them, from views that do not see the entry, on
     features of the other side's latents, as a fold-in does. It is linear algebra on one vector's entries: a new vector
     is refined like any other, without training.
 
@@ -124,7 +124,7 @@ class Refinement:
     def latents(self, vectors: SparseVectors) -> Tensor:
         """Return the refined latents of all vectors: the mean over views, and the step from there."""
         counts = vectors.starts.diff()
-        order = torch.argsort(counts, stable=True)  # vectors of about one length are looked at together
+        order = torch.argsort(counts, stable=True)  # vectors of about one length are computed together
         refined = torch.empty(len(vectors), self.others.shape[1], dtype=torch.float32, device=self.others.device)
         for ids in _parts(order, counts, len(self.side.views)):
             refined[ids] = self._of(vectors, ids)
@@ -156,7 +156,7 @@ class Refinement:
 def _step(
     head: OrdinalHead, scores: Tensor, response: Tensor, units: Tensor, real: Tensor, features: Tensor, penalty: float
 ) -> Tensor:
-    """Return the moves (vectors, features) that the entries (vectors, entries) of each vector call for."""
+    """Return the moves (vectors, features) of each vector by its entries (vectors, entries)."""
     chances = head.logits(scores, response).sigmoid()
     slopes = response[..., -1:].exp()
     slope = ((head.above(units) - chances) * slopes).sum(-1)
@@ -209,5 +209,5 @@ def _with_offset(features: Tensor) -> Tensor:
 
 
 def _with_landmarks(latents: Tensor, between: Tensor, layout: LatentLayout) -> Tensor:
-    """Return the network's latents with something in the place of landmarks, behind the direction."""
+    """Return the network's latents with the landmark fields inserted behind the direction."""
     return torch.cat([latents[..., layout.direction], between, latents[..., layout.n_direction :]], dim=-1)
