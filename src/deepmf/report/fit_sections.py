@@ -74,9 +74,9 @@ def _told(history: History, errors: list[tuple[int, float]]) -> str:
         return f"{said} There were no validation entries to choose an epoch by; the model is that of epoch {kept}."
     lowest = dict(errors).get(kept, history.best_error)
     said += f" The model is that of epoch {kept}, whose validation RMSE of {lowest:.4f} is the lowest."
-    if f"{history.best_error:.4f}" == f"{lowest:.4f}":
-        return said
-    return f"{said} With all that is done after the epochs, its validation RMSE is {history.best_error:.4f}."
+    if f"{history.best_error:.4f}" != f"{lowest:.4f}":
+        said += f" With all that is done after the epochs, its validation RMSE is {history.best_error:.4f}."
+    return said if history.means_error is None else f"{said} That of the shrunk means is {history.means_error:.4f}."
 
 
 def settings_section(found: Findings) -> Section:
