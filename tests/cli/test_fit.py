@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from deepmf.cli import fit as fit_module
+from deepmf.cli.app import main
 from deepmf.data.read import read_matrix
 from deepmf.data.splits import AreaSplit, split_entries
 from deepmf.errors import DeviceUnavailable, TrainingDiverged
@@ -45,6 +46,7 @@ def test_it_is_the_model_of_the_library(run: Any, folder: Path, tmp_path: Path, 
     assert summary["entries"] == parts.train.n_entries
     assert summary["validation_entries"] == parts.validation.n_entries
     assert summary["validation_rmse"] == model.history_.best_error
+    assert summary["means_rmse"] == model.history_.means_error
     assert summary["best_epoch"] == model.history_.best_epoch + 1
     assert (summary["epochs"], summary["stopped"], summary["file"]) == (7, "epochs", str(output))
 
@@ -56,8 +58,29 @@ def test_the_summary_in_words(run: Any, folder: Path, tmp_path: Path, tiny: list
     first, second = out.splitlines()
     assert first.startswith("fitted DMF to ")
     assert "best epoch" in first
-    assert "validation RMSE" in first
+    history = load(output).history_
+    n_entries = round(0.05 * read_matrix(folder / "train.csv").n_entries)
+    told = f"validation RMSE {history.best_error:.4f} on {n_entries} entries; the means: {history.means_error:.4f}"
+    assert first.endswith(told)
     assert second == f"saved in {output}"
+
+
+def test_a_model_no_better_than_the_means_is_told(
+    folder: Path, tmp_path: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["fit", folder / "train.csv", "-o", tmp_path / "m", *tiny, "--set", "epochs=1"]
+    with pytest.raises(SystemExit) as ending:
+        main([*map(str, given), "--set", "learning_rate=1e-9"])
+    assert not ending.value.code
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("deepmf: warning: the validation RMSE of ")
+    assert told.endswith("try other settings (epochs, learning_rate, dropout, latent_size) or another model")
+
+
+def test_the_means_are_told_once(run: Any, folder: Path, tmp_path: Path) -> None:
+    code, out, err = run("fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "means")
+    assert (code, err) == (0, "")
+    assert "validation RMSE 0." in out and "the means" not in out
 
 
 def test_fewer_threads_on_a_busy_machine_are_told(

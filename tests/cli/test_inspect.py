@@ -49,6 +49,7 @@ def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
             "epochs": 3,
             "best_epoch": (history.best_epoch or 0) + 1,
             "validation_rmse": history.best_error,
+            "means_rmse": history.means_error,
             "last_loss": history.records[-1].loss,
             "stopped": "epochs",
             "seconds": round(history.seconds, 3),
@@ -69,7 +70,8 @@ def test_in_words(run: Any, model: Path) -> None:
     assert lines["file"].startswith(f"{model}, ")
     assert lines["scale"] == "levels 1 2 3 4 5"
     assert "best epoch" in lines["training"]
-    assert "validation RMSE" in lines["training"]
+    error, means_error = load(model).history_.best_error, load(model).history_.means_error
+    assert f"validation RMSE {error:.4f} (the means: {means_error:.4f})" in " ".join(out.split())
     words = out.partition("settings")[2].partition("\nmatrix")[0].split()
     assert DMFD(**dict(map(parse_assignment, words))).settings == load(model).settings  # as --set takes them
 
@@ -80,7 +82,7 @@ def test_a_method_without_epochs_on_an_interval(run: Any, tmp_path: Path) -> Non
     assert run("fit", path, "-o", tmp_path / "m", "--model", "means", "--scale", "0:100").code == 0
     out = run("inspect", tmp_path / "m").out
     assert "scale       0 to 100\n" in out
-    assert "training    not in epochs\n" in out
+    assert "training    not in epochs, validation RMSE " in out
     assert "boundaries" not in out
     assert "extended by" not in out
 

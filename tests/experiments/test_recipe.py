@@ -58,6 +58,12 @@ def test_fewer_new_rows_differ_from_table_one_in_nothing_else() -> None:
         assert recipe.new_shares == (*other.new_shares, 0.05, 0.0)
 
 
+@pytest.mark.parametrize("recipe", [recipe for recipe in SHIPPED if recipe.model == "als"], ids=lambda it: it.name)
+def test_recipes_of_als_make_all_sweeps(recipe: Recipe) -> None:
+    settings = model_class("als")(**recipe.settings).settings.to_dict()
+    assert settings["patience"] >= settings["epochs"]
+
+
 def test_a_recipe_is_read(recipes: Path) -> None:
     means, dmfd = read_table("small")
     assert (means.name, means.row, means.title) == ("small/means", "means", "shrunk means")

@@ -18,6 +18,7 @@ from deepmf.models.model import Model
 from deepmf.models.registry import class_named
 from deepmf.storage import atomic
 from deepmf.storage.model_file import StoredFile, write_file
+from deepmf.training.history import History
 
 A_CLASS = 24  # how many files of each class
 A_TRAINING = 10  # how many checkpoints
@@ -137,24 +138,31 @@ def test_a_file_without_training_entries(file: StoredFile) -> None:
     refused(file, {}, empty, message="the stored training matrix has no entries")
 
 
+EMPTY = History().to_dict()
+
+
 @pytest.mark.parametrize(
     "history",
     [
         None,
         [],
         {"records": []},
-        {"records": 3, "best_epoch": None, "best_error": None, "stopped": ""},
-        {"records": [{}], "best_epoch": None, "best_error": None, "stopped": ""},
-        {"records": [], "best_epoch": 1, "best_error": None, "stopped": ""},
-        {"records": [], "best_epoch": "1", "best_error": None, "stopped": ""},
-        {"records": [], "best_epoch": None, "best_error": "none", "stopped": ""},
-        {"records": [], "best_epoch": None, "best_error": 10**400, "stopped": ""},
-        {"records": [], "best_epoch": None, "best_error": None, "stopped": ["epochs"]},
+        EMPTY | {"records": 3},
+        EMPTY | {"records": [{}]},
+        EMPTY | {"best_epoch": 1},
+        EMPTY | {"best_epoch": "1"},
+        EMPTY | {"best_error": "none"},
+        EMPTY | {"best_error": 10**400},
+        EMPTY | {"best_error": -1.0},
+        EMPTY | {"means_error": "none"},
+        EMPTY | {"means_error": -1.0},
+        EMPTY | {"stopped": ["epochs"]},
+        EMPTY | {"threads": 0},
     ],
     ids=str,
 )
 def test_a_history_that_never_was(file: StoredFile, history: Any) -> None:
-    refused(file, {"history": history}, message="stored.* history|stored record of epoch 0")
+    refused(file, {"history": history}, message="stored.* history|stored record of epoch 0|stored number of threads")
 
 
 RESUMED = [(name, {}) for name in NAMES if name != "means"]

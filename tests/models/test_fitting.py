@@ -7,13 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.models.contract import additive
+from tests.models.lies import small_model
 
-from deepmf.errors import BadModelFile, TrainingDiverged, TrainingInterrupted
+from deepmf.data.splits import split_entries
+from deepmf.errors import BadModelFile, NotBetterThanMeans, TrainingDiverged, TrainingInterrupted
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.metrics import rmse_error
 from deepmf.models.factorization.als import ALS, ALSSettings
 from deepmf.models.fitting import Fitting, digest, tell_ending
-from deepmf.models.means import MeansSettings
+from deepmf.models.load import load
+from deepmf.models.means import Means, MeansSettings
+from deepmf.models.registry import HOMES
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.settings import LoopSettings, TrainingSettings
 
@@ -73,6 +78,54 @@ def test_an_interruption_is_told_and_an_end_of_its_own_is_not() -> None:
         warnings.simplefilter("error")
         for stopped in ("epochs", "patience", ""):
             tell_ending(ended(stopped), MeansSettings())
+
+
+def no_better(stopped: str = "epochs", *, best_error: float = 0.9, means_error: float = 0.8) -> History:
+    history = ended(stopped, best=2)
+    history.best_error, history.means_error = best_error, means_error
+    return history
+
+
+@pytest.mark.parametrize("stopped", ["epochs", "patience"])
+def test_a_model_no_better_than_the_means_is_told(stopped: str) -> None:
+    told = (
+        "the validation RMSE of 0.9000 is not below that of the means, 0.8000: "
+        "try other settings (epochs, penalty, latent_size) or another model"
+    )
+    with pytest.warns(NotBetterThanMeans) as caught:
+        tell_ending(no_better(stopped), SETTINGS)
+    assert [str(warning.message) for warning in caught] == [told]
+
+
+def test_nothing_is_told_of_the_means_where_the_model_is_better_or_could_not_be() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tell_ending(no_better(best_error=0.7), SETTINGS)
+        tell_ending(no_better(""), MeansSettings())  # the means themselves
+        tell_ending(no_better(best_error=1e-6, means_error=0.0), SETTINGS)  # equal values: the means are never wrong
+        warnings.simplefilter("ignore", TrainingInterrupted)
+        tell_ending(no_better("interrupted"), SETTINGS)
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_every_model_knows_the_error_of_the_means(name: str, tmp_path: Path) -> None:
+    split = split_entries(additive(12, 10), train=0.8, validation=0.2, test=0, seed=0)
+    model = small_model(name).fit(split.train, split.validation)
+    rows, columns, values = split.validation.entries()
+    means = Means().fit(split.train)
+    predict = means.predict_levels if model.predictor_.readout.predicts_levels else means.predict
+    assert model.history_.means_error == rmse_error(predict(rows, columns), values)
+    model.save(tmp_path / "model")
+    assert load(tmp_path / "model").history_ == model.history_
+    assert small_model(name).fit(split.train).history_.means_error is None
+
+
+def test_the_means_have_a_validation_error_of_their_own() -> None:
+    split = split_entries(additive(12, 10), train=0.8, validation=0.2, test=0, seed=0)
+    model = Means(shrinkage=50).fit(split.train, split.validation)
+    rows, columns, values = split.validation.entries()
+    assert model.history_.best_error == rmse_error(model.predict(rows, columns), values)
+    assert model.fit(split.train).history_ == History()
 
 
 def test_matrices_that_differ_have_other_digests() -> None:

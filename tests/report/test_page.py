@@ -230,6 +230,11 @@ def test_a_history_of_many_epochs_is_thinned(split: AreaSplit) -> None:
     assert "best: 0.1 in epoch 1000" in page.text("figcaption")
 
 
+def test_the_error_of_the_means_stands_beside_that_of_the_model(split: AreaSplit) -> None:
+    page = with_history(split, [3.0, 2.0], best_epoch=1, best_error=0.2, means_error=0.5, stopped="epochs")
+    assert "whose validation RMSE of 0.2000 is the lowest. That of the shrunk means is 0.5000." in page.text("p")
+
+
 def ring(page: Outline) -> tuple[float, float]:
     """Return the middle of the ring of the last learning curve."""
     (found,) = [each for tag, each in page.tags if tag == "circle" and each["class"] == "dot other"][-1:]

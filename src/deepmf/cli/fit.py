@@ -186,6 +186,7 @@ def _summary(
         "epochs": len(history),
         "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
         "validation_rmse": history.best_error,
+        "means_rmse": history.means_error,
         "stopped": history.stopped,
         "threads": history.threads,
         "seconds": round(seconds, 3),
@@ -207,6 +208,8 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
         words.append(f"best epoch {summary['best_epoch']} of {summary['epochs']}")
     if summary["validation_rmse"] is not None:
         words.append(f"validation RMSE {summary['validation_rmse']:.4f} on {summary['validation_entries']:,} entries")
+    if summary["means_rmse"] is not None and summary["epochs"]:  # the means themselves have none
+        words.append(f"the means: {summary['means_rmse']:.4f}")
     say("; ".join(words))
     n_all = get_num_threads()
     if summary["threads"] is not None and summary["threads"] < n_all:

@@ -60,6 +60,7 @@ def _described(model: Model) -> dict[str, Any]:
             "epochs": len(history),
             "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
             "validation_rmse": history.best_error,
+            "means_rmse": history.means_error,
             "last_loss": history.records[-1].loss if history.records else None,
             "stopped": history.stopped or None,
             "seconds": round(history.seconds, 3),
@@ -103,13 +104,14 @@ def _scale(scale: dict[str, Any]) -> str:
 
 
 def _training(training: dict[str, Any]) -> str:
-    if not training["epochs"]:
-        return "not in epochs"
-    words = ["{epochs} epochs in {seconds:.1f} s".format(**training)]
+    in_epochs = bool(training["epochs"])  # the means are not
+    words = ["{epochs} epochs in {seconds:.1f} s".format(**training) if in_epochs else "not in epochs"]
     if training["best_epoch"] is not None:
         words.append(f"best epoch {training['best_epoch']}")
     if training["validation_rmse"] is not None:
-        words.append(f"validation RMSE {training['validation_rmse']:.4f}")
+        beside = in_epochs and training["means_rmse"] is not None
+        of_means = f" (the means: {training['means_rmse']:.4f})" if beside else ""
+        words.append(f"validation RMSE {training['validation_rmse']:.4f}{of_means}")
     if training["stopped"] in ("patience", "interrupted", "diverged"):
         words.append({"patience": "stopped early, without progress"}.get(training["stopped"], training["stopped"]))
     return ", ".join(words)

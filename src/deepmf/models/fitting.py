@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from deepmf.errors import TrainingDiverged, TrainingInterrupted
+from deepmf.errors import NotBetterThanMeans, TrainingDiverged, TrainingInterrupted
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.training.checkpoint import Checkpoint
 from deepmf.training.history import History
 from deepmf.training.loop import Callback, Loop, Task
 from deepmf.training.settings import LoopSettings
 from deepmf.training.threads import Threads
+
+# The settings that most often mend a fit that is no better than the means.
+_TO_TRY = ("epochs", "learning_rate", "dropout", "penalty", "latent_size")
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Fitting:
 
 
 def tell_ending(history: History, settings: Any) -> None:
-    """Raise or warn where training diverged or was interrupted."""
+    """Raise or warn where training diverged or was interrupted, or where the means do as well."""
     epoch, best = len(history), history.best_epoch
     if history.stopped == "diverged":
         kept = "" if best is None else f"; the model keeps what it had learned in epoch {best}"
@@ -47,7 +50,21 @@ def tell_ending(history: History, settings: Any) -> None:
             f"the loss of epoch {epoch}, or its validation error, is not a finite number{kept}{hint}"
         )
     if history.stopped == "interrupted":
-        warnings.warn(f"training was interrupted in epoch {epoch}", TrainingInterrupted, stacklevel=4)
+        warnings.warn(f"training was interrupted in epoch {epoch}", TrainingInterrupted, stacklevel=3)
+    if history.stopped in ("epochs", "patience") and _is_no_better(history):
+        named = ", ".join(name for name in _TO_TRY if hasattr(settings, name))
+        warnings.warn(
+            f"the validation RMSE of {history.best_error:.4f} is not below that of the means, "
+            f"{history.means_error:.4f}: try other settings ({named}) or another model",
+            NotBetterThanMeans,
+            stacklevel=3,
+        )
+
+
+def _is_no_better(history: History) -> bool:
+    """Say whether the means predict validation entries as well; where they are never wrong, nothing could be better."""
+    best, means = history.best_error, history.means_error
+    return best is not None and means is not None and best >= means > 0
 
 
 def digest(matrix: ObservedMatrix) -> str:

@@ -17,6 +17,7 @@ from deepmf.models.model import Fitted, Model
 from deepmf.models.predictor import Encoder, Predictor, unpack_latents
 from deepmf.models.readout import Readout
 from deepmf.storage.packed import Tensors
+from deepmf.training.history import History
 from deepmf.training.settings import Settings
 from deepmf.training.validation import ValidationEntries
 
@@ -73,6 +74,7 @@ class Means(Model):
     def _learn(self, train: ObservedMatrix, validation: ValidationEntries | None, fitting: Fitting) -> None:
         entries = EntryStore.of(train)
         self._fitted = Fitted(entries, self._predictor(None, entries))
+        self.history_ = History(best_error=None if validation is None else self._means_error(validation))
 
     def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Any:
         raise NotImplementedError("there is nothing to learn in epochs")

@@ -29,6 +29,7 @@ from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.metrics import rmse_error
 from deepmf.models.completion import complete_array, complete_frame, complete_to
 from deepmf.models.fallback import Fallback
 from deepmf.models.fitting import Fitting, digest, tell_ending
@@ -103,6 +104,9 @@ class Model(ABC):
     ) -> Self:
         """Learn from a matrix; validation entries choose the best epoch, never teach.
 
+        With validation entries, `history_` has the validation error of the shrunk means (`Means`) beside that of the
+        best epoch; a model that is not better warns (`NotBetterThanMeans`).
+
         With `checkpoint`, the state of training is saved to that file every `checkpoint_every` epochs; a fit that finds
         the file of the same run, killed earlier, continues it to the same result, and removes it at the end. With
         `keep_checkpoint` it stays, for the caller to remove once the model is saved: until then, a fit that is run
@@ -117,6 +121,8 @@ class Model(ABC):
         over = False
         try:
             self._learn(train, aligned, fitting)
+            if aligned is not None and self.history_.best_error is not None:
+                self.history_.means_error = self._means_error(aligned)
             tell_ending(self.history_, self.settings)
             over = self.history_.stopped != "interrupted"
         except TrainingDiverged:
@@ -199,9 +205,7 @@ class Model(ABC):
         pairs: "error" refuses all pairs and names the unknown label, "nan" returns NaN, and "fallback" predicts by
         `Means`: the overall mean, plus the effect of the row or column that is known.
         """
-        readout = self.predictor_.readout
-        of_means = self.scale_.nearest_level if readout.predicts_levels else self.scale_.clip
-        return self._read(rows, columns, unknown, readout.values, of_means)
+        return self._read(rows, columns, unknown, self.predictor_.readout.values, self._of_means)
 
     def predict_levels(
         self, rows: Iterable[Any], columns: Iterable[Any], *, metric: str = "rmse", unknown: Unknown = "error"
@@ -423,6 +427,16 @@ class Model(ABC):
     def _means_of_known(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the fallback's mean for each pair of positions, where -1 is unknown."""
         return self._fallback.means(rows, columns)
+
+    @property
+    def _of_means(self) -> Callable[[npt.NDArray[Any]], FloatArray]:
+        """What makes a prediction of means: as legal as those of the model."""
+        return self.scale_.nearest_level if self.predictor_.readout.predicts_levels else self.scale_.clip
+
+    def _means_error(self, validation: ValidationEntries) -> float:
+        """Return the root mean squared error of the means on validation entries."""
+        means = self._means_of_known(validation.rows, validation.columns)
+        return rmse_error(self._of_means(means), validation.values)
 
     @property
     def _fallback(self) -> Fallback:

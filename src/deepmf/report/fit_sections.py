@@ -74,9 +74,10 @@ def _sentence(history: History, errors: list[tuple[int, float]]) -> str:
         return f"{sentence} There were no validation entries to choose an epoch by; the model is that of epoch {kept}."
     lowest = dict(errors).get(kept, history.best_error)
     sentence += f" The model is that of epoch {kept}, whose validation RMSE of {lowest:.4f} is the lowest."
-    if f"{history.best_error:.4f}" == f"{lowest:.4f}":
-        return sentence
-    return f"{sentence} With all that is done after the epochs, its validation RMSE is {history.best_error:.4f}."
+    if f"{history.best_error:.4f}" != f"{lowest:.4f}":
+        sentence += f" With all that is done after the epochs, its validation RMSE is {history.best_error:.4f}."
+    means = history.means_error
+    return sentence if means is None else f"{sentence} That of the shrunk means is {means:.4f}."
 
 
 def settings_section(found: Findings) -> Section:

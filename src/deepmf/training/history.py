@@ -30,7 +30,8 @@ class History:
     """All epochs so far, the best one by validation error, and why training stopped.
 
     `stopped` is "epochs" (all done), "patience", "interrupted" or "diverged"; empty while it runs. `threads` is how
-    many CPU threads torch used.
+    many CPU threads torch used. `means_error` is the validation error of the shrunk means, which `best_error` should be
+    below; where the model predicts levels, that of the levels nearest to them.
     """
 
     records: list[EpochRecord] = field(default_factory=list)
@@ -38,6 +39,7 @@ class History:
     best_error: float | None = None
     stopped: str = ""
     threads: int | None = None
+    means_error: float | None = None
 
     def __len__(self) -> int:
         return len(self.records)
@@ -66,7 +68,8 @@ class History:
         threads = plain["threads"]
         if threads is not None and (type(threads) is not int or threads < 1):
             raise BadModelFile(f"the stored number of threads must be at least 1; got {_shown(threads)}")
-        return cls(records, best, _number(plain, "best_error", optional=True), plain["stopped"], threads)
+        best_error, means_error = (_error(plain, name) for name in ("best_error", "means_error"))
+        return cls(records, best, best_error, plain["stopped"], threads, means_error)
 
 
 def _record(plain: Any, epoch: int) -> EpochRecord:
@@ -96,6 +99,13 @@ def _number(plain: dict[str, Any], name: str, *, optional: bool = False) -> floa
     if not _is_number(value):
         raise BadModelFile(f"the stored {name} of a history must be a number; got {_shown(value)}")
     return float(value)
+
+
+def _error(plain: dict[str, Any], name: str) -> float | None:
+    error = _number(plain, name, optional=True)
+    if error is not None and error < 0:
+        raise BadModelFile(f"the stored {name} of a history must be at least 0; got {_shown(error)}")
+    return error
 
 
 def _is_number(value: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from deepmf.errors import BadSetting, TrainingDiverged, TrainingInterrupted, nearest_name
+from deepmf.errors import BadSetting, NotBetterThanMeans, TrainingDiverged, TrainingInterrupted, nearest_name
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.fitting import digest
@@ -160,6 +160,7 @@ class Study:
         model = self._model_class(**self._settings(trial.params))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrainingInterrupted)  # it is raised instead
+            warnings.simplefilter("ignore", NotBetterThanMeans)  # one of many
             model.fit(self.train, self.validation, callbacks=[*callbacks, prune])
         if model.history_.stopped == "interrupted":
             raise KeyboardInterrupt

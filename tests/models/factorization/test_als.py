@@ -167,6 +167,17 @@ class TestALS(ModelContract):
         model = ALS().fit(split.train, split.validation)
         assert rmse_error(model.predict(rows, columns), values) < rmse_error(alone.predict(rows, columns), values)
 
+    def test_sweeps_that_only_overfit_are_not_made(self) -> None:
+        split = split_entries(generate(100, 80, density=0.3, seed=0).matrix, train=0.8, validation=0.2, test=0)
+        model, patient = (
+            ALS(penalty=0.05, **given).fit(split.train, split.validation) for given in ({}, {"patience": None})
+        )
+        best = patient.history_.best_epoch
+        assert best is not None and (len(patient.history_), patient.history_.stopped) == (15, "epochs")
+        assert (len(model.history_), model.history_.stopped) == (best + 3, "patience")
+        assert np.array_equal(model.complete(), patient.complete())
+        assert len(ALS(epochs=5).fit(split.train).history_) == 5  # nothing tells when to stop
+
     def test_what_is_alike_is_told_by_latents_alone(self) -> None:
         whole = low_rank()
         whole[:, 1] = whole[:, 0] + 3  # another effect, the same latents

@@ -27,3 +27,7 @@ def test_a_device_is_no_setting() -> None:
     for settings in ALL:
         with pytest.raises(BadSetting, match="^there is no setting 'device'"):
             settings.from_names({"device": "cpu"})
+
+
+def test_only_als_stops_early_by_default() -> None:  # with growing penalties the validation error rises and falls
+    assert [settings().patience for settings in ALL] == [2, None, None, None, None]
