@@ -69,7 +69,7 @@ def test_rows_are_encoded_by_the_columns_of_the_refinement_and_columns_by_traine
         encoder.rows(all_rows(model), others), encoder.rows(all_rows(model), predictor.columns)
     )
     entries = model.entries_.column_entries(np.arange(15))
-    changed = predictor.rows.changed(np.array([0]), np.full((1, predictor.rows.base.shape[1]), 7.0), count=20)
+    changed = predictor.rows.changed(np.array([0]), np.full((1, predictor.rows.base.shape[1]), 7.0))
     np.testing.assert_array_equal(encoder.columns(entries, changed), encoder.columns(entries, predictor.rows))
 
 
