@@ -16,7 +16,6 @@ from deepmf.models.factorization.optspace import (
     OptSpace,
     OptSpaceSolver,
     Spaces,
-    leading_spaces,
     light_entries,
 )
 
@@ -129,14 +128,6 @@ class TestOptSpace(ModelContract):
         before = solver.point
         solver.sweep()
         assert solver.point is before
-
-    def test_the_start_is_the_leading_singular_vectors(self) -> None:
-        matrix = additive(40, 30).to_sparse()
-        left, _, right = np.linalg.svd(matrix.toarray())
-        for rank in (1, 4, 30):
-            rows, columns = leading_spaces(matrix, rank, np.random.default_rng(0))
-            np.testing.assert_allclose(rows @ rows.T, left[:, :rank] @ left[:, :rank].T, atol=1e-8)
-            np.testing.assert_allclose(columns @ columns.T, right[:rank].T @ right[:rank], atol=1e-8)
 
     def test_the_start_is_the_same_where_the_rank_is_less_than_asked_for(self) -> None:
         generator = np.random.default_rng(0)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
@@ -18,6 +19,9 @@ _ENTRIES_AT_A_TIME = 1 << 21
 _GATHERED_AT_A_TIME = 1 << 18
 # A penalty that has grown so far holds its constraint to all digits that matter; more would only lose digits.
 _MOST_GROWTH = 1e9
+
+
+Vectors = npt.NDArray[Any]  # (rows or columns, vectors), in double or in single precision
 
 
 class LowRank(NamedTuple):
@@ -74,11 +78,33 @@ class LowRank(NamedTuple):
 class Products(Protocol):
     """A matrix known by what it makes of vectors."""
 
-    def times(self, block: FloatArray) -> FloatArray:
+    def times(self, block: Vectors) -> Vectors:
         """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
 
-    def transposed_times(self, block: FloatArray) -> FloatArray:
+    def transposed_times(self, block: Vectors) -> Vectors:
         """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
+
+
+class Sparse(NamedTuple):
+    """A sparse matrix, and its transpose laid out for products as well."""
+
+    matrix: scipy.sparse.csr_array
+    transpose: scipy.sparse.csr_array
+
+    @classmethod
+    def of(cls, matrix: scipy.sparse.csr_array) -> Sparse:
+        """Lay a matrix out both ways."""
+        return cls(matrix, matrix.T.tocsr())
+
+    def times(self, block: Vectors) -> Vectors:
+        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
+        product: Vectors = self.matrix @ block
+        return product
+
+    def transposed_times(self, block: Vectors) -> Vectors:
+        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
+        product: Vectors = self.transpose @ block
+        return product
 
 
 class LowRankPlusSparse(NamedTuple):
@@ -124,17 +150,34 @@ class RowBlocks(NamedTuple):
         return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
 
 
-def truncated_svd(matrix: Products, *, start: FloatArray, steps: int) -> LowRank:
+def truncated_svd(matrix: Products, *, start: Vectors, steps: int) -> LowRank:
     """Return the part of a matrix with its largest singular values, by subspace iteration.
 
-    `start` (columns, rank) is orthonormal and sets the rank. Warm from the vectors of a similar matrix, one or two
-    steps are enough; the error falls in a step by the square of the ratio of the first value left out to the last kept.
+    `start` (columns, rank) sets the rank, and with the matrix the precision. Warm from the vectors of a similar matrix,
+    one or two steps are enough, and a few from random ones give a rough part; the error falls in a step by the square
+    of the ratio of the first value left out to the last kept.
     """
     column_vectors = start
     for _ in range(steps):
         row_basis = orthonormal(matrix.times(column_vectors))
         column_vectors, values, turn = np.linalg.svd(matrix.transposed_times(row_basis), full_matrices=False)
     return LowRank(row_basis @ turn.T, values, np.ascontiguousarray(column_vectors))
+
+
+def krylov_svd(matrix: Products, *, start: Vectors, powers: int) -> LowRank:
+    """Return the part of a matrix with its largest singular values, by Rayleigh-Ritz in a block Krylov space.
+
+    `start` (columns, rank) sets the rank. From random vectors it is right to many digits where subspace iteration would
+    take hundreds of steps, as it keeps the blocks of all powers of the Gram matrix. ARPACK restarts at random where the
+    rank of the matrix is small; this gives the same vectors every time.
+    """
+    rank = start.shape[1]
+    blocks = [start]
+    for _ in range(powers):
+        blocks.append(orthonormal(matrix.transposed_times(matrix.times(blocks[-1]))))
+    basis = orthonormal(np.hstack(blocks[1:]))
+    left, values, right = np.linalg.svd(matrix.times(basis), full_matrices=False)
+    return LowRank(orthonormal(left[:, :rank]), values[:rank], orthonormal(basis @ right[:rank].T))
 
 
 def soft_threshold(values: FloatArray, threshold: float) -> FloatArray:
@@ -155,7 +198,7 @@ def sparse_of(matrix: ObservedMatrix, values: FloatArray) -> scipy.sparse.csr_ar
     return scipy.sparse.csr_array((values, matrix.by_row.columns, matrix.by_row.starts), shape=matrix.shape)
 
 
-def orthonormal(vectors: FloatArray) -> FloatArray:
+def orthonormal(vectors: Vectors) -> Vectors:
     """Return an orthonormal basis, row by row in memory as storage keeps it, so that products agree to the bit."""
-    basis: FloatArray = np.ascontiguousarray(np.linalg.qr(vectors).Q)
+    basis: Vectors = np.ascontiguousarray(np.linalg.qr(vectors).Q)
     return basis

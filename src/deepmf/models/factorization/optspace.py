@@ -11,7 +11,7 @@ import scipy.sparse
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.factorization_settings import OptSpaceSettings
-from deepmf.models.factorization.low_rank import orthonormal
+from deepmf.models.factorization.low_rank import Sparse, krylov_svd, orthonormal
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
 from deepmf.training.settings import Settings
 
@@ -64,7 +64,9 @@ class OptSpaceSolver(Solver):
         self._centred, self._observed = self._sparse(self.values), self._sparse(np.ones_like(self.values))
         trimmed = self._sparse(np.where(light_entries(train, settings.trimming), self.values, 0.0))
         rank = min(settings.latent_size, *train.shape)
-        self.point = self.best_at(leading_spaces(trimmed, rank, np.random.default_rng(settings.seed)))
+        directions = np.random.default_rng(settings.seed).standard_normal((train.shape[1], rank))
+        start = krylov_svd(Sparse.of(trimmed), start=directions, powers=_POWERS)
+        self.point = self.best_at(Spaces(start.row_vectors, start.column_vectors))
 
     def sweep(self) -> float:
         """Step downhill, at first by 1.8 times the minimiser of the parabola that holds S fixed, then by less."""
@@ -174,18 +176,3 @@ def light_entries(matrix: ObservedMatrix, most: float) -> npt.NDArray[np.bool_]:
     light_rows, light_columns = (counts <= most * counts.mean() for counts in (matrix.row_counts, matrix.column_counts))
     kept: npt.NDArray[np.bool_] = light_rows[matrix.entry_rows] & light_columns[matrix.by_row.columns]
     return kept
-
-
-def leading_spaces(matrix: scipy.sparse.csr_array, rank: int, generator: np.random.Generator) -> Spaces:
-    """Return the singular vectors of the `rank` largest singular values, by Rayleigh-Ritz in a block Krylov space.
-
-    ARPACK restarts at random where the rank of the matrix is small; this gives the same vectors every time.
-    """
-    block = generator.standard_normal((matrix.shape[1], rank))
-    blocks = []
-    for _ in range(_POWERS):
-        block = orthonormal(matrix.T @ (matrix @ block))
-        blocks.append(block)
-    basis = orthonormal(np.hstack(blocks))
-    left, _, right = np.linalg.svd(matrix @ basis, full_matrices=False)
-    return Spaces(orthonormal(left[:, :rank]), orthonormal(basis @ right[:rank].T))
