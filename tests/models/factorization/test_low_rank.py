@@ -107,8 +107,7 @@ def test_single_precision_stays_single() -> None:
     np.testing.assert_allclose(found.values, np.linalg.svd(sparse.toarray())[1][:1], rtol=1e-4)
 
 
-def test_entries_at_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(low_rank, "_GATHERED_AT_A_TIME", 10)  # 3 pairs at a time
+def test_entries_at_pairs() -> None:
     rows, columns = np.array([0, 11, 5, 5]), np.array([8, 0, 3, 3])
     part = some_low_rank()
     np.testing.assert_allclose(part.at(rows, columns), dense_of(part)[rows, columns], atol=1e-14)

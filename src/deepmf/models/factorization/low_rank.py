@@ -12,11 +12,10 @@ import scipy.sparse
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.latents import entry_products
 
 # Entries of a dense matrix that exist at a time, 16 MB: in smaller blocks the threads of a product wait for each other.
 _ENTRIES_AT_A_TIME = 1 << 21
-# Numbers of singular vectors that are gathered at a time, 2 MB, which caches hold.
-_GATHERED_AT_A_TIME = 1 << 18
 # A penalty that has grown so far holds its constraint to all digits that matter; more would only lose digits.
 _MOST_GROWTH = 1e9
 
@@ -50,13 +49,7 @@ class LowRank(NamedTuple):
 
     def at(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the entries at some pairs of positions, (pairs,)."""
-        scaled = self.row_vectors * self.values
-        entries = np.empty(rows.size)
-        pairs_at_a_time = max(1, _GATHERED_AT_A_TIME // max(1, self.values.size))
-        for start in range(0, rows.size, pairs_at_a_time):
-            some = slice(start, start + pairs_at_a_time)
-            np.einsum("pk,pk->p", scaled[rows[some]], self.column_vectors[columns[some]], out=entries[some])
-        return entries
+        return entry_products(self.row_vectors * self.values, self.column_vectors, rows, columns)
 
     def thresholded(self, threshold: float) -> LowRank:
         """Return the matrix with all singular values lowered by a threshold, those below it to 0.

@@ -13,6 +13,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.factorization_settings import OptSpaceSettings
 from deepmf.models.factorization.low_rank import Sparse, krylov_svd, orthonormal
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
+from deepmf.models.latents import entry_products
 from deepmf.training.settings import Settings
 
 # Powers of the Gram matrix in the Krylov space of the start: on MovieLens-1M, rank 20, its vectors are right to 1e-7.
@@ -23,8 +24,6 @@ _OVERSHOOT = 1.8
 # A step must bring this share of the fall that the slope promises; a promise of less than this share of the squared
 # values is lost in rounding, and not worth a trial.
 _LEAST_FALL, _ROUNDING = 1e-4, 1e-14
-# Entries multiplied at a time: two gathers of this many latents of 20 numbers take 20 MB.
-_ENTRIES_AT_A_TIME = 1 << 16
 
 
 class Spaces(NamedTuple):
@@ -124,12 +123,7 @@ class OptSpaceSolver(Solver):
 
     def _products(self, row_latents: FloatArray, column_latents: FloatArray) -> FloatArray:
         """Return the inner products (entries,) of latents where an entry is observed."""
-        products = np.empty(self.values.size)
-        for start in range(0, products.size, _ENTRIES_AT_A_TIME):
-            some = slice(start, start + _ENTRIES_AT_A_TIME)
-            pairs = row_latents[self.entry_rows[some]], column_latents[self.entry_columns[some]]
-            np.einsum("ed,ed->e", *pairs, out=products[some])
-        return products
+        return entry_products(row_latents, column_latents, self.entry_rows, self.entry_columns)
 
     def _sparse(self, values: FloatArray) -> scipy.sparse.csr_array:
         return scipy.sparse.csr_array((values, self.entry_columns, self._starts), shape=self._shape)
