@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from tests.models.contract import ModelContract, additive
+from tests.models.factorization.resuming import assert_resumes_to_the_bit
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray
@@ -161,13 +162,7 @@ class TestOptSpace(ModelContract):
 
     def test_a_resumed_run_goes_on_to_the_bit(self) -> None:
         matrix = additive()
-        straight, resumed = solver_of(matrix, latent_size=3), solver_of(matrix, latent_size=3, seed=1)
-        for _ in range(3):
-            straight.sweep()
-        resumed.set_arrays({name: array.copy() for name, array in straight.arrays().items()})
-        assert [resumed.sweep() for _ in range(3)] == [straight.sweep() for _ in range(3)]
-        for one, other in zip(resumed.latents(), straight.latents(), strict=True):
-            np.testing.assert_array_equal(one, other)
+        assert_resumes_to_the_bit(*(solver_of(matrix, latent_size=3, seed=seed) for seed in (0, 0, 1)))
 
     def test_a_matrix_of_one_value_and_an_empty_row(self) -> None:
         constant = ObservedMatrix.from_array([[3, np.nan, 3], [3, 3, np.nan], [np.nan] * 3], Scale([1, 2, 3]))

@@ -8,7 +8,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.factorization_settings import ALSSettings
-from deepmf.models.factorization.low_rank import Sparse, truncated_svd
+from deepmf.models.factorization.low_rank import Sparse, sparse_of, truncated_svd
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Encoder
@@ -183,10 +182,9 @@ def first_column_factors(train: ObservedMatrix, settings: ALSSettings) -> Latent
         np.maximum(counts, 1.0) ** (-settings.count_power / 2) for counts in (train.row_counts, train.column_counts)
     )
     scaled = (residuals * row_units[train.entry_rows] * column_units[train.by_row.columns]).astype(np.float32)
-    by_row = scipy.sparse.csr_array((scaled, train.by_row.columns, train.by_row.starts), shape=train.shape)
     # In single precision, which takes half the time and is more than the start needs.
     directions = np.random.default_rng(settings.seed).standard_normal((train.shape[1], size), dtype=np.float32)
-    leading = truncated_svd(Sparse.of(by_row), start=directions, steps=_START_PASSES)
+    leading = truncated_svd(Sparse.of(sparse_of(train, scaled)), start=directions, steps=_START_PASSES)
     vectors = leading.column_vectors * np.sqrt(leading.values) * column_units[:, None]
     return np.column_stack([vectors, effects]).astype(np.float32)
 

@@ -186,7 +186,7 @@ def grown(penalty: float, growth: float, sweeps: int) -> float:
     return penalty * math.exp(min(sweeps * math.log(growth), math.log(_MOST_GROWTH)))
 
 
-def sparse_of(matrix: ObservedMatrix, values: FloatArray) -> scipy.sparse.csr_array:
+def sparse_of(matrix: ObservedMatrix, values: npt.NDArray[np.floating[Any]]) -> scipy.sparse.csr_array:
     """Return a sparse matrix with these values (entries,) where the given one is observed."""
     return scipy.sparse.csr_array((values, matrix.by_row.columns, matrix.by_row.starts), shape=matrix.shape)
 

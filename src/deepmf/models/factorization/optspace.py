@@ -6,12 +6,11 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.factorization_settings import OptSpaceSettings
-from deepmf.models.factorization.low_rank import Sparse, krylov_svd, orthonormal
+from deepmf.models.factorization.low_rank import LowRank, Sparse, krylov_svd, orthonormal, sparse_of
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
 from deepmf.models.latents import entry_products
 from deepmf.training.settings import Settings
@@ -55,13 +54,12 @@ class OptSpaceSolver(Solver):
     """
 
     def __init__(self, train: ObservedMatrix, settings: OptSpaceSettings) -> None:
-        self.mean = train.mean
+        self._train, self.mean = train, train.mean
         self.entry_rows, self.entry_columns = train.entry_rows, train.by_row.columns
-        self._starts, self._shape = train.by_row.starts, train.shape
         self.values = train.values.astype(np.float64) - self.mean
         self._rounding = _ROUNDING * float(self.values @ self.values)
-        self._centred, self._observed = self._sparse(self.values), self._sparse(np.ones_like(self.values))
-        trimmed = self._sparse(np.where(light_entries(train, settings.trimming), self.values, 0.0))
+        self._centred, self._observed = (sparse_of(train, each) for each in (self.values, np.ones_like(self.values)))
+        trimmed = sparse_of(train, np.where(light_entries(train, settings.trimming), self.values, 0.0))
         rank = min(settings.latent_size, *train.shape)
         directions = np.random.default_rng(settings.seed).standard_normal((train.shape[1], rank))
         start = krylov_svd(Sparse.of(trimmed), start=directions, powers=_POWERS)
@@ -113,7 +111,7 @@ class OptSpaceSolver(Solver):
         It is tangent to the manifolds as it stands, for X'RY = 0 are the normal equations of S.
         """
         (rows, columns), core, residuals, _ = self.point
-        sparse = self._sparse(residuals)
+        sparse = sparse_of(self._train, residuals)
         return Spaces(sparse @ (columns @ core.T), sparse.T @ (rows @ core))
 
     def _change(self, direction: Spaces) -> FloatArray:
@@ -125,16 +123,11 @@ class OptSpaceSolver(Solver):
         """Return the inner products (entries,) of latents where an entry is observed."""
         return entry_products(row_latents, column_latents, self.entry_rows, self.entry_columns)
 
-    def _sparse(self, values: FloatArray) -> scipy.sparse.csr_array:
-        return scipy.sparse.csr_array((values, self.entry_columns, self._starts), shape=self._shape)
-
     def latents(self) -> tuple[FloatArray, FloatArray]:
         """Return X P d and Y Q d, where S = P d^2 Q', and a further column for the mean."""
-        left, strengths, right = np.linalg.svd(self.point.core)
-        rows = self.point.spaces.rows @ (left * np.sqrt(strengths))
-        columns = self.point.spaces.columns @ (right.T * np.sqrt(strengths))
-        n_rows, n_columns = self._shape
-        return np.hstack([rows, np.full((n_rows, 1), self.mean)]), np.hstack([columns, np.ones((n_columns, 1))])
+        (rows, columns), core = self.point.spaces, self.point.core
+        left, values, right = np.linalg.svd(core)
+        return LowRank(rows @ left, values, columns @ right.T).latents(self.mean)
 
     def arrays(self) -> Arrays:
         """Return the two spaces, from which all else follows."""
