@@ -49,6 +49,8 @@ def test_config_and_what_wins_over_it(tmp_path: Path, head: str) -> None:
     path = tmp_path / "config.toml"
     path.write_text(f"{head}dropout = 0.5\nhidden_sizes = [64, 32]\n")
     assert gather_settings(path, ["dropout=0.1"]) == {"dropout": 0.1, "hidden_sizes": [64, 32]}
+    assert gather_settings(None, None, seed=None) == {}
+    assert gather_settings(None, ["seed=1", "dropout=0.1"], seed=2, device=None) == {"seed": 2, "dropout": 0.1}
 
 
 def test_bad_configs(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from tests.export.conftest import ordinal_support, values_of
 
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadSetting, NotFitted
-from deepmf.export.parts import parts_of, to_unit
-from deepmf.matrix.scale import Scale
+from deepmf.export.parts import parts_of
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.factorization.als import ALS
 
@@ -30,12 +29,6 @@ def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> No
     for answer, right in zip(answers, wanted.values(), strict=True):
         assert answer.shape == right.shape
         assert np.abs(answer.numpy() - right).max() < 1e-5
-
-
-def test_units() -> None:
-    scale, values = Scale(levels=[1, 2, 5]), [1.0, 2.0, 3.0, 5.0]
-    assert to_unit(torch.tensor(values), scale).tolist() == pytest.approx(scale.to_unit(values).tolist())
-    assert to_unit(torch.tensor([2.0]), Scale(levels=[2])).tolist() == [0.0]
 
 
 def test_refined_latents_are_refused(models: dict[str, Any]) -> None:

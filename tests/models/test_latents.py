@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
 from tests.models.contract import additive
 
 from deepmf.errors import TrainingDiverged
 from deepmf.matrix.arrays import LatentArray
+from deepmf.models import latents
 from deepmf.models.dmf.dmf import BranchEncoder
 from deepmf.models.dmf.dmfd import DMFD
-from deepmf.models.latents import Latents
+from deepmf.models.latents import Latents, entry_products, pair_products
 
 
 def test_changes_leave_the_base_alone() -> None:
@@ -23,6 +25,22 @@ def test_changes_leave_the_base_alone() -> None:
     assert two.whole() is two.whole()  # copied once, not for every batch
     np.testing.assert_array_equal(three.take(np.array([5, 1, 0]))[:, 0], [7, -1, 0])
     np.testing.assert_array_equal(one.whole()[:, 0], [0, 3, 6, 9])
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("n_pairs", [0, 1, 20])
+def test_products_of_pairs(monkeypatch: pytest.MonkeyPatch, n_pairs: int, n_threads: int) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
+    monkeypatch.setattr(latents, "_GATHERED_AT_A_TIME", 10)  # 3 pairs at a time
+    generator = np.random.default_rng(0)
+    tables = [generator.standard_normal((size, 3)).astype(np.float32) for size in (8, 6)]
+    rows, columns = generator.integers(0, 8, n_pairs), generator.integers(0, 6, n_pairs)
+    expected = (tables[0] @ tables[1].T)[rows, columns]
+    changed = [Latents(table[:-1], np.array([len(table) - 1]), table[-1:]) for table in tables]
+    np.testing.assert_allclose(pair_products(changed[0], changed[1], rows, columns), expected, rtol=1e-5)
+    double = entry_products(tables[0].astype(np.float64), tables[1].astype(np.float64), rows, columns)
+    assert double.dtype == np.float64
+    np.testing.assert_allclose(double, expected, rtol=1e-5)
 
 
 def test_latents_that_are_not_finite_are_refused() -> None:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.inputs import Reading, like_labels
+from deepmf.cli.inputs import Reading, split_off
 from deepmf.cli.options import (
-    VALIDATION_SHARE,
     Assignments,
     Column,
     Config,
@@ -91,8 +90,7 @@ def fit(
     Example: deepmf fit ratings.csv -o model.safetensors --set epochs=100 --set hidden_sizes=512
     """
     settings = {} if preset_name is None else preset(model, preset_name)
-    settings |= gather_settings(config, assignments or ())
-    settings |= {name: given for name, given in (("seed", seed), ("device", device)) if given is not None}
+    settings |= gather_settings(config, assignments, seed=seed, device=device)
     new_model = model_class(model)(**settings)
     epochs = getattr(new_model.settings, "epochs", None)
     if tensorboard is not None and epochs is None:
@@ -153,23 +151,6 @@ def _log_epochs(folder: Path | None) -> Iterator[Sequence[Callback]]:
 
     with tensorboard_log(folder) as log:
         yield (log,)
-
-
-def split_off(
-    entries: ObservedMatrix, validation: Path | None, share: float | None, reading: Reading, *, seed: int
-) -> tuple[ObservedMatrix, ObservedMatrix | None]:
-    """Return the entries to learn from, and those that choose the best epoch and settings."""
-    if validation is not None:
-        if share is not None:
-            raise BadSetting("give --validation or --validation-share, not both")
-        return entries, like_labels(
-            reading.matrix(validation, scale=entries.scale), entries.row_labels, entries.column_labels
-        )
-    from deepmf.data.splits import split_entries
-
-    share = VALIDATION_SHARE if share is None else share
-    split = split_entries(entries, train=1.0 - share, validation=share, test=0.0, seed=seed)
-    return split.train, split.validation if split.validation.n_entries else None
 
 
 def _summary(

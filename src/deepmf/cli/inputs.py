@@ -12,8 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import TYPE_CHECKING, Any, cast
 
+from deepmf.cli.options import VALIDATION_SHARE
 from deepmf.cli.output import STANDARD
-from deepmf.errors import UnknownLabel, UnreadableFile, UserError
+from deepmf.errors import BadSetting, UnknownLabel, UnreadableFile, UserError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -83,6 +84,23 @@ def local_file(path: Path) -> Iterator[Path]:
                 yield file
         except UserError as error:
             raise type(error)(str(error).replace(f"{folder}{os.sep}", "")) from error
+
+
+def split_off(
+    entries: ObservedMatrix, validation: Path | None, share: float | None, reading: Reading, *, seed: int
+) -> tuple[ObservedMatrix, ObservedMatrix | None]:
+    """Return the entries to learn from, and those that choose the best epoch and settings."""
+    if validation is not None:
+        if share is not None:
+            raise BadSetting("give --validation or --validation-share, not both")
+        return entries, like_labels(
+            reading.matrix(validation, scale=entries.scale), entries.row_labels, entries.column_labels
+        )
+    from deepmf.data.splits import split_entries
+
+    share = VALIDATION_SHARE if share is None else share
+    split = split_entries(entries, train=1.0 - share, validation=share, test=0.0, seed=seed)
+    return split.train, split.validation if split.validation.n_entries else None
 
 
 def load_model(path: Path, *, extensions: Iterable[Path], reading: Reading) -> Model:

@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 _NOT_A_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 
 
-def gather_settings(config: Path | None, assignments: Iterable[str]) -> dict[str, Any]:
-    """Return settings by name: those of a TOML file, and those of `name=value` texts, which win."""
-    if config is None:
-        return dict(map(parse_assignment, assignments))
-    with local_file(config) as file:
-        return read_config(file) | dict(map(parse_assignment, assignments))
+def gather_settings(config: Path | None, assignments: Iterable[str] | None, **options: Any) -> dict[str, Any]:
+    """Return settings by name: those of a TOML file, of `name=value` texts and of options of their own; later ones win.
+
+    An option that is None was not given.
+    """
+    settings: dict[str, Any] = {}
+    if config is not None:
+        with local_file(config) as file:
+            settings |= read_config(file)
+    settings |= dict(map(parse_assignment, assignments or ()))
+    return settings | {name: given for name, given in options.items() if given is not None}
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:

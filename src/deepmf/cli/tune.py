@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.fit import split_off
-from deepmf.cli.inputs import Reading
+from deepmf.cli.inputs import Reading, split_off
 from deepmf.cli.options import (
     Assignments,
     Column,
@@ -81,8 +80,7 @@ def tune(
 
     if trials < 1:
         raise BadSetting(f"--trials must be at least 1; got {trials}")
-    settings = gather_settings(config, assignments or ())
-    settings |= {name: given for name, given in (("seed", seed), ("device", device)) if given is not None}
+    settings = gather_settings(config, assignments, seed=seed, device=device)
     defaults = model_class(model)(**settings).settings
     kept = file or Path(f"{ratings.name.partition('.')[0].strip('-') or 'ratings'}-{model}.study")
     inputs = [ratings, validation, config]

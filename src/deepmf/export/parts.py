@@ -14,7 +14,6 @@ from deepmf.layers.branch import Branch
 from deepmf.layers.cosine import directions
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf import DMF
-from deepmf.models.dmf.dmf_objective import in_units_of
 from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.dmf.quantizer import Quantizer
 from deepmf.models.model import Model
@@ -59,11 +58,11 @@ class ExportBranch(nn.Module):
     def __init__(self, branch: Branch, *, inputs: str, scale: Scale) -> None:
         super().__init__()
         self.branch = branch
-        self._scaled, self._scale = inputs == "scaled", scale
+        self._scaled, self._unit_map = inputs == "scaled", scale.unit_map
 
     def forward(self, values: Tensor) -> Tensor:
         """Map values (vectors, inputs) to latents (vectors, latent)."""
-        inputs = to_unit(values, self._scale) if self._scaled else values
+        inputs = self._unit_map.to_unit(values) if self._scaled else values
         return directions(self.branch(torch.where(torch.isnan(values), 0.0, inputs)))
 
 
@@ -81,11 +80,11 @@ class ViewingBranch(nn.Module):
         super().__init__()
         self.network = network
         self.register_buffer("views", views)
-        self._latents_of, self._scale = latents_of, scale
+        self._latents_of, self._unit_map = latents_of, scale.unit_map
 
     def forward(self, values: Tensor) -> Tensor:
         """Map values (vectors, inputs) to latents (vectors, latent)."""
-        seen = torch.where(self.views, to_unit(values, self._scale)[:, None], float("nan"))
+        seen = torch.where(self.views, self._unit_map.to_unit(values)[:, None], float("nan"))
         return self._latents_of(seen.flatten(0, 1)).reshape(values.shape[0], len(self.views), -1).mean(1)
 
 
@@ -94,11 +93,11 @@ class CosineHead(nn.Module):
 
     def __init__(self, scale: Scale) -> None:
         super().__init__()
-        self._low, self._high = scale.low, scale.high
+        self._unit_map = scale.unit_map
 
     def forward(self, row_latents: Tensor, column_latents: Tensor) -> tuple[Tensor, ...]:
         """Return the prediction of every pair (rows, columns)."""
-        return (in_units_of(self._low, self._high, (row_latents @ column_latents.T).clamp(-1.0, 1.0)),)
+        return (self._unit_map.from_unit((row_latents @ column_latents.T).clamp(-1.0, 1.0)),)
 
 
 class QuantizingHead(CosineHead):
@@ -131,11 +130,6 @@ class DistributionHead(nn.Module):
         logits = self.head.logits(row_latents @ column_latents.T, response)
         exceeded = functional.pad(functional.pad(logits.sigmoid(), (1, 0), value=1.0), (0, 1))
         return self.head.expected(logits), exceeded[..., :-1] - exceeded[..., 1:]
-
-
-def to_unit(values: Tensor, scale: Scale) -> Tensor:
-    """Map the scale linearly onto [-1, 1]: `Scale.to_unit` for tensors."""
-    return ((values - scale.low) + (values - scale.high)) / ((scale.high - scale.low) or 1.0)
 
 
 def _of_dmf(model: DMF) -> ExportModules:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, ConstantValues, OffScale
 from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.unit_map import UnitMap
 
 # A matrix with more distinct values than this is treated as continuous.
 MOST_LEVELS = 64
@@ -87,21 +88,18 @@ class Scale:
         """The highest legal value."""
         return self._high
 
-    def to_unit(self, values: npt.ArrayLike) -> FloatArray:
-        """Map the scale linearly onto [-1, 1], exact at both ends; a scale of one value maps to 0.
+    @property
+    def unit_map(self) -> UnitMap:
+        """The map between the ends of the scale and [-1, 1], for tensors too."""
+        return UnitMap(self._low, self._high)
 
-        The footnote to equation 1 of the paper, written so that no rounding leaves the interval.
-        """
-        array = np.asarray(values, dtype=np.float64)
-        if self._high == self._low:
-            return np.zeros_like(array)
-        # (value - low) + (value - high) is antisymmetric, so the middle of the scale is exactly 0.
-        return ((array - self._low) + (array - self._high)) / (self._high - self._low)
+    def to_unit(self, values: npt.ArrayLike) -> FloatArray:
+        """Map the scale linearly onto [-1, 1], exact at both ends; a scale of one value maps to 0."""
+        return self.unit_map.to_unit(np.asarray(values, dtype=np.float64))
 
     def from_unit(self, values: npt.ArrayLike) -> FloatArray:
         """Map [-1, 1] linearly onto the scale, exact at both ends."""
-        share = (np.asarray(values, dtype=np.float64) + 1.0) / 2.0
-        return self._low * (1.0 - share) + self._high * share
+        return self.unit_map.from_unit(np.asarray(values, dtype=np.float64))
 
     def nearest_level(self, values: npt.ArrayLike) -> FloatArray:
         """Return the nearest legal level of each value; halfway between two levels goes to the higher one.

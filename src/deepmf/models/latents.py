@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,8 +13,10 @@ import torch
 from deepmf.errors import TrainingDiverged
 from deepmf.matrix.arrays import IndexArray, LatentArray
 
-# Pairs multiplied at a time: two gathers of this many latents of 1024 numbers take 8 MB, which caches hold in part.
-_PAIRS_AT_A_TIME = 1 << 10
+# Numbers of latents gathered at a time from either table, 1 MB in single precision, which caches hold.
+_GATHERED_AT_A_TIME = 1 << 18
+
+Take = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]  # from positions (pairs,) to latents (pairs, latent)
 
 
 class Latents:
@@ -82,23 +85,43 @@ def pair_products(
 ) -> LatentArray:
     """Return the inner product of the latents of each pair of positions.
 
-    Gathering latents is bound by memory: pairs are taken in the order of their rows, which then stay in the cache,
-    by as many threads as torch uses (numpy lets go of the interpreter while it gathers and multiplies).
+    Gathering latents is bound by memory: pairs are taken in the order of their rows, which then stay in the cache.
     """
     order = np.argsort(rows, kind="stable")
-    rows, columns = rows[order], columns[order]
-    in_order = np.empty(rows.size, dtype=row_latents.base.dtype)
+    products = np.empty(rows.size, dtype=row_latents.base.dtype)
+    products[order] = _products(
+        row_latents.take, column_latents.take, rows[order], columns[order], like=row_latents.base
+    )
+    return products
+
+
+def entry_products(
+    row_latents: npt.NDArray[Any], column_latents: npt.NDArray[Any], rows: IndexArray, columns: IndexArray
+) -> npt.NDArray[Any]:
+    """Return the inner product of the latents of each entry, from plain tables; entries are in the order of rows."""
+    return _products(row_latents.__getitem__, column_latents.__getitem__, rows, columns, like=row_latents)
+
+
+def _products(
+    take_rows: Take, take_columns: Take, rows: IndexArray, columns: IndexArray, *, like: npt.NDArray[Any]
+) -> npt.NDArray[Any]:
+    """Return the inner product of the latents of each pair, which have the width and the type of a table's.
+
+    Some pairs at a time, by as many threads as torch uses (numpy lets go of the interpreter while it gathers and
+    multiplies).
+    """
+    products = np.empty(rows.size, dtype=like.dtype)
+    pairs_at_a_time = max(1, _GATHERED_AT_A_TIME // max(1, like.shape[1]))
 
     def multiply(start: int) -> None:
-        some = slice(start, start + _PAIRS_AT_A_TIME)
-        np.einsum("pd,pd->p", row_latents.take(rows[some]), column_latents.take(columns[some]), out=in_order[some])
+        some = slice(start, start + pairs_at_a_time)
+        np.einsum("pd,pd->p", take_rows(rows[some]), take_columns(columns[some]), out=products[some])
 
-    starts = range(0, rows.size, _PAIRS_AT_A_TIME)
-    if len(starts) > 1:
-        with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+    starts = range(0, rows.size, pairs_at_a_time)
+    n_threads = min(torch.get_num_threads(), len(starts))
+    if n_threads > 1:
+        with ThreadPoolExecutor(n_threads) as threads:
             list(threads.map(multiply, starts))
     else:
         list(map(multiply, starts))
-    products = np.empty_like(in_order)
-    products[order] = in_order
     return products

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from tests.models.contract import ModelContract
+from tests.models.factorization.resuming import assert_resumes_to_the_bit
 
 from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import generate
@@ -135,12 +136,7 @@ class TestALS(ModelContract):
         np.testing.assert_allclose(more.predict([99, 99], [0, 99]), [mean + effects[0], mean], rtol=1e-6)
 
     def test_a_run_goes_on_from_its_arrays_to_the_bit(self) -> None:
-        solver, again = ALSSolver(MATRIX, SETTINGS), ALSSolver(MATRIX, SETTINGS)
-        solver.sweep()
-        again.set_arrays({name: array.copy() for name, array in solver.arrays().items()})
-        assert solver.sweep() == again.sweep()
-        for one, other in zip(solver.latents(), again.latents(), strict=True):
-            np.testing.assert_array_equal(one, other)
+        assert_resumes_to_the_bit(*(ALSSolver(MATRIX, SETTINGS) for _ in range(3)))
 
     def test_two_threads_find_the_same(self, monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
         monkeypatch.setattr(als, "_ENTRIES_AT_A_TIME", 64)

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.sparse
+from tests.models.contract import additive
 
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
@@ -13,7 +15,9 @@ from deepmf.models.factorization.low_rank import (
     LowRankPlusSparse,
     Products,
     RowBlocks,
+    Sparse,
     grown,
+    krylov_svd,
     soft_threshold,
     sparse_of,
     truncated_svd,
@@ -38,7 +42,7 @@ def half_observed(n_rows: int = 12, n_columns: int = 9) -> ObservedMatrix:
     return ObservedMatrix.from_array(values, Scale(low=-9, high=9))
 
 
-@pytest.fixture(params=["low rank", "low rank + sparse", "blocks of rows"])
+@pytest.fixture(params=["low rank", "sparse", "low rank + sparse", "blocks of rows"])
 def matrix(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Products, FloatArray]:
     """A matrix known by products, and the same one dense."""
     part, observed = some_low_rank(), half_observed()
@@ -46,6 +50,7 @@ def matrix(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
     monkeypatch.setattr(low_rank, "_ENTRIES_AT_A_TIME", 50)  # blocks of 5 rows, the last of 2
     matrices: dict[str, tuple[Products, FloatArray]] = {
         "low rank": (part, dense_of(part)),
+        "sparse": (Sparse.of(scipy.sparse.csr_array(both)), both),
         "low rank + sparse": (
             LowRankPlusSparse(part, sparse_of(observed, observed.values.astype(np.float64))),
             both,
@@ -83,8 +88,26 @@ def test_a_warm_start_needs_one_step(matrix: tuple[Products, FloatArray]) -> Non
     np.testing.assert_allclose(found.values, np.linalg.svd(dense)[1][:3])
 
 
-def test_entries_at_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(low_rank, "_GATHERED_AT_A_TIME", 10)  # 3 pairs at a time
+@pytest.mark.parametrize("rank", [1, 4, 30])
+def test_krylov_svd_from_random_vectors(rank: int) -> None:
+    sparse = additive(40, 30).to_sparse()
+    left, values, right = np.linalg.svd(sparse.toarray())
+    start = np.random.default_rng(0).standard_normal((30, rank))
+    found = krylov_svd(Sparse.of(sparse), start=start, powers=20)
+    np.testing.assert_allclose(found.values, values[:rank], rtol=1e-10)
+    for vectors, expected in ((found.row_vectors, left[:, :rank]), (found.column_vectors, right[:rank].T)):
+        np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-8)
+
+
+def test_single_precision_stays_single() -> None:
+    sparse = additive(40, 30).to_sparse().astype(np.float32)
+    start = np.random.default_rng(0).standard_normal((30, 1), dtype=np.float32)
+    found = truncated_svd(Sparse.of(sparse), start=start, steps=4)
+    assert {part.dtype for part in found} == {np.dtype(np.float32)}
+    np.testing.assert_allclose(found.values, np.linalg.svd(sparse.toarray())[1][:1], rtol=1e-4)
+
+
+def test_entries_at_pairs() -> None:
     rows, columns = np.array([0, 11, 5, 5]), np.array([8, 0, 3, 3])
     part = some_low_rank()
     np.testing.assert_allclose(part.at(rows, columns), dense_of(part)[rows, columns], atol=1e-14)

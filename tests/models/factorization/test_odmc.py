@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from tests.models.contract import ModelContract, additive
+from tests.models.factorization.resuming import assert_resumes_to_the_bit
 
 from deepmf.data.synthetic.generator import checkerboard
 from deepmf.errors import BadModelFile, BadSetting
@@ -210,13 +211,7 @@ class TestODMC(ModelContract):
 
     def test_a_resumed_run_goes_on_to_the_bit(self) -> None:
         matrix = additive()
-        straight, resumed = solver_of(matrix, latent_size=3), solver_of(matrix, latent_size=3)
-        for _ in range(3):
-            straight.sweep()
-        resumed.set_arrays({name: array.copy() for name, array in straight.arrays().items()})
-        assert [resumed.sweep() for _ in range(2)] == [straight.sweep() for _ in range(2)]
-        for name, array in straight.arrays().items():
-            np.testing.assert_array_equal(resumed.arrays()[name], array)
+        assert_resumes_to_the_bit(*(solver_of(matrix, latent_size=3) for _ in range(3)))
 
     def test_scales_without_two_levels_are_refused(self) -> None:
         interval = ObservedMatrix.from_array([[0.5, 1.5], [2.5, np.nan]], Scale(low=0, high=3))

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from tests.models.contract import ModelContract, additive
+from tests.models.factorization.resuming import assert_resumes_to_the_bit
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray
@@ -16,7 +17,6 @@ from deepmf.models.factorization.optspace import (
     OptSpace,
     OptSpaceSolver,
     Spaces,
-    leading_spaces,
     light_entries,
 )
 
@@ -130,14 +130,6 @@ class TestOptSpace(ModelContract):
         solver.sweep()
         assert solver.point is before
 
-    def test_the_start_is_the_leading_singular_vectors(self) -> None:
-        matrix = additive(40, 30).to_sparse()
-        left, _, right = np.linalg.svd(matrix.toarray())
-        for rank in (1, 4, 30):
-            rows, columns = leading_spaces(matrix, rank, np.random.default_rng(0))
-            np.testing.assert_allclose(rows @ rows.T, left[:, :rank] @ left[:, :rank].T, atol=1e-8)
-            np.testing.assert_allclose(columns @ columns.T, right[:rank].T @ right[:rank], atol=1e-8)
-
     def test_the_start_is_the_same_where_the_rank_is_less_than_asked_for(self) -> None:
         generator = np.random.default_rng(0)
         matrix = ObservedMatrix.from_array(np.outer(generator.integers(1, 4, 80), generator.integers(1, 4, 60)) / 1.0)
@@ -170,13 +162,7 @@ class TestOptSpace(ModelContract):
 
     def test_a_resumed_run_goes_on_to_the_bit(self) -> None:
         matrix = additive()
-        straight, resumed = solver_of(matrix, latent_size=3), solver_of(matrix, latent_size=3, seed=1)
-        for _ in range(3):
-            straight.sweep()
-        resumed.set_arrays({name: array.copy() for name, array in straight.arrays().items()})
-        assert [resumed.sweep() for _ in range(3)] == [straight.sweep() for _ in range(3)]
-        for one, other in zip(resumed.latents(), straight.latents(), strict=True):
-            np.testing.assert_array_equal(one, other)
+        assert_resumes_to_the_bit(*(solver_of(matrix, latent_size=3, seed=seed) for seed in (0, 0, 1)))
 
     def test_a_matrix_of_one_value_and_an_empty_row(self) -> None:
         constant = ObservedMatrix.from_array([[3, np.nan, 3], [3, 3, np.nan], [np.nan] * 3], Scale([1, 2, 3]))

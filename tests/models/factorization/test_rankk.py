@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from tests.models.contract import ModelContract, additive
+from tests.models.factorization.resuming import assert_resumes_to_the_bit
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray
@@ -115,16 +116,7 @@ class TestRankK(ModelContract):
 
     def test_a_resumed_run_goes_on_to_the_bit(self) -> None:
         matrix, _ = with_gross_errors()
-        whole, first, second = (solver_of(matrix) for _ in range(3))
-        for _ in range(7):
-            whole.sweep()
-        for _ in range(3):
-            first.sweep()
-        second.set_arrays({name: np.array(array, order="C") for name, array in first.arrays().items()})
-        for _ in range(4):
-            second.sweep()
-        for name, array in whole.arrays().items():
-            np.testing.assert_array_equal(array, second.arrays()[name])
+        assert_resumes_to_the_bit(*(solver_of(matrix) for _ in range(3)))
 
     def test_units_do_not_matter(self) -> None:
         matrix, _ = with_gross_errors()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.matrix.unit_map import Numbers, UnitMap
 from deepmf.models.autoencoders.autoencoder_network import Autoencoder
 from deepmf.models.autoencoders.autoencoder_settings import AutoencoderSettings
 from deepmf.models.autoencoders.vector_encoder import VectorEncoder, all_hidden
@@ -25,30 +26,27 @@ from deepmf.training.vector_blocks import AxisName, VectorBlocks
 
 INPUTS = ("raw", "centred", "scaled")
 
-Numbers = TypeVar("Numbers", npt.NDArray[Any], Tensor)
-
 
 class ValueEncoding(NamedTuple):
-    """How values enter and leave a network, as (value - shift) / unit; what is missing enters as 0."""
+    """How values enter and leave a network: less a shift, or on [-1, 1]; what is missing enters as 0."""
 
-    shift: float
-    unit: float
+    shift: float = 0.0
+    unit_map: UnitMap | None = None
 
     @classmethod
     def of(cls, inputs: str, train: ObservedMatrix) -> ValueEncoding:
         """Return the units of a setting: "raw", "centred" (minus the mean of all entries) or "scaled" (to [-1, 1])."""
-        low, high = train.scale.low, train.scale.high
-        if inputs == "scaled" and high > low:
-            return cls((low + high) / 2, (high - low) / 2)
-        return cls(0.0 if inputs == "raw" else train.mean, 1.0)
+        if inputs == "scaled":
+            return cls(unit_map=train.scale.unit_map)
+        return cls(0.0 if inputs == "raw" else train.mean)
 
     def encode(self, values: Numbers) -> Numbers:
         """Return values in the units of the network's inputs and outputs."""
-        return (values - self.shift) / self.unit
+        return values - self.shift if self.unit_map is None else self.unit_map.to_unit(values)
 
     def decode(self, outputs: Numbers) -> Numbers:
         """Return outputs in the scale's units."""
-        return outputs * self.unit + self.shift
+        return outputs + self.shift if self.unit_map is None else self.unit_map.from_unit(outputs)
 
 
 class AutoencoderObjective(Objective):

@@ -51,7 +51,7 @@ class DMFObjective(Objective):
 
     def read(self, network: DMFNetwork, cosines: Tensor) -> Tensor:
         """Return cosines in the scale's units."""
-        return in_units_of(self.scale.low, self.scale.high, cosines)
+        return self.scale.unit_map.from_unit(cosines)
 
 
 def all_directions(branch: Branch, vectors: Vectors, *, single_precision: bool = False) -> Tensor:
@@ -64,9 +64,3 @@ def all_directions(branch: Branch, vectors: Vectors, *, single_precision: bool =
             batch = batch.float()
         parts.append(directions(branch(batch)))
     return torch.cat(parts)
-
-
-def in_units_of(low: float, high: float, cosines: Tensor) -> Tensor:
-    """Map [-1, 1] to [low, high], exact at both ends."""
-    share = (cosines + 1.0) / 2.0
-    return low * (1.0 - share) + high * share

@@ -15,7 +15,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf import DMF, CosineReadout
 from deepmf.models.dmf.dmf_network import DMFNetwork
-from deepmf.models.dmf.dmf_objective import DMFObjective, in_units_of
+from deepmf.models.dmf.dmf_objective import DMFObjective
 from deepmf.models.dmf.dmf_settings import DMFDSettings
 from deepmf.models.dmf.quantizer import Quantizer, sharpness_at
 from deepmf.training.settings import Settings
@@ -42,9 +42,9 @@ class DMFDObjective(DMFObjective):
 
     def error(self, network: DMFDNetwork, cosines: Tensor, targets: Tensor) -> Tensor:  # type: ignore[override]
         """Return the error in the scale's units, with the bracket of equation 5 where it belongs: (G(F) - M)^2."""
-        low, high = self.scale.low, self.scale.high
-        quantized = network.quantizer.soft(in_units_of(low, high, cosines), self.sharpness)
-        error = self.squared_error(quantized, in_units_of(low, high, targets))
+        in_scale = self.scale.unit_map.from_unit
+        quantized = network.quantizer.soft(in_scale(cosines), self.sharpness)
+        error = self.squared_error(quantized, in_scale(targets))
         return error + self._gamma_boundaries * network.quantizer.penalty()
 
     def begin_epoch(self, epoch: int) -> None:

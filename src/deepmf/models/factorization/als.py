@@ -8,7 +8,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.factorization_settings import ALSSettings
+from deepmf.models.factorization.low_rank import Sparse, sparse_of, truncated_svd
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Encoder
@@ -182,21 +182,11 @@ def first_column_factors(train: ObservedMatrix, settings: ALSSettings) -> Latent
         np.maximum(counts, 1.0) ** (-settings.count_power / 2) for counts in (train.row_counts, train.column_counts)
     )
     scaled = (residuals * row_units[train.entry_rows] * column_units[train.by_row.columns]).astype(np.float32)
-    by_row = scipy.sparse.csr_array((scaled, train.by_row.columns, train.by_row.starts), shape=train.shape)
-    vectors = _leading_vectors(by_row, size, np.random.default_rng(settings.seed))
-    return np.column_stack([vectors * column_units[:, None], effects]).astype(np.float32)
-
-
-def _leading_vectors(matrix: scipy.sparse.csr_array, size: int, generator: np.random.Generator) -> LatentArray:
-    """Return the leading right singular vectors (columns, size), roughly, times the roots of their singular values."""
-    transposed = matrix.T.tocsr()
-    basis = torch.from_numpy(generator.standard_normal((matrix.shape[1], size), dtype=np.float32))
-    for _ in range(_START_PASSES):
-        row_basis = torch.linalg.qr(torch.from_numpy(matrix @ basis.numpy())).Q
-        basis, core = torch.linalg.qr(torch.from_numpy(transposed @ row_basis.numpy()))
-    turn, strengths, _ = torch.linalg.svd(core)
-    vectors: LatentArray = (basis @ turn * strengths.sqrt()).numpy()
-    return vectors
+    # In single precision, which takes half the time and is more than the start needs.
+    directions = np.random.default_rng(settings.seed).standard_normal((train.shape[1], size), dtype=np.float32)
+    leading = truncated_svd(Sparse.of(sparse_of(train, scaled)), start=directions, steps=_START_PASSES)
+    vectors = leading.column_vectors * np.sqrt(leading.values) * column_units[:, None]
+    return np.column_stack([vectors, effects]).astype(np.float32)
 
 
 def _without_effects(train: ObservedMatrix, shrinkage: float) -> tuple[FloatArray, FloatArray]:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.latents import entry_products
 
 # Entries of a dense matrix that exist at a time, 16 MB: in smaller blocks the threads of a product wait for each other.
 _ENTRIES_AT_A_TIME = 1 << 21
-# Numbers of singular vectors that are gathered at a time, 2 MB, which caches hold.
-_GATHERED_AT_A_TIME = 1 << 18
 # A penalty that has grown so far holds its constraint to all digits that matter; more would only lose digits.
 _MOST_GROWTH = 1e9
+
+
+Vectors = npt.NDArray[Any]  # (rows or columns, vectors), in double or in single precision
 
 
 class LowRank(NamedTuple):
@@ -46,13 +49,7 @@ class LowRank(NamedTuple):
 
     def at(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the entries at some pairs of positions, (pairs,)."""
-        scaled = self.row_vectors * self.values
-        entries = np.empty(rows.size)
-        pairs_at_a_time = max(1, _GATHERED_AT_A_TIME // max(1, self.values.size))
-        for start in range(0, rows.size, pairs_at_a_time):
-            some = slice(start, start + pairs_at_a_time)
-            np.einsum("pk,pk->p", scaled[rows[some]], self.column_vectors[columns[some]], out=entries[some])
-        return entries
+        return entry_products(self.row_vectors * self.values, self.column_vectors, rows, columns)
 
     def thresholded(self, threshold: float) -> LowRank:
         """Return the matrix with all singular values lowered by a threshold, those below it to 0.
@@ -74,11 +71,33 @@ class LowRank(NamedTuple):
 class Products(Protocol):
     """A matrix given by its products with vectors."""
 
-    def times(self, block: FloatArray) -> FloatArray:
+    def times(self, block: Vectors) -> Vectors:
         """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
 
-    def transposed_times(self, block: FloatArray) -> FloatArray:
+    def transposed_times(self, block: Vectors) -> Vectors:
         """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
+
+
+class Sparse(NamedTuple):
+    """A sparse matrix, and its transpose laid out for products as well."""
+
+    matrix: scipy.sparse.csr_array
+    transpose: scipy.sparse.csr_array
+
+    @classmethod
+    def of(cls, matrix: scipy.sparse.csr_array) -> Sparse:
+        """Lay a matrix out both ways."""
+        return cls(matrix, matrix.T.tocsr())
+
+    def times(self, block: Vectors) -> Vectors:
+        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
+        product: Vectors = self.matrix @ block
+        return product
+
+    def transposed_times(self, block: Vectors) -> Vectors:
+        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
+        product: Vectors = self.transpose @ block
+        return product
 
 
 class LowRankPlusSparse(NamedTuple):
@@ -124,17 +143,34 @@ class RowBlocks(NamedTuple):
         return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
 
 
-def truncated_svd(matrix: Products, *, start: FloatArray, steps: int) -> LowRank:
+def truncated_svd(matrix: Products, *, start: Vectors, steps: int) -> LowRank:
     """Return the part of a matrix with its largest singular values, by subspace iteration.
 
-    `start` (columns, rank) is orthonormal and sets the rank. Warm from the vectors of a similar matrix, one or two
-    steps are enough; the error falls in a step by the square of the ratio of the first value left out to the last kept.
+    `start` (columns, rank) sets the rank, and with the matrix the precision. Warm from the vectors of a similar matrix,
+    one or two steps are enough, and a few from random ones give a rough part; the error falls in a step by the square
+    of the ratio of the first value left out to the last kept.
     """
     column_vectors = start
     for _ in range(steps):
         row_basis = orthonormal(matrix.times(column_vectors))
         column_vectors, values, turn = np.linalg.svd(matrix.transposed_times(row_basis), full_matrices=False)
     return LowRank(row_basis @ turn.T, values, np.ascontiguousarray(column_vectors))
+
+
+def krylov_svd(matrix: Products, *, start: Vectors, powers: int) -> LowRank:
+    """Return the part of a matrix with its largest singular values, by Rayleigh-Ritz in a block Krylov space.
+
+    `start` (columns, rank) sets the rank. From random vectors it is right to many digits where subspace iteration would
+    take hundreds of steps, as it keeps the blocks of all powers of the Gram matrix. ARPACK restarts at random where the
+    rank of the matrix is small; this gives the same vectors every time.
+    """
+    rank = start.shape[1]
+    blocks = [start]
+    for _ in range(powers):
+        blocks.append(orthonormal(matrix.transposed_times(matrix.times(blocks[-1]))))
+    basis = orthonormal(np.hstack(blocks[1:]))
+    left, values, right = np.linalg.svd(matrix.times(basis), full_matrices=False)
+    return LowRank(orthonormal(left[:, :rank]), values[:rank], orthonormal(basis @ right[:rank].T))
 
 
 def soft_threshold(values: FloatArray, threshold: float) -> FloatArray:
@@ -150,12 +186,12 @@ def grown(penalty: float, growth: float, sweeps: int) -> float:
     return penalty * math.exp(min(sweeps * math.log(growth), math.log(_MOST_GROWTH)))
 
 
-def sparse_of(matrix: ObservedMatrix, values: FloatArray) -> scipy.sparse.csr_array:
+def sparse_of(matrix: ObservedMatrix, values: npt.NDArray[np.floating[Any]]) -> scipy.sparse.csr_array:
     """Return a sparse matrix with these values (entries,) where the given one is observed."""
     return scipy.sparse.csr_array((values, matrix.by_row.columns, matrix.by_row.starts), shape=matrix.shape)
 
 
-def orthonormal(vectors: FloatArray) -> FloatArray:
+def orthonormal(vectors: Vectors) -> Vectors:
     """Return an orthonormal basis, row by row in memory as storage keeps it, so that products agree to the bit."""
-    basis: FloatArray = np.ascontiguousarray(np.linalg.qr(vectors).Q)
+    basis: Vectors = np.ascontiguousarray(np.linalg.qr(vectors).Q)
     return basis

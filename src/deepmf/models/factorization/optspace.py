@@ -6,13 +6,13 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.factorization_settings import OptSpaceSettings
-from deepmf.models.factorization.low_rank import orthonormal
+from deepmf.models.factorization.low_rank import LowRank, Sparse, krylov_svd, orthonormal, sparse_of
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
+from deepmf.models.latents import entry_products
 from deepmf.training.settings import Settings
 
 # Powers of the Gram matrix in the Krylov space of the start: on MovieLens-1M, rank 20, its vectors are right to 1e-7.
@@ -23,8 +23,6 @@ _OVERSHOOT = 1.8
 # A step must bring this share of the fall that the slope promises; a promise of less than this share of the squared
 # values is lost in rounding, and not worth a trial.
 _LEAST_FALL, _ROUNDING = 1e-4, 1e-14
-# Entries multiplied at a time: two gathers of this many latents of 20 numbers take 20 MB.
-_ENTRIES_AT_A_TIME = 1 << 16
 
 
 class Spaces(NamedTuple):
@@ -56,15 +54,16 @@ class OptSpaceSolver(Solver):
     """
 
     def __init__(self, train: ObservedMatrix, settings: OptSpaceSettings) -> None:
-        self.mean = train.mean
+        self._train, self.mean = train, train.mean
         self.entry_rows, self.entry_columns = train.entry_rows, train.by_row.columns
-        self._starts, self._shape = train.by_row.starts, train.shape
         self.values = train.values.astype(np.float64) - self.mean
         self._rounding = _ROUNDING * float(self.values @ self.values)
-        self._centred, self._observed = self._sparse(self.values), self._sparse(np.ones_like(self.values))
-        trimmed = self._sparse(np.where(light_entries(train, settings.trimming), self.values, 0.0))
+        self._centred, self._observed = (sparse_of(train, each) for each in (self.values, np.ones_like(self.values)))
+        trimmed = sparse_of(train, np.where(light_entries(train, settings.trimming), self.values, 0.0))
         rank = min(settings.latent_size, *train.shape)
-        self.point = self.best_at(leading_spaces(trimmed, rank, np.random.default_rng(settings.seed)))
+        directions = np.random.default_rng(settings.seed).standard_normal((train.shape[1], rank))
+        start = krylov_svd(Sparse.of(trimmed), start=directions, powers=_POWERS)
+        self.point = self.best_at(Spaces(start.row_vectors, start.column_vectors))
 
     def sweep(self) -> float:
         """Step downhill, at first by 1.8 times the minimiser of the parabola that holds S fixed, then by less."""
@@ -112,7 +111,7 @@ class OptSpaceSolver(Solver):
         It is tangent to the manifolds as it stands, for X'RY = 0 are the normal equations of S.
         """
         (rows, columns), core, residuals, _ = self.point
-        sparse = self._sparse(residuals)
+        sparse = sparse_of(self._train, residuals)
         return Spaces(sparse @ (columns @ core.T), sparse.T @ (rows @ core))
 
     def _change(self, direction: Spaces) -> FloatArray:
@@ -122,23 +121,13 @@ class OptSpaceSolver(Solver):
 
     def _products(self, row_latents: FloatArray, column_latents: FloatArray) -> FloatArray:
         """Return the inner products (entries,) of latents where an entry is observed."""
-        products = np.empty(self.values.size)
-        for start in range(0, products.size, _ENTRIES_AT_A_TIME):
-            some = slice(start, start + _ENTRIES_AT_A_TIME)
-            pairs = row_latents[self.entry_rows[some]], column_latents[self.entry_columns[some]]
-            np.einsum("ed,ed->e", *pairs, out=products[some])
-        return products
-
-    def _sparse(self, values: FloatArray) -> scipy.sparse.csr_array:
-        return scipy.sparse.csr_array((values, self.entry_columns, self._starts), shape=self._shape)
+        return entry_products(row_latents, column_latents, self.entry_rows, self.entry_columns)
 
     def latents(self) -> tuple[FloatArray, FloatArray]:
         """Return X P d and Y Q d, where S = P d^2 Q', and a further column for the mean."""
-        left, strengths, right = np.linalg.svd(self.point.core)
-        rows = self.point.spaces.rows @ (left * np.sqrt(strengths))
-        columns = self.point.spaces.columns @ (right.T * np.sqrt(strengths))
-        n_rows, n_columns = self._shape
-        return np.hstack([rows, np.full((n_rows, 1), self.mean)]), np.hstack([columns, np.ones((n_columns, 1))])
+        (rows, columns), core = self.point.spaces, self.point.core
+        left, values, right = np.linalg.svd(core)
+        return LowRank(rows @ left, values, columns @ right.T).latents(self.mean)
 
     def arrays(self) -> Arrays:
         """Return the two spaces, from which all else follows."""
@@ -174,18 +163,3 @@ def light_entries(matrix: ObservedMatrix, most: float) -> npt.NDArray[np.bool_]:
     light_rows, light_columns = (counts <= most * counts.mean() for counts in (matrix.row_counts, matrix.column_counts))
     kept: npt.NDArray[np.bool_] = light_rows[matrix.entry_rows] & light_columns[matrix.by_row.columns]
     return kept
-
-
-def leading_spaces(matrix: scipy.sparse.csr_array, rank: int, generator: np.random.Generator) -> Spaces:
-    """Return the singular vectors of the `rank` largest singular values, by Rayleigh-Ritz in a block Krylov space.
-
-    ARPACK restarts at random where the rank of the matrix is small; this gives the same vectors every time.
-    """
-    block = generator.standard_normal((matrix.shape[1], rank))
-    blocks = []
-    for _ in range(_POWERS):
-        block = orthonormal(matrix.T @ (matrix @ block))
-        blocks.append(block)
-    basis = orthonormal(np.hstack(blocks))
-    left, _, right = np.linalg.svd(matrix @ basis, full_matrices=False)
-    return Spaces(orthonormal(left[:, :rank]), orthonormal(basis @ right[:rank].T))
