@@ -38,6 +38,7 @@ ON_DEMAND = {
     "matrix/frames.py": {"narwhals", "polars"},
     "data/source.py": {"polars"},
     "models/completion.py": {"polars"},
+    "training/epoch_progress.py": {"rich"},
 }
 
 

@@ -20,6 +20,7 @@ from deepmf.data.read import read_matrix
 from deepmf.data.splits import AreaSplit, split_entries
 from deepmf.errors import DeviceUnavailable, TrainingDiverged
 from deepmf.matrix.scale import Scale
+from deepmf.models import model as model_module
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.load import load
 from deepmf.training import runtime, threads
@@ -266,7 +267,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
         yield [stop]
 
-    monkeypatch.setattr(fit_module, "show_epochs", show_epochs)
+    monkeypatch.setattr(model_module, "show_epochs", show_epochs)
     return monkeypatch
 
 

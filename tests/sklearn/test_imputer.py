@@ -290,6 +290,16 @@ def test_settings_reach_the_model(table: Array) -> None:
             small(**parameters).fit(table)
 
 
+def test_progress_is_shown_on_request_alone(table: Array, capsys: pytest.CaptureFixture[str]) -> None:
+    for verbose in (False, 0, None):  # None: standard error is no terminal
+        DMFImputer("als", epochs=2, verbose=verbose).fit(table)
+        assert capsys.readouterr() == ("", "")
+    DMFImputer("als", epochs=2, verbose=True).fit(table)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "fitting ALS: epoch 2 of 2" in err
+
+
 def test_random_state(table: Array) -> None:
     once = small(random_state=3).fit_transform(table)
     np.testing.assert_array_equal(small(random_state=3).fit_transform(table), once)

@@ -13,7 +13,6 @@ import typer
 
 from deepmf.cli.options import Json
 from deepmf.cli.output import check_writable, say, show_json, show_table
-from deepmf.cli.progress import show_epochs
 
 if TYPE_CHECKING:
     from deepmf.data.splits import AreaSplit
@@ -146,8 +145,7 @@ def _compared(
     contenders = []
     for name, model in models.items():
         start = time.perf_counter()
-        with show_epochs(f"fitting {name}", getattr(model.settings, "epochs", None)) as callbacks:
-            model.fit(split.train, split.validation, callbacks=callbacks)
+        model.fit(split.train, split.validation)
         seconds, best = time.perf_counter() - start, model.history_.best_epoch
         models[name] = model.extend(split.extension)
         contenders.append(Contender(name, _errors(models[name], split), seconds, None if best is None else best + 1))

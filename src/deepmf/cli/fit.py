@@ -29,7 +29,6 @@ from deepmf.cli.options import (
     Value,
 )
 from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, say, show_json
-from deepmf.cli.progress import show_epochs
 from deepmf.cli.setting_options import gather_settings, parse_scale
 from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.models.presets import preset
@@ -92,8 +91,7 @@ def fit(
     settings = {} if preset_name is None else preset(model, preset_name)
     settings |= gather_settings(config, assignments, seed=seed, device=device)
     new_model = model_class(model)(**settings)
-    epochs = getattr(new_model.settings, "epochs", None)
-    if tensorboard is not None and epochs is None:
+    if tensorboard is not None and not hasattr(new_model.settings, "epochs"):
         raise BadSetting(f"{model!r} is not learned in epochs, so there is nothing to log to TensorBoard")
     reading = Reading(row, column, value, separator, duplicates)
     inputs = [ratings, validation, config]
@@ -104,9 +102,9 @@ def fit(
     entries = reading.matrix(ratings, scale=parse_scale(scale))
     train, held_out = split_off(entries, validation, validation_share, reading, seed=new_model.settings.seed)
     start = time.perf_counter()
-    with show_epochs(f"fitting {type(new_model).__name__}", epochs) as shown, _log_epochs(tensorboard) as logged:
+    with _log_epochs(tensorboard) as logged:
         try:
-            new_model.fit(train, held_out, callbacks=[*shown, *logged], checkpoint=kept, keep_checkpoint=True)
+            new_model.fit(train, held_out, callbacks=logged, checkpoint=kept, keep_checkpoint=True)
         except TrainingDiverged as error:
             _save(new_model, output, checkpoint=kept)
             if not new_model.is_fitted:

@@ -11,9 +11,9 @@ import typer
 
 from deepmf.cli.options import Device, Json
 from deepmf.cli.output import say, show_json, show_table
-from deepmf.cli.progress import is_watched
 from deepmf.cli.shell_completion import table_names
 from deepmf.errors import FileAbsent
+from deepmf.training.epoch_progress import is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,7 +116,7 @@ def _publish(
 @contextmanager
 def _show_progress(table: str, n_trials: int) -> Iterator[Callable[[Progress], None]]:
     """Yield what shows each finished fit: a bar with the time left on a terminal, nothing elsewhere."""
-    if not is_watched():
+    if not is_terminal():
         yield lambda progress: None
         return
     from rich.console import Console

@@ -30,10 +30,10 @@ from deepmf.cli.options import (
     Value,
 )
 from deepmf.cli.output import check_writable, say, show_json, show_table
-from deepmf.cli.progress import show_epochs
 from deepmf.cli.setting_options import gather_settings, parse_scale, show_value
 from deepmf.errors import BadSetting, DeepMFWarning, TrainingInterrupted
 from deepmf.models.registry import model_class
+from deepmf.training.epoch_progress import show_epochs
 
 if TYPE_CHECKING:
     from deepmf.tuning.study import Study

@@ -78,7 +78,7 @@ def _measured(trial: Trial, *, on_validation: bool) -> list[Record]:
     problem = PROTOCOLS[recipe.protocol](recipe.data, seed=trial.seed, new_share=trial.new_share)
     chosen = model_class(recipe.model)(**trial.settings)
     start = time.perf_counter()
-    chosen.fit(problem.train, problem.validation)
+    chosen.fit(problem.train, problem.validation, progress=False)
     model = _refitted(chosen, problem, trial.settings) if recipe.refit and not on_validation else chosen
     seconds = time.perf_counter() - start
     extended = _extended(model, problem, joined=recipe.joined and not on_validation)
@@ -99,7 +99,7 @@ def _refitted(chosen: Model, problem: Problem, settings: dict[str, Any]) -> Mode
     best = chosen.history_.best_epoch
     if best is not None:
         settings = settings | {"epochs": best + 1}
-    return type(chosen)(**settings).fit(_together(problem.train, problem.validation))
+    return type(chosen)(**settings).fit(_together(problem.train, problem.validation), progress=False)
 
 
 def _together(train: ObservedMatrix, validation: ObservedMatrix) -> ObservedMatrix:

@@ -45,6 +45,7 @@ from deepmf.storage.model_file import write_file
 from deepmf.storage.packed import Tensors, field, refusing
 from deepmf.training.checkpoint import remove_checkpoint
 from deepmf.training.declarations import signature_of
+from deepmf.training.epoch_progress import show_epochs
 from deepmf.training.history import History
 from deepmf.training.loop import Callback, Task
 from deepmf.training.settings import Settings
@@ -101,6 +102,7 @@ class Model(ABC):
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 25,
         keep_checkpoint: bool = False,
+        progress: bool | None = None,
     ) -> Self:
         """Learn from a matrix; validation entries choose the best epoch, never teach.
 
@@ -111,16 +113,21 @@ class Model(ABC):
         the file of the same run, killed earlier, continues it to the same result, and removes it at the end. With
         `keep_checkpoint` it stays, for the caller to remove once the model is saved: until then, a fit that is run
         again goes straight to the same model. A fit that was interrupted always leaves it.
+
+        `progress` shows each epoch in one line on standard error: always (True), never (False), or where that is a
+        terminal and in notebooks (None). Ctrl-C ends training early, with the best epoch so far.
         """
         _check_trainable(train)
         if validation is not None:
             _check_matrix(validation, "validation")
         aligned = ValidationEntries.of(train, validation)
         path = None if checkpoint is None else Path(checkpoint)
-        fitting = Fitting(callbacks, path, checkpoint_every)
         over = False
         try:
-            self._learn(train, aligned, fitting)
+            with show_epochs(
+                f"fitting {type(self).__name__}", getattr(self.settings, "epochs", None), progress
+            ) as shown:
+                self._learn(train, aligned, Fitting([*shown, *callbacks], path, checkpoint_every))
             if aligned is not None and self.history_.best_error is not None:
                 self.history_.means_error = self._means_error(aligned)
             tell_ending(self.history_, self.settings)

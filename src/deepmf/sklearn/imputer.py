@@ -69,6 +69,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         the model's own choice of a level.
     keep_empty_features: whether a column without any entry in `fit` is kept, filled with 0, or left out with a warning.
     random_state: None, a seed or a `numpy.random.RandomState`.
+    verbose: whether `fit` shows each epoch on standard error (None: on a terminal and in notebooks).
 
     After `fit`, `model_` is the fitted model (None where there was too little to learn from), `units_` what its values
     mean, `known_columns_` the positions of the columns that had entries.
@@ -99,6 +100,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         answers: str = "values",
         keep_empty_features: bool = False,
         random_state: int | np.random.RandomState | None = None,
+        verbose: bool | None = False,
     ) -> None:
         self.model = model
         self.hidden_sizes = hidden_sizes
@@ -111,6 +113,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.answers = answers
         self.keep_empty_features = keep_empty_features
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 (the name that scikit-learn passes)
         """Learn from the observed entries of a table; `y` is not used."""
@@ -124,7 +127,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.units_ = self._units(entries)
         enough = min(np.unique(entries.rows).size, self.known_columns_.size) >= 2
         matrix = self._matrix(entries)
-        self.model_ = model.fit(matrix) if enough else None
+        progress = None if self.verbose is None else bool(self.verbose)  # scikit-learn's own also take 0 and 1
+        self.model_ = model.fit(matrix, progress=progress) if enough else None
         return self
 
     def transform(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803

@@ -161,7 +161,7 @@ class Study:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrainingInterrupted)  # it is raised instead
             warnings.simplefilter("ignore", NotBetterThanMeans)  # one of many
-            model.fit(self.train, self.validation, callbacks=[*callbacks, prune])
+            model.fit(self.train, self.validation, callbacks=[*callbacks, prune], progress=False)
         if model.history_.stopped == "interrupted":
             raise KeyboardInterrupt
         if model.history_.best_error is not None:
