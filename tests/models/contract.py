@@ -79,6 +79,21 @@ def assert_same_as_a_row(folded: FoldedRows, model: Model, columns: Any) -> None
             np.testing.assert_array_equal(found, expected)
 
 
+def assert_same_as_a_column(model: Model, rows: Any, values: Any) -> None:
+    """Check that a column folded in predicts as one that a model is extended by, to the bit."""
+    folded = model.fold_in_column(rows, values)
+    labels = rows, ["new"] * len(rows)
+    more = model.extend(ObservedMatrix.from_entries(*labels, values, model.scale_))
+    asked = model.row_labels_, ["new"] * model.row_labels_.size
+    np.testing.assert_array_equal(folded.predict(asked[0]), more.predict(*asked))
+    for metric in ("rmse", "mae", "accuracy"):
+        found = folded.predict_levels(asked[0], metric=metric)
+        np.testing.assert_array_equal(found, more.predict_levels(*asked, metric=metric))
+    if model.predictor_.gives_distribution:
+        np.testing.assert_array_equal(folded.predict_distribution(asked[0]), more.predict_distribution(*asked))
+        np.testing.assert_array_equal(folded.predict_interval(asked[0]), more.predict_interval(*asked))
+
+
 class ModelContract:
     """Inherit and set `model` and quick `settings` that recover an additive matrix to `recovery_error`.
 
@@ -431,6 +446,51 @@ class ModelContract:
             with pytest.raises(CannotExtend, match=f"^{name} cannot predict for new rows: .*[a-z]{{4}}"):
                 fold()
 
+    @pytest.fixture(scope="class")
+    @classmethod
+    def folding_columns(cls, fitted: Model) -> Model:
+        if "III" not in cls.model.predicts:
+            pytest.skip(f"{cls.model.__name__} cannot predict for new columns")
+        return fitted
+
+    def test_folding_a_column_in_is_extending_by_a_column_with_the_same_entries(
+        self, folding_columns: Model, widest: Model, areas: AreaSplit
+    ) -> None:
+        assert_same_as_a_column(folding_columns, ["row 7", "row 2", "row 19"], [5, 1, 4])
+        trained, every = areas.train.row_labels, widest.row_labels_
+        assert_same_as_a_column(widest, [*trained[5:8], *every[-2:]], [5, 1, 4, 2, 2])
+        folded = folding_columns.fold_in_column(["row 7"], [5])
+        assert folded.predict([]).shape == (0,) and folded.predict(["row 1", "row 2"]).dtype == np.float64
+        if "II" in self.model.predicts:  # entries of new rows describe no column
+            with pytest.warns(NothingObserved, match=r"1 column.s. have no entry over the trained rows"):
+                nothing = widest.fold_in_column(every[-2:], [2, 2])
+            assert np.isfinite(nothing.predict(every)).all()
+
+    @pytest.mark.parametrize(
+        "rows, values, error, message",
+        [
+            (["row 1", "row 99"], [1, 2], UnknownLabel, "row 'row 99' is not known; there are 30 rows"),
+            (["row 1", "row 2", "row 1"], [1, 2, 1], BadEntries, "the row 'row 1' was given twice"),
+            (["row 1", "row 2"], [1, 6], OffScale, "row 'row 2' has value 6; the scale is 1 to 5"),
+            ([], [], BadEntries, "a column needs at least one entry to be folded in"),
+            (["row 1", "row 2"], [1], BadEntries, "rows and values are pairs, so of one length; got 2 and 1"),
+            ("row 1", [1], BadEntries, "a list of labels; got the single label 'row 1'"),
+        ],
+        ids=str,
+    )
+    def test_bad_columns_to_fold_in(
+        self, folding_columns: Model, rows: Any, values: Any, error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            folding_columns.fold_in_column(rows, values)
+
+    def test_what_cannot_predict_for_new_columns_folds_none_in(self, fitted: Model) -> None:
+        if "III" in self.model.predicts:
+            assert fitted.fold_in_column(["row 1"], [3]).single
+            return
+        with pytest.raises(CannotExtend, match=f"^{self.model.__name__} cannot predict for new columns: .*[a-z]{{4}}"):
+            fitted.fold_in_column(["row 1"], [3])
+
     def test_many_threads_fold_in_and_predict_as_one_alone_does(self, folding: Model) -> None:
         columns = folding.column_labels_
         histories = [(columns[[at, at + 1, at + 9]], [1 + at % 5, 3, 5 - at % 5]) for at in range(8)]
@@ -567,6 +627,7 @@ class ModelContract:
             lambda: model.recommend(1),
             lambda: model.extend(additive()),
             lambda: model.fold_in(*HISTORY),
+            lambda: model.fold_in_column([1], [1]),
             lambda: model.save("nowhere"),
         ):
             with pytest.raises(NotFitted, match=f"this {self.model.__name__} is not fitted yet: call fit first"):

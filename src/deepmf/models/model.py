@@ -32,7 +32,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.completion import complete_array, complete_frame, complete_to
 from deepmf.models.fallback import Fallback
 from deepmf.models.fitting import Fitting, digest, tell_ending
-from deepmf.models.folded import FoldedRows, folded_rows
+from deepmf.models.folded import FoldedColumns, FoldedRows, folded_column, folded_rows
 from deepmf.models.label_pairs import LabelPairs, Unknown, find_pairs
 from deepmf.models.predictive_distribution import Interval, PredictiveDistribution, check_coverage
 from deepmf.models.predictor import Predictor
@@ -183,6 +183,13 @@ class Model(ABC):
     def fold_in_many(self, histories: Sequence[tuple[Iterable[Any], Iterable[float]]]) -> FoldedRows:
         """Return one row for each history, a pair of columns and values, in one pass; nothing is kept."""
         return self._folded(histories, single=False)
+
+    def fold_in_column(self, rows: Iterable[Any], values: Iterable[float]) -> FoldedColumns:
+        """Return a column with these entries that is stored nowhere: it predicts like a column of `extend`."""
+        entries, predictor = self._known
+        if "III" not in self.predicts:
+            raise CannotExtend(f"{type(self).__name__} cannot predict for new columns: {self.cannot}")
+        return folded_column(entries, predictor, (rows, values))
 
     def _folded(self, histories: Sequence[tuple[Iterable[Any], Iterable[float]]], *, single: bool) -> FoldedRows:
         entries, predictor = self._known
