@@ -68,7 +68,7 @@ def assert_same_as_a_row(folded: FoldedRows, model: Model, columns: Any) -> None
     for metric in ("rmse", "mae", "accuracy"):
         found = folded.predict_levels(columns, metric=metric)
         np.testing.assert_array_equal(found, model.predict_levels(rows, columns, metric=metric))
-    for asked in ({}, {"n": 3}, {"n": 99, "include_observed": True}, {"columns": columns[5:9]}):
+    for asked in ({}, {"n": 3}, {"n": 99, "include_observed": True}, {"among": columns[5:9], "exclude": columns[6:8]}):
         found, expected = folded.recommend(**asked), model.recommend("new", **asked)
         assert found.labels.tolist() == expected.labels.tolist()
         np.testing.assert_array_equal(found.values, expected.values)
@@ -563,11 +563,23 @@ class ModelContract:
         everything = fitted.recommend("row 3", n=1000, include_observed=True)
         assert sorted(everything.labels) == sorted(matrix.column_labels)
         assert fitted.recommend("row 3", n=1000).labels.size == matrix.shape[1] - rated.size
-        some = fitted.recommend("row 3", n=2, columns=["column 1", "column 2", "column 4"], include_observed=True)
+        some = fitted.recommend("row 3", n=2, among=["column 1", "column 2", "column 4"], include_observed=True)
         assert set(some.labels) <= {"column 1", "column 2", "column 4"}
-        assert fitted.recommend("row 3", n=99, columns=[*rated, *rated]).labels.size == 0
-        twice = fitted.recommend("row 3", n=99, columns=["column 1", "column 1"], include_observed=True)
+        assert fitted.recommend("row 3", n=99, among=[*rated, *rated]).labels.size == 0
+        twice = fitted.recommend("row 3", n=99, among=["column 1", "column 1"], include_observed=True)
         assert twice.labels.tolist() == ["column 1"]
+        left = fitted.recommend("row 3", n=1000, exclude=labels[:2]).labels.tolist()
+        assert left == fitted.recommend("row 3", n=1000).labels.tolist()[2:]
+        both = fitted.recommend("row 3", among=["column 1", "column 2"], exclude=["column 2"], include_observed=True)
+        assert both.labels.tolist() == ["column 1"]
+        nothing = fitted.recommend("row 3", among=["column 1"], exclude=["column 1"])
+        assert nothing.labels.size == nothing.values.size == 0
+        for asked in ({"among": ["column 99"]}, {"exclude": ["column 99"]}):
+            with pytest.raises(UnknownLabel, match="column 'column 99' is not known"):
+                fitted.recommend("row 3", **asked)
+        for asked in ({"among": "column 1"}, {"exclude": "column 1"}):
+            with pytest.raises(BadEntries, match="a list of labels; got the single label 'column 1'"):
+                fitted.recommend("row 3", **asked)
         assert fitted.recommend(("row 3", "row 5"), n=2).labels.shape == (2, 2)
         many = fitted.recommend(["row 3", "row 5"], n=4)
         assert many.labels.shape == many.values.shape == (2, 4)

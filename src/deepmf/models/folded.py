@@ -19,7 +19,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.predictive_distribution import Interval, check_coverage
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import Ranking, ranked
+from deepmf.models.ranking import Ranking, choice_of, ranked
 
 History = tuple[Iterable[Any], Iterable[float]]  # labels, and the values that a row (or column) has there
 
@@ -97,13 +97,21 @@ class FoldedRows(Folded):
         return self.predictor.levels(rows, self.entries.columns.positions(columns), metric=metric)
 
     def recommend(
-        self, n: int = 10, *, columns: Iterable[Any] | None = None, include_observed: bool = False
+        self,
+        n: int = 10,
+        *,
+        among: Iterable[Any] | None = None,
+        exclude: Iterable[Any] | None = None,
+        include_observed: bool = False,
     ) -> Ranking:
-        """Return the n best columns, without those that the row has entries for; `columns` restricts the choice."""
-        every = self.entries.columns
-        among = np.arange(len(every)) if columns is None else every.distinct_positions(columns)
+        """Return the n best columns, without those that the row has entries for.
+
+        `among` restricts the choice to some columns, `exclude` leaves some out.
+        """
+        columns = self.entries.columns
+        choice = choice_of(columns, among, exclude)
         observed = None if include_observed else self.observed.take
-        best = ranked(self.predictor, every, np.arange(len(self)), among, n, observed=observed)
+        best = ranked(self.predictor, columns, np.arange(len(self)), choice, n, observed=observed)
         return Ranking(best.labels[0], best.values[0]).without_missing() if self.single else best
 
 

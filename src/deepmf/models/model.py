@@ -36,7 +36,7 @@ from deepmf.models.folded import FoldedColumns, FoldedRows, folded_column, folde
 from deepmf.models.label_pairs import LabelPairs, Unknown, find_pairs
 from deepmf.models.predictive_distribution import Interval, PredictiveDistribution, check_coverage
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import Ranking, most_similar, ranked
+from deepmf.models.ranking import Ranking, choice_of, most_similar, ranked
 from deepmf.models.readout import check_levels
 from deepmf.storage.label_tensors import check_storable
 from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
@@ -275,21 +275,21 @@ class Model(ABC):
         rows: Any,
         n: int = 10,
         *,
-        columns: Iterable[Any] | None = None,
+        among: Iterable[Any] | None = None,
+        exclude: Iterable[Any] | None = None,
         include_observed: bool = False,
     ) -> Ranking:
         """Return the n best columns of one row, or of each of a list of rows, without those it has entries for.
 
-        `columns` restricts the choice. Where many rows are asked for and one has fewer columns left, its line is
-        filled up with values of NaN.
+        `among` restricts the choice to some columns, `exclude` leaves some out. Where many rows are asked for
+        and one has fewer columns left, its line is filled up with values of NaN.
         """
         entries, predictor = self._known
         single = _is_label(rows, entries.rows)
         row_positions = entries.rows.positions([rows] if single else rows)
-        every = np.arange(len(entries.columns))
-        column_positions = every if columns is None else entries.columns.distinct_positions(columns)
+        choice = choice_of(entries.columns, among, exclude)
         observed = None if include_observed else entries.seen_columns
-        best = ranked(predictor, entries.columns, row_positions, column_positions, n, observed=observed)
+        best = ranked(predictor, entries.columns, row_positions, choice, n, observed=observed)
         return Ranking(best.labels[0], best.values[0]).without_missing() if single else best
 
     def complete(self) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +51,12 @@ def best_positions(scores: FloatArray, n: int) -> tuple[IndexArray, FloatArray]:
     taken = np.take_along_axis(scores, chosen, axis=1)
     order = np.argsort(-taken, axis=1, kind="stable")
     return np.take_along_axis(chosen, order, axis=1), np.take_along_axis(taken, order, axis=1)
+
+
+def choice_of(labels: Labels, among: Iterable[Any] | None, exclude: Iterable[Any] | None) -> IndexArray:
+    """Return the positions to choose from: all, or those of some labels, without those of others."""
+    chosen = np.arange(len(labels)) if among is None else labels.distinct_positions(among)
+    return chosen if exclude is None else chosen[~np.isin(chosen, labels.positions(exclude))]
 
 
 def ranked(
