@@ -94,6 +94,12 @@ def assert_same_as_a_column(model: Model, rows: Any, values: Any) -> None:
         np.testing.assert_array_equal(folded.predict_interval(asked[0]), more.predict_interval(*asked))
 
 
+def one_entry(model: Model) -> ObservedMatrix:
+    """Return an entry that a model does not know, of a row and a column that it knows."""
+    row, column = np.argwhere(np.isnan(model.entries_.train.to_array()))[-1]
+    return ObservedMatrix.from_entries([model.row_labels_[row]], [model.column_labels_[column]], [5], model.scale_)
+
+
 class ModelContract:
     """Inherit and set `model` and quick `settings` that recover an additive matrix to `recovery_error`.
 
@@ -506,6 +512,150 @@ class ModelContract:
             for one, other in zip(found, alone[number % 8], strict=True):
                 np.testing.assert_array_equal(one, other)
 
+    def test_a_replaced_value_takes_the_place_of_the_old_one(
+        self, fitted: Model, matrix: ObservedMatrix, tmp_path: Path
+    ) -> None:
+        if self.model.predicts == ("I",):
+            pytest.skip(f"{self.model.__name__} cannot be extended")
+        rows, columns, values = (array[[0, 1, 200]] for array in matrix.entries())
+        old = ObservedMatrix.from_entries(rows, columns, values, matrix.scale)
+        new = ObservedMatrix.from_entries(rows, columns, 6 - values + (values == 3), matrix.scale)
+        more = fitted.extend(new, conflicts="replace")
+        at = matrix.rows.positions(rows), matrix.columns.positions(columns)
+        expected = matrix.to_array()
+        expected[at] = new.values
+        completed = more.complete()
+        np.testing.assert_array_equal(completed[~np.isnan(expected)], expected[~np.isnan(expected)])
+        assert more.entries_.train is fitted.entries_.train and more.row_counts(rows[:1]) == fitted.row_counts(rows[:1])
+        if "II" in self.model.predicts:  # rows are encoded anew, from the new values
+            row = expected[at[0][2]]
+            folded = more.fold_in(matrix.column_labels[~np.isnan(row)], row[~np.isnan(row)])
+            whole = folded.predictor.score_block(np.array([0]), np.arange(row.size))
+            np.testing.assert_allclose(more.predictor_.score_block(at[0][2:], np.arange(row.size)), whole, atol=1e-4)
+        assert not np.array_equal(completed, fitted.complete())
+        more.save(tmp_path / "more")
+        again = load(tmp_path / "more")
+        np.testing.assert_array_equal(again.complete(), completed)
+        np.testing.assert_array_equal(again.forget(rows=rows).complete(), more.forget(rows=rows).complete())
+        back = again.extend(old, conflicts="replace")  # as trained, to the bit
+        back.save(tmp_path / "back")
+        fitted.extend(one_entry(fitted)).forget(entries=one_entry(fitted)).save(tmp_path / "once")
+        fitted.save(tmp_path / "before")
+        np.testing.assert_array_equal(back.complete(), fitted.complete())
+        assert (tmp_path / "once").read_bytes() == (tmp_path / "before").read_bytes()
+        assert (tmp_path / "back").read_bytes() == (tmp_path / "before").read_bytes()
+        with pytest.raises(BadSetting, match="conflicts must be 'error' or 'replace'; got 'last'"):
+            fitted.extend(new, conflicts="last")  # type: ignore[arg-type]
+        with pytest.raises(BadEntries, match="is known with the value"):
+            fitted.extend(new)
+        with pytest.raises(BadEntries, match="nothing new to extend by"):
+            more.extend(new, conflicts="replace")
+
+    def test_what_came_by_extension_is_forgotten_as_if_it_had_never_come(
+        self, trained: Model, extension: ObservedMatrix, tmp_path: Path
+    ) -> None:
+        rows, columns, values = extension.entries()
+        axis, labels = (0, rows) if "II" in self.model.predicts else (1, columns)
+        new = np.setdiff1d(labels, (trained.row_labels_, trained.column_labels_)[axis])
+        later = np.isin(labels, new[::2])
+        parts = [
+            ObservedMatrix.from_entries(rows[some], columns[some], values[some], extension.scale)
+            for some in (~later, later)
+        ]
+        asked = {("rows", "columns")[axis]: new[::2]}
+        once = trained.extend(parts[0])
+        model = once.extend(parts[1]).forget(**asked)
+        assert model.row_labels_.tolist() == once.row_labels_.tolist()
+        assert model.column_labels_.tolist() == once.column_labels_.tolist()
+        np.testing.assert_array_equal(model.complete(), once.complete())
+        first = model.row_labels_[-1]
+        assert model.recommend(first).labels.tolist() == once.recommend(first).labels.tolist()
+        once.save(tmp_path / "once")
+        model.save(tmp_path / "model")
+        assert (tmp_path / "model").read_bytes() == (tmp_path / "once").read_bytes()
+        # The other way round: those that came first leave, and those behind them move up.
+        other = trained.extend(parts[0]).extend(parts[1]).forget(**{("rows", "columns")[axis]: new[1::2]})
+        alone = trained.extend(parts[1])
+        pairs = parts[1].entries()[:2]
+        np.testing.assert_allclose(other.predict(*pairs), alone.predict(*pairs), rtol=1e-5)
+        gone = [new[1]], (trained.column_labels_ if axis == 0 else trained.row_labels_)[:1]
+        with pytest.raises(UnknownLabel):
+            other.predict(*(gone if axis == 0 else gone[::-1]))
+        # All of it, from a file.
+        with_all = trained.extend(extension)
+        with_all.save(tmp_path / "all")
+        new_labels = {
+            "rows": with_all.row_labels_[trained.row_labels_.size :],
+            "columns": with_all.column_labels_[trained.column_labels_.size :],
+        }
+        load(tmp_path / "all").forget(**new_labels).save(tmp_path / "none")
+        trained.save(tmp_path / "trained")
+        assert (tmp_path / "none").read_bytes() == (tmp_path / "trained").read_bytes()
+
+    def test_trained_entries_are_forgotten_in_descriptions_rankings_and_completions(
+        self, fitted: Model, matrix: ObservedMatrix, tmp_path: Path
+    ) -> None:
+        rows, columns, _ = matrix.entries()
+        mine = rows == "row 3"
+        before = fitted.complete()
+        less = fitted.forget(entries=(rows[mine][:2], columns[mine][:2]))
+        assert set(columns[mine][:2]) <= set(less.recommend("row 3", n=99).labels)
+        assert less.row_counts(["row 3"]) == fitted.row_counts(["row 3"]) - 2
+        np.testing.assert_allclose(
+            less.complete()[3, matrix.columns.positions(columns[mine][:2])],
+            less.predict(["row 3"] * 2, columns[mine][:2]),
+            rtol=1e-5,
+        )
+        np.testing.assert_array_equal(fitted.complete(), before)
+        none = less.forget(rows=["row 3"])
+        assert none.row_counts(["row 3"]) == 0 and none.recommend("row 3", n=99).labels.size == 25
+        assert none.row_labels_.tolist() == fitted.row_labels_.tolist()
+        none.save(tmp_path / "none")
+        np.testing.assert_array_equal(load(tmp_path / "none").complete(), none.complete())
+        column = fitted.forget(columns=["column 4"])
+        for row in ("row 0", "row 7"):
+            assert "column 4" in column.recommend(row, n=99).labels
+        if "II" in self.model.predicts:
+            kept = columns[mine][2:], matrix.values[mine][2:]
+            folded = fitted.fold_in(*kept).predictor.score_block(np.array([0]), np.arange(25))
+            others = np.setdiff1d(np.arange(25), matrix.columns.positions(columns[mine][:2]))  # described as before
+            found = less.predictor_.score_block(np.array([3]), others)
+            np.testing.assert_allclose(found, folded[:, others], atol=1e-4)
+        nothing = fitted.forget(rows=fitted.row_labels_)
+        assert np.isfinite(nothing.complete()).all() and nothing.row_counts(["row 1"]) == 0
+        same = none.forget(rows=["row 3", "nobody"], entries=(["row 3", "x"], ["column 4", "y"]), missing="ignore")
+        np.testing.assert_array_equal(same.complete(), none.complete())
+
+    @pytest.mark.parametrize(
+        "asked, error, message",
+        [
+            ({}, BadEntries, "there is nothing to forget: give rows, columns or entries"),
+            ({"rows": ["row 99"]}, UnknownLabel, "row 'row 99' is not known; there are 30 rows"),
+            ({"columns": ["column 99"]}, UnknownLabel, "column 'column 99' is not known"),
+            ({"rows": "row 1"}, BadEntries, "a list of labels; got the single label 'row 1'"),
+            ({"entries": (["row 1"], ["column 99"])}, UnknownLabel, "column 'column 99' is not known"),
+            ({"entries": (["row 1"], [])}, BadEntries, "of one length; got 1 and 0"),
+            ({"entries": [("row 1", "column 1")]}, BadEntries, "an ObservedMatrix, or a pair .* of lists; got list"),
+            ({"rows": ["row 1"], "missing": "skip"}, BadSetting, "missing must be 'error' or 'ignore'; got 'skip'"),
+        ],
+        ids=str,
+    )
+    def test_bad_things_to_forget(
+        self, fitted: Model, asked: dict[str, Any], error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            fitted.forget(**asked)
+
+    def test_what_is_not_there_is_not_forgotten(self, fitted: Model, matrix: ObservedMatrix) -> None:
+        row, column = np.argwhere(np.isnan(matrix.to_array()))[0]
+        pair = [matrix.row_labels[row]], [matrix.column_labels[column]]
+        with pytest.raises(BadEntries, match=f"row '{pair[0][0]}' has no entry in column '{pair[1][0]}' to forget"):
+            fitted.forget(entries=(pair[0], pair[1]))
+        with pytest.raises(BadEntries, match="row 'row 1' has no entries to forget"):
+            fitted.forget(rows=["row 1"]).forget(rows=["row 1"])
+        with pytest.raises(BadEntries, match="column 'column 1' has no entries to forget"):
+            fitted.forget(columns=["column 1"]).forget(columns=["column 1"])
+
     def test_save_and_load_agree_to_the_bit(
         self, widest: Model, reached: dict[str, ObservedMatrix], tmp_path: Path
     ) -> None:
@@ -640,6 +790,7 @@ class ModelContract:
             lambda: model.extend(additive()),
             lambda: model.fold_in(*HISTORY),
             lambda: model.fold_in_column([1], [1]),
+            lambda: model.forget(rows=[1]),
             lambda: model.save("nowhere"),
         ):
             with pytest.raises(NotFitted, match=f"this {self.model.__name__} is not fitted yet: call fit first"):

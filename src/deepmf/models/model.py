@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,8 @@ from deepmf.errors import (
 )
 from deepmf.matrix.areas import AREAS
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.entry_store import NOTHING, EntryStore
+from deepmf.matrix.forgetting import Pairs, asked_to_forget, without
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -41,7 +42,7 @@ from deepmf.models.readout import check_levels
 from deepmf.storage.label_tensors import check_storable
 from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
-from deepmf.storage.packed import Tensors, field, refusing
+from deepmf.storage.packed import Packed, Tensors, field, numbers, refusing
 from deepmf.training.checkpoint import remove_checkpoint
 from deepmf.training.declarations import signature_of
 from deepmf.training.history import History
@@ -49,6 +50,9 @@ from deepmf.training.loop import Callback, Task
 from deepmf.training.settings import Settings
 from deepmf.training.threads import training_threads
 from deepmf.training.validation import ValidationEntries
+
+Conflicts = Literal["error", "replace"]
+Missing = Literal["error", "ignore"]
 
 
 class Fitted(NamedTuple):
@@ -151,22 +155,53 @@ class Model(ABC):
             "validation entries": None if validation is None else validation.digest(),
         }
 
-    def extend(self, new: ObservedMatrix) -> Self:
+    def extend(self, new: ObservedMatrix, *, conflicts: Conflicts = "error") -> Self:
         """Return a model that also covers new rows, new columns and new entries, without training.
 
-        This model stays as it is. A new row is described by its entries over the trained columns, a new column by
+        `conflicts` says what becomes of an entry that is known with another value, from training too: "error" refuses
+        all, "replace" lets the new value take its place (what the weights learned of the old one stays until the next
+        fit). This model stays as it is. A new row is described by its entries over the trained columns, a new column by
         its entries over the trained rows; entries of area IV are never inputs. A row or column without any such
         entry is predicted from an empty description, and a `NothingObserved` warning names it. What a method cannot
         predict for is refused with the reason (`CannotExtend`).
         """
         known, predictor = self._known
         _check_matrix(new, "extend")
+        if conflicts not in ("error", "replace"):
+            raise BadSetting(f"conflicts must be 'error' or 'replace'; got {conflicts!r}")
         self._check_extends()
-        entries, rows, columns = known.extended(new)
+        entries, rows, columns = known.extended(new, conflicts=conflicts)
         self._refuse_new("II", "row", known.rows, entries.rows)
         self._refuse_new("III", "column", known.columns, entries.columns)
         _warn_of_nothing(entries, "row", rows, entries.row_entries(rows).starts)
         _warn_of_nothing(entries, "column", columns, entries.column_entries(columns).starts)
+        return self._described_anew(entries, predictor, rows, columns)
+
+    def forget(
+        self,
+        rows: Iterable[Any] | None = None,
+        columns: Iterable[Any] | None = None,
+        entries: Pairs | None = None,
+        *,
+        missing: Missing = "error",
+    ) -> Self:
+        """Return a model without some rows, columns or entries (a matrix, or a pair of rows and columns).
+
+        This model stays as it is. What came by `extend` is gone as if it had never come: from descriptions, rankings,
+        completions and from the file that `save` writes; a row or column that came by `extend` is no longer known.
+        What was trained on is gone from descriptions, rankings and completions: a trained row or column stays known,
+        is predicted from what is left of its entries, from an empty description where nothing is left (also where
+        everything is forgotten). What the weights learned from it stays until the next fit, and the training matrix
+        stays in the file: to be rid of both, fit again without it. By `missing="ignore"`, what is not there is no
+        error.
+        """
+        known, predictor = self._known
+        found = without(known, asked_to_forget(known, rows, columns, entries, missing=missing))
+        left = predictor.without(found.gone_rows, found.gone_columns)
+        return self._described_anew(found.store, left, found.rows, found.columns)
+
+    def _described_anew(self, entries: EntryStore, predictor: Predictor, rows: IndexArray, columns: IndexArray) -> Self:
+        """Return this model with other entries, which describe some rows and columns anew."""
         model = copy.copy(self)
         encoded_rows = rows if "II" in self.predicts else rows[:0]
         encoded_columns = columns if "III" in self.predicts else columns[:0]
@@ -318,6 +353,8 @@ class Model(ABC):
         parts = {"train": pack_matrix(entries.train, "train"), "learned": predictor.pack()}
         if entries.extension is not None:
             parts["extension"] = pack_matrix(entries.extension, "extension")
+        if entries.dropped.size:
+            parts["dropped"] = Packed({}, {"dropped.entries": entries.dropped})
         content = {
             "class": type(self).__name__,
             "settings": self.settings.to_dict(),
@@ -336,10 +373,11 @@ class Model(ABC):
             model = cls(**settings)
         train = unpack_matrix("train", field(content, "train"), tensors)
         added = unpack_matrix("extension", content["extension"], tensors) if "extension" in content else None
+        dropped = numbers(tensors, "dropped.entries", "int64", (None,)) if "dropped" in content else NOTHING
         with refusing("extension"):
             if added is not None:
                 model._check_extends()
-            entries = EntryStore.stored(train, added)
+            entries = EntryStore.stored(train, added, dropped)
             model._refuse_new("II", "row", train.rows, entries.rows)
             model._refuse_new("III", "column", train.columns, entries.columns)
         model.history_ = History.from_dict(field(content, "history"))
