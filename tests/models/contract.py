@@ -497,6 +497,59 @@ class ModelContract:
         with pytest.raises(CannotExtend, match=f"^{self.model.__name__} cannot predict for new columns: .*[a-z]{{4}}"):
             fitted.fold_in_column(["row 1"], [3])
 
+    def test_explanations_restated_by_leaving_out_each_entry(self, folding: Model, matrix: ObservedMatrix) -> None:
+        def scores(columns: Any, values: Any) -> float:
+            predictor = folding.fold_in(columns, values).predictor
+            return float(predictor.readout.units(predictor.score_pairs(np.array([0]), np.array([4])))[0])
+
+        rows, columns, values = matrix.entries()
+        mine = np.flatnonzero(rows == "row 3")
+        effects = {
+            columns[at]: scores(columns[mine], values[mine])
+            - scores(columns[mine[mine != at]], values[mine[mine != at]])
+            for at in mine
+        }
+        found = folding.explain("row 3", "column 4", n=99)
+        assert sorted(found.labels) == sorted(effects) and np.all(np.diff(np.abs(found.effects)) <= 0)
+        np.testing.assert_allclose(found.effects, [effects[label] for label in found.labels], atol=1e-4)
+        assert found.values.tolist() == [values[mine][columns[mine] == label][0] for label in found.labels]
+        assert found.prediction == pytest.approx(folding.scores(["row 3"], ["column 4"])[0], abs=1e-6)
+        five, folded = folding.explain("row 3", "column 4"), folding.fold_in(columns[mine], values[mine])
+        assert five.labels.tolist() == found.labels[:5].tolist()
+        np.testing.assert_allclose(folded.explain("column 4", n=3).effects, found.effects[:3], atol=1e-4)
+        with pytest.raises(BadSetting, match="explain is of a single row; 2 were folded in together"):
+            folding.fold_in_many([HISTORY, HISTORY]).explain("column 4")
+        empty = folding.forget(rows=["row 3"]).explain("row 3", "column 4")
+        assert empty.labels.size == empty.effects.size == 0 and np.isfinite(empty.prediction)
+
+    def test_explanations_by_the_entries_of_a_column(self, folding_columns: Model, matrix: ObservedMatrix) -> None:
+        rows, columns, values = matrix.entries()
+        mine = columns == "column 4"
+        found = folding_columns.explain("row 3", "column 4", n=99, axis="column")
+        assert sorted(found.labels) == sorted(rows[mine])
+        kept = mine & (rows != found.labels[0])
+        both = [folding_columns.fold_in_column(rows[some], values[some]).predictor for some in (mine, kept)]
+        scores = [each.readout.units(each.score_pairs(np.array([3]), np.array([0])))[0] for each in both]
+        assert found.effects[0] == pytest.approx(scores[0] - scores[1], abs=1e-4)
+        folded = folding_columns.fold_in_column(rows[mine], values[mine]).explain("row 3", n=2)
+        np.testing.assert_allclose(folded.effects, found.effects[:2], atol=1e-4)
+
+    def test_bad_questions_for_an_explanation(self, fitted: Model) -> None:
+        for axis, area in (("row", "II"), ("column", "III")):
+            if area not in self.model.predicts:
+                with pytest.raises(CannotExtend, match=f"cannot explain by the entries of a {axis}: .*[a-z]{{4}}"):
+                    fitted.explain("row 3", "column 4", axis=axis)  # type: ignore[arg-type]
+                continue
+            for asked, error, message in (
+                (("row 99", "column 4"), UnknownLabel, "row 'row 99' is not known"),
+                (("row 3", "column 99"), UnknownLabel, "column 'column 99' is not known"),
+                (("row 3", "column 4", 0), BadSetting, "n must be a whole number of at least 1; got 0"),
+            ):
+                with pytest.raises(error, match=message):
+                    fitted.explain(*asked, axis=axis)  # type: ignore[arg-type, misc]
+        with pytest.raises(BadSetting, match="axis must be 'row' or 'column'; got 'both'"):
+            fitted.explain("row 3", "column 4", axis="both")  # type: ignore[arg-type]
+
     def test_many_threads_fold_in_and_predict_as_one_alone_does(self, folding: Model) -> None:
         columns = folding.column_labels_
         histories = [(columns[[at, at + 1, at + 9]], [1 + at % 5, 3, 5 - at % 5]) for at in range(8)]

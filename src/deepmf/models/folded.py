@@ -6,17 +6,18 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from deepmf.errors import BadEntries, NothingObserved, OffScale
+from deepmf.errors import BadEntries, BadSetting, NothingObserved, OffScale
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.checks import numbers
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.models.explanation import Axis, Explanation, explained
 from deepmf.models.predictive_distribution import Interval, check_coverage
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import Ranking, choice_of, ranked
@@ -36,6 +37,8 @@ class Folded(ABC):
     predictor: Predictor
     observed: AxisEntries
     single: bool
+
+    axis: ClassVar[Axis]  # what was folded in
 
     @property
     @abstractmethod
@@ -64,6 +67,16 @@ class Folded(ABC):
         ends = self.predictor.distribution(*self._pairs(labels)).ends(coverage, self.entries.scale)
         return Interval(*(self._shaped(end) for end in ends.T))
 
+    def explain(self, label: Any, /, n: int = 5) -> Explanation:
+        """Return the n entries of what was folded in that pulled its prediction for a label up or down the most."""
+        if not self.single:
+            raise BadSetting(f"explain is of a single {self.axis}; {len(self)} were folded in together")
+        position = int(self._others.positions([label])[0])
+        n_trained = self.entries.train.shape[1 if self.axis == "row" else 0]
+        row, column = self._placed(np.array([0]), np.array([position]))
+        described = self.observed.below(n_trained)
+        return explained(self.predictor, self.axis, described, self._others, (int(row[0]), int(column[0])), n)
+
     def __len__(self) -> int:
         return int(self.observed.starts.size) - 1
 
@@ -79,6 +92,8 @@ class Folded(ABC):
 
 class FoldedRows(Folded):
     """Some rows that nobody stored; they predict for columns, and rank them."""
+
+    axis: ClassVar[Axis] = "row"
 
     @property
     def _others(self) -> Labels:
@@ -117,6 +132,8 @@ class FoldedRows(Folded):
 
 class FoldedColumns(Folded):
     """A column that nobody stored; it predicts for rows."""
+
+    axis: ClassVar[Axis] = "column"
 
     @property
     def _others(self) -> Labels:

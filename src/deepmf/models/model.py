@@ -31,6 +31,7 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.completion import complete_array, complete_frame, complete_to
+from deepmf.models.explanation import Axis, Explanation, explained
 from deepmf.models.fallback import Fallback
 from deepmf.models.fitting import Fitting, digest, tell_ending
 from deepmf.models.folded import FoldedColumns, FoldedRows, folded_column, folded_rows
@@ -326,6 +327,23 @@ class Model(ABC):
         observed = None if include_observed else entries.seen_columns
         best = ranked(predictor, entries.columns, row_positions, choice, n, observed=observed)
         return Ranking(best.labels[0], best.values[0]).without_missing() if single else best
+
+    def explain(self, row: Any, column: Any, n: int = 5, *, axis: Axis = "row") -> Explanation:
+        """Return the n entries of the row that pulled its prediction for the column up or down the most.
+
+        By `axis="column"`, the entries of the column. An entry's effect is the prediction with all entries less the
+        one without this one, the other side as it is; entries that describe nothing (those over new columns, or of
+        new rows) have none. In a row of more than 256 entries, only those that stand out most are tried.
+        """
+        entries, predictor = self._known
+        if axis not in ("row", "column"):
+            raise BadSetting(f"axis must be 'row' or 'column'; got {axis!r}")
+        if ("II" if axis == "row" else "III") not in self.predicts:
+            raise CannotExtend(f"{type(self).__name__} cannot explain by the entries of a {axis}: {self.cannot}")
+        at = entries.rows.positions([row]), entries.columns.positions([column])
+        described = entries.row_entries(at[0]) if axis == "row" else entries.column_entries(at[1])
+        others = entries.columns if axis == "row" else entries.rows
+        return explained(predictor, axis, described, others, (int(at[0][0]), int(at[1][0])), n)
 
     def complete(self) -> FloatArray:
         """Return the whole matrix (rows, columns): observed entries as they are, the others predicted."""
