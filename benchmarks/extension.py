@@ -1,4 +1,4 @@
-"""Extending by one row, and folding one in, as the number of known rows grows: text labels, ALS.
+"""Extending by one row, folding one in and forgetting one, as the number of known rows grows: text labels, ALS.
 
 Target: the same at 10^4 and at 4 x 10^5 known rows (within 1.5x), at most 5 ms. Prints a table and a JSON line.
 """
@@ -43,7 +43,7 @@ def median_ms(step: Callable[[int], Any]) -> float:
 
 
 def measured(n_rows: int) -> dict[str, float]:
-    """Return the milliseconds of an extension by one row, and of a fold-in with its ten best columns."""
+    """Return the milliseconds of an extension by one row, a fold-in with its ten best columns, and of forgetting."""
     model = ALS(latent_size=16, epochs=1).fit(matrix(n_rows))
     columns = [f"column {number:05}" for number in range(0, 100, 5)]
     values = [1.0 + number % 5 for number in range(20)]
@@ -53,8 +53,13 @@ def measured(n_rows: int) -> dict[str, float]:
         new = ObservedMatrix.from_entries([f"new {number}"] * 20, columns, values, model.scale_)
         model.extend(new)
 
+    more = model.extend(ObservedMatrix.from_entries(["new"] * 20, columns, values, model.scale_))
+    trained = [str(label) for label in model.row_labels_[: REPEATS + 2]]
+
     return {
         "extend_ms": median_ms(extend),
+        "forget_added_ms": median_ms(lambda _: more.forget(rows=["new"])),
+        "forget_trained_ms": median_ms(lambda number: model.forget(rows=[trained[number]])),
         "fold_in_and_rank_ms": median_ms(lambda _: model.fold_in(columns, values).recommend(10)),
     }
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deepmf.errors import BadEntries, OffScale
+from deepmf.errors import BadEntries, BadModelFile, OffScale
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -54,3 +54,40 @@ def test_declared_rows_without_entries_are_new() -> None:
     seen, rows, columns = EntryStore.of(TRAIN).extended(empty)
     assert (rows.tolist(), columns.tolist()) == ([2], [])
     assert shown(seen.row_entries(rows)) == [{}]
+
+
+def test_replacing_drops_the_trained_entry_and_going_back_restores_it() -> None:
+    seen = EntryStore.of(TRAIN)
+    replaced, rows, columns = seen.extended(
+        ObservedMatrix.from_entries(["a", "b", "b"], ["y", "x", "y"], [5, 4, 3], STARS), conflicts="replace"
+    )
+    assert replaced.dropped.tolist() == [1] and (rows.tolist(), columns.tolist()) == ([0, 1], [0, 1])
+    assert shown(replaced.row_entries(np.arange(2))) == [{0: 1, 1: 5}, {1: 3, 0: 4}]
+    assert shown(replaced.column_entries(np.arange(2))) == [{0: 1, 1: 4}, {1: 3, 0: 5}]
+    twice, *_ = replaced.extended(
+        ObservedMatrix.from_entries(["a", "b"], ["y", "x"], [4, 1], STARS), conflicts="replace"
+    )
+    assert shown(twice.seen_columns(np.arange(2))) == [{0: 1, 1: 4}, {1: 3, 0: 1}]
+    assert shown(twice.seen_rows(np.arange(2))) == [{0: 1, 1: 1}, {1: 3, 0: 4}]
+    assert (
+        twice.rows_as_trained(np.arange(2)).tolist() == twice.columns_as_trained(np.arange(2)).tolist() == [False] * 2
+    )
+    back, *_ = twice.extended(ObservedMatrix.from_entries(["a"], ["y"], [2], STARS), conflicts="replace")
+    assert back.dropped.size == 0 and shown(back.row_entries(np.arange(2))) == [{0: 1, 1: 2}, {1: 3, 0: 1}]
+    assert back.rows_as_trained(np.arange(2)).tolist() == [True, False]
+    assert back.columns_as_trained(np.arange(2)).tolist() == [False, True]
+    assert seen.dropped.size == 0 and shown(seen.row_entries(np.arange(2))) == [{0: 1, 1: 2}, {1: 3}]
+
+
+def test_values_at_pairs() -> None:
+    seen, *_ = EntryStore.of(TRAIN).extended(
+        ObservedMatrix.from_entries(["c", "a"], ["z", "x"], [4, 5], STARS), conflicts="replace"
+    )
+    found = seen.values_at(np.array([0, 0, 1, 2, 2]), np.array([0, 1, 0, 2, 0]))
+    np.testing.assert_array_equal(found, [5, 2, np.nan, 4, np.nan])
+
+
+@pytest.mark.parametrize("dropped", [[-1], [3], [1, 1], [2, 0]])
+def test_stored_places_of_dropped_entries_that_cannot_be(dropped: list[int]) -> None:
+    with pytest.raises(BadModelFile, match="dropped entries are not rising places of training entries"):
+        EntryStore.stored(TRAIN, None, np.array(dropped))

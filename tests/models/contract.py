@@ -68,7 +68,7 @@ def assert_same_as_a_row(folded: FoldedRows, model: Model, columns: Any) -> None
     for metric in ("rmse", "mae", "accuracy"):
         found = folded.predict_levels(columns, metric=metric)
         np.testing.assert_array_equal(found, model.predict_levels(rows, columns, metric=metric))
-    for asked in ({}, {"n": 3}, {"n": 99, "include_observed": True}, {"columns": columns[5:9]}):
+    for asked in ({}, {"n": 3}, {"n": 99, "include_observed": True}, {"among": columns[5:9], "exclude": columns[6:8]}):
         found, expected = folded.recommend(**asked), model.recommend("new", **asked)
         assert found.labels.tolist() == expected.labels.tolist()
         np.testing.assert_array_equal(found.values, expected.values)
@@ -77,6 +77,27 @@ def assert_same_as_a_row(folded: FoldedRows, model: Model, columns: Any) -> None
         for asked in ({}, {"coverage": 0.5}):
             found, expected = folded.predict_interval(columns, **asked), model.predict_interval(rows, columns, **asked)
             np.testing.assert_array_equal(found, expected)
+
+
+def assert_same_as_a_column(model: Model, rows: Any, values: Any) -> None:
+    """Check that a column folded in predicts as one that a model is extended by, to the bit."""
+    folded = model.fold_in_column(rows, values)
+    labels = rows, ["new"] * len(rows)
+    more = model.extend(ObservedMatrix.from_entries(*labels, values, model.scale_))
+    asked = model.row_labels_, ["new"] * model.row_labels_.size
+    np.testing.assert_array_equal(folded.predict(asked[0]), more.predict(*asked))
+    for metric in ("rmse", "mae", "accuracy"):
+        found = folded.predict_levels(asked[0], metric=metric)
+        np.testing.assert_array_equal(found, more.predict_levels(*asked, metric=metric))
+    if model.predictor_.gives_distribution:
+        np.testing.assert_array_equal(folded.predict_distribution(asked[0]), more.predict_distribution(*asked))
+        np.testing.assert_array_equal(folded.predict_interval(asked[0]), more.predict_interval(*asked))
+
+
+def one_entry(model: Model) -> ObservedMatrix:
+    """Return an entry that a model does not know, of a row and a column that it knows."""
+    row, column = np.argwhere(np.isnan(model.entries_.train.to_array()))[-1]
+    return ObservedMatrix.from_entries([model.row_labels_[row]], [model.column_labels_[column]], [5], model.scale_)
 
 
 class ModelContract:
@@ -431,6 +452,104 @@ class ModelContract:
             with pytest.raises(CannotExtend, match=f"^{name} cannot predict for new rows: .*[a-z]{{4}}"):
                 fold()
 
+    @pytest.fixture(scope="class")
+    @classmethod
+    def folding_columns(cls, fitted: Model) -> Model:
+        if "III" not in cls.model.predicts:
+            pytest.skip(f"{cls.model.__name__} cannot predict for new columns")
+        return fitted
+
+    def test_folding_a_column_in_is_extending_by_a_column_with_the_same_entries(
+        self, folding_columns: Model, widest: Model, areas: AreaSplit
+    ) -> None:
+        assert_same_as_a_column(folding_columns, ["row 7", "row 2", "row 19"], [5, 1, 4])
+        trained, every = areas.train.row_labels, widest.row_labels_
+        assert_same_as_a_column(widest, [*trained[5:8], *every[-2:]], [5, 1, 4, 2, 2])
+        folded = folding_columns.fold_in_column(["row 7"], [5])
+        assert folded.predict([]).shape == (0,) and folded.predict(["row 1", "row 2"]).dtype == np.float64
+        if "II" in self.model.predicts:  # entries of new rows describe no column
+            with pytest.warns(NothingObserved, match=r"1 column.s. have no entry over the trained rows"):
+                nothing = widest.fold_in_column(every[-2:], [2, 2])
+            assert np.isfinite(nothing.predict(every)).all()
+
+    @pytest.mark.parametrize(
+        "rows, values, error, message",
+        [
+            (["row 1", "row 99"], [1, 2], UnknownLabel, "row 'row 99' is not known; there are 30 rows"),
+            (["row 1", "row 2", "row 1"], [1, 2, 1], BadEntries, "the row 'row 1' was given twice"),
+            (["row 1", "row 2"], [1, 6], OffScale, "row 'row 2' has value 6; the scale is 1 to 5"),
+            ([], [], BadEntries, "a column needs at least one entry to be folded in"),
+            (["row 1", "row 2"], [1], BadEntries, "rows and values are pairs, so of one length; got 2 and 1"),
+            ("row 1", [1], BadEntries, "a list of labels; got the single label 'row 1'"),
+        ],
+        ids=str,
+    )
+    def test_bad_columns_to_fold_in(
+        self, folding_columns: Model, rows: Any, values: Any, error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            folding_columns.fold_in_column(rows, values)
+
+    def test_what_cannot_predict_for_new_columns_folds_none_in(self, fitted: Model) -> None:
+        if "III" in self.model.predicts:
+            assert fitted.fold_in_column(["row 1"], [3]).single
+            return
+        with pytest.raises(CannotExtend, match=f"^{self.model.__name__} cannot predict for new columns: .*[a-z]{{4}}"):
+            fitted.fold_in_column(["row 1"], [3])
+
+    def test_explanations_restated_by_leaving_out_each_entry(self, folding: Model, matrix: ObservedMatrix) -> None:
+        def scores(columns: Any, values: Any) -> float:
+            predictor = folding.fold_in(columns, values).predictor
+            return float(predictor.readout.units(predictor.score_pairs(np.array([0]), np.array([4])))[0])
+
+        rows, columns, values = matrix.entries()
+        mine = np.flatnonzero(rows == "row 3")
+        effects = {
+            columns[at]: scores(columns[mine], values[mine])
+            - scores(columns[mine[mine != at]], values[mine[mine != at]])
+            for at in mine
+        }
+        found = folding.explain("row 3", "column 4", n=99)
+        assert sorted(found.labels) == sorted(effects) and np.all(np.diff(np.abs(found.effects)) <= 0)
+        np.testing.assert_allclose(found.effects, [effects[label] for label in found.labels], atol=1e-4)
+        assert found.values.tolist() == [values[mine][columns[mine] == label][0] for label in found.labels]
+        assert found.prediction == pytest.approx(folding.scores(["row 3"], ["column 4"])[0], abs=1e-6)
+        five, folded = folding.explain("row 3", "column 4"), folding.fold_in(columns[mine], values[mine])
+        assert five.labels.tolist() == found.labels[:5].tolist()
+        np.testing.assert_allclose(folded.explain("column 4", n=3).effects, found.effects[:3], atol=1e-4)
+        with pytest.raises(BadSetting, match="explain is of a single row; 2 were folded in together"):
+            folding.fold_in_many([HISTORY, HISTORY]).explain("column 4")
+        empty = folding.forget(rows=["row 3"]).explain("row 3", "column 4")
+        assert empty.labels.size == empty.effects.size == 0 and np.isfinite(empty.prediction)
+
+    def test_explanations_by_the_entries_of_a_column(self, folding_columns: Model, matrix: ObservedMatrix) -> None:
+        rows, columns, values = matrix.entries()
+        mine = columns == "column 4"
+        found = folding_columns.explain("row 3", "column 4", n=99, axis="column")
+        assert sorted(found.labels) == sorted(rows[mine])
+        kept = mine & (rows != found.labels[0])
+        both = [folding_columns.fold_in_column(rows[some], values[some]).predictor for some in (mine, kept)]
+        scores = [each.readout.units(each.score_pairs(np.array([3]), np.array([0])))[0] for each in both]
+        assert found.effects[0] == pytest.approx(scores[0] - scores[1], abs=1e-4)
+        folded = folding_columns.fold_in_column(rows[mine], values[mine]).explain("row 3", n=2)
+        np.testing.assert_allclose(folded.effects, found.effects[:2], atol=1e-4)
+
+    def test_bad_questions_for_an_explanation(self, fitted: Model) -> None:
+        for axis, area in (("row", "II"), ("column", "III")):
+            if area not in self.model.predicts:
+                with pytest.raises(CannotExtend, match=f"cannot explain by the entries of a {axis}: .*[a-z]{{4}}"):
+                    fitted.explain("row 3", "column 4", axis=axis)  # type: ignore[arg-type]
+                continue
+            for asked, error, message in (
+                (("row 99", "column 4"), UnknownLabel, "row 'row 99' is not known"),
+                (("row 3", "column 99"), UnknownLabel, "column 'column 99' is not known"),
+                (("row 3", "column 4", 0), BadSetting, "n must be a whole number of at least 1; got 0"),
+            ):
+                with pytest.raises(error, match=message):
+                    fitted.explain(*asked, axis=axis)  # type: ignore[arg-type, misc]
+        with pytest.raises(BadSetting, match="axis must be 'row' or 'column'; got 'both'"):
+            fitted.explain("row 3", "column 4", axis="both")  # type: ignore[arg-type]
+
     def test_many_threads_fold_in_and_predict_as_one_alone_does(self, folding: Model) -> None:
         columns = folding.column_labels_
         histories = [(columns[[at, at + 1, at + 9]], [1 + at % 5, 3, 5 - at % 5]) for at in range(8)]
@@ -445,6 +564,150 @@ class ModelContract:
         for number, found in enumerate(together):
             for one, other in zip(found, alone[number % 8], strict=True):
                 np.testing.assert_array_equal(one, other)
+
+    def test_a_replaced_value_takes_the_place_of_the_old_one(
+        self, fitted: Model, matrix: ObservedMatrix, tmp_path: Path
+    ) -> None:
+        if self.model.predicts == ("I",):
+            pytest.skip(f"{self.model.__name__} cannot be extended")
+        rows, columns, values = (array[[0, 1, 200]] for array in matrix.entries())
+        old = ObservedMatrix.from_entries(rows, columns, values, matrix.scale)
+        new = ObservedMatrix.from_entries(rows, columns, 6 - values + (values == 3), matrix.scale)
+        more = fitted.extend(new, conflicts="replace")
+        at = matrix.rows.positions(rows), matrix.columns.positions(columns)
+        expected = matrix.to_array()
+        expected[at] = new.values
+        completed = more.complete()
+        np.testing.assert_array_equal(completed[~np.isnan(expected)], expected[~np.isnan(expected)])
+        assert more.entries_.train is fitted.entries_.train and more.row_counts(rows[:1]) == fitted.row_counts(rows[:1])
+        if "II" in self.model.predicts:  # rows are encoded anew, from the new values
+            row = expected[at[0][2]]
+            folded = more.fold_in(matrix.column_labels[~np.isnan(row)], row[~np.isnan(row)])
+            whole = folded.predictor.score_block(np.array([0]), np.arange(row.size))
+            np.testing.assert_allclose(more.predictor_.score_block(at[0][2:], np.arange(row.size)), whole, atol=1e-4)
+        assert not np.array_equal(completed, fitted.complete())
+        more.save(tmp_path / "more")
+        again = load(tmp_path / "more")
+        np.testing.assert_array_equal(again.complete(), completed)
+        np.testing.assert_array_equal(again.forget(rows=rows).complete(), more.forget(rows=rows).complete())
+        back = again.extend(old, conflicts="replace")  # as trained, to the bit
+        back.save(tmp_path / "back")
+        fitted.extend(one_entry(fitted)).forget(entries=one_entry(fitted)).save(tmp_path / "once")
+        fitted.save(tmp_path / "before")
+        np.testing.assert_array_equal(back.complete(), fitted.complete())
+        assert (tmp_path / "once").read_bytes() == (tmp_path / "before").read_bytes()
+        assert (tmp_path / "back").read_bytes() == (tmp_path / "before").read_bytes()
+        with pytest.raises(BadSetting, match="conflicts must be 'error' or 'replace'; got 'last'"):
+            fitted.extend(new, conflicts="last")  # type: ignore[arg-type]
+        with pytest.raises(BadEntries, match="is known with the value"):
+            fitted.extend(new)
+        with pytest.raises(BadEntries, match="nothing new to extend by"):
+            more.extend(new, conflicts="replace")
+
+    def test_what_came_by_extension_is_forgotten_as_if_it_had_never_come(
+        self, trained: Model, extension: ObservedMatrix, tmp_path: Path
+    ) -> None:
+        rows, columns, values = extension.entries()
+        axis, labels = (0, rows) if "II" in self.model.predicts else (1, columns)
+        new = np.setdiff1d(labels, (trained.row_labels_, trained.column_labels_)[axis])
+        later = np.isin(labels, new[::2])
+        parts = [
+            ObservedMatrix.from_entries(rows[some], columns[some], values[some], extension.scale)
+            for some in (~later, later)
+        ]
+        asked = {("rows", "columns")[axis]: new[::2]}
+        once = trained.extend(parts[0])
+        model = once.extend(parts[1]).forget(**asked)
+        assert model.row_labels_.tolist() == once.row_labels_.tolist()
+        assert model.column_labels_.tolist() == once.column_labels_.tolist()
+        np.testing.assert_array_equal(model.complete(), once.complete())
+        first = model.row_labels_[-1]
+        assert model.recommend(first).labels.tolist() == once.recommend(first).labels.tolist()
+        once.save(tmp_path / "once")
+        model.save(tmp_path / "model")
+        assert (tmp_path / "model").read_bytes() == (tmp_path / "once").read_bytes()
+        # The other way round: those that came first leave, and those behind them move up.
+        other = trained.extend(parts[0]).extend(parts[1]).forget(**{("rows", "columns")[axis]: new[1::2]})
+        alone = trained.extend(parts[1])
+        pairs = parts[1].entries()[:2]
+        np.testing.assert_allclose(other.predict(*pairs), alone.predict(*pairs), rtol=1e-5)
+        gone = [new[1]], (trained.column_labels_ if axis == 0 else trained.row_labels_)[:1]
+        with pytest.raises(UnknownLabel):
+            other.predict(*(gone if axis == 0 else gone[::-1]))
+        # All of it, from a file.
+        with_all = trained.extend(extension)
+        with_all.save(tmp_path / "all")
+        new_labels = {
+            "rows": with_all.row_labels_[trained.row_labels_.size :],
+            "columns": with_all.column_labels_[trained.column_labels_.size :],
+        }
+        load(tmp_path / "all").forget(**new_labels).save(tmp_path / "none")
+        trained.save(tmp_path / "trained")
+        assert (tmp_path / "none").read_bytes() == (tmp_path / "trained").read_bytes()
+
+    def test_trained_entries_are_forgotten_in_descriptions_rankings_and_completions(
+        self, fitted: Model, matrix: ObservedMatrix, tmp_path: Path
+    ) -> None:
+        rows, columns, _ = matrix.entries()
+        mine = rows == "row 3"
+        before = fitted.complete()
+        less = fitted.forget(entries=(rows[mine][:2], columns[mine][:2]))
+        assert set(columns[mine][:2]) <= set(less.recommend("row 3", n=99).labels)
+        assert less.row_counts(["row 3"]) == fitted.row_counts(["row 3"]) - 2
+        np.testing.assert_allclose(
+            less.complete()[3, matrix.columns.positions(columns[mine][:2])],
+            less.predict(["row 3"] * 2, columns[mine][:2]),
+            rtol=1e-5,
+        )
+        np.testing.assert_array_equal(fitted.complete(), before)
+        none = less.forget(rows=["row 3"])
+        assert none.row_counts(["row 3"]) == 0 and none.recommend("row 3", n=99).labels.size == 25
+        assert none.row_labels_.tolist() == fitted.row_labels_.tolist()
+        none.save(tmp_path / "none")
+        np.testing.assert_array_equal(load(tmp_path / "none").complete(), none.complete())
+        column = fitted.forget(columns=["column 4"])
+        for row in ("row 0", "row 7"):
+            assert "column 4" in column.recommend(row, n=99).labels
+        if "II" in self.model.predicts:
+            kept = columns[mine][2:], matrix.values[mine][2:]
+            folded = fitted.fold_in(*kept).predictor.score_block(np.array([0]), np.arange(25))
+            others = np.setdiff1d(np.arange(25), matrix.columns.positions(columns[mine][:2]))  # described as before
+            found = less.predictor_.score_block(np.array([3]), others)
+            np.testing.assert_allclose(found, folded[:, others], atol=1e-4)
+        nothing = fitted.forget(rows=fitted.row_labels_)
+        assert np.isfinite(nothing.complete()).all() and nothing.row_counts(["row 1"]) == 0
+        same = none.forget(rows=["row 3", "nobody"], entries=(["row 3", "x"], ["column 4", "y"]), missing="ignore")
+        np.testing.assert_array_equal(same.complete(), none.complete())
+
+    @pytest.mark.parametrize(
+        "asked, error, message",
+        [
+            ({}, BadEntries, "there is nothing to forget: give rows, columns or entries"),
+            ({"rows": ["row 99"]}, UnknownLabel, "row 'row 99' is not known; there are 30 rows"),
+            ({"columns": ["column 99"]}, UnknownLabel, "column 'column 99' is not known"),
+            ({"rows": "row 1"}, BadEntries, "a list of labels; got the single label 'row 1'"),
+            ({"entries": (["row 1"], ["column 99"])}, UnknownLabel, "column 'column 99' is not known"),
+            ({"entries": (["row 1"], [])}, BadEntries, "of one length; got 1 and 0"),
+            ({"entries": [("row 1", "column 1")]}, BadEntries, "an ObservedMatrix, or a pair .* of lists; got list"),
+            ({"rows": ["row 1"], "missing": "skip"}, BadSetting, "missing must be 'error' or 'ignore'; got 'skip'"),
+        ],
+        ids=str,
+    )
+    def test_bad_things_to_forget(
+        self, fitted: Model, asked: dict[str, Any], error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            fitted.forget(**asked)
+
+    def test_what_is_not_there_is_not_forgotten(self, fitted: Model, matrix: ObservedMatrix) -> None:
+        row, column = np.argwhere(np.isnan(matrix.to_array()))[0]
+        pair = [matrix.row_labels[row]], [matrix.column_labels[column]]
+        with pytest.raises(BadEntries, match=f"row '{pair[0][0]}' has no entry in column '{pair[1][0]}' to forget"):
+            fitted.forget(entries=(pair[0], pair[1]))
+        with pytest.raises(BadEntries, match="row 'row 1' has no entries to forget"):
+            fitted.forget(rows=["row 1"]).forget(rows=["row 1"])
+        with pytest.raises(BadEntries, match="column 'column 1' has no entries to forget"):
+            fitted.forget(columns=["column 1"]).forget(columns=["column 1"])
 
     def test_save_and_load_agree_to_the_bit(
         self, widest: Model, reached: dict[str, ObservedMatrix], tmp_path: Path
@@ -503,11 +766,23 @@ class ModelContract:
         everything = fitted.recommend("row 3", n=1000, include_observed=True)
         assert sorted(everything.labels) == sorted(matrix.column_labels)
         assert fitted.recommend("row 3", n=1000).labels.size == matrix.shape[1] - rated.size
-        some = fitted.recommend("row 3", n=2, columns=["column 1", "column 2", "column 4"], include_observed=True)
+        some = fitted.recommend("row 3", n=2, among=["column 1", "column 2", "column 4"], include_observed=True)
         assert set(some.labels) <= {"column 1", "column 2", "column 4"}
-        assert fitted.recommend("row 3", n=99, columns=[*rated, *rated]).labels.size == 0
-        twice = fitted.recommend("row 3", n=99, columns=["column 1", "column 1"], include_observed=True)
+        assert fitted.recommend("row 3", n=99, among=[*rated, *rated]).labels.size == 0
+        twice = fitted.recommend("row 3", n=99, among=["column 1", "column 1"], include_observed=True)
         assert twice.labels.tolist() == ["column 1"]
+        left = fitted.recommend("row 3", n=1000, exclude=labels[:2]).labels.tolist()
+        assert left == fitted.recommend("row 3", n=1000).labels.tolist()[2:]
+        both = fitted.recommend("row 3", among=["column 1", "column 2"], exclude=["column 2"], include_observed=True)
+        assert both.labels.tolist() == ["column 1"]
+        nothing = fitted.recommend("row 3", among=["column 1"], exclude=["column 1"])
+        assert nothing.labels.size == nothing.values.size == 0
+        for asked in ({"among": ["column 99"]}, {"exclude": ["column 99"]}):
+            with pytest.raises(UnknownLabel, match="column 'column 99' is not known"):
+                fitted.recommend("row 3", **asked)
+        for asked in ({"among": "column 1"}, {"exclude": "column 1"}):
+            with pytest.raises(BadEntries, match="a list of labels; got the single label 'column 1'"):
+                fitted.recommend("row 3", **asked)
         assert fitted.recommend(("row 3", "row 5"), n=2).labels.shape == (2, 2)
         many = fitted.recommend(["row 3", "row 5"], n=4)
         assert many.labels.shape == many.values.shape == (2, 4)
@@ -567,6 +842,8 @@ class ModelContract:
             lambda: model.recommend(1),
             lambda: model.extend(additive()),
             lambda: model.fold_in(*HISTORY),
+            lambda: model.fold_in_column([1], [1]),
+            lambda: model.forget(rows=[1]),
             lambda: model.save("nowhere"),
         ):
             with pytest.raises(NotFitted, match=f"this {self.model.__name__} is not fitted yet: call fit first"):

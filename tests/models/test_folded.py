@@ -61,7 +61,11 @@ def test_rankings_leave_out_what_is_observed_and_fill_up_with_nothing(means: Mea
     one, many = means.fold_in(*ONE), means.fold_in_many([ONE, TWO])
     assert one.recommend(n=99).labels.size == 23 and not {"column 2", "column 4"} & set(one.recommend(n=99).labels)
     assert one.recommend(n=99, include_observed=True).labels.size == 25
-    assert one.recommend(columns=["column 4", "column 9", "column 9"]).labels.tolist() == ["column 9"]
+    assert one.recommend(among=["column 4", "column 9", "column 9"]).labels.tolist() == ["column 9"]
+    assert one.recommend(among=["column 3", "column 9"], exclude=["column 3"]).labels.tolist() == ["column 9"]
+    assert many.recommend(among=["column 3"], exclude=["column 3"]).labels.shape == (2, 0)
+    with pytest.raises(UnknownLabel, match="column 'column 99' is not known"):
+        one.recommend(exclude=["column 99"])
     best = many.recommend(n=99)
     assert np.isnan(best.values).sum(axis=1).tolist() == [2, 1] and best.labels.shape == (2, 25)
     for column in ASKED[:2]:

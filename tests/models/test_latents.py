@@ -43,6 +43,17 @@ def test_products_of_pairs(monkeypatch: pytest.MonkeyPatch, n_pairs: int, n_thre
     np.testing.assert_allclose(double, expected, rtol=1e-5)
 
 
+def test_what_was_computed_since_training_goes_and_later_ones_move_up() -> None:
+    base = np.zeros((3, 1), dtype=np.float32)
+    latents = Latents(base).changed(np.array([1, 3, 4, 5]), np.array([[1], [3], [4], [5]], dtype=np.float32))
+    left = latents.without(np.array([1, 2, 4]))
+    assert left.base is base and left.positions.tolist() == [3, 4] and len(left) == 5
+    np.testing.assert_array_equal(left.whole()[:, 0], [0, 0, 0, 3, 5])
+    np.testing.assert_array_equal(latents.whole()[:, 0], [0, 1, 0, 3, 4, 5])
+    assert latents.without(np.array([0, 2])) is latents
+    assert len(latents.without(np.array([3, 4, 5]))) == 3
+
+
 def test_latents_that_are_not_finite_are_refused() -> None:
     base = np.ones((4, 3), dtype=np.float32)
     with pytest.raises(TrainingDiverged, match="latents of new entries are not finite numbers"):

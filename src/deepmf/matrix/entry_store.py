@@ -1,8 +1,8 @@
-"""The entries a model knows: those it was trained on, and those added since."""
+"""The entries a model knows: those of training, less those replaced or forgotten, and those added since."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -15,6 +15,9 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+
+NOTHING: IndexArray = np.empty(0, dtype=np.int64)  # positions of no entry
+NOTHING.flags.writeable = False
 
 
 class AxisEntries(NamedTuple):
@@ -53,12 +56,16 @@ class AddedEntries:
             np.concatenate([self.values, values]),
         )
 
+    def kept(self, which: npt.NDArray[np.bool_]) -> AddedEntries:
+        """Return some of these entries, by a mask."""
+        return self if which.all() else AddedEntries(self.rows[which], self.columns[which], self.values[which])
+
     def of_rows(self, positions: IndexArray, *, below: int | None = None) -> _Entries:
         """Return the entries of some rows, those alone whose column is below a number."""
         return _looked_up(positions, *self._by_row, below=below)
 
-    def of_columns(self, positions: IndexArray, *, below: int) -> _Entries:
-        """Return the entries of some columns whose row is below a number."""
+    def of_columns(self, positions: IndexArray, *, below: int | None = None) -> _Entries:
+        """Return the entries of some columns, those alone whose row is below a number."""
         return _looked_up(positions, *self._by_column, below=below)
 
     @cached_property
@@ -73,7 +80,10 @@ class AddedEntries:
 
 @dataclass(frozen=True)
 class EntryStore:
-    """The entries a model knows: the training matrix, and what was added since.
+    """The entries a model knows: the training matrix, less what was dropped of it, and what was added since.
+
+    dropped: which entries of the training matrix no longer hold, because they were replaced or forgotten: their places
+    in row order, rising. A replaced entry is dropped, and added with its new value.
 
     On both axes trained rows and columns come first. A row is described by its entries over the trained columns, a
     column by its entries over the trained rows: entries of area IV are remembered (they need no recommending) but
@@ -84,6 +94,7 @@ class EntryStore:
     rows: Labels
     columns: Labels
     added: AddedEntries | None = None
+    dropped: IndexArray = field(default_factory=lambda: NOTHING)
 
     @classmethod
     def of(cls, train: ObservedMatrix) -> EntryStore:
@@ -91,12 +102,18 @@ class EntryStore:
         return cls(train, train.rows, train.columns)
 
     @classmethod
-    def stored(cls, train: ObservedMatrix, extension: ObservedMatrix | None) -> EntryStore:
+    def stored(
+        cls, train: ObservedMatrix, extension: ObservedMatrix | None, dropped: npt.NDArray[Any] = NOTHING
+    ) -> EntryStore:
         """Return what a stored model has seen; matrices that do not belong together raise `BadModelFile`."""
         if train.n_entries == 0:
             raise BadModelFile("the stored training matrix has no entries")
+        if dropped.size and not (
+            dropped[0] >= 0 and dropped[-1] < train.n_entries and np.all(dropped[1:] > dropped[:-1])
+        ):
+            raise BadModelFile("the stored places of dropped entries are not rising places of training entries")
         if extension is None:
-            return cls.of(train)
+            return cls(train, train.rows, train.columns, dropped=dropped)
         for known, labels in ((train.rows, extension.rows), (train.columns, extension.columns)):
             if len(labels) < len(known) or labels.take(np.arange(len(known))) != known:
                 raise BadModelFile(f"the {known.axis}s of the stored extension do not begin with the trained ones")
@@ -108,14 +125,14 @@ class EntryStore:
             matrix.entry_rows.astype(np.int64) * len(extension.columns) + matrix.by_row.columns
             for matrix in (train, extension)
         )
-        if np.isin(later, trained, assume_unique=True).any():
+        if np.isin(later, np.delete(trained, dropped), assume_unique=True).any():
             raise BadModelFile("the stored extension has entries that the training matrix has too")
         added = AddedEntries(
             extension.entry_rows.astype(np.int64),
             extension.by_row.columns.astype(np.int64),
             extension.values.astype(np.float64),
         )
-        return cls(train, extension.rows, extension.columns, added)
+        return cls(train, extension.rows, extension.columns, added, dropped)
 
     @property
     def scale(self) -> Scale:
@@ -130,30 +147,101 @@ class EntryStore:
         rows, columns = Labelled(self.rows, self.added.rows), Labelled(self.columns, self.added.columns)
         return ObservedMatrix.from_positions(rows, columns, self.added.values, scale=self.scale)
 
-    def extended(self, new: ObservedMatrix) -> Extended:
-        """Return a store with new entries too, and which rows and columns are to be encoded anew."""
+    def extended(self, new: ObservedMatrix, *, conflicts: str = "error") -> Extended:
+        """Return a store with new entries too, and which rows and columns are to be encoded anew.
+
+        By `conflicts="replace"`, the new value of an entry that is known takes the place of the old one.
+        """
         _check_scale(self.scale, new)
         rows, columns = self.rows.join(new.rows), self.columns.join(new.columns)
-        row_of = rows.positions(new.row_labels)[new.entry_rows]
-        column_of = columns.positions(new.column_labels)[new.by_row.columns]
-        fresh = ~self._already_seen(row_of, column_of, new)
+        row_of = rows.positions(new.row_labels)[new.entry_rows].astype(np.int64)
+        column_of = columns.positions(new.column_labels)[new.by_row.columns].astype(np.int64)
+        known = self.values_at(row_of, column_of)
+        contradicted = ~np.isnan(known) & (known != new.values)
+        if conflicts == "error" and np.any(contradicted):
+            raise _contradiction(new, known, int(np.flatnonzero(contradicted)[0]))
+        fresh = known != new.values  # also where nothing is known, which is NaN
         if rows is self.rows and columns is self.columns and not np.any(fresh):
             raise BadEntries("nothing new to extend by: all rows, columns and entries are known already")
-        found = row_of[fresh], column_of[fresh], new.values[fresh].astype(np.float64)
-        added = AddedEntries(*found) if self.added is None else self.added.followed_by(*found)
+        row_of, column_of = row_of[fresh], column_of[fresh]
+        store = self._put(rows, columns, _Entries(row_of, column_of, new.values[fresh].astype(np.float64)))
         n_rows, n_columns = self.train.shape
-        usable_rows = row_of[fresh & (column_of < n_columns)]
-        usable_columns = column_of[fresh & (row_of < n_rows)]
         return Extended(
-            EntryStore(self.train, rows, columns, added),
-            np.union1d(usable_rows, np.arange(len(self.rows), len(rows))),
-            np.union1d(usable_columns, np.arange(len(self.columns), len(columns))),
+            store,
+            np.union1d(row_of[column_of < n_columns], np.arange(len(self.rows), len(rows))),
+            np.union1d(column_of[row_of < n_rows], np.arange(len(self.columns), len(columns))),
         )
+
+    def changed(self, rows: Labels, columns: Labels, added: AddedEntries, dropped: IndexArray) -> EntryStore:
+        """Return a store of the same training matrix; without anything added, it is as right after training."""
+        nothing = added.rows.size == 0 and (len(rows), len(columns)) == self.train.shape
+        return EntryStore(self.train, rows, columns, None if nothing else added, dropped)
+
+    def _put(self, rows: Labels, columns: Labels, new: _Entries) -> EntryStore:
+        """Return these observations with entries that are not among them, or have other values there."""
+        places = self.train_places(new.rows, new.columns)
+        trained = places >= 0
+        as_trained = np.zeros(places.size, dtype=bool)
+        as_trained[trained] = self.train.values[places[trained]] == new.values[trained]
+        dropped = np.union1d(self.dropped, places[trained]) if trained.any() else self.dropped
+        dropped = np.setdiff1d(dropped, places[as_trained], assume_unique=True) if as_trained.any() else dropped
+        added = self.added or AddedEntries(NOTHING, NOTHING, np.empty(0))
+        known, put = added.rows * len(columns) + added.columns, new.rows * len(columns) + new.columns
+        kept = added.kept(~np.isin(known, put))
+        return self.changed(rows, columns, kept.followed_by(*(part[~as_trained] for part in new)), dropped)
+
+    def values_at(self, row_of: IndexArray, column_of: IndexArray) -> FloatArray:
+        """Return the value of each pair of positions, NaN where there is no entry."""
+        found = np.full(row_of.size, np.nan)
+        places = self.train_places(row_of, column_of)
+        held = (places >= 0) & ~_among(places, self.dropped)
+        found[held] = self.train.values[places[held]]
+        if self.added is not None and self.added.rows.size:
+            touched = np.unique(row_of)
+            known = self.added.of_rows(touched)
+            keys = touched[known.rows] * len(self.columns) + known.columns  # rising, as added entries are in row order
+            at, inside = _located(keys, row_of * len(self.columns) + column_of)
+            inside &= column_of < len(self.columns)
+            found[inside] = known.values[at[inside]]
+        return found
+
+    def train_places(self, row_of: IndexArray, column_of: IndexArray) -> IndexArray:
+        """Return where each pair of positions stands among the training entries, dropped ones too; -1: nowhere."""
+        places = np.full(row_of.size, -1, dtype=np.int64)
+        n_rows, n_columns = self.train.shape
+        possible = np.flatnonzero((row_of < n_rows) & (column_of < n_columns) & (row_of >= 0) & (column_of >= 0))
+        touched = np.unique(row_of[possible])
+        starts, columns = self.train.by_row
+        entry, which = spans(touched, starts)
+        keys = touched[which] * n_columns + columns[entry]
+        at, found = _located(keys, row_of[possible] * n_columns + column_of[possible])
+        places[possible[found]] = entry[at[found]]
+        return places
+
+    def rows_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
+        """Say which rows are described by what described them in training."""
+        starts, _ = self.train.by_row
+        trained = positions < self.train.shape[0]
+        changed = np.zeros(positions.size, dtype=bool)
+        known = positions[trained]
+        changed[trained] = np.searchsorted(self.dropped, starts[known]) != np.searchsorted(
+            self.dropped, starts[known + 1]
+        )
+        if self.added is not None:
+            changed[self.added.of_rows(positions, below=self.train.shape[1]).rows] = True
+        return trained & ~changed
+
+    def columns_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
+        """Say which columns are described by what described them in training."""
+        changed = np.isin(positions, self.train.by_row.columns[self.dropped])
+        if self.added is not None:
+            changed[self.added.of_columns(positions, below=self.train.shape[0]).rows] = True
+        return (positions < self.train.shape[1]) & ~changed
 
     def row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return what describes some rows: their entries over the trained columns."""
         starts, columns = self.train.by_row
-        known = _gathered(positions, starts, columns, self.train.values)
+        known = _gathered(positions, starts, columns, self.train.values, dropped=self.dropped)
         if self.added is None:
             return _grouped(positions.size, known)
         return _grouped(positions.size, known, self.added.of_rows(positions, below=self.train.shape[1]))
@@ -161,7 +249,7 @@ class EntryStore:
     def column_entries(self, positions: IndexArray) -> AxisEntries:
         """Return what describes some columns: their entries over the trained rows."""
         starts, rows, entries = self.train.by_column
-        known = _gathered(positions, starts, rows, self.train.values, order=entries)
+        known = _gathered(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)
         if self.added is None:
             return _grouped(positions.size, known)
         return _grouped(positions.size, known, self.added.of_columns(positions, below=self.train.shape[0]))
@@ -169,38 +257,23 @@ class EntryStore:
     def seen_columns(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows, those of area IV too."""
         starts, columns = self.train.by_row
-        known = _gathered(positions, starts, columns, self.train.values)
+        known = _gathered(positions, starts, columns, self.train.values, dropped=self.dropped)
         if self.added is None:
             return _grouped(positions.size, known)
         return _grouped(positions.size, known, self.added.of_rows(positions))
+
+    def seen_rows(self, positions: IndexArray) -> AxisEntries:
+        """Return all entries of some columns, those of area IV too."""
+        starts, rows, entries = self.train.by_column
+        known = _gathered(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)
+        if self.added is None:
+            return _grouped(positions.size, known)
+        return _grouped(positions.size, known, self.added.of_columns(positions))
 
     def areas(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[np.str_]:
         """Return the area of each pair of positions."""
         codes = area_codes(rows >= self.train.shape[0], columns >= self.train.shape[1])
         return np.array(AREAS)[codes]
-
-    def _already_seen(self, row_of: IndexArray, column_of: IndexArray, new: ObservedMatrix) -> npt.NDArray[np.bool_]:
-        """Say which entries are known already with the same value; another value is an error."""
-        touched = np.unique(row_of[(row_of < len(self.rows)) & (column_of < len(self.columns))])
-        known = self.seen_columns(touched)
-        keys = np.repeat(touched, np.diff(known.starts)).astype(np.int64) * len(self.columns) + known.others
-        order = np.argsort(keys)
-        keys = keys[order]
-        wanted = np.where(column_of < len(self.columns), row_of.astype(np.int64) * len(self.columns) + column_of, -1)
-        if keys.size == 0:
-            return np.zeros(row_of.size, dtype=bool)
-        places = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-        found: npt.NDArray[np.bool_] = keys[places] == wanted
-        old_values = known.values[order][places]
-        contradicted = np.flatnonzero(found & (old_values != new.values))
-        if contradicted.size:
-            first = contradicted[0]
-            rows, columns, values = new.entries()
-            raise BadEntries(
-                f"row {rows.tolist()[first]!r}, column {columns.tolist()[first]!r} is known with the value "
-                f"{old_values[first]:g}; extending by another one, {values[first]:g}, contradicts it"
-            )
-        return found
 
 
 class Extended(NamedTuple):
@@ -222,6 +295,37 @@ def _check_scale(scale: Scale, new: ObservedMatrix) -> None:
         raise OffScale(f"the new entries have the scale {new.scale}; the model's is {scale}")
 
 
+def _contradiction(new: ObservedMatrix, known: FloatArray, at: int) -> BadEntries:
+    rows, columns, values = new.entries()
+    return BadEntries(
+        f"row {rows.tolist()[at]!r}, column {columns.tolist()[at]!r} is known with the value "
+        f"{known[at]:g}; extending by another one, {values[at]:g}, contradicts it"
+    )
+
+
+def spans(positions: IndexArray, starts: IndexArray) -> tuple[IndexArray, IndexArray]:
+    """Return the places of all entries of some rows (or columns), and of which of them each is."""
+    first = starts[positions].astype(np.int64)
+    counts = starts[positions + 1] - first
+    ends = np.cumsum(counts)
+    places = np.repeat(first - (ends - counts), counts) + np.arange(ends[-1] if ends.size else 0)
+    return places, np.repeat(np.arange(positions.size), counts)
+
+
+def _located(keys: IndexArray, wanted: IndexArray) -> tuple[IndexArray, npt.NDArray[np.bool_]]:
+    """Return where wanted keys stand among rising ones, and which of them are there."""
+    if keys.size == 0:
+        return np.zeros(wanted.size, dtype=np.int64), np.zeros(wanted.size, dtype=bool)
+    at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    found: npt.NDArray[np.bool_] = keys[at] == wanted
+    return at, found
+
+
+def _among(places: IndexArray, some: IndexArray) -> npt.NDArray[np.bool_]:
+    """Say which places are among some that rise, at a cost of those asked for."""
+    return _located(some, places)[1]
+
+
 def _gathered(
     positions: IndexArray,
     starts: IndexArray,
@@ -230,19 +334,19 @@ def _gathered(
     *,
     order: IndexArray | None = None,
     below: int | None = None,
+    dropped: IndexArray = NOTHING,
 ) -> _Entries:
     """Collect the entries of some rows (or columns) as (which of them, other axis, value)."""
     inside = np.flatnonzero(positions < starts.size - 1)
-    first = starts[positions[inside]].astype(np.int64)
-    counts = starts[positions[inside] + 1] - first
-    ends = np.cumsum(counts)
-    places = np.repeat(first - (ends - counts), counts) + np.arange(ends[-1] if ends.size else 0)
-    which = np.repeat(inside, counts)
-    if below is not None:
-        kept = others[places] < below
-        places, which = places[kept], which[kept]
-    taken = values[places if order is None else order[places]].astype(np.float64)
-    return _Entries(which, others[places], taken)
+    places, which = spans(positions[inside], starts)
+    which = inside[which]
+    entries = places if order is None else order[places]
+    if below is not None or dropped.size:
+        kept = ~_among(entries, dropped)
+        if below is not None:
+            kept &= others[places] < below
+        places, which, entries = places[kept], which[kept], entries[kept]
+    return _Entries(which, others[places], values[entries].astype(np.float64))
 
 
 def _by_first(firsts: IndexArray, others: IndexArray, values: FloatArray) -> tuple[IndexArray, AxisEntries]:

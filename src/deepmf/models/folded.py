@@ -1,32 +1,36 @@
-"""Folded-in rows: rows that are not stored, which predict and rank by the latents of their entries."""
+"""Folded-in rows and columns: not stored, they predict and rank by the latents of their entries."""
 
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from deepmf.errors import BadEntries, NothingObserved, OffScale
+from deepmf.errors import BadEntries, BadSetting, NothingObserved, OffScale
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.checks import numbers
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.models.explanation import Axis, Explanation, explained
 from deepmf.models.predictive_distribution import Interval, check_coverage
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import Ranking, ranked
+from deepmf.models.ranking import Ranking, choice_of, ranked
 
-History = tuple[Iterable[Any], Iterable[float]]  # columns, and the values that a row has there
+History = tuple[Iterable[Any], Iterable[float]]  # labels, and the values that a row (or column) has there
 
 
 @dataclass(frozen=True)
-class FoldedRows:
-    """Some rows that are not stored: their entries, and a predictor that has no other rows.
+class Folded(ABC):
+    """Some rows, or some columns, that are not stored: their entries, and a predictor that has no others.
 
-    Methods that take columns alone predict for each of them in each row: arrays are (rows, columns, ...), without the
-    first axis where a single row was folded in.
+    Methods that take labels of the other axis alone predict for each of them: arrays are (folded, labels, ...), without
+    the first axis where a single one was folded in.
     """
 
     entries: EntryStore
@@ -34,23 +38,69 @@ class FoldedRows:
     observed: AxisEntries
     single: bool
 
-    def predict(self, columns: Iterable[Any]) -> FloatArray:
-        """Return the predictions for some columns."""
-        return self._shaped(self.predictor.readout.values(self.predictor.score_pairs(*self._pairs(columns))))
+    axis: ClassVar[Axis]  # what was folded in
 
-    def predict_levels(self, columns: Iterable[Any], *, metric: str = "rmse") -> FloatArray:
-        """Return legal levels for some columns, the best by a metric."""
-        return self._shaped(self.predictor.levels(*self._pairs(columns), metric=metric))
+    @property
+    @abstractmethod
+    def _others(self) -> Labels:
+        """The labels of the other axis."""
 
-    def predict_distribution(self, columns: Iterable[Any]) -> FloatArray:
-        """Return the probability of each level for some columns."""
-        return self._shaped(self.predictor.distribution(*self._pairs(columns)).probabilities)
+    @abstractmethod
+    def _placed(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
+        """Return positions as those of rows and of columns."""
 
-    def predict_interval(self, columns: Iterable[Any], *, coverage: float = 0.9) -> Interval:
-        """Return intervals that hold the true value with about this probability, for some columns."""
+    def predict(self, labels: Iterable[Any], /) -> FloatArray:
+        """Return the predictions for some labels of the other axis."""
+        return self._shaped(self.predictor.readout.values(self.predictor.score_pairs(*self._pairs(labels))))
+
+    def predict_levels(self, labels: Iterable[Any], /, *, metric: str = "rmse") -> FloatArray:
+        """Return legal levels, the best by a metric."""
+        return self._shaped(self.predictor.levels(*self._pairs(labels), metric=metric))
+
+    def predict_distribution(self, labels: Iterable[Any], /) -> FloatArray:
+        """Return the probability of each level."""
+        return self._shaped(self.predictor.distribution(*self._pairs(labels)).probabilities)
+
+    def predict_interval(self, labels: Iterable[Any], /, *, coverage: float = 0.9) -> Interval:
+        """Return intervals that hold the true value with about this probability."""
         check_coverage(coverage)
-        ends = self.predictor.distribution(*self._pairs(columns)).ends(coverage, self.entries.scale)
+        ends = self.predictor.distribution(*self._pairs(labels)).ends(coverage, self.entries.scale)
         return Interval(*(self._shaped(end) for end in ends.T))
+
+    def explain(self, label: Any, /, n: int = 5) -> Explanation:
+        """Return the n entries of what was folded in that pulled its prediction for a label up or down the most."""
+        if not self.single:
+            raise BadSetting(f"explain is of a single {self.axis}; {len(self)} were folded in together")
+        position = int(self._others.positions([label])[0])
+        n_trained = self.entries.train.shape[1 if self.axis == "row" else 0]
+        row, column = self._placed(np.array([0]), np.array([position]))
+        described = self.observed.below(n_trained)
+        return explained(self.predictor, self.axis, described, self._others, (int(row[0]), int(column[0])), n)
+
+    def __len__(self) -> int:
+        return int(self.observed.starts.size) - 1
+
+    def _pairs(self, labels: Iterable[Any]) -> tuple[IndexArray, IndexArray]:
+        positions = self._others.positions(labels)
+        return self._placed(np.repeat(np.arange(len(self)), positions.size), np.tile(positions, len(self)))
+
+    def _shaped(self, predictions: FloatArray) -> FloatArray:
+        if self.single:
+            return predictions
+        return predictions.reshape(len(self), -1, *predictions.shape[1:])
+
+
+class FoldedRows(Folded):
+    """Some rows that nobody stored; they predict for columns, and rank them."""
+
+    axis: ClassVar[Axis] = "row"
+
+    @property
+    def _others(self) -> Labels:
+        return self.entries.columns
+
+    def _placed(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
+        return folded, others
 
     def predict_at(self, rows: IndexArray, columns: Iterable[Any]) -> FloatArray:
         """Return the prediction for each pair of a row, by its number from 0, and a column."""
@@ -62,46 +112,49 @@ class FoldedRows:
         return self.predictor.levels(rows, self.entries.columns.positions(columns), metric=metric)
 
     def recommend(
-        self, n: int = 10, *, columns: Iterable[Any] | None = None, include_observed: bool = False
+        self,
+        n: int = 10,
+        *,
+        among: Iterable[Any] | None = None,
+        exclude: Iterable[Any] | None = None,
+        include_observed: bool = False,
     ) -> Ranking:
-        """Return the n best columns, without those that the row has entries for; `columns` restricts the choice."""
-        every = self.entries.columns
-        among = np.arange(len(every)) if columns is None else every.distinct_positions(columns)
-        observed = None if include_observed else self._observed_of
-        best = ranked(self.predictor, every, np.arange(self._n_rows), among, n, observed=observed)
+        """Return the n best columns, without those that the row has entries for.
+
+        `among` restricts the choice to some columns, `exclude` leaves some out.
+        """
+        columns = self.entries.columns
+        choice = choice_of(columns, among, exclude)
+        observed = None if include_observed else self.observed.take
+        best = ranked(self.predictor, columns, np.arange(len(self)), choice, n, observed=observed)
         return Ranking(best.labels[0], best.values[0]).without_missing() if self.single else best
 
+
+class FoldedColumns(Folded):
+    """A column that nobody stored; it predicts for rows."""
+
+    axis: ClassVar[Axis] = "column"
+
     @property
-    def _n_rows(self) -> int:
-        return int(self.observed.starts.size) - 1
+    def _others(self) -> Labels:
+        return self.entries.rows
 
-    def _pairs(self, columns: Iterable[Any]) -> tuple[IndexArray, IndexArray]:
-        positions = self.entries.columns.positions(columns)
-        return np.repeat(np.arange(self._n_rows), positions.size), np.tile(positions, self._n_rows)
-
-    def _shaped(self, predictions: FloatArray) -> FloatArray:
-        if self.single:
-            return predictions
-        return predictions.reshape(self._n_rows, -1, *predictions.shape[1:])
-
-    def _observed_of(self, rows: IndexArray) -> AxisEntries:
-        return self.observed.take(rows)
+    def _placed(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
+        return others, folded
 
 
 def folded_rows(entries: EntryStore, predictor: Predictor, histories: Sequence[History], *, single: bool) -> FoldedRows:
     """Return the rows that have these entries over known columns."""
-    columns, values, counts = [], [], []
-    for given_columns, given_values in histories:
-        positions = entries.columns.positions(given_columns)
-        floats = numbers(given_values)
-        _check(entries, positions, floats)
-        order = np.argsort(positions)  # as in a matrix: sums come out the same to the bit
-        columns.append(positions[order])
-        values.append(floats[order])
-        counts.append(positions.size)
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    observed = AxisEntries(starts, np.concatenate(columns).astype(np.int64), np.concatenate(values))
-    return _folded(entries, predictor, observed, single=single)
+    observed = _observed(entries.columns, entries.scale, histories, of="row")
+    return _folded_rows(entries, predictor, observed, single=single)
+
+
+def folded_column(entries: EntryStore, predictor: Predictor, history: History) -> FoldedColumns:
+    """Return the column that has these entries over known rows."""
+    observed = _observed(entries.rows, entries.scale, [history], of="column")
+    described = observed.below(entries.train.shape[0])  # as in an extension, trained rows alone describe a column
+    _warn_of_nothing(described, "column", "rows", stacklevel=4)
+    return FoldedColumns(entries, predictor.with_columns(described), observed, single=True)
 
 
 def folded_matrix(entries: EntryStore, predictor: Predictor, matrix: ObservedMatrix) -> FoldedRows:
@@ -110,31 +163,51 @@ def folded_matrix(entries: EntryStore, predictor: Predictor, matrix: ObservedMat
         raise OffScale(f"the entries have the scale {matrix.scale}; the model's is {entries.scale}")
     columns = entries.columns.positions(matrix.column_labels)[matrix.by_row.columns]
     observed = AxisEntries(matrix.by_row.starts.astype(np.int64), columns, matrix.values.astype(np.float64))
-    return _folded(entries, predictor, observed, single=False)
+    return _folded_rows(entries, predictor, observed, single=False)
 
 
-def _folded(entries: EntryStore, predictor: Predictor, observed: AxisEntries, *, single: bool) -> FoldedRows:
+def _folded_rows(entries: EntryStore, predictor: Predictor, observed: AxisEntries, *, single: bool) -> FoldedRows:
     described = observed.below(entries.train.shape[1])  # as in an extension, trained columns alone describe a row
-    n_empty = np.count_nonzero(np.diff(described.starts) == 0)
-    if n_empty:
-        warnings.warn(
-            f"{n_empty} row(s) have no entry over the trained columns: they are predicted from an empty description",
-            NothingObserved,
-            stacklevel=4,
-        )
+    _warn_of_nothing(described, "row", "columns", stacklevel=6)
     return FoldedRows(entries, predictor.with_rows(described), observed, single=single)
 
 
-def _check(entries: EntryStore, columns: IndexArray, values: FloatArray) -> None:
-    if columns.size != values.size:
-        raise BadEntries(f"columns and values are pairs, so of one length; got {columns.size} and {values.size}")
-    if columns.size == 0:
-        raise BadEntries("a row needs at least one entry to be folded in")
-    distinct, counts = np.unique(columns, return_counts=True)
-    if distinct.size < columns.size:
-        twice = entries.columns[int(distinct[counts > 1][0])]
-        raise BadEntries(f"the column {twice!r} was given twice")
-    wrong = np.flatnonzero(~entries.scale.holds(values))
+def _warn_of_nothing(described: AxisEntries, axis: str, others: str, *, stacklevel: int) -> None:
+    n_empty = np.count_nonzero(np.diff(described.starts) == 0)
+    if n_empty:
+        warnings.warn(
+            f"{n_empty} {axis}(s) have no entry over the trained {others}: "
+            "they are predicted from an empty description",
+            NothingObserved,
+            stacklevel=stacklevel,
+        )
+
+
+def _observed(others: Labels, scale: Scale, histories: Sequence[History], *, of: str) -> AxisEntries:
+    """Return the entries of some histories by position on the other axis."""
+    position_parts, value_parts, counts = [], [], []
+    for labels, given_values in histories:
+        positions, values = others.positions(labels), numbers(given_values)
+        _check(others, scale, positions, values, of=of)
+        order = np.argsort(positions)  # as in a matrix: sums come out the same to the bit
+        position_parts.append(positions[order])
+        value_parts.append(values[order])
+        counts.append(positions.size)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return AxisEntries(starts, np.concatenate(position_parts).astype(np.int64), np.concatenate(value_parts))
+
+
+def _check(others: Labels, scale: Scale, positions: IndexArray, values: FloatArray, *, of: str) -> None:
+    axis = others.axis
+    if positions.size != values.size:
+        raise BadEntries(f"{axis}s and values are pairs, so of one length; got {positions.size} and {values.size}")
+    if positions.size == 0:
+        raise BadEntries(f"a {of} needs at least one entry to be folded in")
+    distinct, counts = np.unique(positions, return_counts=True)
+    if distinct.size < positions.size:
+        twice = others[int(distinct[counts > 1][0])]
+        raise BadEntries(f"the {axis} {twice!r} was given twice")
+    wrong = np.flatnonzero(~scale.holds(values))
     if wrong.size:
-        column = entries.columns[int(columns[wrong[0]])]
-        raise OffScale(f"column {column!r} has value {values[wrong[0]]:g}; the scale is {entries.scale}")
+        label = others[int(positions[wrong[0]])]
+        raise OffScale(f"{axis} {label!r} has value {values[wrong[0]]:g}; the scale is {scale}")

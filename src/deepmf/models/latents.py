@@ -79,6 +79,18 @@ class Latents:
             raise TrainingDiverged("what was learned is too large: latents of new entries are not finite numbers")
         return Latents(self.base, together[order], extra)
 
+    def without(self, positions: IndexArray) -> Latents:
+        """Return a table without what was computed for some positions, in increasing order.
+
+        Those of training are again what training made of them; those behind are gone, and later ones move up.
+        """
+        kept = ~np.isin(self.positions, positions, assume_unique=True)
+        if kept.all():
+            return self
+        behind = positions[positions >= len(self.base)]
+        left = self.positions[kept]
+        return Latents(self.base, left - np.searchsorted(behind, left), self.extra[kept])
+
 
 def pair_products(
     row_latents: Latents, column_latents: Latents, rows: npt.NDArray[Any], columns: npt.NDArray[Any]

@@ -32,7 +32,8 @@ class EffectEncoder(Encoder):
 
     def rows(self, entries: AxisEntries, columns: Latents) -> Any:
         """Return (mean + effect, 1) of each row."""
-        deviations = entries.values - self.mean - columns.take(entries.others)[:, 1]
+        # By the trained effects: what becomes of a row depends neither on the order of extensions nor on others.
+        deviations = entries.values - self.mean - columns.base[entries.others, 1]
         effects = shrunk_effects(entries, deviations, self._shrinkage)
         return np.column_stack([self.mean + effects, np.ones(effects.size)])
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,24 +25,26 @@ from deepmf.errors import (
 )
 from deepmf.matrix.areas import AREAS
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.entry_store import NOTHING, EntryStore
+from deepmf.matrix.forgetting import Pairs, asked_to_forget, without
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.completion import complete_array, complete_frame, complete_to
+from deepmf.models.explanation import Axis, Explanation, explained
 from deepmf.models.fallback import Fallback
 from deepmf.models.fitting import Fitting, digest, tell_ending
-from deepmf.models.folded import FoldedRows, folded_rows
+from deepmf.models.folded import FoldedColumns, FoldedRows, folded_column, folded_rows
 from deepmf.models.label_pairs import LabelPairs, Unknown, find_pairs
 from deepmf.models.predictive_distribution import Interval, PredictiveDistribution, check_coverage
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import Ranking, most_similar, ranked
+from deepmf.models.ranking import Ranking, choice_of, most_similar, ranked
 from deepmf.models.readout import check_levels
 from deepmf.storage.label_tensors import check_storable
 from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
-from deepmf.storage.packed import Tensors, field, refusing
+from deepmf.storage.packed import Packed, Tensors, field, numbers, refusing
 from deepmf.training.checkpoint import remove_checkpoint
 from deepmf.training.declarations import signature_of
 from deepmf.training.epoch_progress import show_epochs
@@ -51,6 +53,9 @@ from deepmf.training.loop import Callback, Task
 from deepmf.training.settings import Settings
 from deepmf.training.threads import training_threads
 from deepmf.training.validation import ValidationEntries
+
+Conflicts = Literal["error", "replace"]
+Missing = Literal["error", "ignore"]
 
 
 class Fitted(NamedTuple):
@@ -164,22 +169,53 @@ class Model(ABC):
             "validation entries": None if validation is None else validation.digest(),
         }
 
-    def extend(self, new: ObservedMatrix) -> Self:
+    def extend(self, new: ObservedMatrix, *, conflicts: Conflicts = "error") -> Self:
         """Return a model that also covers new rows, new columns and new entries, without training.
 
-        This model stays as it is. A new row is described by its entries over the trained columns, a new column by
+        `conflicts` says what becomes of an entry that is known with another value, from training too: "error" refuses
+        all, "replace" lets the new value take its place (what the weights learned of the old one stays until the next
+        fit). This model stays as it is. A new row is described by its entries over the trained columns, a new column by
         its entries over the trained rows; entries of area IV are never inputs. A row or column without any such
         entry is predicted from an empty description, and a `NothingObserved` warning names it. What a method cannot
         predict for is refused with the reason (`CannotExtend`).
         """
         known, predictor = self._known
         _check_matrix(new, "extend")
+        if conflicts not in ("error", "replace"):
+            raise BadSetting(f"conflicts must be 'error' or 'replace'; got {conflicts!r}")
         self._check_extends()
-        entries, rows, columns = known.extended(new)
+        entries, rows, columns = known.extended(new, conflicts=conflicts)
         self._refuse_new("II", "row", known.rows, entries.rows)
         self._refuse_new("III", "column", known.columns, entries.columns)
         _warn_of_nothing(entries, "row", rows, entries.row_entries(rows).starts)
         _warn_of_nothing(entries, "column", columns, entries.column_entries(columns).starts)
+        return self._described_anew(entries, predictor, rows, columns)
+
+    def forget(
+        self,
+        rows: Iterable[Any] | None = None,
+        columns: Iterable[Any] | None = None,
+        entries: Pairs | None = None,
+        *,
+        missing: Missing = "error",
+    ) -> Self:
+        """Return a model without some rows, columns or entries (a matrix, or a pair of rows and columns).
+
+        This model stays as it is. What came by `extend` is gone as if it had never come: from descriptions, rankings,
+        completions and from the file that `save` writes; a row or column that came by `extend` is no longer known.
+        What was trained on is gone from descriptions, rankings and completions: a trained row or column stays known,
+        is predicted from what is left of its entries, from an empty description where nothing is left (also where
+        everything is forgotten). What the weights learned from it stays until the next fit, and the training matrix
+        stays in the file: to be rid of both, fit again without it. By `missing="ignore"`, what is not there is no
+        error.
+        """
+        known, predictor = self._known
+        found = without(known, asked_to_forget(known, rows, columns, entries, missing=missing))
+        left = predictor.without(found.gone_rows, found.gone_columns)
+        return self._described_anew(found.store, left, found.rows, found.columns)
+
+    def _described_anew(self, entries: EntryStore, predictor: Predictor, rows: IndexArray, columns: IndexArray) -> Self:
+        """Return this model with other entries, which describe some rows and columns anew."""
         model = copy.copy(self)
         encoded_rows = rows if "II" in self.predicts else rows[:0]
         encoded_columns = columns if "III" in self.predicts else columns[:0]
@@ -196,6 +232,13 @@ class Model(ABC):
     def fold_in_many(self, histories: Sequence[tuple[Iterable[Any], Iterable[float]]]) -> FoldedRows:
         """Return one row for each history, a pair of columns and values, in one pass; nothing is kept."""
         return self._folded(histories, single=False)
+
+    def fold_in_column(self, rows: Iterable[Any], values: Iterable[float]) -> FoldedColumns:
+        """Return a column with these entries that is stored nowhere: it predicts like a column of `extend`."""
+        entries, predictor = self._known
+        if "III" not in self.predicts:
+            raise CannotExtend(f"{type(self).__name__} cannot predict for new columns: {self.cannot}")
+        return folded_column(entries, predictor, (rows, values))
 
     def _folded(self, histories: Sequence[tuple[Iterable[Any], Iterable[float]]], *, single: bool) -> FoldedRows:
         entries, predictor = self._known
@@ -280,22 +323,39 @@ class Model(ABC):
         rows: Any,
         n: int = 10,
         *,
-        columns: Iterable[Any] | None = None,
+        among: Iterable[Any] | None = None,
+        exclude: Iterable[Any] | None = None,
         include_observed: bool = False,
     ) -> Ranking:
         """Return the n best columns of one row, or of each of a list of rows, without those it has entries for.
 
-        `columns` restricts the choice. Where several rows are given and one has fewer columns left, its line is
-        filled up with values of NaN.
+        `among` restricts the choice to some columns, `exclude` leaves some out. Where several rows are given and one
+        has fewer columns left, its line is filled up with values of NaN.
         """
         entries, predictor = self._known
         single = _is_label(rows, entries.rows)
         row_positions = entries.rows.positions([rows] if single else rows)
-        every = np.arange(len(entries.columns))
-        column_positions = every if columns is None else entries.columns.distinct_positions(columns)
+        choice = choice_of(entries.columns, among, exclude)
         observed = None if include_observed else entries.seen_columns
-        best = ranked(predictor, entries.columns, row_positions, column_positions, n, observed=observed)
+        best = ranked(predictor, entries.columns, row_positions, choice, n, observed=observed)
         return Ranking(best.labels[0], best.values[0]).without_missing() if single else best
+
+    def explain(self, row: Any, column: Any, n: int = 5, *, axis: Axis = "row") -> Explanation:
+        """Return the n entries of the row that pulled its prediction for the column up or down the most.
+
+        By `axis="column"`, the entries of the column. An entry's effect is the prediction with all entries less the
+        one without this one, the other side as it is; entries that describe nothing (those over new columns, or of
+        new rows) have none. In a row of more than 256 entries, only those that stand out most are tried.
+        """
+        entries, predictor = self._known
+        if axis not in ("row", "column"):
+            raise BadSetting(f"axis must be 'row' or 'column'; got {axis!r}")
+        if ("II" if axis == "row" else "III") not in self.predicts:
+            raise CannotExtend(f"{type(self).__name__} cannot explain by the entries of a {axis}: {self.cannot}")
+        at = entries.rows.positions([row]), entries.columns.positions([column])
+        described = entries.row_entries(at[0]) if axis == "row" else entries.column_entries(at[1])
+        others = entries.columns if axis == "row" else entries.rows
+        return explained(predictor, axis, described, others, (int(at[0][0]), int(at[1][0])), n)
 
     def complete(self) -> FloatArray:
         """Return the whole matrix (rows, columns): observed entries as they are, the others predicted."""
@@ -323,6 +383,8 @@ class Model(ABC):
         parts = {"train": pack_matrix(entries.train, "train"), "learned": predictor.pack()}
         if entries.extension is not None:
             parts["extension"] = pack_matrix(entries.extension, "extension")
+        if entries.dropped.size:
+            parts["dropped"] = Packed({}, {"dropped.entries": entries.dropped})
         content = {
             "class": type(self).__name__,
             "settings": self.settings.to_dict(),
@@ -341,10 +403,11 @@ class Model(ABC):
             model = cls(**settings)
         train = unpack_matrix("train", field(content, "train"), tensors)
         added = unpack_matrix("extension", content["extension"], tensors) if "extension" in content else None
+        dropped = numbers(tensors, "dropped.entries", "int64", (None,)) if "dropped" in content else NOTHING
         with refusing("extension"):
             if added is not None:
                 model._check_extends()
-            entries = EntryStore.stored(train, added)
+            entries = EntryStore.stored(train, added, dropped)
             model._refuse_new("II", "row", train.rows, entries.rows)
             model._refuse_new("III", "column", train.columns, entries.columns)
         model.history_ = History.from_dict(field(content, "history"))

@@ -97,15 +97,24 @@ class Predictor:
         return self.readout.levels(self.score_pairs(rows, columns))
 
     def extended(self, entries: EntryStore, rows: IndexArray, columns: IndexArray) -> Self:
-        """Return a predictor in which the rows and columns at some positions are encoded anew."""
-        changed = self
+        """Return a predictor in which the rows and columns at some positions are as their entries describe them.
+
+        Those that are described as in training have the latents of training again; the others are encoded anew.
+        """
+        old_rows, old_columns = entries.rows_as_trained(rows), entries.columns_as_trained(columns)
+        changed = self.without(rows[old_rows], columns[old_columns])
+        rows, columns = rows[~old_rows], columns[~old_columns]
         if columns.size:
-            latents = self.encoder.columns(entries.column_entries(columns), self.rows)
-            changed = replace(changed, columns=self.columns.changed(columns, latents))
+            latents = self.encoder.columns(entries.column_entries(columns), changed.rows)
+            changed = replace(changed, columns=changed.columns.changed(columns, latents))
         if rows.size:
             latents = self.encoder.rows(entries.row_entries(rows), changed.columns)
-            changed = replace(changed, rows=self.rows.changed(rows, latents))
+            changed = replace(changed, rows=changed.rows.changed(rows, latents))
         return changed
+
+    def without(self, rows: IndexArray, columns: IndexArray) -> Self:
+        """Return a predictor without what was computed since training for some positions of rows and columns."""
+        return replace(self, rows=self.rows.without(rows), columns=self.columns.without(columns))
 
     def with_rows(self, entries: AxisEntries) -> Self:
         """Return a predictor whose rows are those with these entries, and no others."""

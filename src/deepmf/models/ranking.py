@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ def batches(positions: IndexArray, *, width: int) -> Iterator[IndexArray]:
 
 def best_positions(scores: FloatArray, n: int) -> tuple[IndexArray, FloatArray]:
     """Return the n largest scores of each line and where they stand, largest first; ties go to the earlier place."""
-    _check_n(n)
+    check_n(n)
     n = min(int(n), scores.shape[1])
     if n < scores.shape[1]:
         # The n-th largest score of each line; everything above it is in, ties at it come in by place.
@@ -51,6 +51,12 @@ def best_positions(scores: FloatArray, n: int) -> tuple[IndexArray, FloatArray]:
     taken = np.take_along_axis(scores, chosen, axis=1)
     order = np.argsort(-taken, axis=1, kind="stable")
     return np.take_along_axis(chosen, order, axis=1), np.take_along_axis(taken, order, axis=1)
+
+
+def choice_of(labels: Labels, among: Iterable[Any] | None, exclude: Iterable[Any] | None) -> IndexArray:
+    """Return the positions to choose from: all, or those of some labels, without those of others."""
+    chosen = np.arange(len(labels)) if among is None else labels.distinct_positions(among)
+    return chosen if exclude is None else chosen[~np.isin(chosen, labels.positions(exclude))]
 
 
 def ranked(
@@ -90,7 +96,7 @@ def _leave_out(scores: FloatArray, observed: AxisEntries, columns: IndexArray, n
 
 def most_similar(directions: npt.NDArray[np.float32], labels: Labels, label: Any, n: int) -> Ranking:
     """Return the n labels whose directions have the largest cosine with that of one label, itself left out."""
-    _check_n(n)
+    check_n(n)
     position = labels.positions([label])[0]
     cosines = (directions @ directions[position]).astype(np.float64)[None]
     cosines[0, position] = -np.inf
@@ -99,6 +105,7 @@ def most_similar(directions: npt.NDArray[np.float32], labels: Labels, label: Any
     return Ranking(labels.array[best[0][others]], np.clip(values[0][others], -1.0, 1.0))
 
 
-def _check_n(n: int) -> None:
+def check_n(n: int) -> None:
+    """Refuse a number of answers that is none."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise BadSetting(f"n must be a whole number of at least 1; got {n!r}")

@@ -132,16 +132,25 @@ class RidgeEncoder(Encoder):
 
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return (u, b, 1, m) of each row."""
-        others = np.delete(columns.base, (-3, -1), axis=1)
-        return _row_latents(self._solved(entries, others), self._train.mean)
+        needed, factors = _needed(entries, columns.base)
+        return _row_latents(self._solved(needed, np.delete(factors, (-3, -1), axis=1)), self._train.mean)
 
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return (v, 1, c, 1) of each column."""
-        return _column_latents(self._solved(entries, rows.base[:, :-2]))
+        needed, factors = _needed(entries, rows.base)
+        return _column_latents(self._solved(needed, factors[:, :-2]))
 
     def _solved(self, entries: AxisEntries, others: LatentArray) -> LatentArray:
         equations = LeastSquares(entries, n_others=len(others), train=self._train, settings=self._settings)
         return equations.solve(others).factors
+
+
+def _needed(entries: AxisEntries, others: LatentArray) -> tuple[AxisEntries, LatentArray]:
+    """Return entries that point into the few latents they need, so that no table of all is copied for one row."""
+    if entries.others.size >= len(others):
+        return entries, others
+    used, places = np.unique(entries.others, return_inverse=True)
+    return entries._replace(others=places), others[used]
 
 
 class ALS(FactorModel):

@@ -1,0 +1,49 @@
+"""Explanations: effects by hand, and long rows in bounded time."""
+
+import time
+
+import numpy as np
+import pytest
+
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.models import explanation
+from deepmf.models.factorization.als import ALS
+from deepmf.models.means import Means
+
+
+def wide(n_columns: int) -> ObservedMatrix:
+    """A matrix whose first row has an entry in every column."""
+    dice = np.random.default_rng(0)
+    values = dice.integers(1, 6, (6, n_columns)).astype(float)
+    values[1:][dice.random((5, n_columns)) < 0.5] = np.nan
+    return ObservedMatrix.from_array(values, Scale([1, 2, 3, 4, 5]))
+
+
+def test_means_by_hand() -> None:
+    matrix = ObservedMatrix.from_array([[1, 5, np.nan], [3, 3, 3]], Scale([1, 2, 3, 4, 5]))
+    found = Means(shrinkage=1.0).fit(matrix).explain(0, 2)
+    # The mean is 3; effects of columns are -2/3, 2/3 and 0, so what is left in row 0 is -4/3 and 4/3.
+    assert found.labels.tolist() == [0, 1] and found.values.tolist() == [1, 5]
+    np.testing.assert_allclose(found.effects, [-2 / 3, 2 / 3], atol=1e-6)
+    assert found.prediction == pytest.approx(3)
+
+
+def test_candidates_of_a_long_row_hold_its_largest_effects(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ALS(latent_size=2, epochs=3).fit(wide(200))
+    every = model.explain(0, 7, n=5)
+    monkeypatch.setattr(explanation, "MOST_CANDIDATES", 60)
+    monkeypatch.setattr(explanation, "_ENTRIES_AT_A_TIME", 1000)
+    found = model.explain(0, 7, n=5)
+    assert len(set(found.labels) & set(every.labels)) >= 3
+    at = dict(zip(every.labels, every.effects, strict=True))
+    for label, effect in zip(found.labels, found.effects, strict=True):
+        assert effect == pytest.approx(at.get(label, effect), abs=1e-4)
+    assert model.explain(0, 7, n=150).labels.size == 150
+
+
+def test_a_row_of_ten_thousand_entries_takes_bounded_time() -> None:
+    model = Means().fit(wide(10_000))
+    started = time.perf_counter()
+    assert model.explain(0, 7).labels.size == 5
+    assert time.perf_counter() - started < 2
