@@ -188,7 +188,8 @@ class EntryStore:
         added = self.added or AddedEntries(NOTHING, NOTHING, np.empty(0))
         known, put = added.rows * len(columns) + added.columns, new.rows * len(columns) + new.columns
         kept = added.kept(~np.isin(known, put))
-        return self.changed(rows, columns, kept.followed_by(*(part[~as_trained] for part in new)), dropped)
+        fresh = kept.followed_by(new.rows[~as_trained], new.columns[~as_trained], new.values[~as_trained])
+        return self.changed(rows, columns, fresh, dropped)
 
     def values_at(self, row_of: IndexArray, column_of: IndexArray) -> FloatArray:
         """Return the value of each pair of positions, NaN where there is no entry."""
