@@ -187,8 +187,9 @@ class EntryStore:
         dropped = np.setdiff1d(dropped, places[as_trained], assume_unique=True) if as_trained.any() else dropped
         added = self.added or AddedEntries(NOTHING, NOTHING, np.empty(0))
         known, put = added.rows * len(columns) + added.columns, new.rows * len(columns) + new.columns
-        kept = added.kept(~np.isin(known, put))
-        return self.changed(rows, columns, kept.followed_by(*(part[~as_trained] for part in new)), dropped)
+        other = ~as_trained
+        together = added.kept(~np.isin(known, put)).followed_by(new.rows[other], new.columns[other], new.values[other])
+        return self.changed(rows, columns, together, dropped)
 
     def values_at(self, row_of: IndexArray, column_of: IndexArray) -> FloatArray:
         """Return the value of each pair of positions, NaN where there is no entry."""
