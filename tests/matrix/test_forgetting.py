@@ -48,3 +48,14 @@ def test_single_entries() -> None:
         found = forgotten(entries=entries)
         assert shown(found.store.seen_columns(np.arange(4))) == [{1: 2}, {1: 3, 2: 1}, {0: 5, 3: 4}, {2: 2}]
         assert (found.rows.tolist(), found.columns.tolist()) == ([0, 3], [0])  # d is new, and describes no column
+
+
+def test_numbered_rows_and_columns() -> None:
+    train = ObservedMatrix.from_array([[1, 2], [np.nan, 3]], STARS)
+    new = ObservedMatrix.from_array([[np.nan, 2, 4], [5, np.nan, np.nan], [1, 1, 1], [2, 2, 2], [3, 3, 3]], STARS)
+    store, *_ = EntryStore.of(train).extended(new, conflicts="replace")
+    found = without(store, asked_to_forget(store, [2, 4], None, None, missing="error"))
+    assert found.store.rows.array.tolist() == [0, 1, 3] and found.store.rows.positions([3]).tolist() == [2]
+    assert shown(found.store.seen_columns(np.arange(3))) == [{0: 1, 1: 2, 2: 4}, {0: 5, 1: 3}, {0: 2, 1: 2, 2: 2}]
+    none = without(found.store, asked_to_forget(found.store, [3, 7], [2, 9], ([1, 1], [0, 8]), missing="ignore"))
+    assert none.store == EntryStore.of(train)

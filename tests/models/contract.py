@@ -100,6 +100,11 @@ def one_entry(model: Model) -> ObservedMatrix:
     return ObservedMatrix.from_entries([model.row_labels_[row]], [model.column_labels_[column]], [5], model.scale_)
 
 
+def one_known(model: Model) -> ObservedMatrix:
+    """Return the first training entry of a model."""
+    return model.entries_.train.take_entries(np.array([0]))
+
+
 class ModelContract:
     """Inherit and set `model` and quick `settings` that recover an additive matrix to `recovery_error`.
 
@@ -556,7 +561,8 @@ class ModelContract:
 
         def asked(history: Any) -> tuple[Any, ...]:
             folded = folding.fold_in(*history)
-            return folded.predict(columns), folded.predict_levels(columns), *folded.recommend(n=5)
+            less = folding.forget(entries=one_known(folding))
+            return folded.predict(columns), less.complete(), folded.explain(columns[4]).effects, *folded.recommend(n=5)
 
         alone = [asked(history) for history in histories]
         with ThreadPoolExecutor(8) as threads:

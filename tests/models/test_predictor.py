@@ -86,6 +86,9 @@ def test_columns_are_encoded_before_the_rows_that_are_encoded_by_them() -> None:
     np.testing.assert_array_equal(more.rows.whole(), [ROWS[0], [14, 2, 10], [3, 0, 10]])
     assert more.rows.base is one.rows.base and len(one.rows) == 2 and len(one.columns) == 3
     assert one.extended(entries, rows[:0], columns[:0]) is one
+    back = more.without(np.array([2]), np.array([3])).extended(ENTRIES, np.array([1]), np.array([0]))
+    np.testing.assert_array_equal(back.rows.whole(), ROWS)  # described as in training: as training made them
+    assert back.columns.whole() is one.columns.whole()
 
 
 def test_rows_and_columns_that_are_stored_nowhere() -> None:

@@ -187,9 +187,9 @@ class EntryStore:
         dropped = np.setdiff1d(dropped, places[as_trained], assume_unique=True) if as_trained.any() else dropped
         added = self.added or AddedEntries(NOTHING, NOTHING, np.empty(0))
         known, put = added.rows * len(columns) + added.columns, new.rows * len(columns) + new.columns
-        kept = added.kept(~np.isin(known, put))
-        fresh = kept.followed_by(new.rows[~as_trained], new.columns[~as_trained], new.values[~as_trained])
-        return self.changed(rows, columns, fresh, dropped)
+        other = ~as_trained
+        together = added.kept(~np.isin(known, put)).followed_by(new.rows[other], new.columns[other], new.values[other])
+        return self.changed(rows, columns, together, dropped)
 
     def values_at(self, row_of: IndexArray, column_of: IndexArray) -> FloatArray:
         """Return the value of each pair of positions, NaN where there is no entry."""

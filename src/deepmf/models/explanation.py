@@ -18,7 +18,7 @@ Axis = Literal["row", "column"]
 # Of descriptions with more entries than this, only so many are left out in turn.
 MOST_CANDIDATES = 256
 # Entries that the fold-ins of one explanation have together, unless n asks for more, and those encoded at a time.
-_MOST_ENTRIES = 1 << 19
+_MOST_ENTRIES = 1 << 18
 _ENTRIES_AT_A_TIME = 1 << 16
 
 

@@ -114,6 +114,8 @@ class Predictor:
 
     def without(self, rows: IndexArray, columns: IndexArray) -> Self:
         """Return a predictor without what was computed since training for some positions of rows and columns."""
+        if rows.size == columns.size == 0:
+            return self
         return replace(self, rows=self.rows.without(rows), columns=self.columns.without(columns))
 
     def with_rows(self, entries: AxisEntries) -> Self:
