@@ -70,6 +70,6 @@ if __name__ == "__main__":
         print(f"{n_rows:>9,} known rows: " + ", ".join(f"{name} {value:.2f}" for name, value in times.items()))
     ratio = found[N_ROWS[1]]["extend_ms"] / found[N_ROWS[0]]["extend_ms"]
     print(f"extending at {N_ROWS[1]:,} rows takes {ratio:.2f}x the time at {N_ROWS[0]:,}")
-    print(
-        json.dumps({"benchmark": "extension", "rows": {str(n): found[n] for n in N_ROWS}, "ratio": ratio} | machine())
-    )
+    names = found[N_ROWS[0]]
+    by_name = {name: {f"{n_rows} rows": round(found[n_rows][name], 2) for n_rows in N_ROWS} for name in names}
+    print(json.dumps({"benchmark": "extension"} | by_name | {"ratio": round(ratio, 2)} | machine()))
