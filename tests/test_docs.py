@@ -279,6 +279,8 @@ MEASURED = {
     "peak memory of fitting": ["memory difference_mb"],
     "one new row: extend and rank": ["latency dmf extend_rank_median_ms", "latency dmf extend_rank_95_ms"],
     "the same with OrdinalDMF": ["latency dmf-o extend_rank_median_ms", "latency dmf-o, small extend_rank_median_ms"],
+    "extending by one row of 20 entries": ["extension extend_ms 400000 rows", "extension extend_ms 10000 rows"],
+    "forgetting a trained row": ["extension forget_trained_ms 400000 rows", "extension forget_trained_ms 10000 rows"],
     "predicting a million pairs": ["latency dmf million_pairs_seconds", "latency dmf-o million_pairs_seconds"],
     "OrdinalDMF, preset small": [
         "race seconds deepmf, OrdinalDMF small",
