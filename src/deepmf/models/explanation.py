@@ -15,7 +15,7 @@ from deepmf.models.ranking import check_n
 
 Axis = Literal["row", "column"]
 
-# Of descriptions with more entries than this, only so many are left out in turn.
+# At most this many entries are left out in turn.
 MOST_CANDIDATES = 256
 # Entries that the fold-ins of one explanation have together, unless n asks for more, and those encoded at a time.
 _MOST_ENTRIES = 1 << 18
