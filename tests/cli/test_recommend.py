@@ -168,13 +168,14 @@ def test_a_first_entry_without_a_value_is_no_header(run: Any, folder: Path, tmp_
     [
         ["{0}", "{1}", "{2}"],
         ["film", "{0}", "", "{1}", "{2}", "{1}"],
+        ["\ufefftitle\r", "{0}\r", "{1}\r", "{2}\r"],
         ["title;year", "{0};1979", "{1};1988", "{2};1999"],
         ["user,item,rating", "me,{0},5", "me,{1},2", 'me,"{2}",1'],
     ],
 )
 def test_a_choice_of_columns(run: Any, folder: Path, tmp_path: Path, films: list[str], lines: list[str]) -> None:
     model, chosen = folder / "means.safetensors", tmp_path / "films.csv"
-    chosen.write_text("\n".join(lines).format(*films) + "\n")
+    chosen.write_text("\n".join(lines).format(*films) + "\n", newline="")
     row = load(model).row_labels_[0]
     arguments = ["recommend", model, "--row", row, "-n", 1000, "--include-observed", "--json"]
 

@@ -26,10 +26,13 @@ def recommend(
     extend: Extend = None,
     among: Annotated[
         Path | None,
-        typer.Option("--among", metavar="FILE", help="Choose from these columns alone: one per line."),
+        typer.Option(
+            "--among", metavar="FILE", help="Choose from these columns alone, one per line; - for standard input."
+        ),
     ] = None,
     exclude: Annotated[
-        Path | None, typer.Option("--exclude", metavar="FILE", help="Leave these columns out: one per line.")
+        Path | None,
+        typer.Option("--exclude", metavar="FILE", help="Leave these columns out, one per line; - for standard input."),
     ] = None,
     include_observed: Annotated[
         bool, typer.Option("--include-observed", help="Also columns that the row has an entry for.")
