@@ -161,3 +161,77 @@ def test_a_first_entry_without_a_value_is_no_header(run: Any, folder: Path, tmp_
     assert f"a column and a value are needed in each line; one has {films[0]!r} and None" in err
     (tmp_path / "me.csv").write_text(f"item,2020\n{films[1]},4\n")
     assert run("recommend", folder / "means.safetensors", "--history", tmp_path / "me.csv").code == 0
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["{0}", "{1}", "{2}"],
+        ["film", "{0}", "", "{1}", "{2}", "{1}"],
+        ["\ufefftitle\r", "{0}\r", "{1}\r", "{2}\r"],
+        ["title;year", "{0};1979", "{1};1988", "{2};1999"],
+        ["user,item,rating", "me,{0},5", "me,{1},2", 'me,"{2}",1'],
+    ],
+)
+def test_a_choice_of_columns(run: Any, folder: Path, tmp_path: Path, films: list[str], lines: list[str]) -> None:
+    model, chosen = folder / "means.safetensors", tmp_path / "films.csv"
+    chosen.write_text("\n".join(lines).format(*films) + "\n", newline="")
+    row = load(model).row_labels_[0]
+    arguments = ["recommend", model, "--row", row, "-n", 1000, "--include-observed", "--json"]
+
+    def shown(*options: object) -> set[str]:
+        code, out, err = run(*arguments, *options)
+        assert (code, err) == (0, "")
+        return {line["column"] for line in json.loads(out)["best"]}
+
+    assert shown("--among", chosen) == set(films)
+    assert shown("--exclude", chosen) == set(load(model).column_labels_) - set(films)
+    assert shown("--among", chosen, "--exclude", chosen) == set()
+
+
+def test_a_choice_for_a_new_row(run: Any, folder: Path, tmp_path: Path, films: list[str]) -> None:
+    (tmp_path / "me.csv").write_text(f"{films[0]},5\n")
+    (tmp_path / "some.txt").write_text("\n".join(films))
+    arguments = ["recommend", folder / "means.safetensors", "--history", tmp_path / "me.csv", "--json"]
+    code, out, err = run(*arguments, "--among", tmp_path / "some.txt")
+    assert (code, err) == (0, "")
+    assert {line["column"] for line in json.loads(out)["best"]} == set(films[1:])
+
+
+def test_a_choice_of_unknown_columns(run: Any, folder: Path, tmp_path: Path, films: list[str]) -> None:
+    some = tmp_path / "some.txt"
+    for content in (f"Nobody's film\n{films[0]}\n", f"{films[0]}\nNobody's film\n"):
+        some.write_text(content)
+        for option in ("--among", "--exclude"):
+            row = load(folder / "means.safetensors").row_labels_[0]
+            code, out, err = run("recommend", folder / "means.safetensors", "--row", row, option, some)
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert f'{some}: column "Nobody\'s film" is not known' in err
+    some.write_text("item\n")
+    code, _, err = run("recommend", folder / "means.safetensors", "--row", row, "--among", some)
+    assert (code, err) == (2, f"deepmf: {some} holds no lines with a column\n")
+
+
+def test_titles_with_commas_and_numbers(run: Any, tmp_path: Path) -> None:
+    titles = ["Matrix, The", "Big", "Up, Up", 'The "Burbs"']
+    Means().fit(ObservedMatrix.from_entries(["a"] * 4, titles, [1, 2, 3, 4])).save(tmp_path / "m")
+    arguments = [
+        "recommend",
+        tmp_path / "m",
+        "--row",
+        "a",
+        "--include-observed",
+        "--json",
+        "--among",
+        tmp_path / "some",
+    ]
+    for content in ("Big\nMatrix, The\n", 'Big\n"Matrix, The"\n', 'title,year\n"Matrix, The",1999\nBig,1988\n'):
+        (tmp_path / "some").write_text(content)
+        assert {line["column"] for line in json.loads(run(*arguments).out)["best"]} == {"Matrix, The", "Big"}
+    Means().fit(ObservedMatrix.from_entries(["a"] * 3, [10, 20, 30], [1, 2, 3])).save(tmp_path / "m")
+    (tmp_path / "some").write_text("movieId\n10\n30\n")
+    assert {line["column"] for line in json.loads(run(*arguments).out)["best"]} == {10, 30}
+    (tmp_path / "some").write_text("10\nAlien\n")
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert "some: column 'Alien' is not known; the model's columns are whole numbers" in err

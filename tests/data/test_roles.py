@@ -2,13 +2,14 @@
 
 import pytest
 
-from deepmf.data.roles import ENTRIES, HISTORY, PAIRS
+from deepmf.data.roles import COLUMNS, ENTRIES, HISTORY, PAIRS
 
 
 def test_what_a_line_must_hold() -> None:
     assert ENTRIES.needed == "a row, a column and a value"
     assert PAIRS.needed == "a row and a column"
     assert HISTORY.needed == "a column and a value"
+    assert COLUMNS.needed == "a column"
 
 
 @pytest.mark.parametrize(
@@ -66,3 +67,19 @@ def test_headers_of_pairs(first: str, expected: bool) -> None:
 )
 def test_headers_of_histories(first: str, expected: bool) -> None:
     assert HISTORY.is_header(first.split(","), [], lambda _: False) is expected
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        ("film", True),
+        ("title,how much", True),
+        ("user,item,rating", True),
+        ("Alien", False),
+        ("Nobody's film", False),  # an unknown id, which is to be refused
+        ("book", False),  # known
+        ("7", False),
+    ],
+)
+def test_headers_of_columns(first: str, expected: bool) -> None:
+    assert COLUMNS.is_header(first.split(","), [], lambda text: text in ("Alien", "book")) is expected

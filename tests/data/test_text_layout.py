@@ -1,4 +1,4 @@
-"""Line 1 without a value, and wide tables."""
+"""Line 1 without a value, wide tables, and lists of ids with and without a separator."""
 
 from pathlib import Path
 
@@ -6,6 +6,8 @@ import polars as pl
 import pytest
 
 from deepmf.data.read import read_matrix
+from deepmf.data.role_columns import read_columns
+from deepmf.data.roles import COLUMNS
 from deepmf.errors import BadEntries, UnreadableFile
 
 
@@ -63,3 +65,21 @@ def test_a_wide_parquet_file_is_refused_and_named_columns_are_read(tmp_path: Pat
 def test_what_has_a_line_per_entry_is_read(tmp_path: Path, content: str) -> None:
     (tmp_path / "r.txt").write_text(content)
     assert read_matrix(tmp_path / "r.txt", duplicates="last").n_entries == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["Big\nUp, Up\n", 'Big\n"Up, Up"\n', 'Big,1988\n"Up, Up",2009\n', "Big\t1\nUp, Up\t2\n", "title\nBig\n\nUp, Up"],
+)
+def test_a_list_of_ids_is_split_by_what_is_known(tmp_path: Path, content: str) -> None:
+    (tmp_path / "ids").write_text(content)
+    found = read_columns(tmp_path / "ids", COLUMNS, is_known=lambda text: text in ("Big", "Up, Up")).frame
+    assert found.to_series().to_list() == ["Big", "Up, Up"]
+
+
+def test_a_list_of_ids_in_parquet(tmp_path: Path) -> None:
+    pl.DataFrame({"user": ["ann"], "item": ["Big"]}).write_parquet(tmp_path / "ids.parquet")
+    assert read_columns(tmp_path / "ids.parquet", COLUMNS).frame.to_series().to_list() == ["Big"]
+    pl.DataFrame().write_parquet(tmp_path / "none.parquet")
+    with pytest.raises(BadEntries, match="none.parquet: a column is needed; got 0"):
+        read_columns(tmp_path / "none.parquet", COLUMNS)

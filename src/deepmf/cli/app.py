@@ -17,6 +17,7 @@ from deepmf.cli.complete import complete
 from deepmf.cli.datasets import datasets
 from deepmf.cli.demo import demo
 from deepmf.cli.evaluate import evaluate
+from deepmf.cli.explain import explain
 from deepmf.cli.export import export
 from deepmf.cli.fit import fit
 from deepmf.cli.inspect import inspect
@@ -26,6 +27,7 @@ from deepmf.cli.recommend import recommend
 from deepmf.cli.reproduce import reproduce
 from deepmf.cli.settings_command import settings
 from deepmf.cli.signals import ending_signals
+from deepmf.cli.similar import similar
 from deepmf.cli.tune import tune
 from deepmf.errors import DeepMFWarning, UserError
 
@@ -67,7 +69,21 @@ def options(
         typer.echo(context.get_help())
 
 
-for _command in (demo, fit, settings, tune, predict, evaluate, recommend, complete, inspect, export, reproduce):
+for _command in (
+    demo,
+    fit,
+    settings,
+    tune,
+    predict,
+    evaluate,
+    recommend,
+    explain,
+    similar,
+    complete,
+    inspect,
+    export,
+    reproduce,
+):
     app.command(_command.__name__)(_command)
 app.add_typer(datasets, name="datasets")
 

@@ -100,6 +100,16 @@ Extend = Annotated[
         "--extend", metavar="FILE", help="Entries of new rows and columns, to add without training; repeatable."
     ),
 ]
+RowId = Annotated[str | None, typer.Option("--row", metavar="ID", help="A row that the model knows.")]
+History = Annotated[
+    Path | None,
+    typer.Option(
+        "--history",
+        metavar="FILE",
+        help="Instead of --row: a column and a value per line, which describe a new row; it is not kept. "
+        "- for standard input.",
+    ),
+]
 UnknownIds = Annotated[
     str,
     typer.Option(

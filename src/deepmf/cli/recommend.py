@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deepmf.cli.column_list import read_column_list
 from deepmf.cli.inputs import Reading, hinting_at_extension, like_label, load_model
-from deepmf.cli.options import Extend, Json, ModelFile
+from deepmf.cli.options import Extend, History, Json, ModelFile, RowId
 from deepmf.cli.output import show_json, show_table
-from deepmf.cli.row_history import read_history
-from deepmf.errors import BadSetting
+from deepmf.cli.row_history import check_row, read_history
 
 if TYPE_CHECKING:
     from deepmf.models.model import Model
@@ -20,18 +20,20 @@ if TYPE_CHECKING:
 
 def recommend(
     model: ModelFile,
-    row: Annotated[str | None, typer.Option("--row", metavar="ID", help="The row to recommend columns for.")] = None,
-    history: Annotated[
-        Path | None,
-        typer.Option(
-            "--history",
-            metavar="FILE",
-            help="Instead of --row: a column and a value per line, which describe a new row; it is not kept. "
-            "- for standard input.",
-        ),
-    ] = None,
+    row: RowId = None,
+    history: History = None,
     n: Annotated[int, typer.Option("-n", metavar="N", help="How many columns.")] = 10,
     extend: Extend = None,
+    among: Annotated[
+        Path | None,
+        typer.Option(
+            "--among", metavar="FILE", help="Choose from these columns alone, one per line; - for standard input."
+        ),
+    ] = None,
+    exclude: Annotated[
+        Path | None,
+        typer.Option("--exclude", metavar="FILE", help="Leave these columns out, one per line; - for standard input."),
+    ] = None,
     include_observed: Annotated[
         bool, typer.Option("--include-observed", help="Also columns that the row has an entry for.")
     ] = False,
@@ -41,11 +43,15 @@ def recommend(
 
     Example: deepmf recommend model.safetensors --history me.csv -n 10
     """
-    if (row is None) == (history is None):
-        raise BadSetting("give either --row ID, which the model knows, or --history FILE, for a new row")
+    check_row(row, history)
     fitted = load_model(model, extensions=extend or (), reading=Reading())
     with hinting_at_extension():
-        best = _best(fitted, row, history, n=n, include_observed=include_observed)
+        choice = {
+            "among": None if among is None else read_column_list(among, fitted),
+            "exclude": None if exclude is None else read_column_list(exclude, fitted),
+            "include_observed": include_observed,
+        }
+        best = _best(fitted, row, history, n=n, choice=choice)
     columns, predictions = best.labels.tolist(), best.values.tolist()
     if as_json:
         pairs = zip(columns, predictions, strict=True)
@@ -55,12 +61,12 @@ def recommend(
     show_table(["column", "prediction"], ([str(c), p] for c, p in zip(columns, predictions, strict=True)))
 
 
-def _best(model: Model, row: str | None, history: Path | None, *, n: int, include_observed: bool) -> Ranking:
+def _best(model: Model, row: str | None, history: Path | None, *, n: int, choice: dict[str, Any]) -> Ranking:
     """Return the best columns of a known row, or of a new row with a history."""
     if history is None:
-        return model.recommend(_label(model, row), n=n, include_observed=include_observed)
+        return model.recommend(_label(model, row), n=n, **choice)
     entries = read_history(history, model)
-    return model.fold_in(list(entries), list(entries.values())).recommend(n, include_observed=include_observed)
+    return model.fold_in(list(entries), list(entries.values())).recommend(n, **choice)
 
 
 def _label(model: Model, row: str | None) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deepmf.cli.inputs import Reading, called
-from deepmf.errors import BadEntries, DeepMFWarning, DuplicateEntries, OffScale, UnknownLabel
+from deepmf.errors import BadEntries, BadSetting, DeepMFWarning, DuplicateEntries, OffScale, UnknownLabel
 
 if TYPE_CHECKING:
     import polars as pl
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from deepmf.models.model import Model
 
 _NAMED_AT_MOST = 5
+
+
+def check_row(row: str | None, history: Path | None) -> None:
+    """Refuse both a known row and a new one, and neither."""
+    if (row is None) == (history is None):
+        raise BadSetting("give either --row ID, which the model knows, or --history FILE, for a new row")
 
 
 def read_history(path: Path, model: Model) -> dict[Any, float]:

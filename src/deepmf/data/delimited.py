@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 # Tried in this order on the first lines; the first that cuts them all into enough fields is taken.
 SEPARATORS = ("::", "\t", ",", ";", "|", " ")
 SAMPLE_LINES = 200
+WHOLE_LINE = "\x1f"  # a separator that no text contains: whole lines come back
 
 _UNQUOTED = ("::", "\t")  # where a quotation mark is a character like any other
-_WHOLE_LINE = "\x1f"  # a separator that no text contains: whole lines come back
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*|\s*[+-]?(inf|infinity|nan)\s*", re.I)
 _MISSING = ("", "na", "n/a", "nan", "null", "none", "nil", "?", "-", ".")
 
@@ -59,7 +59,7 @@ class DelimitedFile:
                     self._source,
                     glob=False,
                     has_header=False,
-                    separator=_WHOLE_LINE,
+                    separator=WHOLE_LINE,
                     quote_char=None,
                     infer_schema=False,
                     n_rows=n_lines,

@@ -1,4 +1,4 @@
-"""The role of a file: whether its lines hold entries, pairs or a history, and what a header of such a file is."""
+"""The role of a file: whether its lines hold entries, pairs, a history or columns, and what its header is."""
 
 from __future__ import annotations
 
@@ -72,6 +72,13 @@ def _is_header_of_history(first: Fields, rest: Sequence[Fields], is_known: IsKno
     return has_usual_names(first, ["column"]) or not any(is_number(field) or is_missing(field) for field in first)
 
 
+def _is_header_of_columns(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
+    """Say whether a name is usual or a heading, and none an id that is known; any other text is an unknown id."""
+    if any(map(is_known, first)):
+        return False
+    return has_usual_names(first, ["column"]) or any(field.strip().lower() in _HEADINGS for field in first)
+
+
 def _places(names: Fields) -> list[int]:
     """Return where row, column and value stand among names, of which those of an entry may be equal."""
     if len(set(names)) < len(names):
@@ -82,3 +89,4 @@ def _places(names: Fields) -> list[int]:
 ENTRIES = Role(("row", "column", "value"), "entries", _is_header_of_entries, defines_ids=True)
 PAIRS = Role(("row", "column"), "lines with a row and a column", _is_header_of_pairs)
 HISTORY = Role(("column", "value"), "lines with a column and a value", _is_header_of_history)
+COLUMNS = Role(("column",), "lines with a column", _is_header_of_columns)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepmf.data.delimited import SEPARATORS, DelimitedFile, checked_separator, is_missing, is_number
+from deepmf.data.delimited import SEPARATORS, WHOLE_LINE, DelimitedFile, checked_separator, is_missing, is_number
 from deepmf.data.ids import is_whole
 from deepmf.data.roles import IsKnown, Role
 from deepmf.errors import UnreadableFile
@@ -37,7 +37,7 @@ def recognise(
 ) -> TextLayout:
     """Recognise the layout from the first lines, as far as it is not given."""
     lines, n_blank = file.head()
-    separator = _separator(file, role, lines) if separator is None else checked_separator(separator)
+    separator = _separator(file, role, lines, is_known) if separator is None else checked_separator(separator)
     first, *rest = file.fields(lines, separator)
     if len(first) < len(role.columns):
         raise UnreadableFile(
@@ -63,8 +63,10 @@ def refuse_wide(path: Path, names: Sequence[str], sample: Sequence[Sequence[str]
     )
 
 
-def _separator(file: DelimitedFile, role: Role, lines: list[str]) -> str:
+def _separator(file: DelimitedFile, role: Role, lines: list[str], is_known: IsKnown) -> str:
     """Return the separator that splits all lines into enough fields."""
+    if len(role.columns) == 1:
+        return _separator_of_ids(file, lines, is_known)
     found = next((s for s in SEPARATORS if min(map(len, file.fields(lines, s))) >= len(role.columns)), None)
     if role.defines_ids:
         # None fits every line: take the one that suits the first, so that the message names the offending line.
@@ -74,6 +76,16 @@ def _separator(file: DelimitedFile, role: Role, lines: list[str]) -> str:
         short = next(line for line in lines if len(file.fields([line], likely)[0]) < 2)
         raise UnreadableFile(f"{file.path}: the line {short[:80]!r} has one column; {role.needed} are needed")
     return found
+
+
+def _separator_of_ids(file: DelimitedFile, lines: list[str], is_known: IsKnown) -> str:
+    """Return the separator by which the most lines hold an id that is known; none where whole lines do as well.
+
+    A single field needs no separator, and titles have commas and spaces.
+    """
+    return max(
+        (WHOLE_LINE, *SEPARATORS), key=lambda s: sum(any(map(is_known, fields)) for fields in file.fields(lines, s))
+    )
 
 
 def _looks_wide(names: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:

@@ -51,9 +51,8 @@ def choose_columns(names: Sequence[str], asked: Mapping[str, str | int | None]) 
     roles = list(asked)
     if len(names) < len(roles):
         shown = ", ".join(map(str, names))
-        raise BadEntries(
-            f"{in_words(roles)} are needed, so at least {_COUNTS[len(roles)]} columns; got {len(names)}: {shown}"
-        )
+        needed = "is needed" if len(roles) == 1 else f"are needed, so at least {_COUNTS[len(roles)]} columns"
+        raise BadEntries(f"{in_words(roles)} {needed}; got {len(names)}: {shown}")
     chosen = {role: _named(names, wanted, role) for role, wanted in asked.items() if wanted is not None}
     plain = {_plain(name): name for name in reversed(names)}
     for role in USUAL_NAMES if len(names) > len(roles) else roles:
@@ -76,7 +75,7 @@ def in_words(roles: Sequence[str], *, article: str = "a ") -> str:
     'a row, a column and a value'
     """
     *before, last = (f"{article}{role}" for role in roles)
-    return f"{', '.join(before)} and {last}"
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def has_usual_names(names: Sequence[str], roles: Sequence[str]) -> bool:
