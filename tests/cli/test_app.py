@@ -163,6 +163,7 @@ def test_a_signal_during_fit(folder: Path, tmp_path: Path, tiny: list[str], numb
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such terminals")
+@pytest.mark.slow
 def test_a_terminal_that_is_closed_during_fit(folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     output = tmp_path / "model.safetensors"
     arguments = ["fit", str(folder / "train.csv"), "-o", str(output), "--resume", *tiny, "--set", "epochs=1000000"]
@@ -184,6 +185,7 @@ def test_a_terminal_that_is_closed_during_fit(folder: Path, tmp_path: Path, tiny
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no such signals to one process")
+@pytest.mark.slow
 def test_a_signal_while_standard_input_is_kept_leaves_nothing(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, "datasets", "describe", "-"],

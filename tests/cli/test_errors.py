@@ -428,6 +428,7 @@ def test_json_is_json_even_if_numbers_are_not(run: Any, folder: Path) -> None:
         assert isinstance(json.loads(run(*filled(arguments, files=folder), "--json").out), dict)
 
 
+@pytest.mark.slow
 def test_a_panic_of_polars_stays_off_the_terminal(folder: Path, tmp_path: Path) -> None:
     """In a process of its own, as polars writes to the descriptor itself."""
     script = (

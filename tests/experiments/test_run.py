@@ -15,6 +15,8 @@ from deepmf.experiments.run import run
 from deepmf.experiments.source_digest import digest
 from deepmf.experiments.trial import Record, Trial, run_choice, run_trial, trials_of
 
+pytestmark = pytest.mark.slow
+
 
 def all_trials() -> list[Trial]:
     return [trial for recipe in read_table("small") for trial in trials_of(recipe)]

@@ -23,6 +23,8 @@ from deepmf.training.history import History
 A_CLASS = 24  # how many files of each class
 A_TRAINING = 10  # how many checkpoints
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def no_flushing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,7 @@ def test_tensors_that_are_missing_or_of_another_shape(saved: Path, tmp_path: Pat
         load(path)
 
 
+@pytest.mark.slow
 def test_loading_draws_no_weights_and_imports_no_compiler(saved: Path) -> None:
     code = (
         "import sys, torch; from deepmf import load; before = torch.get_rng_state();"

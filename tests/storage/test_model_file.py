@@ -80,6 +80,7 @@ def raw(header: bytes, data: bytes = b"", *, length: int | None = None) -> bytes
 
 
 @given(content=some_content, tensors=some_tensors, kind=st.sampled_from(["model", "checkpoint"]))
+@pytest.mark.slow
 def test_everything_comes_back(
     tmp_path_factory: pytest.TempPathFactory,
     content: dict[str, Any],

@@ -48,6 +48,7 @@ def test_sgd_follows_the_formula() -> None:
     assert weight.item() == pytest.approx(1.0 - 0.5 * 2.0 - 0.5 * (0.8 * 2.0 - 1.0))
 
 
+@pytest.mark.slow
 def test_steps_of_adam_are_torchs_own_to_the_bit() -> None:
     ours, theirs = (torch.linspace(-1, 1, 7, requires_grad=True) for _ in range(2))
     optimiser, reference = Adam([ours], 0.01), torch.optim.Adam([theirs], lr=0.01, fused=True)
