@@ -2,6 +2,7 @@
 
 from datetime import date, datetime
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,3 +170,21 @@ def test_numbered_labels_take_no_memory() -> None:
     assert (len(many), many.nbytes, many[10**14]) == (10**15, 0, 10**14)
     assert many.positions([10**15 - 1]).tolist() == [10**15 - 1]
     assert 10**15 not in many
+
+
+@pytest.mark.parametrize("first, rest", [(["b", "a", "d"], ["c", "e"]), ([5, 1, 9], [7, 3]), (range(4), [10, 8])])
+def test_joined_labels_are_those_of_one_list(first: Any, rest: Any) -> None:
+    start = Labels.numbered(len(first), axis="row") if isinstance(first, range) else Labels(first, axis="row")
+    joined, whole = start.join(Labels(rest, axis="row")), Labels([*first, *rest], axis="row")
+    assert joined == whole and len(joined) == len(whole) and joined.array.tolist() == [*first, *rest]
+    assert joined.find([*rest, *first]).tolist() == whole.find([*rest, *first]).tolist()
+    marks = np.arange(len(whole)) % 2 == 0
+    for asked in (0, -1, slice(0, 2), slice(1, None), slice(None, None, -1), marks):
+        assert np.array_equal(joined[asked], whole[asked]), asked
+    for positions in ([0, 1], [len(whole) - 1], [0, len(whole) - 1], []):
+        assert joined[np.array(positions, dtype=int)].tolist() == whole[np.array(positions, dtype=int)].tolist()
+    again = joined.join(Labels([rest[0], *first[:1], *([99] if isinstance(rest[0], int) else ["z"])], axis="row"))
+    assert len(again) == len(whole) + 1 and again.find(again.array.tolist()).tolist() == list(range(len(again)))
+    assert joined.join(start) is joined and rest[1] in joined
+    with pytest.raises(UnknownLabel, match="is not known"):
+        joined.positions([12345 if isinstance(rest[0], int) else "nobody"])
