@@ -8,7 +8,7 @@ from deepmf.models.registry import SETTINGS_HOMES as _SETTINGS
 
 if TYPE_CHECKING:
     from deepmf.data.read import read_matrix
-    from deepmf.data.splits import split_areas, split_entries, split_from_masks
+    from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
     from deepmf.models.autoencoders.autoencoder_settings import (
@@ -79,6 +79,7 @@ __all__ = [
     "read_matrix",
     "split_areas",
     "split_entries",
+    "split_folds",
     "split_from_masks",
 ]
 
@@ -90,6 +91,7 @@ _HOMES = {
     "read_matrix": "deepmf.data.read",
     "split_areas": "deepmf.data.splits",
     "split_entries": "deepmf.data.splits",
+    "split_folds": "deepmf.data.splits",
     "split_from_masks": "deepmf.data.splits",
 } | {name: module for module, name in (*_MODELS.values(), *_SETTINGS.values())}
 

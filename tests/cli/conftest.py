@@ -11,6 +11,7 @@ from deepmf.cli.app import main
 from deepmf.data.splits import AreaSplit, split_areas
 from deepmf.data.synthetic.generator import generate
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.table_form import TableForm
 from deepmf.models.means import Means
 
 
@@ -58,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, split: AreaSplit) -> Path:
     write_entries(folder / "new.csv", split.extension)
     write_entries(folder / "test.csv", *split.test.values())
     write_entries(folder / "known.csv", split.test["I"])
-    Means().fit(split.train).save(folder / "means.safetensors")
+    Means().fit(split.train.in_form(TableForm("user", "film", "stars"))).save(folder / "means.safetensors")
     return folder
 
 

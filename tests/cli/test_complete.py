@@ -32,8 +32,8 @@ def test_every_missing_entry_and_no_other(
     )
     assert (code, err) == (0, "")
     frame = READERS[ending](output)
-    assert frame.columns == ["row", "column", "prediction", "area"]
-    pairs = frame["row"].to_list(), frame["column"].to_list()
+    assert frame.columns == ["user", "film", "prediction", "area"]
+    pairs = frame["user"].to_list(), frame["film"].to_list()
     assert frame["prediction"].to_list() == pytest.approx(model.predict(*pairs).tolist())
     assert frame["area"].to_list() == model.areas(*pairs).tolist()
     observed = {
@@ -64,10 +64,10 @@ def test_in_words(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> N
 
 def test_standard_output(run: Any, folder: Path) -> None:
     lines = run("complete", folder / "means.safetensors", "-o", "-").out.splitlines()
-    assert lines[0] == "row,column,prediction,area"
+    assert lines[0] == "user,film,prediction,area"
     as_json = run("complete", folder / "means.safetensors", "-o", "-", "--json").out.splitlines()
     assert len(as_json) == len(lines) - 1
-    assert json.loads(as_json[0]).keys() == {"row", "column", "prediction", "area"}
+    assert json.loads(as_json[0]).keys() == {"user", "film", "prediction", "area"}
 
 
 def test_a_matrix_without_holes(run: Any, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_training_entries_are_no_test(run: Any, folder: Path, split: AreaSplit) 
 
 
 def test_unknown_ids_hint_at_extend(run: Any, folder: Path) -> None:
-    code, out, err = run("evaluate", folder / "means.safetensors", folder / "test.csv")
+    code, out, err = run("evaluate", folder / "means.safetensors", folder / "test.csv", "--unknown", "error")
     assert (code, out) == (2, "")
     assert err.startswith(f"deepmf: {folder / 'test.csv'}: row '")
     assert "is not known (and " in err
@@ -59,7 +59,7 @@ def test_unknown_ids_hint_at_extend(run: Any, folder: Path) -> None:
 def test_what_the_fallback_answers_is_measured_apart(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
     model, report = folder / "means.safetensors", tmp_path / "report.html"
     n_known, n_entries = split.test["I"].n_entries, sum(part.n_entries for part in split.test.values())
-    asked = ["evaluate", model, folder / "test.csv", "--unknown", "fallback", "--report", report]
+    asked = ["evaluate", model, folder / "test.csv", "--report", report]
     code, out, err = run(*asked)
     assert code == 0
     assert [line.split()[1] for line in out.splitlines() if line.startswith("│")] == ["I", "unknown", "all"]
@@ -119,6 +119,7 @@ def test_a_report_that_cannot_be_written_is_refused_first(run: Any, tmp_path: Pa
 def test_no_report_of_what_cannot_be_evaluated(run: Any, folder: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     report.write_text("the old one")
-    assert run("evaluate", folder / "means.safetensors", folder / "test.csv", "--report", report).code == 2
+    asked = ["evaluate", folder / "means.safetensors", folder / "test.csv", "--report", report]
+    assert run(*asked, "--unknown", "error").code == 2
     assert report.read_text() == "the old one"
     assert list(tmp_path.iterdir()) == [report]

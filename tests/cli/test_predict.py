@@ -33,24 +33,24 @@ def test_predictions_of_every_area(run: Any, folder: Path, tmp_path: Path, split
     code, out, err = run("predict", model, folder / "test.csv", "--extend", folder / "new.csv", "-o", output)
     assert (code, err) == (0, "")
     frame = READERS[ending](output)
-    assert frame.columns == ["row", "column", "prediction", "area"]
+    assert frame.columns == ["user", "film", "prediction", "area"]
     counts = {area: test.n_entries for area, test in split.test.items()}
     assert {area: (frame["area"] == area).sum() for area in counts} == counts
     assert out.startswith(f"{frame.height} predictions ({counts['I']} in area I, ")
-    wanted = load(model).extend(split.extension).predict(frame["row"].to_list(), frame["column"].to_list())
+    wanted = load(model).extend(split.extension).predict(frame["user"].to_list(), frame["film"].to_list())
     assert np.allclose(frame["prediction"].to_numpy(), wanted, rtol=1e-12)
     given = polars.read_csv(folder / "test.csv")
-    assert frame["row"].to_list() == given["user"].to_list()  # in the order given
+    assert frame["user"].to_list() == given["user"].to_list()  # in the order given
 
 
 def test_standard_output_is_csv_or_json_lines(run: Any, folder: Path) -> None:
     model, pairs = folder / "means.safetensors", folder / "known.csv"
     code, out, _ = run("predict", model, pairs)
     assert code == 0
-    assert out.splitlines()[0] == "row,column,prediction,area"
+    assert out.splitlines()[0] == "user,film,prediction,area"
     lines = run("predict", model, pairs, "--json").out.splitlines()
     assert len(lines) == len(out.splitlines()) - 1
-    assert json.loads(lines[0]).keys() == {"row", "column", "prediction", "area"}
+    assert json.loads(lines[0]).keys() == {"user", "film", "prediction", "area"}
 
 
 def test_summary_as_json(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
@@ -90,7 +90,9 @@ def test_extensions_of_digits_where_the_model_has_strings(run: Any, tmp_path: Pa
 
 def test_unknown_ids(run: Any, folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "p.csv"
-    code, out, err = run("predict", folder / "means.safetensors", folder / "test.csv", "-o", output)
+    code, out, err = run(
+        "predict", folder / "means.safetensors", folder / "test.csv", "-o", output, "--unknown", "error"
+    )
     assert (code, out) == (2, "")
     n_rows, n_columns = unknown_ids(folder)
     assert err.startswith(f"deepmf: {folder / 'test.csv'}: row '")
@@ -103,7 +105,7 @@ def test_unknown_ids_are_predicted_by_the_means_and_told_in_a_line(
     run: Any, folder: Path, tmp_path: Path, split: AreaSplit
 ) -> None:
     output, n_known = tmp_path / "p.csv", split.test["I"].n_entries
-    asked = ["predict", folder / "means.safetensors", folder / "test.csv", "--unknown", "fallback", "-o", output]
+    asked = ["predict", folder / "means.safetensors", folder / "test.csv", "-o", output]
     code, out, err = run(*asked)
     frame = polars.read_csv(output)
     n_new = frame.height - n_known
@@ -113,7 +115,7 @@ def test_unknown_ids_are_predicted_by_the_means_and_told_in_a_line(
         f"deepmf: warning: {folder / 'test.csv'}: the model does not know {n_rows} rows and {n_columns} columns; "
         f"{n_new} of {frame.height} pairs are predicted by the means of what is known\n"
     )
-    pairs = frame["row"].to_list(), frame["column"].to_list()
+    pairs = frame["user"].to_list(), frame["film"].to_list()
     wanted = load(folder / "means.safetensors").predict(*pairs, unknown="fallback")
     assert np.allclose(frame["prediction"].to_numpy(), wanted, rtol=1e-12)
     assert frame["area"].null_count() == n_new
@@ -137,13 +139,13 @@ def test_an_id_that_is_no_number_is_one_that_nobody_knows(run: Any, tmp_path: Pa
     (tmp_path / "test.csv").write_text("user,item,rating\n1,9,1\nx,7,3\nx,8,2\ny,-9,1\n")
     fit = ["--model", "means", "--validation-share", 0, "--set", "shrinkage=0"]
     assert run("fit", tmp_path / "ratings.csv", "-o", tmp_path / "m", *fit).code == 0
-    code, _, err = run("predict", tmp_path / "m", tmp_path / "test.csv")
+    code, _, err = run("predict", tmp_path / "m", tmp_path / "test.csv", "--unknown", "error")
     assert code == 2
     assert err.startswith(f"deepmf: {tmp_path / 'test.csv'}: row 'x' is not known (and 1 more); the model's rows are")
     code, out, err = run("predict", tmp_path / "m", tmp_path / "test.csv", "--unknown", "fallback")
-    assert (code, out) == (0, "row,column,prediction,area\n1,9,1.0,I\nx,7,2.0,\nx,8,2.0,\ny,-9,1.75,\n")
+    assert (code, out) == (0, "user,item,prediction,area\n1,9,1.0,I\nx,7,2.0,\nx,8,2.0,\ny,-9,1.75,\n")
     assert "the model does not know 2 rows and 1 column; 3 of 4 pairs" in err
-    code, _, err = run("evaluate", tmp_path / "m", tmp_path / "test.csv")
+    code, _, err = run("evaluate", tmp_path / "m", tmp_path / "test.csv", "--unknown", "error")
     assert code == 2 and "test.csv: row 'x' is not known (and 1 more)" in err
     shown = json.loads(run("evaluate", tmp_path / "m", tmp_path / "test.csv", "--unknown", "fallback", "--json").out)
     assert [(part["area"], part["n_entries"]) for part in shown["areas"]] == [("I", 1), ("unknown", 3), ("all", 4)]
@@ -166,6 +168,25 @@ def test_what_is_no_choice_is_refused_first(run: Any) -> None:
         code, out, err = run(command, "absent.safetensors", "absent.csv", "--unknown", "mean")
         assert (code, out) == (2, "")
         assert err == "deepmf: unknown must be 'error' or 'nan' or 'fallback'; got 'mean'\n"
+
+
+def test_names_are_those_of_the_pairs_or_of_training(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "ratings.csv").write_text("who,area,stars\n1,x,1\n1,y,2\n2,x,3\n")
+    assert run("fit", tmp_path / "ratings.csv", "-o", tmp_path / "m", "--model", "means").code == 0
+    for content, header in (("1,y\n", "who,column"), ("user,place\n1,y\n", "user,place")):
+        (tmp_path / "pairs.csv").write_text(content)
+        out = run("predict", tmp_path / "m", tmp_path / "pairs.csv").out
+        assert out.splitlines()[0] == f"{header},prediction,area"  # `area` is what this table calls something else
+
+
+def test_ids_of_parquet_keep_their_type(run: Any, tmp_path: Path) -> None:
+    frame = polars.DataFrame({"user": [1, 1, 2], "film": ["x", "y", "x"], "stars": [1, 2, 3]})
+    frame = frame.with_columns(polars.col("user").cast(polars.UInt16), polars.col("film").cast(polars.Categorical))
+    frame.write_parquet(tmp_path / "r.parquet")
+    assert run("fit", tmp_path / "r.parquet", "-o", tmp_path / "m", "--model", "means").code == 0
+    assert run("predict", tmp_path / "m", tmp_path / "r.parquet", "-o", tmp_path / "p.parquet").code == 0
+    found = polars.read_parquet(tmp_path / "p.parquet").select("user", "film")
+    assert found.equals(frame.select("user", "film")) and found.schema == frame.select("user", "film").schema
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepmf.data.read import read_npz
-from deepmf.data.splits import split_areas, split_entries, split_from_masks
+from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks
+from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadSetting, BadSplit
 from deepmf.matrix.areas import AREAS
 from deepmf.matrix.matrix import ObservedMatrix
@@ -178,3 +179,33 @@ def test_the_authors_masks(movielens) -> None:  # type: ignore[no-untyped-def]
         37_508,
         250_053,
     )
+
+
+def test_folds_test_every_entry_once() -> None:
+    matrix = generate(30, 20, n_entries=203, seed=0).matrix
+    splits = split_folds(matrix, 4, validation=0.1, seed=1)
+    tested = [set(zip(*(part.tolist() for part in split.test.entries()[:2]), strict=True)) for split in splits]
+    assert sum(map(len, tested)) == len(set.union(*tested)) == 203
+    assert {len(test) for test in tested} == {50, 51}
+    for split in splits:
+        parts = (split.train, split.validation, split.test)
+        assert sum(part.n_entries for part in parts) == 203
+        assert split.validation.n_entries == 20
+        assert np.count_nonzero(sum(part.to_sparse() != 0 for part in parts).toarray()) == 203
+    assert split_folds(matrix, 4, validation=0.1, seed=1)[2].train == splits[2].train
+    assert split_folds(matrix, 4, validation=0.1, seed=2)[2].train != splits[2].train
+
+
+@pytest.mark.parametrize(
+    ("folds", "validation", "message"),
+    [
+        (1, 0.05, "folds must be a whole number from 2 to the 30 entries; got 1"),
+        (31, 0.05, "got 31"),
+        (True, 0.05, "got True"),
+        (2, 0.5, "validation must be a share from 0 to below 0.5, what 2 folds leave for training; got 0.5"),
+    ],
+)
+def test_folds_that_cannot_be(folds: int, validation: float, message: str) -> None:
+    matrix = generate(10, 10, n_entries=30, seed=0).matrix
+    with pytest.raises(BadSplit, match=message):
+        split_folds(matrix, folds, validation=validation)

@@ -61,3 +61,9 @@ def test_on_a_device() -> None:
         assert isinstance(tensor, torch.Tensor)
         np.testing.assert_array_equal(tensor, array)
     assert tensors.rows.dtype == tensors.columns.dtype == torch.int64
+
+
+def test_values_beyond_an_interval_are_taken() -> None:
+    train = ObservedMatrix.from_entries(["a", "b"], ["x", "x"], [0.5, 1.5], Scale(low=0.5, high=1.5))
+    aligned = ValidationEntries.of(train, entries(["a"], ["x"], [1.75], Scale(low=0, high=2)))
+    assert aligned is not None and aligned.values.tolist() == [1.75]

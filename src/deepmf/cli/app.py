@@ -28,6 +28,7 @@ from deepmf.cli.reproduce import reproduce
 from deepmf.cli.settings_command import settings
 from deepmf.cli.signals import ending_signals
 from deepmf.cli.similar import similar
+from deepmf.cli.split import split
 from deepmf.cli.tune import tune
 from deepmf.errors import DeepMFWarning, UserError
 
@@ -71,6 +72,7 @@ def options(
 
 for _command in (
     demo,
+    split,
     fit,
     settings,
     tune,

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from deepmf.models.model import Model
 
+_FOUND = ("prediction", "area")
+
 
 def complete(
     model: ModelFile,
@@ -40,7 +42,7 @@ def complete(
     safe_csv: SafeCsv = False,
     as_json: FrameJson = False,
 ) -> None:
-    """Predict every missing entry; put out row, column, prediction and area.
+    """Predict every missing entry; put out row, column (under the names they were read by), prediction and area.
 
     Some rows at a time, so that memory stays bounded however large the matrix is.
 
@@ -63,11 +65,13 @@ def _frames(model: Model, counts: Counter[str], show: Callable[[int, int | None]
     import polars
 
     from deepmf.matrix.areas import AREAS, area_codes
+    from deepmf.matrix.frames import label_series
     from deepmf.models.completion import completed_rows
 
     seen = model.entries_
     n_rows, n_columns = seen.train.shape
-    rows, columns = polars.Series(seen.rows.array.tolist()), polars.Series(seen.columns.array.tolist())
+    rows, columns = label_series(seen.rows.array), label_series(seen.columns.array)
+    row_name, column_name = seen.train.form.ids_beside(_FOUND)
     areas = polars.Series(AREAS)
     for part in completed_rows(seen, model.predictor_):
         places, column_of = np.nonzero(~part.observed)
@@ -76,8 +80,8 @@ def _frames(model: Model, counts: Counter[str], show: Callable[[int, int | None]
         counts.update(dict(zip(AREAS, np.bincount(codes, minlength=len(AREAS)).tolist(), strict=True)))
         yield polars.DataFrame(
             {
-                "row": rows.gather(row_of),
-                "column": columns.gather(column_of),
+                row_name: rows.gather(row_of),
+                column_name: columns.gather(column_of),
                 "prediction": part.values[places, column_of],
                 "area": areas.gather(codes),
             }
@@ -89,6 +93,7 @@ def _schema(model: Model) -> dict[str, Any]:
     """Return the types of the frames: those of the labels, whatever a batch happens to hold."""
     import polars
 
-    labels = {"row": model.row_labels_, "column": model.column_labels_}
-    types = {name: polars.Series(array[:1].tolist()).dtype for name, array in labels.items()}
+    names = model.entries_.train.form.ids_beside(_FOUND)
+    labels = zip(names, (model.row_labels_, model.column_labels_), strict=True)
+    types = {name: polars.Series(array[:1].tolist()).dtype for name, array in labels}
     return types | {"prediction": polars.Float64, "area": polars.String}

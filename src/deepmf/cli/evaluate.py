@@ -12,13 +12,11 @@ import typer
 from deepmf.cli.inputs import Reading, called, load_model
 from deepmf.cli.options import Column, Duplicates, Extend, Json, ModelFile, Row, Separator, UnknownIds, Value
 from deepmf.cli.output import check_writable, say, show_json, show_table
-from deepmf.cli.unknown_ids import read_as_model, refused_by_file, tell_unknown
-from deepmf.errors import ConstantValues, DeepMFWarning
+from deepmf.cli.unknown_ids import refused_by_file, tell_unknown, with_ids_like
+from deepmf.errors import DeepMFWarning
 
 if TYPE_CHECKING:
     from deepmf.evaluation.area_evaluation import AreaErrors
-    from deepmf.matrix.matrix import ObservedMatrix
-    from deepmf.matrix.scale import Scale
     from deepmf.models.label_pairs import Unknown
 
 
@@ -30,7 +28,7 @@ def evaluate(
         Path | None,
         typer.Option(metavar="FILE", help="Also write a page (HTML, for any browser) with charts and explanations."),
     ] = None,
-    unknown: UnknownIds = "error",
+    unknown: UnknownIds = "fallback",
     row: Row = None,
     column: Column = None,
     value: Value = None,
@@ -41,7 +39,8 @@ def evaluate(
     """Show the errors of a model on test entries, area by area.
 
     Area I: known rows and columns. II: new rows. III: new columns. IV: both new. Entries whose row or column the
-    model does not know lie in none; with --unknown fallback they have a line of their own.
+    model does not know lie in none: they are counted, predicted by the means of what is known, and have a line of
+    their own.
 
     Example: deepmf evaluate model.safetensors test.csv --extend new_users.csv --report report.html
     """
@@ -56,7 +55,8 @@ def evaluate(
     fitted = load_model(model, extensions=extend or (), reading=reading)
     wanted = cast("Unknown", unknown)
     with refused_by_file(test):
-        entries = read_as_model(_read_test(test, reading, fitted.scale_), fitted, test, unknown=unknown)
+        read = reading.held_out(test, fitted.scale_)
+        entries = with_ids_like(read, fitted.row_labels_, fitted.column_labels_, test, unknown=unknown)
         errors = errors_by_area(fitted, entries, unknown=wanted)
     n_unknown = 0 if unknown == "error" else tell_unknown(fitted, test, *entries.entries()[:2], unknown)
     n_seen = count_seen(fitted, entries)
@@ -79,15 +79,6 @@ def evaluate(
     show_errors(errors)
     if report is not None:
         say(f"report in {report}")
-
-
-def _read_test(path: Path, reading: Reading, scale: Scale) -> ObservedMatrix:
-    """Read test entries; an interval is only what training showed, so they may lie beyond it."""
-    if scale.levels is not None:
-        return reading.matrix(path, scale=scale)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConstantValues)  # nothing is learned from them
-        return reading.matrix(path)
 
 
 def show_errors(errors: list[AreaErrors], *, title: str | None = None) -> None:

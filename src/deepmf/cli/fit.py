@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.inputs import Reading, split_off
+from deepmf.cli.inputs import Reading
 from deepmf.cli.options import (
     Assignments,
     Column,
@@ -30,6 +30,7 @@ from deepmf.cli.options import (
 )
 from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, say, show_json
 from deepmf.cli.setting_options import gather_settings, parse_scale
+from deepmf.cli.validation_entries import split_off
 from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.models.presets import preset
 from deepmf.models.registry import model_class

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,14 +13,14 @@ from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import TYPE_CHECKING, Any, cast
 
-from deepmf.cli.options import VALIDATION_SHARE
 from deepmf.cli.output import STANDARD
-from deepmf.errors import BadSetting, UnknownLabel, UnreadableFile, UserError
+from deepmf.errors import ConstantValues, OffScale, UnknownLabel, UnreadableFile, UserError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
+    from deepmf.data.role_columns import RoleColumns
     from deepmf.data.roles import IsKnown, Role
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
@@ -52,14 +53,29 @@ class Reading:
                 duplicates=cast("Duplicates", self.duplicates),
             )
 
+    def held_out(self, path: Path, scale: Scale) -> ObservedMatrix:
+        """Read entries that are predicted; an interval is only what training showed, so they may lie beyond it."""
+        if scale.levels is not None:
+            try:
+                return self.matrix(path, scale=scale)
+            except OffScale as error:
+                raise OffScale(f"{error} (fit --scale names levels that its file lacks)") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConstantValues)  # nothing is learned from them
+            return self.matrix(path)
+
     def columns(self, path: Path, role: Role, *, is_known: IsKnown = lambda _: False) -> pl.DataFrame:
         """Read the columns of a role with these names; in text all fields stay text."""
+        return self.role_columns(path, role, is_known=is_known).frame
+
+    def role_columns(self, path: Path, role: Role, *, is_known: IsKnown = lambda _: False) -> RoleColumns:
+        """Read the columns of a role, and whether the file has names for them."""
         from deepmf.data.role_columns import read_columns
 
         asked = {name: name_or_position(getattr(self, name)) for name in role.columns}
         separator = unescaped(self.separator)
         with local_file(path) as file:
-            return read_columns(file, role, asked=asked, separator=separator, is_known=is_known).frame
+            return read_columns(file, role, asked=asked, separator=separator, is_known=is_known)
 
 
 def called(path: Path) -> str:
@@ -86,23 +102,6 @@ def local_file(path: Path) -> Iterator[Path]:
             raise type(error)(str(error).replace(f"{folder}{os.sep}", "")) from error
 
 
-def split_off(
-    entries: ObservedMatrix, validation: Path | None, share: float | None, reading: Reading, *, seed: int
-) -> tuple[ObservedMatrix, ObservedMatrix | None]:
-    """Return the entries to learn from, and those that choose the best epoch and settings."""
-    if validation is not None:
-        if share is not None:
-            raise BadSetting("give --validation or --validation-share, not both")
-        return entries, like_labels(
-            reading.matrix(validation, scale=entries.scale), entries.row_labels, entries.column_labels
-        )
-    from deepmf.data.splits import split_entries
-
-    share = VALIDATION_SHARE if share is None else share
-    split = split_entries(entries, train=1.0 - share, validation=share, test=0.0, seed=seed)
-    return split.train, split.validation if split.validation.n_entries else None
-
-
 def load_model(path: Path, *, extensions: Iterable[Path], reading: Reading) -> Model:
     """Load a model, and extend it by the entries of each file in turn."""
     from deepmf.models.load import load
@@ -110,7 +109,11 @@ def load_model(path: Path, *, extensions: Iterable[Path], reading: Reading) -> M
     with local_file(path) as file:
         model = load(file)
     for extension in extensions:
-        model = model.extend(like_model(reading.matrix(extension, scale=model.scale_), model))
+        entries = reading.matrix(extension, scale=model.scale_)
+        try:
+            model = model.extend(like_model(entries, model))
+        except UserError as error:
+            raise type(error)(f"{called(extension)}: {error}") from error
     return model
 
 
@@ -136,6 +139,7 @@ def relabelled(matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDAr
         Labelled(Labels(columns, axis="column"), matrix.by_row.columns),
         matrix.entries().values,
         scale=matrix.scale,
+        form=matrix.form,
     )
 
 

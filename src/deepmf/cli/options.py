@@ -100,6 +100,16 @@ Extend = Annotated[
         "--extend", metavar="FILE", help="Entries of new rows and columns, to add without training; repeatable."
     ),
 ]
+AreasFlag = Annotated[
+    bool,
+    typer.Option("--areas", help="Some rows and columns are new: errors for known and new ones apart (areas I to IV)."),
+]
+NewRows = Annotated[
+    float, typer.Option("--new-rows", metavar="SHARE", help="With --areas: the share of the rows that are new.")
+]
+NewColumns = Annotated[
+    float, typer.Option("--new-columns", metavar="SHARE", help="With --areas: the share of the columns that are new.")
+]
 RowId = Annotated[str | None, typer.Option("--row", metavar="ID", help="A row that the model knows.")]
 History = Annotated[
     Path | None,
@@ -114,9 +124,9 @@ UnknownIds = Annotated[
     str,
     typer.Option(
         "--unknown",
-        metavar="error|nan|fallback",
-        help="What to do with a pair whose row or column the model does not know: stop with an error, leave it empty, "
-        "or predict it by the means of what is known.",
+        metavar="fallback|nan|error",
+        help="What to do with a pair whose row or column the model does not know: predict it by the means of what is "
+        "known, leave it empty, or stop with an error.",
     ),
 ]
 FrameFile = Annotated[

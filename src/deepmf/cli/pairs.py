@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 class Pairs(NamedTuple):
-    """Rows and columns of one length."""
+    """Rows and columns of one length, and what their file calls them (None: nothing)."""
 
     rows: Ids
     columns: Ids
+    names: tuple[str, str] | None
 
     @property
     def labels(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -31,9 +32,10 @@ def read_pairs(path: Path, model: Model, reading: Reading, *, unknown: str = "er
     from deepmf.data.roles import PAIRS
 
     seen = model.entries_
-    frame = reading.columns(path, PAIRS, is_known=lambda field: field in seen.rows or field in seen.columns)
-    rows, columns = frame.get_columns()
+    read = reading.role_columns(path, PAIRS, is_known=lambda field: field in seen.rows or field in seen.columns)
+    rows, columns = read.frame.get_columns()
     return Pairs(
         ids_of(rows, model.row_labels_, called(path), axis="row", unknown=unknown),
         ids_of(columns, model.column_labels_, called(path), axis="column", unknown=unknown),
+        (rows.name, columns.name) if read.has_names else None,
     )

@@ -50,7 +50,7 @@ def predict(
             help="Also write lower and upper, the ends of the interval with this probability, such as 0.9 (dmf-o).",
         ),
     ] = None,
-    unknown: UnknownIds = "error",
+    unknown: UnknownIds = "fallback",
     row: Row = None,
     column: Column = None,
     value: Value = None,
@@ -58,9 +58,10 @@ def predict(
     safe_csv: SafeCsv = False,
     as_json: FrameJson = False,
 ) -> None:
-    """Predict pairs of a row and a column; put out row, column, prediction and area.
+    """Predict pairs of a row and a column; put out both, under the names they have in PAIRS, prediction and area.
 
-    A pair with a row or column that the model does not know lies in no area; --unknown says what to do with it.
+    A pair with a row or column that the model does not know lies in no area: it is counted, and predicted by the means
+    of what is known; --unknown says otherwise.
 
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv --extend new_users.csv
     """
@@ -69,6 +70,7 @@ def predict(
     import numpy as np
     import polars
 
+    from deepmf.matrix.table_form import TableForm
     from deepmf.models.label_pairs import check_unknown
 
     check_unknown(unknown)
@@ -80,10 +82,13 @@ def predict(
         predictions = asked(*read.labels)
     areas = fitted.areas(*read.labels, unknown="nan")
     n_unknown = tell_unknown(fitted, pairs, *read.labels, unknown) if unknown != "error" else 0
-    columns = {"row": read.rows.shown, "column": read.columns.shown, "prediction": predictions, "area": areas}
+    found = {"prediction": predictions, "area": areas}
     if interval is not None:
-        columns |= _ends(fitted, read, interval, unknown)
-    frame = polars.DataFrame({name: array.tolist() for name, array in columns.items()})
+        found |= _ends(fitted, read, interval, unknown)
+    form = fitted.entries_.train.form if read.names is None else TableForm(*read.names)
+    names = form.ids_beside(found)
+    ids = [series.alias(name) for name, series in zip(names, (read.rows.shown, read.columns.shown), strict=True)]
+    frame = polars.DataFrame(ids + [polars.Series(name, array.tolist()) for name, array in found.items()])
     frame = frame.with_columns(area=polars.col("area").replace("", None))
     write_frames([frame], frame.schema, output, standard_format=standard_format, safe_csv=safe_csv)
     counts = dict(zip(*(found.tolist() for found in np.unique(areas[areas != ""], return_counts=True)), strict=True))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.inputs import Reading, split_off
+from deepmf.cli.inputs import Reading
 from deepmf.cli.options import (
     Assignments,
     Column,
@@ -31,6 +31,7 @@ from deepmf.cli.options import (
 )
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.setting_options import gather_settings, parse_scale, show_value
+from deepmf.cli.validation_entries import split_off
 from deepmf.errors import BadSetting, DeepMFWarning, TrainingInterrupted
 from deepmf.models.registry import model_class
 from deepmf.training.epoch_progress import show_epochs

@@ -5,16 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from deepmf.cli.inputs import called, like_model, relabelled
+from deepmf.cli.inputs import called, like_labels, relabelled
 from deepmf.errors import BadEntries, DeepMFWarning, UnknownLabel
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
+    from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.model import Model
 
@@ -25,11 +27,11 @@ class Ids(NamedTuple):
     """The ids of one field of a file.
 
     labels: of the kind that the model has.
-    shown: as they are written: the labels, or all as text where some are not of that kind.
+    shown: as they are written, typed as in the file: of text the labels, or all as text where some are not such.
     """
 
     labels: npt.NDArray[Any]
-    shown: npt.NDArray[Any]
+    shown: pl.Series
 
 
 def ids_of(ids: pl.Series, known: npt.NDArray[Any], source: str, *, axis: str, unknown: str) -> Ids:
@@ -49,13 +51,14 @@ def ids_of(ids: pl.Series, known: npt.NDArray[Any], source: str, *, axis: str, u
     except polars.exceptions.PolarsError as error:
         raise BadEntries(f"{source}: the {axis} ids are of type {ids.dtype}; ints or texts are needed") from error
     plain = np.array(texts.to_list(), dtype=object)
+    typed = texts if ids.dtype == polars.String else ids
     if known.size == 0 or isinstance(known[0], str):
-        return Ids(plain, plain)
+        return Ids(plain, typed)
     is_whole = known.dtype.kind == "i"
     numbers = whole_or_null(texts) if is_whole else texts.cast(polars.Float64, strict=False)
     wrong = numbers.is_null()
     if not wrong.any():
-        return Ids(numbers.to_numpy(), numbers.to_numpy())
+        return Ids(numbers.to_numpy(), numbers if typed is texts else ids)
     if unknown == "error":
         n_more = texts.filter(wrong).n_unique() - 1
         more = f" (and {n_more} more)" if n_more else ""
@@ -63,19 +66,18 @@ def ids_of(ids: pl.Series, known: npt.NDArray[Any], source: str, *, axis: str, u
         raise UnknownLabel(f"{axis} {texts.filter(wrong)[0]!r} is not known{more}; the model's {axis}s are {kind}")
     lowest = min([*numbers.filter(~wrong).to_list(), *known.tolist()])
     beyond = lowest - texts.rank("dense").cast(numbers.dtype)  # below all numbers: nobody has such a label
-    return Ids(polars.select(polars.when(wrong).then(beyond).otherwise(numbers)).to_series().to_numpy(), plain)
+    return Ids(polars.select(polars.when(wrong).then(beyond).otherwise(numbers)).to_series().to_numpy(), typed)
 
 
-def read_as_model(matrix: ObservedMatrix, model: Model, path: Path, *, unknown: str) -> ObservedMatrix:
-    """Return entries with ids of the model's kind: numbers too, where a single text among them made all ids texts."""
+def with_ids_like(
+    matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDArray[Any], path: Path, *, unknown: str
+) -> ObservedMatrix:
+    """Return entries with ids of the kind of known labels: numbers too, where a text among them made all ids texts."""
     import polars
 
-    matrix = like_model(matrix, model)
+    matrix = like_labels(matrix, rows, columns)
     ids = []
-    for axis, labels, known in (
-        ("row", matrix.row_labels, model.row_labels_),
-        ("column", matrix.column_labels, model.column_labels_),
-    ):
+    for axis, labels, known in (("row", matrix.row_labels, rows), ("column", matrix.column_labels, columns)):
         are_texts = labels.dtype.kind == "O" and labels.size > 0 and isinstance(labels[0], str)
         if are_texts and not (known.size and isinstance(known[0], str)):
             ids.append(ids_of(polars.Series(labels.tolist()), known, called(path), axis=axis, unknown=unknown).labels)
@@ -98,19 +100,44 @@ def refused_by_file(path: Path) -> Iterator[None]:
 
 def tell_unknown(model: Model, path: Path, rows: npt.NDArray[Any], columns: npt.NDArray[Any], unknown: str) -> int:
     """Tell in one line how many pairs of a file have an unknown row or column, and return that number."""
-    import numpy as np
+    counts = UnknownCounts.of(model.entries_.rows, model.entries_.columns, rows, columns)
+    if counts.n_pairs:
+        counts.tell(path, "the model does not know", f"pairs {_OUTCOMES[unknown]}")
+    return counts.n_pairs
 
-    seen = model.entries_
-    new_rows, new_columns = seen.rows.find(rows) < 0, seen.columns.find(columns) < 0
-    n_pairs = int(np.count_nonzero(new_rows | new_columns))
-    if n_pairs:
+
+@dataclass(frozen=True)
+class UnknownCounts:
+    """How many of some pairs have an unknown row or column, and how many rows and columns that are."""
+
+    n_all: int
+    n_pairs: int
+    n_rows: int
+    n_columns: int
+
+    @classmethod
+    def of(
+        cls, known_rows: Labels, known_columns: Labels, rows: npt.NDArray[Any], columns: npt.NDArray[Any]
+    ) -> UnknownCounts:
+        """Count the pairs of rows and columns that are not all among the known labels."""
+        import numpy as np
+
         from deepmf.matrix.labels import n_distinct
 
-        counts = {"row": n_distinct(rows[new_rows]), "column": n_distinct(columns[new_columns])}
-        told = " and ".join(f"{count:,} {axis}{'s' * (count > 1)}" for axis, count in counts.items() if count)
-        warnings.warn(
-            f"{called(path)}: the model does not know {told}; {n_pairs:,} of {rows.size:,} pairs {_OUTCOMES[unknown]}",
-            DeepMFWarning,
-            stacklevel=1,
+        new_rows, new_columns = known_rows.find(rows) < 0, known_columns.find(columns) < 0
+        return cls(
+            n_all=rows.size,
+            n_pairs=int(np.count_nonzero(new_rows | new_columns)),
+            n_rows=n_distinct(rows[new_rows]),
+            n_columns=n_distinct(columns[new_columns]),
         )
-    return n_pairs
+
+    def tell(self, path: Path, who: str, outcome: str) -> None:
+        """Tell in one line of warning which file has them, and what comes of them."""
+        warnings.warn(
+            f"{called(path)}: {who} {self}; {self.n_pairs:,} of {self.n_all:,} {outcome}", DeepMFWarning, stacklevel=1
+        )
+
+    def __str__(self) -> str:
+        counts = {"row": self.n_rows, "column": self.n_columns}
+        return " and ".join(f"{count:,} {axis}{'s' * (count > 1)}" for axis, count in counts.items() if count)

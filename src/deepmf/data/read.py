@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import reprlib
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.data.role_columns import Column, read_columns
@@ -15,8 +19,10 @@ from deepmf.data.roles import ENTRIES
 from deepmf.data.source import check_expansion, checked_path, first_sentence
 from deepmf.errors import BadEntries, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.matrix_file import FORM, LABELS
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates
+from deepmf.matrix.table_form import PLAIN, TableForm
 
 # What numpy, scipy and zipfile raise on a broken archive.
 _NPZ_ERRORS = (
@@ -54,7 +60,7 @@ def read_matrix(
     if path.suffix.lower() == ".npz":
         return _placed(lambda: _read_npz(path, scale, duplicates), path, first_line=None)
     asked = {"row": row, "column": column, "value": value}
-    frame, first_line = read_columns(path, ENTRIES, asked=asked, separator=separator, header=header)
+    frame, first_line, _ = read_columns(path, ENTRIES, asked=asked, separator=separator, header=header)
     return _placed(
         lambda: ObservedMatrix.from_frame(frame, row=0, column=1, value=2, scale=scale, duplicates=duplicates),
         path,
@@ -99,4 +105,23 @@ def _read_npz(path: Path, scale: Scale | None, duplicates: Duplicates) -> Observ
     matrix = read_npz(path)
     if matrix.nnz == 0:
         raise UnreadableFile(f"{path} holds no entries")
-    return ObservedMatrix.from_sparse(matrix, scale=scale, duplicates=duplicates)
+    arrays = _own_arrays(path)
+    labels = {LABELS[axis]: arrays[LABELS[axis]].tolist() for axis in LABELS if LABELS[axis] in arrays}
+    form = _form_of(path, arrays[FORM].tolist()) if FORM in arrays else PLAIN
+    return ObservedMatrix.from_sparse(matrix, scale=scale, duplicates=duplicates, **labels).in_form(form)
+
+
+def _own_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Return what `ObservedMatrix.write` put into an .npz file beside the arrays of scipy."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in (*LABELS.values(), FORM) if name in archive}
+    except _NPZ_ERRORS as error:
+        raise UnreadableFile(f"{path} has labels that cannot be read ({first_sentence(error)})") from error
+
+
+def _form_of(path: Path, names: Any) -> TableForm:
+    if not (isinstance(names, list) and len(names) == 4 and all(isinstance(name, str) for name in names)):
+        raise UnreadableFile(f"{path}: the names of its fields must be four texts; got {reprlib.repr(names)}")
+    row, column, value, kind = names
+    return TableForm(row, column, value, wide=kind == "wide")

@@ -24,13 +24,15 @@ _ODD = "\x1f"  # the name of a column that no file has
 
 
 class RoleColumns(NamedTuple):
-    """The columns of a role, in its order under the names of the file.
+    """The columns of a role, in its order under the names of the file; where it has none, under those of the role.
 
     first_line: the number of their first line, counted from 1; None where a file has no lines.
+    has_names: whether the names are those of the file.
     """
 
     frame: pl.DataFrame
     first_line: int | None
+    has_names: bool = True
 
 
 def read_columns(
@@ -51,6 +53,7 @@ def read_columns(
     wanted = {name: (asked or {}).get(name) for name in role.columns}
     if path.suffix.lower() in ENDINGS:
         frame, first_line = read_parquet(path, lambda lazy: _chosen_parquet(path, role, lazy, wanted)), None
+        has_names = True
     else:
         file = DelimitedFile(path)
         named = any(isinstance(name, str) for name in wanted.values())
@@ -59,9 +62,12 @@ def read_columns(
         chosen = _chosen_text(file, role, layout, wanted)
         frame = _typed(file, layout, chosen) if role.defines_ids else _texts(file, layout, chosen)
         first_line = layout.first_line
+        has_names = layout.has_header
+        if not has_names:
+            frame = frame.rename(dict(zip(chosen, role.columns, strict=True)))
     if frame.height == 0:
         raise UnreadableFile(f"{path} holds no {role.content}")
-    return RoleColumns(frame, first_line)
+    return RoleColumns(frame, first_line, has_names)
 
 
 def _chosen_parquet(path: Path, role: Role, lazy: pl.LazyFrame, wanted: Mapping[str, Column]) -> list[str]:

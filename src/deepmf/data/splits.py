@@ -1,4 +1,4 @@
-"""Splits of a matrix: by entries, by areas, by published masks."""
+"""Splits of a matrix: by entries, by folds, by areas, by published masks."""
 
 from __future__ import annotations
 
@@ -62,6 +62,34 @@ def split_entries(
     shares = _checked_shares(train, validation, test)
     parts = _cut(_shuffled(matrix.n_entries, _stream(seed, "entries")), shares)
     return Split(*(matrix.take_entries(part) for part in parts))
+
+
+def split_folds(matrix: ObservedMatrix, folds: int = 5, *, validation: float = 0.05, seed: int = 0) -> list[Split]:
+    """Split the entries into folds, each of which is the test once; validation entries come from the rest.
+
+    `validation` is their share of all entries.
+
+    >>> from deepmf.data.synthetic import generate
+    >>> ratings = generate(50, 40, n_entries=1000, seed=0).matrix
+    >>> [(split.train.n_entries, split.validation.n_entries, split.test.n_entries) for split in split_folds(ratings, 4)]
+    [(700, 50, 250), (700, 50, 250), (700, 50, 250), (700, 50, 250)]
+    """
+    if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or not 2 <= folds <= matrix.n_entries:
+        raise BadSplit(f"folds must be a whole number from 2 to the {matrix.n_entries} entries; got {folds!r}")
+    if not 0 <= validation < 1 - 1 / folds:
+        raise BadSplit(
+            f"validation must be a share from 0 to below {1 - 1 / folds:.3g}, what {folds} folds leave for training; "
+            f"got {validation!r}"
+        )
+    order = _shuffled(matrix.n_entries, _stream(seed, "entries"))
+    tests = _cut(order, (1 / folds,) * int(folds))
+    splits = []
+    for number, test in enumerate(tests):
+        rest = np.concatenate([other for at, other in enumerate(tests) if at != number])
+        share = validation * matrix.n_entries / rest.size
+        chosen = rest[_shuffled(rest.size, _stream(seed, f"fold {number}"))]
+        splits.append(Split(*map(matrix.take_entries, (*_cut(chosen, (1 - share, share)), test))))
+    return splits
 
 
 def split_areas(

@@ -80,9 +80,7 @@ def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") 
 def known_entries(model: Model, test: ObservedMatrix) -> ObservedMatrix:
     """Return the test entries whose row and column the model knows."""
     seen = model.entries_
-    rows, columns = seen.rows.find(test.row_labels) >= 0, seen.columns.find(test.column_labels) >= 0
-    known = rows[test.entry_rows] & columns[test.by_row.columns]
-    return test if np.all(known) else test.take_entries(known)
+    return test.take_known(seen.rows, seen.columns)
 
 
 def count_seen(model: Model, test: ObservedMatrix) -> int:

@@ -10,9 +10,14 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, MissingDependency
 from deepmf.matrix.labels import Labelled, Labels
+from deepmf.matrix.scale import Scale
+from deepmf.matrix.table_form import TableForm
 
 if TYPE_CHECKING:
     import narwhals as nw
+    import polars as pl
+
+    from deepmf.matrix.matrix import ObservedMatrix
 
 # Names under which people keep the three columns, in lower case without separators.
 USUAL_NAMES = {
@@ -28,11 +33,12 @@ _COUNTS = {2: "two", 3: "three"}
 
 
 class LongEntries(NamedTuple):
-    """The three columns of a long frame, labels already gathered."""
+    """The three columns of a long frame, labels already gathered, and what they are called."""
 
     rows: Labelled
     columns: Labelled
     values: npt.NDArray[Any]
+    form: TableForm
 
 
 class WideTable(NamedTuple):
@@ -98,6 +104,7 @@ def long_entries(
         _gather(table.get_column(chosen["row"]), axis="row"),
         _gather(table.get_column(chosen["column"]), axis="column"),
         _numbers(values),
+        TableForm(str(chosen["row"]), str(chosen["column"]), str(chosen["value"])),
     )
 
 
@@ -117,6 +124,66 @@ def wide_table(frame: Any, *, row: str | None) -> WideTable:
     columns = [_numbers(table.get_column(name)).astype(np.float64) for name in table.columns]
     array = np.column_stack(columns) if columns else np.empty((len(table), 0))
     return WideTable(array, labels, list(table.columns))
+
+
+def long_frame(matrix: ObservedMatrix) -> pl.DataFrame:
+    """Return the entries of a matrix as a long polars frame, ids of the type that they have."""
+    polars = _polars()
+    rows, columns = label_series(matrix.rows.array), label_series(matrix.columns.array)
+    ids = [rows.gather(matrix.entry_rows), columns.gather(matrix.by_row.columns)]
+    frame: pl.DataFrame = polars.DataFrame(
+        [
+            series.alias(name)
+            for name, series in zip(matrix.form.names, [*ids, value_series(matrix.values, matrix.scale)], strict=True)
+        ]
+    )
+    return frame
+
+
+def wide_frame(matrix: ObservedMatrix) -> pl.DataFrame:
+    """Return a matrix as a wide polars frame: its row ids, and a column of values for each column."""
+    polars = _polars()
+    names = wide_names(matrix.form.row, matrix.columns.array)
+    array = matrix.to_array()
+    columns = [value_series(array[:, at], matrix.scale) for at in range(array.shape[1])]
+    frame: pl.DataFrame = polars.DataFrame(
+        [series.alias(name) for name, series in zip(names, [label_series(matrix.rows.array), *columns], strict=True)]
+    )
+    return frame
+
+
+def wide_names(row: str, columns: npt.NDArray[Any]) -> list[str]:
+    """Return the names of a wide table: that of the row ids, then the column labels as text, all different."""
+    names = [row, *map(str, columns.tolist())]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadEntries(
+            f"a wide table would have two columns called {twice!r}; a long one, with a line per entry, can"
+        )
+    return names
+
+
+def label_series(labels: npt.NDArray[Any]) -> pl.Series:
+    """Return labels as a polars series of their own type; what polars has no type for becomes text."""
+    polars = _polars()
+    items = labels.tolist()
+    series: pl.Series = polars.Series(items, dtype=None if items else polars.String)
+    return polars.Series(list(map(str, items))) if series.dtype == polars.Object else series
+
+
+def value_series(values: npt.NDArray[Any], scale: Scale) -> pl.Series:
+    """Return values as a polars series, NaN as null: whole numbers where all levels of the scale are."""
+    polars = _polars()
+    series: pl.Series = polars.Series(values.astype(np.float64)).fill_nan(None)
+    return series.cast(polars.Int64) if scale.is_whole else series
+
+
+def _polars() -> Any:
+    try:
+        import polars
+    except ImportError as error:
+        raise MissingDependency("frames and files of entries need polars: pip install polars") from error
+    return polars
 
 
 def _eager(frame: Any) -> nw.DataFrame[Any]:

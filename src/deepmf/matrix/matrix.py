@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from deepmf.matrix.description import Description, describe
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates, duplicate_error, in_row_order, merged, starts_of
+from deepmf.matrix.table_form import PLAIN, TableForm
 
 ValueArray = npt.NDArray[np.floating[Any]]
 
@@ -60,7 +62,7 @@ class ObservedMatrix:
            [nan,  1.]])
     """
 
-    __slots__ = ("by_column", "by_row", "columns", "mean", "rows", "scale", "values")
+    __slots__ = ("by_column", "by_row", "columns", "form", "mean", "rows", "scale", "values")
 
     rows: Labels
     columns: Labels
@@ -69,6 +71,7 @@ class ObservedMatrix:
     by_column: ByColumn
     values: ValueArray  # (entries,) in row order; float32 where that is exact
     mean: float  # of all entries; NaN where there are none
+    form: TableForm  # of the table it came from
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise BadSetting(
@@ -167,8 +170,9 @@ class ObservedMatrix:
         from deepmf.matrix.frames import long_entries
 
         entries = long_entries(frame, row=row, column=column, value=value)
+        values = numbers(entries.values)
         return cls.from_positions(
-            entries.rows, entries.columns, numbers(entries.values), scale=scale, duplicates=duplicates
+            entries.rows, entries.columns, values, scale=scale, duplicates=duplicates, form=entries.form
         )
 
     @classmethod
@@ -181,7 +185,10 @@ class ObservedMatrix:
         from deepmf.matrix.frames import wide_table
 
         table = wide_table(frame, row=row)
-        return cls.from_array(table.array, scale=scale, row_labels=table.row_labels, column_labels=table.column_labels)
+        matrix = cls.from_array(
+            table.array, scale=scale, row_labels=table.row_labels, column_labels=table.column_labels
+        )
+        return matrix.in_form(TableForm(row=row or PLAIN.row, wide=True))
 
     @classmethod
     def from_positions(
@@ -192,6 +199,7 @@ class ObservedMatrix:
         *,
         scale: Scale | None = None,
         duplicates: Duplicates = "error",
+        form: TableForm = PLAIN,
     ) -> ObservedMatrix:
         """Build a matrix from labels and, for each entry, its positions among them: what all others end in."""
         if duplicates not in ("error", "last", "mean"):
@@ -213,7 +221,7 @@ class ObservedMatrix:
             if duplicates == "mean" and scale is not None and scale.levels is not None:
                 ordered = scale.nearest_level(ordered)
         matrix = cls.__new__(cls)
-        matrix._set(rows.labels, columns.labels, scale or Scale.infer(ordered), row_of, column_of, ordered)
+        matrix._set(rows.labels, columns.labels, scale or Scale.infer(ordered), row_of, column_of, ordered, form)
         return matrix
 
     def _set(
@@ -224,12 +232,13 @@ class ObservedMatrix:
         row_of: IndexArray,
         column_of: IndexArray,
         values: FloatArray,
+        form: TableForm,
     ) -> None:
         """Fill the slots from entries in row order without duplicates."""
         index = _index_type(values.size, len(rows), len(columns))
         row_starts = starts_of(row_of, len(rows), index)
         columns_in_order: IndexArray = column_of.astype(index, copy=False)
-        self.rows, self.columns, self.scale = rows, columns, scale
+        self.rows, self.columns, self.scale, self.form = rows, columns, scale, form
         self.by_row = ByRow(row_starts, columns_in_order)
         # Turning CSR into CSC is a counting sort in compiled code; with places as data, entries tell where they went.
         places = np.arange(values.size, dtype=index)
@@ -303,7 +312,7 @@ class ObservedMatrix:
         matrix = ObservedMatrix.__new__(ObservedMatrix)
         values = self.values[kept].astype(np.float64)
         row_of, column_of = self.entry_rows[kept], self.by_row.columns[kept]
-        matrix._set(self.rows, self.columns, self.scale, row_of, column_of, values)
+        matrix._set(self.rows, self.columns, self.scale, row_of, column_of, values, self.form)
         return matrix
 
     def take(self, rows: IndexArray, columns: IndexArray) -> ObservedMatrix:
@@ -319,7 +328,46 @@ class ObservedMatrix:
             Labelled(self.columns.take(columns), column_of[kept]),
             self.values[kept].astype(np.float64),
             scale=self.scale,
+            form=self.form,
         )
+
+    def take_known(self, rows: Labels, columns: Labels) -> ObservedMatrix:
+        """Return the matrix that keeps only the entries whose row and column are among other labels."""
+        known_rows, known_columns = rows.find(self.row_labels) >= 0, columns.find(self.column_labels) >= 0
+        known = known_rows[self.entry_rows] & known_columns[self.by_row.columns]
+        return self if np.all(known) else self.take_entries(known)
+
+    def in_form(self, form: TableForm) -> ObservedMatrix:
+        """Return the same matrix, to be written as a table of another form."""
+        matrix = ObservedMatrix.__new__(ObservedMatrix)
+        for name in self.__slots__:
+            object.__setattr__(matrix, name, form if name == "form" else getattr(self, name))
+        return matrix
+
+    def to_frame(self) -> Any:
+        """Return the entries as a long polars frame, in row order, under the names of the table they came from.
+
+        >>> ObservedMatrix.from_entries(["ann", "bob"], ["Big", "Big"], [3, 1]).to_frame().columns
+        ['row', 'column', 'value']
+        """
+        from deepmf.matrix.frames import long_frame
+
+        return long_frame(self)
+
+    def to_table(self) -> Any:
+        """Return the matrix as a wide polars frame: a line per row, null where nothing is observed; mind its size."""
+        from deepmf.matrix.frames import wide_frame
+
+        return wide_frame(self)
+
+    def write(self, path: str | Path) -> None:
+        """Write the matrix to a .csv, .tsv, .parquet or .npz file that `read_matrix` reads, whole or not at all.
+
+        What came from a wide table is written as one.
+        """
+        from deepmf.matrix.matrix_file import write_matrix
+
+        write_matrix(self, path)
 
     def to_sparse(self) -> scipy.sparse.csr_array:
         """Return the entries as a scipy CSR array of float64, stored zeros included."""

@@ -79,6 +79,11 @@ class Scale:
         return self._levels
 
     @property
+    def is_whole(self) -> bool:
+        """Whether there are levels and all are whole numbers."""
+        return self._levels is not None and bool(np.all((self._levels % 1 == 0) & (np.abs(self._levels) < 2**53)))
+
+    @property
     def low(self) -> float:
         """The lowest legal value."""
         return self._low

@@ -81,22 +81,21 @@ def _missing_frames(entries: EntryStore, predictor: Predictor) -> Iterator[Any]:
     schema = _schema(entries)
     for part in completed_rows(entries, predictor):
         row_of, column_of = np.nonzero(~part.observed)
-        yield polars.DataFrame(
-            {
-                "row": entries.rows.array[part.rows[row_of]],
-                "column": entries.columns.array[column_of],
-                "value": part.values[row_of, column_of],
-            },
-            schema=schema,
+        found = (
+            entries.rows.array[part.rows[row_of]],
+            entries.columns.array[column_of],
+            part.values[row_of, column_of],
         )
+        yield polars.DataFrame(dict(zip(schema, found, strict=True)), schema=schema)
 
 
 def _schema(entries: EntryStore) -> dict[str, Any]:
     """Return the types of a completed frame: those of the labels, whatever a batch happens to hold."""
     polars = _polars()
-    labels = {"row": entries.rows.array, "column": entries.columns.array}
+    row, column, value = entries.train.form.names
+    labels = {row: entries.rows.array, column: entries.columns.array}
     types = {name: polars.Series(array[:1].tolist()).dtype for name, array in labels.items()}
-    return types | {"value": polars.Float64}
+    return types | {value: polars.Float64}
 
 
 def _polars() -> Any:

@@ -362,7 +362,7 @@ class Model(ABC):
         return complete_array(*self._known)
 
     def complete_frame(self) -> Any:
-        """Return every missing entry as a long polars frame with the columns row, column, value."""
+        """Return every missing entry as a long polars frame: row, column and value, under the names of training."""
         return complete_frame(*self._known)
 
     def complete_to(self, path: str | Path) -> int:

@@ -11,6 +11,7 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.matrix.table_form import PLAIN, TableForm
 from deepmf.storage.label_tensors import pack_labels, unpack_labels
 from deepmf.storage.packed import Packed, Tensors, check_starts, field, number, refusing, vector
 
@@ -26,7 +27,8 @@ def pack_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
         f"{prefix}.entries.columns": matrix.by_row.columns,
         f"{prefix}.entries.values": matrix.values,
     }
-    content = {"rows": rows.content, "columns": columns.content, "scale": pack_scale(matrix.scale)}
+    content: dict[str, Any] = {"rows": rows.content, "columns": columns.content, "scale": pack_scale(matrix.scale)}
+    content |= {} if matrix.form == PLAIN else {"form": matrix.form._asdict()}
     return Packed(content, rows.tensors | columns.tensors | entries)
 
 
@@ -35,6 +37,7 @@ def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix
     rows = unpack_labels(f"{prefix}.rows", field(content, "rows"), tensors, axis="row")
     columns = unpack_labels(f"{prefix}.columns", field(content, "columns"), tensors, axis="column")
     scale = unpack_scale(field(content, "scale"))
+    form = _unpack_form(content["form"]) if "form" in content else PLAIN
     column_of = vector(tensors, f"{prefix}.entries.columns", "int32", "int64")
     values = vector(tensors, f"{prefix}.entries.values", "float32", "float64")
     starts = vector(tensors, f"{prefix}.entries.starts", "int32", "int64")
@@ -46,8 +49,20 @@ def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix
     row_of = np.repeat(np.arange(len(rows), dtype=starts.dtype), np.diff(starts))
     with refusing(f"matrix {prefix!r}"), np.errstate(all="ignore"):
         return ObservedMatrix.from_positions(
-            Labelled(rows, row_of), Labelled(columns, column_of), values.astype(np.float64), scale=scale
+            Labelled(rows, row_of), Labelled(columns, column_of), values.astype(np.float64), scale=scale, form=form
         )
+
+
+def _unpack_form(content: Any) -> TableForm:
+    """Return the form that was packed."""
+    kinds = {"row": str, "column": str, "value": str, "wide": bool}
+    if (
+        not isinstance(content, dict)
+        or content.keys() != kinds.keys()
+        or not all(isinstance(content[name], kind) for name, kind in kinds.items())
+    ):
+        raise BadModelFile(f"the stored form of a table must have three names and a bool; got {reprlib.repr(content)}")
+    return TableForm(**content)
 
 
 def pack_scale(scale: Scale) -> dict[str, Any]:

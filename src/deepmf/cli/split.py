@@ -1,0 +1,175 @@
+"""`deepmf split`: a file of entries as files to train on, to validate and to test by, or as areas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepmf.cli.inputs import Reading
+from deepmf.cli.options import (
+    AreasFlag,
+    Column,
+    Duplicates,
+    Json,
+    NewColumns,
+    NewRows,
+    Ratings,
+    Row,
+    Seed,
+    Separator,
+    Value,
+)
+from deepmf.cli.output import STANDARD, check_writable, say, show_json, show_table
+from deepmf.errors import BadSetting, CannotSave
+
+if TYPE_CHECKING:
+    from deepmf.matrix.matrix import ObservedMatrix
+
+_FORMATS = ("csv", "tsv", "parquet", "npz")
+
+
+def split(
+    ratings: Ratings,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to write to; made if it is not there.")
+    ],
+    test_share: Annotated[
+        float, typer.Option("--test-share", metavar="SHARE", help="The share of the entries to test by.")
+    ] = 0.2,
+    validation_share: Annotated[
+        float,
+        typer.Option(
+            "--validation-share", metavar="SHARE", help="The share that chooses the best epoch; training has the rest."
+        ),
+    ] = 0.05,
+    areas: AreasFlag = False,
+    new_rows: NewRows = 0.2,
+    new_columns: NewColumns = 0.2,
+    file_format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="|".join(_FORMATS), help="That of RATINGS unless given, otherwise csv."),
+    ] = None,
+    seed: Seed = None,
+    row: Row = None,
+    column: Column = None,
+    value: Value = None,
+    separator: Separator = None,
+    duplicates: Duplicates = "error",
+    as_json: Json = False,
+) -> None:
+    """Split entries at random, in exact shares, into train, validation and test files.
+
+    With --areas some rows and columns are new: training has none of their entries, extension holds those that describe
+    them (for --extend), test the entries of all four areas, and test_I to test_IV those of each.
+
+    Example: deepmf split ratings.csv -o parts && deepmf fit parts/train.csv --validation parts/validation.csv -o m
+    """
+    ending = _ending(ratings, file_format)
+    if not (validation_share >= 0 and test_share >= 0 and validation_share + test_share < 1):
+        raise BadSetting(
+            "--validation-share and --test-share must be shares that leave some for training; "
+            f"got {validation_share:g} and {test_share:g}"
+        )
+    if str(output) == STANDARD:
+        raise BadSetting("a split is several files; -o takes the name of a folder")
+    files = {name: output / f"{name}.{ending}" for name in _names(areas=areas)}
+    made = _folder(output)
+    try:
+        for file in files.values():
+            check_writable(file, inputs=[ratings])
+        matrix = Reading(row, column, value, separator, duplicates).matrix(ratings)
+        parts = _parts(
+            matrix,
+            validation=validation_share,
+            test=test_share,
+            new=(new_rows, new_columns) if areas else None,
+            seed=seed or 0,
+        )
+    except BaseException:
+        if made:
+            output.rmdir()
+        raise
+    for name, part in parts.items():
+        part.write(files[name])
+    if as_json:
+        shown = {
+            name: {
+                "file": str(files[name]),
+                "entries": part.n_entries,
+                "rows": _n_rows(part),
+                "columns": _n_columns(part),
+            }
+            for name, part in parts.items()
+        }
+        show_json({"seed": seed or 0, "files": shown})
+        return
+    lines = [[str(files[name]), part.n_entries, _n_rows(part), _n_columns(part)] for name, part in parts.items()]
+    show_table(["file", "entries", "rows", "columns"], lines)
+    extended = f" --extend {files['extension']}" if areas else ""
+    say(f"next: deepmf fit {files['train']} --validation {files['validation']} -o model.safetensors")
+    say(f"then: deepmf evaluate model.safetensors {files['test']}{extended}")
+
+
+def _names(*, areas: bool) -> list[str]:
+    from deepmf.matrix.areas import AREAS
+
+    return ["train", "validation", "test"] + (["extension", *(f"test_{area}" for area in AREAS)] if areas else [])
+
+
+def _parts(
+    matrix: ObservedMatrix, *, validation: float, test: float, new: tuple[float, float] | None, seed: int
+) -> dict[str, ObservedMatrix]:
+    from deepmf.data.splits import split_areas, split_entries
+    from deepmf.matrix.areas import AREAS
+
+    train = round(1.0 - validation - test, 12)
+    if new is None:
+        found = split_entries(matrix, train=train, validation=validation, test=test, seed=seed)
+        return {"train": found.train, "validation": found.validation, "test": found.test}
+    new_rows, new_columns = new
+    by_area = split_areas(
+        matrix, new_rows=new_rows, new_columns=new_columns, train=train, validation=validation, test=test, seed=seed
+    )
+    parts = {"train": by_area.train, "validation": by_area.validation, "test": _joined(matrix, by_area.test)}
+    return parts | {"extension": by_area.extension} | {f"test_{area}": by_area.test[area] for area in AREAS}
+
+
+def _joined(matrix: ObservedMatrix, parts: dict[str, ObservedMatrix]) -> ObservedMatrix:
+    """Return the entries of all areas, which have the rows and columns of the whole matrix, as one matrix."""
+    import numpy as np
+
+    n_columns = matrix.shape[1]
+    wanted = np.concatenate(
+        [part.entry_rows.astype(np.int64) * n_columns + part.by_row.columns for part in parts.values()]
+    )
+    return matrix.take_entries(np.isin(matrix.entry_rows.astype(np.int64) * n_columns + matrix.by_row.columns, wanted))
+
+
+def _ending(ratings: Path, file_format: str | None) -> str:
+    if file_format is None:
+        own = ratings.suffix.lower().removeprefix(".")
+        return own if own in _FORMATS else "csv"
+    if file_format not in _FORMATS:
+        raise BadSetting(f"--format must be {', '.join(_FORMATS)}; got {file_format!r}")
+    return file_format
+
+
+def _folder(path: Path) -> bool:
+    """Make the folder; return whether it was not there before."""
+    try:
+        if path.is_dir():
+            return False
+        path.mkdir()
+    except OSError as error:
+        raise CannotSave(f"{path} cannot be a folder ({error.strerror}); nothing was changed") from error
+    return True
+
+
+def _n_rows(part: ObservedMatrix) -> int:
+    return int((part.row_counts > 0).sum())
+
+
+def _n_columns(part: ObservedMatrix) -> int:
+    return int((part.column_counts > 0).sum())

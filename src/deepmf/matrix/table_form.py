@@ -1,0 +1,36 @@
+"""The form of a table that a matrix came from: what its fields are called, and whether it is long or wide."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+
+class TableForm(NamedTuple):
+    """The names of the fields, and whether there is a line per entry or, in a wide table, per row.
+
+    It says how a matrix is written, and is no part of what the matrix is.
+    """
+
+    row: str = "row"
+    column: str = "column"
+    value: str = "value"
+    wide: bool = False
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """The names of row, column and value in a long table, all different."""
+        return *self.ids_beside([self.value]), self.value
+
+    def ids_beside(self, taken: Collection[str]) -> tuple[str, str]:
+        """Return the names of row and column ids for a table that has other fields too, whose names are theirs.
+
+        >>> TableForm("user", "area").ids_beside(["prediction", "area"])
+        ('user', 'column')
+        """
+        row = "row" if self.row in taken else self.row
+        column = "column" if self.column in taken else self.column
+        return (row, column) if row != column else ("row", "column")
+
+
+PLAIN = TableForm()

@@ -1,0 +1,115 @@
+"""`deepmf split`: exact shares in files that every other command takes, in the words of the file that was split."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+
+from deepmf.data.read import read_matrix
+from deepmf.data.splits import split_areas, split_entries
+from deepmf.data.synthetic.generator import generate
+
+MATRIX = generate(40, 30, density=0.3, seed=0).matrix
+ENTRIES = set(zip(*(part.tolist() for part in MATRIX.entries()), strict=True))
+
+
+@pytest.fixture
+def ratings(tmp_path: Path) -> Path:
+    path = tmp_path / "ratings.csv"
+    MATRIX.to_frame().rename({"row": "who", "column": "what", "value": "stars"}).write_csv(path)
+    return path
+
+
+def entries_of(path: Path) -> set[tuple[Any, ...]]:
+    frame = polars.read_parquet(path) if path.suffix == ".parquet" else polars.read_csv(path)
+    assert frame.columns == ["who", "what", "stars"]
+    return set(frame.rows())
+
+
+def test_three_files_that_are_together_the_whole(run: Any, tmp_path: Path, ratings: Path) -> None:
+    code, out, err = run("split", ratings, "-o", tmp_path / "parts", "--seed", 3, "--test-share", 0.25, "--json")
+    assert (code, err) == (0, "")
+    parts = {name: entries_of(tmp_path / "parts" / f"{name}.csv") for name in ("train", "validation", "test")}
+    assert set.union(*parts.values()) == ENTRIES
+    assert sum(map(len, parts.values())) == len(ENTRIES)
+    wanted = split_entries(read_matrix(ratings), train=0.7, validation=0.05, test=0.25, seed=3)
+    assert parts["test"] == set(wanted.test.to_frame().rows())
+    shown = json.loads(out)["files"]
+    assert {name: each["entries"] for name, each in shown.items()} == {name: len(each) for name, each in parts.items()}
+    assert run("split", ratings, "-o", tmp_path / "parts").code == 0  # again, over what is there
+
+
+def test_areas(run: Any, tmp_path: Path, ratings: Path) -> None:
+    code, out, err = run("split", ratings, "-o", tmp_path, "--areas", "--new-rows", 0.1, "--format", "parquet")
+    assert (code, err) == (0, "")
+    wanted = split_areas(read_matrix(ratings), new_rows=0.1, seed=0)
+    assert entries_of(tmp_path / "extension.parquet") == set(wanted.extension.to_frame().rows())
+    by_area = [entries_of(tmp_path / f"test_{area}.parquet") for area in ("I", "II", "III", "IV")]
+    assert entries_of(tmp_path / "test.parquet") == set.union(*by_area)
+    assert f"deepmf evaluate model.safetensors {tmp_path / 'test.parquet'} --extend" in out
+
+
+def test_every_step_takes_the_files(run: Any, tmp_path: Path) -> None:
+    """Every id that occurs once is unknown in two of the three files; nothing is refused."""
+    lines = [f"{k % 25},{k % 7},{k % 5 + k / 1000}" for k in range(174)] + [f"{100 + k},{k % 7},9" for k in range(26)]
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(lines) + "\n")
+    assert run("split", tmp_path / "ratings.csv", "-o", tmp_path / "p", "--validation-share", 0.2).code == 0
+    parts, model = tmp_path / "p", tmp_path / "m"
+    fit = ["--validation", parts / "validation.csv", "-o", model, "--model", "als", "--set", "latent_size=2"]
+    code, _, err = run("fit", parts / "train.csv", *fit)
+    assert code == 0
+    assert f"{parts / 'validation.csv'}: training lacks " in err and "of 40 entries are left out" in err
+    code, out, err = run("evaluate", model, parts / "test.csv", "--json")
+    assert code == 0 and f"{parts / 'test.csv'}: the model does not know" in err
+    assert [part["area"] for part in json.loads(out)["areas"]] == ["I", "unknown", "all"]
+    assert run("predict", model, parts / "test.csv", "-o", parts / "predictions.csv").code == 0
+    assert polars.read_csv(parts / "predictions.csv").columns == ["user", "item", "prediction", "area"]
+
+
+def test_validation_that_training_knows_nothing_of(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("user,item,rating\n1,10,1\n1,20,2\n2,10,3\n")
+    (tmp_path / "v.csv").write_text("user,item,rating\n3,10,1\nx,30,2\n")
+    fit = ["fit", tmp_path / "train.csv", "-o", tmp_path / "m", "--model", "means", "--validation", tmp_path / "v.csv"]
+    code, out, err = run(*fit)
+    assert (code, out) == (2, "")
+    assert (
+        err == f"deepmf: {tmp_path / 'v.csv'}: training lacks 2 rows and 1 column, so no entry is left to validate by\n"
+    )
+    (tmp_path / "v.csv").write_text("user,item,rating\n1,10,7\n")
+    assert "v.csv, line 2: row 1, column 10 has value 7; the scale is 1 to 3" in run(*fit).err
+    assert not (tmp_path / "m").exists()
+
+
+def test_extensions_that_are_refused_are_named(run: Any, folder: Path) -> None:
+    code, _, err = run("complete", folder / "means.safetensors", "-o", "-", "--extend", folder / "train.csv")
+    assert code == 2
+    assert err.startswith(f"deepmf: {folder / 'train.csv'}: ") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "{folder}/p", "--format", "xlsx"], "--format must be csv, tsv, parquet, npz; got 'xlsx'"),
+        (["-o", "{folder}/p", "--test-share", "2"], "must be shares that leave some for training; got 0.05 and 2"),
+        (["-o", "{folder}/p", "--areas", "--new-rows", "1"], "one must stay known"),
+        (["-o", "{folder}/p", "--row", "nobody"], "there is no column 'nobody' for the row"),
+        (["-o", "{folder}/ratings.csv"], "ratings.csv cannot be a folder"),
+        (["-o", "-"], "-o takes the name of a folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(
+    run: Any, tmp_path: Path, ratings: Path, arguments: list[str], message: str
+) -> None:
+    code, out, err = run("split", ratings, *(argument.format(folder=tmp_path) for argument in arguments))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert list(tmp_path.iterdir()) == [ratings]
+
+
+def test_it_does_not_write_over_what_it_reads(run: Any, tmp_path: Path, ratings: Path) -> None:
+    train = ratings.rename(tmp_path / "train.csv")
+    before = train.read_bytes()
+    assert "would overwrite" in run("split", train, "-o", tmp_path).err
+    assert train.read_bytes() == before
