@@ -9,6 +9,7 @@ from deepmf.models.registry import SETTINGS_HOMES as _SETTINGS
 if TYPE_CHECKING:
     from deepmf.data.read import read_matrix
     from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks
+    from deepmf.evaluation.compare_models import compare
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
     from deepmf.models.autoencoders.autoencoder_settings import (
@@ -75,6 +76,7 @@ __all__ = [
     "UAutoRec",
     "UAutoRecSettings",
     "UCFNADESettings",
+    "compare",
     "load",
     "read_matrix",
     "split_areas",
@@ -85,6 +87,7 @@ __all__ = [
 
 # Names are looked up when first used, so that `import deepmf` and `deepmf --help` load nothing heavy.
 _HOMES = {
+    "compare": "deepmf.evaluation.compare_models",
     "load": "deepmf.models.load",
     "ObservedMatrix": "deepmf.matrix.matrix",
     "Scale": "deepmf.matrix.scale",

@@ -3,7 +3,8 @@
 import pytest
 
 from deepmf.data.synthetic.generator import generate
-from deepmf.experiments.protocol import GENERATED, PROTOCOLS, Problem
+from deepmf.evaluation.problem import Problem
+from deepmf.experiments.protocol import GENERATED, PROTOCOLS
 from deepmf.matrix.matrix import ObservedMatrix
 
 WHOLE = generate(400, 300, density=0.1, seed=0).matrix

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
+from deepmf.cli.compare import compare
 from deepmf.cli.complete import complete
 from deepmf.cli.datasets import datasets
 from deepmf.cli.demo import demo
@@ -73,6 +74,7 @@ def options(
 for _command in (
     demo,
     split,
+    compare,
     fit,
     settings,
     tune,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +75,11 @@ def split_folds(matrix: ObservedMatrix, folds: int = 5, *, validation: float = 0
     >>> [(split.train.n_entries, split.validation.n_entries, split.test.n_entries) for split in split_folds(ratings, 4)]
     [(700, 50, 250), (700, 50, 250), (700, 50, 250), (700, 50, 250)]
     """
+    return list(each_fold(matrix, folds, validation=validation, seed=seed))
+
+
+def each_fold(matrix: ObservedMatrix, folds: int, *, validation: float, seed: int) -> Iterator[Split]:
+    """Yield the splits of `split_folds` one after another: only one is held at a time."""
     if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or not 2 <= folds <= matrix.n_entries:
         raise BadSplit(f"folds must be a whole number from 2 to the {matrix.n_entries} entries; got {folds!r}")
     if not 0 <= validation < 1 - 1 / folds:
@@ -83,13 +89,11 @@ def split_folds(matrix: ObservedMatrix, folds: int = 5, *, validation: float = 0
         )
     order = _shuffled(matrix.n_entries, _stream(seed, "entries"))
     tests = _cut(order, (1 / folds,) * int(folds))
-    splits = []
     for number, test in enumerate(tests):
         rest = np.concatenate([other for at, other in enumerate(tests) if at != number])
         share = validation * matrix.n_entries / rest.size
         chosen = rest[_shuffled(rest.size, _stream(seed, f"fold {number}"))]
-        splits.append(Split(*map(matrix.take_entries, (*_cut(chosen, (1 - share, share)), test))))
-    return splits
+        yield Split(*map(matrix.take_entries, (*_cut(chosen, (1 - share, share)), test)))
 
 
 def split_areas(

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from deepmf.data.datasets.local import load, load_split
 from deepmf.data.splits import Split, split_areas, split_entries
 from deepmf.data.synthetic.generator import generate
+from deepmf.evaluation.problem import Problem
 from deepmf.matrix.matrix import ObservedMatrix
 
 # The name of a small matrix that is generated, for quick runs where no data set is at hand.
 GENERATED = "generated"
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What a model is given, and by area what it is to predict.
-
-    `extension` describes new rows and columns, where there are any. `choice` holds the validation entries of each
-    area, for choosing settings; `test` the entries that are looked at once, at the end.
-    """
-
-    train: ObservedMatrix
-    validation: ObservedMatrix
-    extension: ObservedMatrix | None
-    choice: dict[str, ObservedMatrix]
-    test: dict[str, ObservedMatrix]
 
 
 def areas(data: str, *, seed: int, new_share: float) -> Problem:
@@ -34,20 +19,17 @@ def areas(data: str, *, seed: int, new_share: float) -> Problem:
 
     With nothing new there is area I alone, and the split is that of `entries`.
     """
-    split = split_areas(_matrix(data), new_rows=new_share, new_columns=new_share, seed=seed)
-    choice = {"I": split.validation} | split.new_validation
-    extension = split.extension if split.train.shape != split.extension.shape else None
-    return Problem(split.train, split.validation, extension, _with_entries(choice), _with_entries(split.test))
+    return Problem.of_areas(split_areas(_matrix(data), new_rows=new_share, new_columns=new_share, seed=seed))
 
 
 def entries(data: str, *, seed: int, new_share: float) -> Problem:
     """Cut the entries 75 / 5 / 20 at random; all rows and columns are known."""
-    return _of_split(split_entries(_matrix(data), train=0.75, validation=0.05, test=0.2, seed=seed))
+    return Problem.of_split(split_entries(_matrix(data), train=0.75, validation=0.05, test=0.2, seed=seed))
 
 
 def random(data: str, *, seed: int, new_share: float) -> Problem:
     """Cut the entries 90 / 10 at random, as most papers on rating prediction do; of the 90, 2 are for validation."""
-    return _of_split(split_entries(_matrix(data), train=0.88, validation=0.02, test=0.1, seed=seed))
+    return Problem.of_split(split_entries(_matrix(data), train=0.88, validation=0.02, test=0.1, seed=seed))
 
 
 def published(data: str, *, seed: int, new_share: float) -> Problem:
@@ -58,19 +40,11 @@ def published(data: str, *, seed: int, new_share: float) -> Problem:
     if split.validation.n_entries == 0:
         parts = split_entries(split.train, train=0.95, validation=0.05, test=0.0, seed=seed)
         split = Split(parts.train, parts.validation, split.test)
-    return _of_split(split)
+    return Problem.of_split(split)
 
 
 def _matrix(data: str) -> ObservedMatrix:
     return generate(400, 300, density=0.1, seed=0).matrix if data == GENERATED else load(data)
-
-
-def _with_entries(by_area: dict[str, ObservedMatrix]) -> dict[str, ObservedMatrix]:
-    return {area: matrix for area, matrix in by_area.items() if matrix.n_entries}
-
-
-def _of_split(split: Split) -> Problem:
-    return Problem(split.train, split.validation, None, {"I": split.validation}, {"I": split.test})
 
 
 PROTOCOLS: dict[str, Callable[..., Problem]] = {

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import platform
-import resource
-import sys
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from deepmf.errors import BadSetting, NothingObserved
+from deepmf.errors import BadSetting
 from deepmf.evaluation.area_evaluation import evaluate
 from deepmf.evaluation.calibration import calibration
 from deepmf.evaluation.cold_start import cold_start, cold_start_curve
 from deepmf.evaluation.confusion import confusion
-from deepmf.experiments.protocol import PROTOCOLS, Problem
+from deepmf.evaluation.peak_memory import peak_memory_mb
+from deepmf.evaluation.problem import Problem, extended_for, some_empty
+from deepmf.experiments.protocol import PROTOCOLS
 from deepmf.experiments.recipe import Recipe
 from deepmf.experiments.source_digest import stamp
 from deepmf.matrix.labels import Labelled
@@ -115,31 +112,8 @@ def _together(train: ObservedMatrix, validation: ObservedMatrix) -> ObservedMatr
 
 def _extended(model: Model, problem: Problem, *, joined: bool) -> Model:
     """Return the model with everything that describes new rows and columns, as far as it can take it."""
-    if problem.extension is not None and model.predicts != ("I",):
-        with _some_empty():
-            model = model.extend(within_reach(model, problem))
+    model = extended_for(model, problem)
     return model.extend(problem.validation) if joined else model
-
-
-@contextmanager
-def _some_empty() -> Iterator[None]:
-    """Take it that some rows and columns of a random split are always empty."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NothingObserved)
-        yield
-
-
-def within_reach(model: Model, problem: Problem) -> ObservedMatrix:
-    """Return the entries that a model can be extended by: those of known rows, or columns, where it needs them."""
-    assert problem.extension is not None
-    rows, columns = (
-        np.arange(len(new)) if area in model.predicts else np.flatnonzero(known.find(new.array) >= 0)
-        for area, new, known in (
-            ("II", problem.extension.rows, problem.train.rows),
-            ("III", problem.extension.columns, problem.train.columns),
-        )
-    )
-    return problem.extension.take(rows, columns)
 
 
 def _errors(model: Model, test: ObservedMatrix) -> Record:
@@ -160,7 +134,7 @@ def _cold_start_curve(model: Model, problem: Problem, test: ObservedMatrix) -> R
     extension, train = problem.extension, problem.train
     new_rows = np.flatnonzero(train.rows.find(extension.row_labels) < 0)
     known_columns = np.flatnonzero(train.columns.find(extension.column_labels) >= 0)
-    with _some_empty():
+    with some_empty():
         curve = cold_start_curve(model, extension.take(new_rows, known_columns), test)
     return {"cold_start_curve": [list(astuple(point)) for point in curve]}
 
@@ -197,13 +171,8 @@ def _circumstances(trial: Trial, model: Model, seconds: float) -> Record:
         "hardware": Runtime(device).describe() if device != "cpu" else f"CPU, {torch.get_num_threads()} threads",
         "runtime": f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}",
         "seconds": round(seconds, 2),
-        "peak_memory_mb": _peak_memory(),
+        "peak_memory_mb": peak_memory_mb(),
         "epochs": len(history),
         "best_epoch": history.best_epoch,
         "validation_rmse": history.best_error,
     }
-
-
-def _peak_memory() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak // (1 << 20 if sys.platform == "darwin" else 1 << 10))

@@ -1,0 +1,199 @@
+"""The page of a comparison: the errors of several models with their spreads, the time and memory they took."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from deepmf.charts.bars import bars
+from deepmf.charts.dot_plot import NamedPoints, dot_plot
+from deepmf.charts.series import Series
+from deepmf.charts.styles import ONE
+from deepmf.charts.wording import amount, count, counted, percent
+from deepmf.evaluation.comparison import ComparedModel, Comparison
+from deepmf.evaluation.split_errors import ALL
+from deepmf.files.atomic import write_atomically
+from deepmf.report.content import Figure, LeftOut, Section, Table, shortened
+from deepmf.report.error_sections import MEANINGS
+from deepmf.report.rendering import rendered
+
+_METRICS = {"rmse": "RMSE", "mae": "MAE", "level_rmse": "RMSE of levels", "level_mae": "MAE of levels"}
+_LONGEST = 40
+
+
+def write_comparison(comparison: Comparison, path: str | Path, *, title: str | None = None) -> None:
+    """Write a page on a comparison to a file, whole or not at all; it loads nothing from anywhere.
+
+    >>> import tempfile
+    >>> from deepmf.data.synthetic import generate
+    >>> from deepmf.evaluation.compare_models import compare
+    >>> found = compare(["means"], generate(30, 20, density=0.4, seed=0).matrix, folds=2, own_processes=False)
+    >>> path = Path(tempfile.mkdtemp(), "comparison.html")
+    >>> write_comparison(found, path)
+    >>> path.read_text(encoding="utf-8")[:15]
+    '<!doctype html>'
+    """
+    page = comparison_page(comparison, title=title)
+    # A label may hold half a character, which no file can.
+    write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
+
+
+def comparison_page(comparison: Comparison, *, title: str | None = None) -> str:
+    """Return the whole page."""
+    data = comparison.data
+    shape = f"{counted(data.n_rows, 'row')} x {counted(data.n_columns, 'column')}"
+    made = [_error_section(comparison), _cost_section(comparison), _measurement_section(comparison)]
+    failed = [f"{model.label} could not be fitted: {model.failure}." for model in comparison.models if model.failure]
+    return rendered(
+        "page.html",
+        title=title or f"{counted(len(comparison.models), 'model')} on {counted(data.n_entries, 'entry')}",
+        summary=f"{_sentence(comparison.verdict)} Measured on {counted(data.n_entries, 'entry')} of {shape}.",
+        cautions=failed,
+        tiles=_tiles(comparison),
+        sections=[part for part in made if isinstance(part, Section)],
+        left_out=[part for part in made if isinstance(part, LeftOut)],
+    )
+
+
+def _tiles(comparison: Comparison) -> list[tuple[str, str]]:
+    """Return the best model, and its key numbers."""
+    ranked = comparison.ranked()
+    if not ranked:
+        return []
+    best = ranked[0]
+    return [("best", _name(best.label)), ("its RMSE", _told(best, "rmse", ALL)), ("its MAE", _told(best, "mae", ALL))]
+
+
+def _error_section(comparison: Comparison) -> Section | LeftOut:
+    areas = comparison.areas
+    if not areas:
+        return LeftOut("Errors", "no model could be fitted")
+    fitted = comparison.ranked(areas[0])
+    shown = [metric for metric in _METRICS if any(model.mean(metric, areas[0]) is not None for model in fitted)]
+    wanted = [("rmse", area) for area in areas] + [("mae", area) for area in areas if len(areas) == 1]
+    figures = [_error_chart(comparison, metric, area) for metric, area in wanted]
+    tables = [
+        Table(
+            "Errors" if len(areas) == 1 else f"Errors, {_of(area)}",
+            ["model", *(_METRICS[metric] for metric in shown)],
+            [
+                [shortened(model.label), *(_told(model, metric, area) for metric in shown)]
+                for model in comparison.models
+            ],
+        )
+        for area in sorted(areas, key=lambda area: area != ALL)
+    ]
+    return Section(
+        title="Errors",
+        how="Further left is better, and the best model is on top. A point is the mean over all "
+        f"{comparison.plan.part}s and its bar the standard deviation over them: what another choice of test entries "
+        f"would change. All models saw the same {comparison.plan.part}s, so a small difference that each of them shows "
+        "may be real where the bars overlap.",
+        template="comparison.html",
+        content={"figures": figures, "tables": tables, "sentences": _by_area(comparison)},
+    )
+
+
+def _error_chart(comparison: Comparison, metric: str, area: str) -> Figure:
+    """Return a point for each model that predicts in an area."""
+    able = comparison.ranked(area)
+    points = NamedPoints(
+        _of(area),
+        {_name(model.label): model.mean(metric, area) or 0.0 for model in able},
+        ONE,
+        {_name(model.label): spread for model in able if (spread := model.spread(metric, area)) is not None},
+    )
+    names = list(points.numbers)
+    errors = "; ".join(f"{name} {amount(error)}" for name, error in points.numbers.items())
+    shown = _METRICS[metric] if len(comparison.areas) == 1 else f"{_METRICS[metric]}, {_of(area)}"
+    chart = dot_plot(
+        names, [points], title=f"{shown}: {errors}", x_label=_METRICS[metric], n_named=len(names), width=420.0
+    )
+    return Figure(shown, chart)
+
+
+def _by_area(comparison: Comparison) -> list[str]:
+    if len(comparison.areas) == 1:
+        return []
+    meanings = "; ".join(f"area {area}: {MEANINGS[area]}" for area in comparison.areas if area != ALL)
+    best = ", ".join(f"{shortened(label, _LONGEST)} in area {area}" for area, label in comparison.best_by_area.items())
+    return [f"Best by RMSE: {best}.", _sentence(meanings), "A dash: the method cannot predict there without training."]
+
+
+def _cost_section(comparison: Comparison) -> Section | LeftOut:
+    fitted = [model for model in comparison.models if model.seconds is not None]
+    if not fitted:
+        return LeftOut("Time and memory", "no model could be fitted")
+    names = [_name(model.label) for model in fitted]
+    costs = {"seconds": [model.seconds or 0.0 for model in fitted]}
+    told = {"seconds": "Seconds of a fit"}
+    if all(model.peak_memory_mb is not None for model in fitted):
+        costs["MB"] = [float(model.peak_memory_mb or 0) for model in fitted]
+        told["MB"] = "Peak memory in MB"
+    figures = [
+        Figure(
+            told[unit],
+            bars(
+                names,
+                [Series(unit, numbers)],
+                title=f"{told[unit]}: " + "; ".join(f"{n} {amount(v)}" for n, v in zip(names, numbers, strict=True)),
+                x_label="model",
+                y_label=unit,
+            ),
+        )
+        for unit, numbers in costs.items()
+    ]
+    peaks = ["–" if model.peak_memory_mb is None else count(model.peak_memory_mb) for model in fitted]
+    lines = [[name, amount(model.seconds), peak] for name, model, peak in zip(names, fitted, peaks, strict=True)]
+    return Section(
+        title="Time and memory",
+        how="Seconds are those of one fit on average, choosing the best epoch included. Memory is the most that a "
+        "process held which only fitted and tested this model: Python, its libraries and the matrix included, the "
+        "memory of a GPU not. A dash: the model was fitted in a process that it shared.",
+        template="comparison.html",
+        content={
+            "figures": figures,
+            "tables": [Table("Time and memory", ["model", "seconds", "MB"], lines)],
+            "sentences": [],
+        },
+    )
+
+
+def _measurement_section(comparison: Comparison) -> Section:
+    plan, data = comparison.plan, comparison.data
+    lines = [
+        [shortened(model.label), model.model, ", ".join(f"{name}={value}" for name, value in model.settings.items())]
+        for model in comparison.models
+    ]
+    return Section(
+        title="How it was measured",
+        how=f"{_sentence(str(plan))} {percent(plan.validation)} of the entries, taken from what is left for training, "
+        "choose the best epoch; test entries are looked at once, at the end.",
+        template="comparison.html",
+        content={
+            "figures": [],
+            "tables": [Table("Settings", ["model", "class", "settings"], lines)],
+            "sentences": [
+                f"The matrix has {counted(data.n_entries, 'entry')} in {counted(data.n_rows, 'row')} and "
+                f"{counted(data.n_columns, 'column')} ({percent(data.density)} observed), on the scale {data.scale}.",
+                f"Run on {platform.machine()} with Python {platform.python_version()}.",
+            ],
+        },
+    )
+
+
+def _of(area: str) -> str:
+    return "all test entries" if area == ALL else f"area {area}"
+
+
+def _name(label: str) -> str:
+    return shortened(label, _LONGEST)
+
+
+def _told(model: ComparedModel, metric: str, area: str) -> str:
+    mean, spread = model.mean(metric, area), model.spread(metric, area)
+    return amount(mean) if spread is None else f"{mean:.4f} ± {spread:.4f}"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

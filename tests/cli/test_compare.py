@@ -1,0 +1,88 @@
+"""`deepmf compare`: the library's comparison as a table, as JSON and as a page."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepmf.data.read import read_matrix
+from deepmf.evaluation.compare_models import compare
+from deepmf.models.factorization.als import ALS
+
+
+def test_it_is_the_comparison_of_the_library(run: Any, folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    asked = ["compare", folder / "train.csv", "--models", "means,als", "--folds", 3, "--one-process", "--seed", 2]
+    asked += ["--set", "als.latent_size=2", "-o", page]
+    code, out, err = run(*asked, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    wanted = compare(
+        ["means", ALS(latent_size=2, seed=2)], read_matrix(folder / "train.csv"), folds=3, seed=2, own_processes=False
+    )
+    assert [model["rmse"]["I"] for model in found["models"]] == [model.mean() for model in wanted.models]
+    assert (found["best"], found["page"]) == (wanted.best, str(page))
+    assert "Models on train.csv" in page.read_text(encoding="utf-8")
+    code, out, err = run(*asked)
+    assert (code, err) == (0, "")
+    assert wanted.verdict in out and f"page in {page}" in out
+    assert f"{wanted.models[1].mean():.4f} ± {wanted.models[1].spread():.4f}" in out
+
+
+def test_areas(run: Any, folder: Path) -> None:
+    code, out, _ = run("compare", folder / "train.csv", "--models", "means", "--areas", "--folds", 2, "--one-process")
+    assert code == 0
+    assert "RMSE, IV" in out and "2 random splits with 0.2 of the rows" in out
+
+
+def test_a_setting_of_all_that_have_it(run: Any, folder: Path) -> None:
+    asked = ["compare", folder / "train.csv", "--models", "means,als,dmf", "--folds", 2, "--one-process", "--json"]
+    asked += ["--set", "epochs=1", "--set", "dmf.hidden_sizes=4,", "--device", "cpu"]
+    found = json.loads(run(*asked).out)
+    assert [model["settings"].get("epochs") for model in found["models"]] == [None, 1, 1]
+    assert found["models"][2]["settings"]["hidden_sizes"] == [4]
+
+
+def test_what_fails_is_told(run: Any, folder: Path) -> None:
+    wild = [
+        "--set",
+        "dmf.hidden_sizes=4,",
+        "--set",
+        "dmf.learning_rate=1e30",
+        "--set",
+        "dmf.epochs=3",
+        "--device",
+        "cpu",
+    ]
+    asked = ["compare", folder / "train.csv", "--folds", 2, "--one-process", *wild, "--models"]
+    code, out, _ = run(*asked, "means,dmf")
+    assert code == 0 and "dmf failed: " in out and "best: means" in out
+    assert run(*asked, "dmf").code == 2
+
+
+@pytest.mark.slow
+def test_in_processes_of_their_own(run: Any, folder: Path) -> None:
+    code, out, err = run("compare", folder / "train.csv", "--models", "means,als", "--folds", 2, "--json")
+    assert (code, err) == (0, "")
+    assert all(model["peak_memory_mb"] > 50 for model in json.loads(out)["models"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--models", "als,als"], "--models takes different names, such as means,als,dmf-o; got 'als,als'"),
+        (["--models", "alse"], "did you mean 'als'"),
+        (["--models", "als", "--set", "dmf.epochs=3"], "--set dmf.epochs is for 'dmf', which is not compared"),
+        (["--models", "als", "--set", "dropout=.5"], "--set dropout: none of als has a setting of that name"),
+        (["--models", "als", "--set", "als.epoch=3"], "there is no setting 'epoch'; did you mean 'epochs'?"),
+        (["--models", "means", "--folds", "1"], "folds must be a whole number from 2"),
+        (["--models", "means", "-o", "no/page.html"], "there is no folder"),
+        (["--models", "means", "-o", "{folder}/train.csv"], "would overwrite"),
+    ],
+)
+def test_bad_input_is_one_line(run: Any, folder: Path, arguments: list[str], message: str) -> None:
+    given = [argument.format(folder=folder) for argument in arguments]
+    code, out, err = run("compare", folder / "train.csv", "--one-process", *given)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err

@@ -1,0 +1,39 @@
+"""The page of a comparison: every model, its errors and spreads, nothing unescaped, and why something is missing."""
+
+from pathlib import Path
+
+from deepmf.data.synthetic.generator import generate
+from deepmf.evaluation.compare_models import compare
+from deepmf.evaluation.comparison import ComparedModel, Comparison
+from deepmf.report.comparison_page import comparison_page, write_comparison
+
+MATRIX = generate(30, 20, density=0.4, seed=0).matrix
+
+
+def test_every_number_of_the_table_is_on_the_page(tmp_path: Path) -> None:
+    found = compare({"<b>means</b>": "means", "als": "als"}, MATRIX, folds=2, own_processes=False)
+    write_comparison(found, tmp_path / "page.html", title="Two & models")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<title>Two &amp; models</title>" in page
+    assert "<b>means" not in page and "&lt;b&gt;means&lt;/b&gt;" in page
+    for model in found.models:
+        for metric in ("rmse", "mae", "level_rmse", "level_mae"):
+            assert f"{model.mean(metric):.4f} ± {model.spread(metric):.4f}" in page
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+    assert page.count("<svg") == 3  # RMSE, MAE, seconds; no memory was measured
+
+
+def test_areas_and_methods_that_predict_in_one_alone() -> None:
+    page = comparison_page(compare(["means", "rankk"], MATRIX, folds=2, areas=True, own_processes=False))
+    assert all(f"RMSE, area {area}" in page for area in ("I", "II", "III", "IV"))
+    assert "new row, new column" in page and "<td>–</td>" in page
+
+
+def test_what_failed_is_a_caution() -> None:
+    plain = compare(["means"], MATRIX, folds=2, own_processes=False)
+    failed = ComparedModel("als", "ALS", {}, (), failure="it diverged")
+    assert "als could not be fitted: it diverged." in comparison_page(
+        Comparison((*plain.models, failed), plan=plain.plan, data=plain.data)
+    )
+    nothing = comparison_page(Comparison((failed,), plan=plain.plan, data=plain.data))
+    assert "Not on this page: errors (no model could be fitted)" in nothing
