@@ -1,7 +1,7 @@
 """Comparing models: the same splits for all, test entries once, failures apart, memory of a process of one's own."""
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ MATRIX = generate(40, 30, density=0.3, seed=0).matrix
 class Watched(Means):
     """Means that keep what they were given."""
 
-    seen: list[tuple[ObservedMatrix, ObservedMatrix | None]] = []
+    seen: ClassVar[list[tuple[ObservedMatrix, ObservedMatrix | None]]] = []
 
     def fit(self, train: ObservedMatrix, validation: ObservedMatrix | None = None, **options: Any) -> Self:
         self.seen.append((train, validation))
@@ -61,7 +61,7 @@ def test_no_test_entry_is_ever_given(watched: type[Watched]) -> None:
 
 def test_by_area_and_only_where_a_method_predicts() -> None:
     found = compare(["means", ALS(latent_size=2), RankK(epochs=2)], MATRIX, folds=2, areas=True, own_processes=False)
-    means, als, rankk = found.models
+    _, als, rankk = found.models
     assert found.areas == ["I", "II", "III", "IV", "all"]
     assert list(rankk.splits[0].areas) == ["I"] and rankk.mean("rmse", "II") is None and rankk.mean() is None
     assert found.best in ("means", "als") and set(found.best_by_area) == {"I", "II", "III", "IV"}
