@@ -24,6 +24,7 @@ DeepMFWarning (UserWarning)
 ├── NothingObserved             a new row or column without any usable entry
 ├── TrainingInterrupted         Ctrl-C ended training early
 ├── NotBetterThanMeans          a fit whose validation error is no lower than that of the shrunk means
+├── MeansOffLevels              means of repeated entries that became the nearest level
 └── ConstantValues              all entries are equal, so there is nothing to learn but that value
 """
 
@@ -125,6 +126,10 @@ class TrainingInterrupted(DeepMFWarning):
 
 class NotBetterThanMeans(DeepMFWarning):
     """A fitted model predicts validation entries no better than the shrunk means of rows and columns do."""
+
+
+class MeansOffLevels(DeepMFWarning):
+    """Means of entries that were given more than once are no levels; each became the nearest one."""
 
 
 class ConstantValues(DeepMFWarning):

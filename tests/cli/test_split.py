@@ -18,13 +18,13 @@ ENTRIES = set(zip(*(part.tolist() for part in MATRIX.entries()), strict=True))
 @pytest.fixture
 def ratings(tmp_path: Path) -> Path:
     path = tmp_path / "ratings.csv"
-    MATRIX.to_frame().rename({"row": "who", "column": "what", "value": "stars"}).write_csv(path)
+    MATRIX.to_frame().rename({"row": "user", "column": "film", "value": "stars"}).write_csv(path)
     return path
 
 
 def entries_of(path: Path) -> set[tuple[Any, ...]]:
     frame = polars.read_parquet(path) if path.suffix == ".parquet" else polars.read_csv(path)
-    assert frame.columns == ["who", "what", "stars"]
+    assert frame.columns == ["user", "film", "stars"]
     return set(frame.rows())
 
 

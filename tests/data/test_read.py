@@ -135,7 +135,12 @@ HEADER = "user,item,rating\n"
             BadEntries,
             "v.csv, line 3: value 'four' is not a number",
         ),
-        ("n.csv", HEADER + "1,2,3\n2,2,nan\n", BadEntries, "n.csv, line 3: row 2, column 2 has value nan"),
+        (
+            "n.csv",
+            HEADER + "1,2,3\n2,2,nan\n",
+            BadEntries,
+            "n.csv, line 3: the value is missing; so it is in 1 of 2 lines: missing='drop' leaves",
+        ),
         ("i.csv", "1,2,3\n2,2,inf\n", BadEntries, "i.csv, line 2: row 2, column 2 has value inf"),
         ("m.csv", HEADER + "1,2,3\n2,2,\n", BadEntries, "m.csv, line 3: the value is missing"),
         ("s.csv", HEADER + "1,2,3\n2,2\n", BadEntries, "s.csv, line 3: the value is missing"),

@@ -9,7 +9,15 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepmf.errors import BadEntries, BadSetting, ConstantValues, DuplicateEntries, OffScale, UnknownLabel
+from deepmf.errors import (
+    BadEntries,
+    BadSetting,
+    ConstantValues,
+    DuplicateEntries,
+    MeansOffLevels,
+    OffScale,
+    UnknownLabel,
+)
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -143,16 +151,19 @@ def test_duplicates() -> None:
     rows, columns, values = ["a", "b", "a", "a"], ["x", "x", "x", "x"], [1, 2, 5, 3]
     with pytest.raises(DuplicateEntries, match=r"entry 2: row 'a', column 'x' was given before; 2 of 4 entries repeat"):
         ObservedMatrix.from_entries(rows, columns, values)
+    assert ObservedMatrix.from_entries(rows, columns, values, duplicates="first").entries().values.tolist() == [1, 2]
     assert ObservedMatrix.from_entries(rows, columns, values, duplicates="last").entries().values.tolist() == [3, 2]
     assert ObservedMatrix.from_entries(rows, columns, values, duplicates="mean").entries().values.tolist() == [3, 2]
     scale = Scale([1, 2, 3, 4, 5])
-    inferred = ObservedMatrix.from_entries([1, 1, 2, 2], [1, 1, 1, 2], [4, 5, 3, 1], duplicates="mean")
+    with pytest.warns(MeansOffLevels, match="of the means of repeated entries, 1 lie between the levels of the scale"):
+        inferred = ObservedMatrix.from_entries([1, 1, 2, 2], [1, 1, 1, 2], [4, 5, 3, 1], duplicates="mean")
     assert inferred.scale == Scale([1, 3, 4, 5])  # 4.5 is nobody's level
     assert inferred.entries().values.tolist() == [5, 3, 1]
-    rounded = ObservedMatrix.from_entries(["a", "a"], [1, 1], [1, 2], scale, duplicates="mean")
+    with pytest.warns(MeansOffLevels):
+        rounded = ObservedMatrix.from_entries(["a", "a"], [1, 1], [1, 2], scale, duplicates="mean")
     assert rounded.entries().values.tolist() == [2]
-    with pytest.raises(BadSetting, match="duplicates must be 'error', 'last' or 'mean'; got 'first'"):
-        ObservedMatrix.from_entries([1], [1], [1], duplicates="first")  # type: ignore[arg-type]
+    with pytest.raises(BadSetting, match="duplicates must be 'error', 'first', 'last' or 'mean'; got 'any'"):
+        ObservedMatrix.from_entries([1], [1], [1], duplicates="any")  # type: ignore[arg-type]
 
 
 def test_taking_entries_and_parts() -> None:

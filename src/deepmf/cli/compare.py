@@ -14,9 +14,11 @@ from deepmf.cli.options import (
     VALIDATION_SHARE,
     AreasFlag,
     Column,
+    Decimal,
     Device,
     Duplicates,
     Json,
+    MissingValues,
     NewColumns,
     NewRows,
     Ratings,
@@ -25,6 +27,7 @@ from deepmf.cli.options import (
     Seed,
     Separator,
     Value,
+    Wide,
 )
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.progress import show_share
@@ -83,6 +86,9 @@ def compare(
     value: Value = None,
     separator: Separator = None,
     duplicates: Duplicates = "error",
+    missing: MissingValues = "error",
+    decimal: Decimal = ".",
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Fit several models on the same splits of a file; show their errors on test entries, their time and memory.
@@ -96,7 +102,9 @@ def compare(
     chosen = _models(models, assignments, seed=seed or 0, device=device)
     if output is not None:
         check_writable(output, inputs=[ratings])
-    matrix = Reading(row, column, value, separator, duplicates).matrix(ratings, scale=parse_scale(scale))
+    matrix = Reading(row, column, value, separator, duplicates, missing, decimal, wide).matrix(
+        ratings, scale=parse_scale(scale)
+    )
     from deepmf.evaluation.compare_models import compare as compare_models
 
     with show_share("comparing") as show:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from deepmf.cli.inputs import Reading, load_model
 from deepmf.cli.options import (
     Column,
+    Decimal,
     Duplicates,
     Extend,
     FrameFile,
     FrameJson,
+    MissingValues,
     ModelFile,
     Row,
     SafeCsv,
@@ -33,34 +37,59 @@ _FOUND = ("prediction", "area")
 def complete(
     model: ModelFile,
     output: FrameFile,
+    wide: Annotated[
+        bool | None,
+        typer.Option(
+            "--wide/--long",
+            help="Write a wide table, observed values and predictions alike, or a long one of predictions; as the "
+            "model's own table was, unless given.",
+            show_default=False,
+        ),
+    ] = None,
     extend: Extend = None,
     row: Row = None,
     column: Column = None,
     value: Value = None,
     separator: Separator = None,
     duplicates: Duplicates = "error",
+    missing: MissingValues = "error",
+    decimal: Decimal = ".",
     safe_csv: SafeCsv = False,
     as_json: FrameJson = False,
 ) -> None:
     """Predict every missing entry; put out row, column (under the names they were read by), prediction and area.
 
-    Some rows at a time, so that memory stays bounded however large the matrix is.
+    Where the model was fitted to a wide table, the whole table comes back instead, with its gaps filled in. Some rows
+    at a time, so that memory stays bounded however large the matrix is.
 
     Example: deepmf complete model.safetensors -o completed.parquet
+
+    Or: deepmf fit survey.csv --wide -o model.safetensors && deepmf complete model.safetensors -o completed.csv
     """
     check_frame_target(output, inputs=[model, *(extend or ())], safe_csv=safe_csv, as_json=as_json)
     standard_format = ".jsonl" if as_json else ".csv"
-    reading = Reading(row, column, value, separator, duplicates)
+    reading = Reading(row, column, value, separator, duplicates, missing, decimal)
     fitted = load_model(model, extensions=extend or (), reading=reading)
     counts: Counter[str] = Counter()
     with show_share("completing") as show:
-        frames = _frames(fitted, counts, show)
-        write_frames(frames, _schema(fitted), output, standard_format=standard_format, safe_csv=safe_csv)
+        is_wide = fitted.entries_.train.form.wide if wide is None else wide
+        schema = _wide_schema(fitted) if is_wide else _schema(fitted)
+        frames = _frames(fitted, counts, show, table_of=schema if is_wide else None)
+        write_frames(frames, schema, output, standard_format=standard_format, safe_csv=safe_csv)
     show_predicted({area: n for area, n in counts.items() if n}, output, as_json=as_json)
 
 
-def _frames(model: Model, counts: Counter[str], show: Callable[[int, int | None], None]) -> Iterator[pl.DataFrame]:
-    """Yield the missing entries of some rows at a time, count them by area, and show how many rows are done."""
+def _frames(
+    model: Model,
+    counts: Counter[str],
+    show: Callable[[int, int | None], None],
+    *,
+    table_of: Mapping[str, Any] | None,
+) -> Iterator[pl.DataFrame]:
+    """Yield the missing entries of some rows at a time, or these rows of the table with a schema.
+
+    Predictions are counted by area, and `show` is told how many rows are done.
+    """
     import numpy as np
     import polars
 
@@ -78,14 +107,18 @@ def _frames(model: Model, counts: Counter[str], show: Callable[[int, int | None]
         row_of = part.rows[places]
         codes = area_codes(row_of >= n_rows, column_of >= n_columns)
         counts.update(dict(zip(AREAS, np.bincount(codes, minlength=len(AREAS)).tolist(), strict=True)))
-        yield polars.DataFrame(
-            {
-                row_name: rows.gather(row_of),
-                column_name: columns.gather(column_of),
-                "prediction": part.values[places, column_of],
-                "area": areas.gather(codes),
-            }
-        )
+        if table_of is not None:
+            cells = [rows.gather(part.rows), *map(polars.Series, part.values.T)]
+            yield polars.DataFrame([series.alias(name) for name, series in zip(table_of, cells, strict=True)])
+        else:
+            yield polars.DataFrame(
+                {
+                    row_name: rows.gather(row_of),
+                    column_name: columns.gather(column_of),
+                    "prediction": part.values[places, column_of],
+                    "area": areas.gather(codes),
+                }
+            )
         show(int(part.rows[-1]) + 1, len(rows))
 
 
@@ -97,3 +130,13 @@ def _schema(model: Model) -> dict[str, Any]:
     labels = zip(names, (model.row_labels_, model.column_labels_), strict=True)
     types = {name: polars.Series(array[:1].tolist()).dtype for name, array in labels}
     return types | {"prediction": polars.Float64, "area": polars.String}
+
+
+def _wide_schema(model: Model) -> dict[str, Any]:
+    """Return the types of a wide table: that of the row ids, then a float for each column."""
+    import polars
+
+    from deepmf.matrix.frames import label_series, wide_names
+
+    row, *columns = wide_names(model.entries_.train.form.row, model.column_labels_)
+    return {row: label_series(model.row_labels_[:1]).dtype} | dict.fromkeys(columns, polars.Float64)

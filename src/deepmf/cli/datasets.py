@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli.inputs import Reading
-from deepmf.cli.options import Column, Duplicates, Json, Row, ScaleText, Separator, Value
+from deepmf.cli.options import Column, Decimal, Duplicates, Json, MissingValues, Row, ScaleText, Separator, Value, Wide
 from deepmf.cli.output import say, show_json, show_table
 from deepmf.cli.progress import show_share
 from deepmf.cli.setting_options import parse_scale
@@ -97,13 +97,16 @@ def describe(
     value: Value = None,
     separator: Separator = None,
     duplicates: Duplicates = "error",
+    missing: MissingValues = "error",
+    decimal: Decimal = ".",
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Show what a file of entries holds: its size, scale, density, and how values are distributed.
 
     Example: deepmf datasets describe ratings.csv
     """
-    reading = Reading(row, column, value, separator, duplicates)
+    reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
     description = reading.matrix(ratings, scale=parse_scale(scale)).describe()
     if as_json:
         show_json(description.to_dict())

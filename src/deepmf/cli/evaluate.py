@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from deepmf.cli.inputs import Reading, called, load_model
-from deepmf.cli.options import Column, Duplicates, Extend, Json, ModelFile, Row, Separator, UnknownIds, Value
+from deepmf.cli.options import (
+    Column,
+    Decimal,
+    Duplicates,
+    Extend,
+    Json,
+    MissingValues,
+    ModelFile,
+    Row,
+    Separator,
+    UnknownIds,
+    Value,
+    Wide,
+)
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.unknown_ids import refused_by_file, tell_unknown, with_ids_like
 from deepmf.errors import DeepMFWarning
@@ -34,6 +47,9 @@ def evaluate(
     value: Value = None,
     separator: Separator = None,
     duplicates: Duplicates = "error",
+    missing: MissingValues = "error",
+    decimal: Decimal = ".",
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Show the errors of a model on test entries, area by area.
@@ -51,11 +67,11 @@ def evaluate(
     check_unknown(unknown)
     if report is not None:
         check_writable(report, inputs=[model, test, *(extend or ())])
-    reading = Reading(row, column, value, separator, duplicates)
+    reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
     fitted = load_model(model, extensions=extend or (), reading=reading)
     wanted = cast("Unknown", unknown)
     with refused_by_file(test):
-        read = reading.held_out(test, fitted.scale_)
+        read = reading.like(fitted.entries_.train.form).held_out(test, fitted.scale_)
         entries = with_ids_like(read, fitted.row_labels_, fitted.column_labels_, test, unknown=unknown)
         errors = errors_by_area(fitted, entries, unknown=wanted)
     n_unknown = 0 if unknown == "error" else tell_unknown(fitted, test, *entries.entries()[:2], unknown)

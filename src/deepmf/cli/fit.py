@@ -15,9 +15,11 @@ from deepmf.cli.options import (
     Assignments,
     Column,
     Config,
+    Decimal,
     Device,
     Duplicates,
     Json,
+    MissingValues,
     ModelName,
     Ratings,
     Row,
@@ -27,6 +29,7 @@ from deepmf.cli.options import (
     Validation,
     ValidationShare,
     Value,
+    Wide,
 )
 from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, say, show_json
 from deepmf.cli.setting_options import gather_settings, parse_scale
@@ -81,6 +84,9 @@ def fit(
     value: Value = None,
     separator: Separator = None,
     duplicates: Duplicates = "error",
+    missing: MissingValues = "error",
+    decimal: Decimal = ".",
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Learn from a file of entries (a row, a column and a value per line) and write a model file.
@@ -94,7 +100,7 @@ def fit(
     new_model = model_class(model)(**settings)
     if tensorboard is not None and not hasattr(new_model.settings, "epochs"):
         raise BadSetting(f"{model!r} is not learned in epochs, so there is nothing to log to TensorBoard")
-    reading = Reading(row, column, value, separator, duplicates)
+    reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
     inputs = [ratings, validation, config]
     check_model_target(output, inputs=inputs)
     kept = _checkpoint(output, checkpoint, resume=resume)

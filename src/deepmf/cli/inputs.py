@@ -8,23 +8,25 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import TYPE_CHECKING, Any, cast
 
-from deepmf.cli.output import STANDARD
+from deepmf.cli.output import STANDARD, say
 from deepmf.errors import ConstantValues, OffScale, UnknownLabel, UnreadableFile, UserError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
+    from deepmf.data.missing_values import Missing
     from deepmf.data.role_columns import RoleColumns
     from deepmf.data.roles import IsKnown, Role
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
     from deepmf.matrix.sorting import Duplicates
+    from deepmf.matrix.table_form import TableForm
     from deepmf.models.model import Model
 
 
@@ -37,21 +39,35 @@ class Reading:
     value: str | None = None
     separator: str | None = None
     duplicates: str = "error"
+    missing: str = "error"
+    decimal: str = "."
+    wide: bool = False
 
     def matrix(self, path: Path, *, scale: Scale | None = None) -> ObservedMatrix:
-        """Read a matrix with these names."""
-        from deepmf.data.read import read_matrix
+        """Read a matrix with these names; what was guessed or left out is told in a line."""
+        from deepmf.data.read import read_file_of_entries
 
-        with local_file(path) as file:
-            return read_matrix(
+        with local_file(path) as file, _in_options():
+            read = read_file_of_entries(
                 file,
-                row=name_or_position(self.row),
-                column=name_or_position(self.column),
-                value=name_or_position(self.value),
+                asked={role: name_or_position(getattr(self, role)) for role in ("row", "column", "value")},
                 separator=unescaped(self.separator),
                 scale=scale,
                 duplicates=cast("Duplicates", self.duplicates),
+                missing=cast("Missing", self.missing),
+                decimal=self.decimal,
+                wide=self.wide,
             )
+        if read.guessed is not None:
+            others = "--row says" if read.matrix.form.wide else "--row, --column and --value say"
+            say(f"deepmf: {called(path)}: {read.guessed} ({others} otherwise)", err=True)
+        if read.n_dropped:
+            say(f"deepmf: {called(path)}: {read.n_dropped:,} lines without a value are left out", err=True)
+        return read.matrix
+
+    def like(self, form: TableForm) -> Reading:
+        """Return how files beside a table of this form are read: beside a wide one they are wide, unless told apart."""
+        return replace(self, wide=self.wide or (form.wide and self.column is None and self.value is None))
 
     def held_out(self, path: Path, scale: Scale) -> ObservedMatrix:
         """Read entries that are predicted; an interval is only what training showed, so they may lie beyond it."""
@@ -109,7 +125,7 @@ def load_model(path: Path, *, extensions: Iterable[Path], reading: Reading) -> M
     with local_file(path) as file:
         model = load(file)
     for extension in extensions:
-        entries = reading.matrix(extension, scale=model.scale_)
+        entries = reading.like(model.entries_.train.form).matrix(extension, scale=model.scale_)
         try:
             model = model.extend(like_model(entries, model))
         except UserError as error:
@@ -173,6 +189,33 @@ def name_or_position(text: str | None) -> str | int | None:
 def unescaped(separator: str | None) -> str | None:
     """Return a separator as typed in a shell, where a tab is hard to type."""
     return "\t" if separator == "\\t" else separator
+
+
+@contextmanager
+def _in_options() -> Iterator[None]:
+    """Say what would help as the command line says it."""
+    try:
+        yield
+    except UserError as error:
+        from deepmf.data.messy_numbers import DECIMAL_HINT
+        from deepmf.data.missing_values import MISSING_HINT
+        from deepmf.data.text_layout import WIDE_HINT
+        from deepmf.matrix.sorting import DUPLICATES_HINT
+
+        options = {
+            DECIMAL_HINT: "--decimal , reads decimal commas",
+            MISSING_HINT: "--missing drop leaves them out",
+            DUPLICATES_HINT: "--duplicates first, last or mean would merge them",
+            WIDE_HINT: "--wide reads it so; if each line is one entry, --column and --value say which fields hold the "
+            "column ids and the values",
+            "so wide=True takes no": "so --wide takes no",
+        }
+        said = str(error)
+        for python, option in options.items():
+            said = said.replace(python, option)
+        if said == str(error):
+            raise
+        raise type(error)(said) from error
 
 
 @contextmanager

@@ -88,8 +88,29 @@ Duplicates = Annotated[
     str,
     typer.Option(
         "--duplicates",
-        metavar="error|last|mean",
+        metavar="error|first|last|mean",
         help="What to do with a pair that occurs twice.",
+        rich_help_panel=_FILES,
+    ),
+]
+MissingValues = Annotated[
+    str,
+    typer.Option(
+        "--missing",
+        metavar="error|drop",
+        help="What to do with a line without a value (empty, NA, null, ...): stop with an error, or leave it out.",
+        rich_help_panel=_FILES,
+    ),
+]
+Decimal = Annotated[
+    str,
+    typer.Option("--decimal", metavar=".|,", help="The decimal mark of values.", rich_help_panel=_FILES),
+]
+Wide = Annotated[
+    bool,
+    typer.Option(
+        "--wide",
+        help="The file is a wide table: a line per row, a column per column, gaps where nothing is observed.",
         rich_help_panel=_FILES,
     ),
 ]

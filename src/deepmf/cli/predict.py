@@ -11,9 +11,11 @@ import typer
 from deepmf.cli.inputs import Reading, load_model
 from deepmf.cli.options import (
     Column,
+    Decimal,
     Extend,
     FrameFile,
     FrameJson,
+    MissingValues,
     ModelFile,
     Row,
     SafeCsv,
@@ -55,6 +57,8 @@ def predict(
     column: Column = None,
     value: Value = None,
     separator: Separator = None,
+    missing: MissingValues = "error",
+    decimal: Decimal = ".",
     safe_csv: SafeCsv = False,
     as_json: FrameJson = False,
 ) -> None:
@@ -74,7 +78,7 @@ def predict(
     from deepmf.models.label_pairs import check_unknown
 
     check_unknown(unknown)
-    reading = Reading(row, column, value, separator)
+    reading = Reading(row, column, value, separator, missing=missing, decimal=decimal)
     fitted = load_model(model, extensions=extend or (), reading=reading)
     with refused_by_file(pairs):
         read = read_pairs(pairs, fitted, reading, unknown=unknown)

@@ -11,8 +11,10 @@ from deepmf.cli.inputs import Reading
 from deepmf.cli.options import (
     AreasFlag,
     Column,
+    Decimal,
     Duplicates,
     Json,
+    MissingValues,
     NewColumns,
     NewRows,
     Ratings,
@@ -20,6 +22,7 @@ from deepmf.cli.options import (
     Seed,
     Separator,
     Value,
+    Wide,
 )
 from deepmf.cli.output import STANDARD, check_writable, say, show_json, show_table
 from deepmf.errors import BadSetting, CannotSave
@@ -57,6 +60,9 @@ def split(
     value: Value = None,
     separator: Separator = None,
     duplicates: Duplicates = "error",
+    missing: MissingValues = "error",
+    decimal: Decimal = ".",
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Split entries at random, in exact shares, into train, validation and test files.
@@ -79,7 +85,7 @@ def split(
     try:
         for file in files.values():
             check_writable(file, inputs=[ratings])
-        matrix = Reading(row, column, value, separator, duplicates).matrix(ratings)
+        matrix = Reading(row, column, value, separator, duplicates, missing, decimal, wide).matrix(ratings)
         parts = _parts(
             matrix,
             validation=validation_share,

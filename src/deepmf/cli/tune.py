@@ -16,9 +16,11 @@ from deepmf.cli.options import (
     Assignments,
     Column,
     Config,
+    Decimal,
     Device,
     Duplicates,
     Json,
+    MissingValues,
     ModelName,
     Ratings,
     Row,
@@ -28,6 +30,7 @@ from deepmf.cli.options import (
     Validation,
     ValidationShare,
     Value,
+    Wide,
 )
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.setting_options import gather_settings, parse_scale, show_value
@@ -67,6 +70,9 @@ def tune(
     value: Value = None,
     separator: Separator = None,
     duplicates: Duplicates = "error",
+    missing: MissingValues = "error",
+    decimal: Decimal = ".",
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Try settings of a model, and show those with the smallest error on validation entries and how to fit with them.
@@ -89,7 +95,7 @@ def tune(
     if picture is not None:
         check_picture(picture)
         check_writable(picture, inputs=[*inputs, kept])
-    reading = Reading(row, column, value, separator, duplicates)
+    reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
     entries = reading.matrix(ratings, scale=parse_scale(scale))
     train, held_out = split_off(entries, validation, validation_share, reading, seed=defaults.seed)
     if held_out is None:
@@ -133,7 +139,7 @@ def _fit_command(ratings: Path, model: str, settings: Mapping[str, Any], options
     for name, value in settings.items():
         words += [f"--{name}", str(value)] if name in ("seed", "device") else ["--set", f"{name}={show_value(value)}"]
     for name, value in options.items():
-        words += [] if value is None else [f"--{name}", str(value)]
+        words += [] if value is None else [f"--{name}"] if value is True else [f"--{name}", str(value)]
     return shlex.join(words)
 
 

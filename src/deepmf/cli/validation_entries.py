@@ -34,7 +34,7 @@ def _known_validation(path: Path, train: ObservedMatrix, reading: Reading) -> Ob
 
     Only the fallback could predict them, in every epoch alike.
     """
-    read = reading.held_out(path, train.scale)
+    read = reading.like(train.form).held_out(path, train.scale)
     validation = with_ids_like(read, train.row_labels, train.column_labels, path, unknown="fallback")
     known = validation.take_known(train.rows, train.columns)
     if known.n_entries < validation.n_entries:

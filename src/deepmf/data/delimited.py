@@ -21,7 +21,7 @@ WHOLE_LINE = "\x1f"  # a separator that no text contains: whole lines come back
 
 _UNQUOTED = ("::", "\t")  # where a quotation mark is a character like any other
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*|\s*[+-]?(inf|infinity|nan)\s*", re.I)
-_MISSING = ("", "na", "n/a", "nan", "null", "none", "nil", "?", "-", ".")
+MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none", "nil", "?", "-", ".")
 
 
 class Head(NamedTuple):
@@ -116,4 +116,4 @@ def is_number(text: str) -> bool:
 
 def is_missing(text: str) -> bool:
     """Say whether a text stands for a value that is missing."""
-    return text.strip().lower() in _MISSING
+    return text.strip().lower() in MISSING_WORDS

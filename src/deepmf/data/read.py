@@ -6,29 +6,46 @@ import reprlib
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.data.role_columns import Column, read_columns
+from deepmf.data.messy_numbers import check_decimal
+from deepmf.data.missing_values import Missing, check_missing, whole_lines
+from deepmf.data.role_columns import Column, RoleColumns, read_columns
 from deepmf.data.roles import ENTRIES
 from deepmf.data.source import check_expansion, checked_path, first_sentence
-from deepmf.errors import BadEntries, UnreadableFile
+from deepmf.data.wide_file import read_wide
+from deepmf.errors import BadEntries, BadSetting, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.matrix_file import FORM, LABELS
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates
 from deepmf.matrix.table_form import PLAIN, TableForm
 
+T = TypeVar("T")
+
 # What numpy, scipy and zipfile raise on a broken archive.
 _NPZ_ERRORS = (
     *(OSError, ValueError, KeyError, IndexError, TypeError, EOFError, MemoryError, OverflowError, AttributeError),
     *(RuntimeError, zipfile.BadZipFile, zlib.error, struct.error),
 )
+
+
+class FileReading(NamedTuple):
+    """A matrix, and how its file was read.
+
+    guessed: which fields were taken for what, as a sentence tells it; None where nothing was guessed.
+    n_dropped: how many lines without a value were left out.
+    """
+
+    matrix: ObservedMatrix
+    guessed: str | None = None
+    n_dropped: int = 0
 
 
 def read_matrix(
@@ -41,6 +58,9 @@ def read_matrix(
     header: bool | None = None,
     scale: Scale | None = None,
     duplicates: Duplicates = "error",
+    missing: Missing = "error",
+    decimal: str = ".",
+    wide: bool = False,
 ) -> ObservedMatrix:
     """Read entries from a file: one line per entry in text and Parquet, a sparse matrix in `.npz`.
 
@@ -48,7 +68,10 @@ def read_matrix(
     `.zst`); separator and header are recognised from the first lines unless given. `row`, `column` and `value` are
     names or positions of columns; left out, usual names (user, item, rating, ...) are recognised, otherwise the first
     three columns are taken. Where all ids of a column are whole numbers in canonical form (neither 007 nor
-    +7), they become ints, otherwise they stay strings. A wide table, with a line per row, is refused.
+    +7), they become ints, otherwise they stay strings. A line whose value is missing (empty, NA, null, NaN, ...) is an
+    error, or left out by `missing="drop"`; `decimal=","` reads decimal commas. A wide table, with a line per row, is
+    read by `wide=True`: the column `row`, or the first, holds the row ids, and every other one values or gaps; what
+    looks like one is otherwise refused.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "ratings.csv")
@@ -56,16 +79,82 @@ def read_matrix(
     >>> read_matrix(path)
     ObservedMatrix(2 rows x 2 columns, 2 entries (50 %), scale one of 3, 5)
     """
-    path = checked_path(path)
-    if path.suffix.lower() == ".npz":
-        return _placed(lambda: _read_npz(path, scale, duplicates), path, first_line=None)
-    asked = {"row": row, "column": column, "value": value}
-    frame, first_line, _ = read_columns(path, ENTRIES, asked=asked, separator=separator, header=header)
-    return _placed(
-        lambda: ObservedMatrix.from_frame(frame, row=0, column=1, value=2, scale=scale, duplicates=duplicates),
+    return read_file_of_entries(
         path,
-        first_line,
+        asked={"row": row, "column": column, "value": value},
+        separator=separator,
+        header=header,
+        scale=scale,
+        duplicates=duplicates,
+        missing=missing,
+        decimal=decimal,
+        wide=wide,
+    ).matrix
+
+
+def read_file_of_entries(
+    path: str | Path,
+    *,
+    asked: Mapping[str, Column],
+    separator: str | None = None,
+    header: bool | None = None,
+    scale: Scale | None = None,
+    duplicates: Duplicates = "error",
+    missing: Missing = "error",
+    decimal: str = ".",
+    wide: bool = False,
+) -> FileReading:
+    """Read a matrix as `read_matrix` does, and say what was guessed and left out."""
+    path = checked_path(path)
+    check_missing(missing)
+    check_decimal(decimal)
+    if path.suffix.lower() == ".npz":
+        return _placed(lambda: _read_npz(path, scale, duplicates, missing), path, lambda at: f"entry {at}")
+    if wide:
+        return _read_wide(path, asked, separator, header, decimal, scale)
+    read = read_columns(path, ENTRIES, asked=asked, separator=separator, header=header, decimal=decimal)
+    whole = _placed(lambda: whole_lines(read.frame, missing), path, _lines_from(read.first_line))
+    if whole.frame.height == 0:
+        raise UnreadableFile(f"{path} holds no entries but {whole.n_dropped:,} lines without a value")
+    lines = _lines_from(read.first_line)
+    matrix = _placed(
+        lambda: ObservedMatrix.from_frame(whole.frame, row=0, column=1, value=2, scale=scale, duplicates=duplicates),
+        path,
+        lambda at: lines(int(whole.places[at])),
     )
+    return FileReading(matrix, _told(read) if read.guessed else None, whole.n_dropped)
+
+
+def _read_wide(
+    path: Path,
+    asked: Mapping[str, Column],
+    separator: str | None,
+    header: bool | None,
+    decimal: str,
+    scale: Scale | None,
+) -> FileReading:
+    for role in ("column", "value"):
+        if asked.get(role) is not None:
+            raise BadSetting(f"a wide table has a column per column, so wide=True takes no {role}; got {asked[role]!r}")
+    row = asked.get("row")
+    read = read_wide(path, row=row, separator=separator, header=header, decimal=decimal)
+    matrix = _placed(
+        lambda: ObservedMatrix.from_table(read.frame, row=read.row, scale=scale), path, lambda at: f"entry {at}"
+    )
+    told = f"{read.row!r} holds the row ids of a wide table of {matrix.shape[1]:,} columns"
+    return FileReading(matrix, told if row is None else None)
+
+
+def _lines_from(first_line: int | None) -> Callable[[int], str]:
+    return lambda at: f"entry {at}" if first_line is None else f"line {at + first_line}"
+
+
+def _told(read: RoleColumns) -> str:
+    """Say which fields were taken for what."""
+    row, column, value = (
+        map(repr, read.frame.columns) if read.has_names else (f"field {place}" for place in read.places)
+    )
+    return f"{row} is taken as the row, {column} as the column and {value} as the value"
 
 
 def read_npz(path: str | Path) -> scipy.sparse.sparray:
@@ -90,25 +179,31 @@ def read_npz(path: str | Path) -> scipy.sparse.sparray:
     return matrix
 
 
-def _placed(build: Callable[[], ObservedMatrix], path: Path, first_line: int | None) -> ObservedMatrix:
-    """Build a matrix; where an entry is at fault, say in which file and on which line."""
+def _placed(build: Callable[[], T], path: Path, place: Callable[[int], str]) -> T:
+    """Build a matrix; where an entry is at fault, say in which file and at which place."""
     try:
         return build()
     except BadEntries as error:
-        if error.position is None:
-            raise type(error)(f"{path}: {error.message}") from error
-        place = f"entry {error.position}" if first_line is None else f"line {error.position + first_line}"
-        raise type(error)(f"{path}, {place}: {error.message}") from error
+        where = "" if error.position is None else f", {place(error.position)}"
+        raise type(error)(f"{path}{where}: {error.message}") from error
 
 
-def _read_npz(path: Path, scale: Scale | None, duplicates: Duplicates) -> ObservedMatrix:
+def _read_npz(path: Path, scale: Scale | None, duplicates: Duplicates, missing: Missing) -> FileReading:
     matrix = read_npz(path)
+    n_dropped = 0
+    if missing == "drop" and matrix.dtype.kind == "f":
+        entries = matrix.tocoo()
+        kept = ~np.isnan(entries.data)
+        n_dropped = int(kept.size - np.count_nonzero(kept))
+        places = tuple(axis[kept] for axis in entries.coords)
+        matrix = scipy.sparse.coo_array((entries.data[kept], places), shape=entries.shape)
     if matrix.nnz == 0:
         raise UnreadableFile(f"{path} holds no entries")
     arrays = _own_arrays(path)
     labels = {LABELS[axis]: arrays[LABELS[axis]].tolist() for axis in LABELS if LABELS[axis] in arrays}
     form = _form_of(path, arrays[FORM].tolist()) if FORM in arrays else PLAIN
-    return ObservedMatrix.from_sparse(matrix, scale=scale, duplicates=duplicates, **labels).in_form(form)
+    read = ObservedMatrix.from_sparse(matrix, scale=scale, duplicates=duplicates, **labels)
+    return FileReading(read.in_form(form), n_dropped=n_dropped)
 
 
 def _own_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deepmf.data.delimited import SAMPLE_LINES, DelimitedFile
 from deepmf.data.ids import any_unlike_whole, is_whole, whole_or_text
+from deepmf.data.messy_numbers import parsed
 from deepmf.data.parquet import ENDINGS, read_parquet
 from deepmf.data.roles import IsKnown, Role
 from deepmf.data.source import checked_path, import_polars, reading
 from deepmf.data.text_layout import TextLayout, recognise, refuse_wide
 from deepmf.errors import BadEntries, UnreadableFile
-from deepmf.matrix.frames import choose_columns
+from deepmf.matrix.frames import choose_columns, is_guess
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,11 +30,15 @@ class RoleColumns(NamedTuple):
 
     first_line: the number of their first line, counted from 1; None where a file has no lines.
     has_names: whether the names are those of the file.
+    guessed: whether some column was neither asked for nor the only one under a usual name.
+    places: where the columns stand in the file.
     """
 
     frame: pl.DataFrame
     first_line: int | None
-    has_names: bool = True
+    has_names: bool
+    guessed: bool
+    places: tuple[int, ...]
 
 
 def read_columns(
@@ -43,6 +49,7 @@ def read_columns(
     separator: str | None = None,
     header: bool | None = None,
     is_known: IsKnown = lambda _: False,
+    decimal: str = ".",
 ) -> RoleColumns:
     """Read the columns that a role needs; `asked` gives names or positions for some of them.
 
@@ -52,22 +59,39 @@ def read_columns(
     path = checked_path(path)
     wanted = {name: (asked or {}).get(name) for name in role.columns}
     if path.suffix.lower() in ENDINGS:
-        frame, first_line = read_parquet(path, lambda lazy: _chosen_parquet(path, role, lazy, wanted)), None
-        has_names = True
+        found = _from_parquet(path, role, wanted)
     else:
-        file = DelimitedFile(path)
         named = any(isinstance(name, str) for name in wanted.values())
         header = True if named and header is None else header
-        layout = recognise(file, role, separator=separator, header=header, is_known=is_known)
-        chosen = _chosen_text(file, role, layout, wanted)
-        frame = _typed(file, layout, chosen) if role.defines_ids else _texts(file, layout, chosen)
-        first_line = layout.first_line
-        has_names = layout.has_header
-        if not has_names:
-            frame = frame.rename(dict(zip(chosen, role.columns, strict=True)))
-    if frame.height == 0:
+        file = DelimitedFile(path)
+        layout = recognise(file, role, separator=separator, header=header, is_known=is_known, decimal=decimal)
+        found = _from_text(file, role, layout, wanted, decimal)
+    if found.frame.height == 0:
         raise UnreadableFile(f"{path} holds no {role.content}")
-    return RoleColumns(frame, first_line, has_names)
+    return found
+
+
+def _from_parquet(path: Path, role: Role, wanted: Mapping[str, Column]) -> RoleColumns:
+    names: list[str] = []
+
+    def choose(lazy: pl.LazyFrame) -> list[str]:
+        names.extend(lazy.collect_schema().names())
+        return _chosen_parquet(path, role, lazy, wanted)
+
+    frame = read_parquet(path, choose)
+    places = tuple(map(names.index, frame.columns))
+    return RoleColumns(frame, None, True, is_guess(names, wanted), places)
+
+
+def _from_text(
+    file: DelimitedFile, role: Role, layout: TextLayout, wanted: Mapping[str, Column], decimal: str
+) -> RoleColumns:
+    chosen = _chosen_text(file, role, layout, wanted)
+    frame = _typed(file, layout, chosen, decimal) if role.defines_ids else _texts(file, layout, chosen)
+    if not layout.has_header:
+        frame = frame.rename(dict(zip(chosen, role.columns, strict=True)))
+    guessed = is_guess(layout.names, wanted)
+    return RoleColumns(frame, layout.first_line, layout.has_header, guessed, tuple(map(layout.names.index, chosen)))
 
 
 def _chosen_parquet(path: Path, role: Role, lazy: pl.LazyFrame, wanted: Mapping[str, Column]) -> list[str]:
@@ -75,15 +99,14 @@ def _chosen_parquet(path: Path, role: Role, lazy: pl.LazyFrame, wanted: Mapping[
     if _may_be_wide(role, wanted):
         head = lazy.head(SAMPLE_LINES).collect().rows()
         sample = [["" if cell is None else str(cell) for cell in line] for line in head]
-        refuse_wide(path, names, sample, how_to_read=f"read_parquet({str(path)!r})")
+        refuse_wide(path, names, sample)
     return _chosen(path, names, wanted)
 
 
 def _chosen_text(file: DelimitedFile, role: Role, layout: TextLayout, wanted: Mapping[str, Column]) -> list[str]:
     if _may_be_wide(role, wanted):
-        separated = "" if layout.separator == "," else f", separator={layout.separator!r}"
         names = layout.names if layout.has_header else layout.sample[0]
-        refuse_wide(file.path, names, layout.sample, how_to_read=f"read_csv({str(file.path)!r}{separated})")
+        refuse_wide(file.path, names, layout.sample)
     return _chosen(file.path, layout.names, wanted)
 
 
@@ -114,24 +137,24 @@ def _texts(file: DelimitedFile, layout: TextLayout, chosen: list[str]) -> pl.Dat
     return frame.filter(~polars.all_horizontal(polars.all().is_null()))
 
 
-def _typed(file: DelimitedFile, layout: TextLayout, chosen: list[str]) -> pl.DataFrame:
-    """Read a row, a column and a value, their types decided by all of their lines."""
+def _typed(file: DelimitedFile, layout: TextLayout, chosen: list[str], decimal: str) -> pl.DataFrame:
+    """Read a row, a column and a value, their types decided by all of their lines; null is what is missing."""
     whole = [name for name in chosen[:2] if _looks_whole(layout, name)]
     polars = import_polars()
     with reading(file.path, "text"):
-        try:
-            # Text is cast in the same pass that looks for ids such as 007, which a number would not keep as given.
-            typed = _scan(file, layout, {chosen[2]: polars.Float64}).select(
-                *(polars.col(name).cast(polars.Int64) if name in whole else polars.col(name) for name in chosen),
-                polars.any_horizontal([polars.lit(False), *map(any_unlike_whole, whole)]).alias(_ODD),
-            )
-            frame = typed.collect()
-            if frame.height == 0 or not frame[_ODD][0]:
-                return _without_blank_end(frame.drop(_ODD))
-        except polars.exceptions.PolarsError:
-            pass  # some field is not what the first lines promised: read text, and find out which
-        texts = _scan(file, layout, {}).select(chosen).collect()
-    return _cast(_without_blank_end(texts), file.path, layout.first_line)
+        if decimal == ".":
+            # Where some field is not what the first lines promised, text is read, to find out which.
+            with suppress(polars.exceptions.PolarsError):
+                # Text is cast in the same pass that looks for ids such as 007, which a number would not keep as given.
+                typed = scan_typed(file, layout, {chosen[2]: polars.Float64}).select(
+                    *(polars.col(name).cast(polars.Int64) if name in whole else polars.col(name) for name in chosen),
+                    polars.any_horizontal([polars.lit(False), *map(any_unlike_whole, whole)]).alias(_ODD),
+                )
+                frame = typed.collect()
+                if frame.height == 0 or not frame[_ODD][0]:
+                    return without_blank_end(frame.drop(_ODD))
+        texts = scan_typed(file, layout, {}).select(chosen).collect()
+    return _cast(without_blank_end(texts), file.path, layout.first_line, decimal)
 
 
 def _looks_whole(layout: TextLayout, name: str) -> bool:
@@ -139,14 +162,15 @@ def _looks_whole(layout: TextLayout, name: str) -> bool:
     return all(is_whole(fields[at]) for fields in layout.sample if at < len(fields))
 
 
-def _scan(file: DelimitedFile, layout: TextLayout, types: dict[str, Any]) -> pl.LazyFrame:
+def scan_typed(file: DelimitedFile, layout: TextLayout, types: dict[str, Any]) -> pl.LazyFrame:
+    """Scan a file as it is laid out, as text but for columns of other types."""
     names = layout.names
     if layout.separator == "::":  # polars splits at one byte: every second field is the empty one between the colons
         names = [part for name in layout.names for part in (name, f"{_ODD}{name}")][:-1]
     return file.scan(names, layout.separator, n_skipped=layout.first_line - 1, types=types)
 
 
-def _without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
+def without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
     """Leave out blank lines at the end of the file."""
     if frame.height == 0 or any(field is not None for field in frame.row(-1)):
         return frame
@@ -155,14 +179,13 @@ def _without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.head(filled[-1] + 1 if filled.len() else 0)
 
 
-def _cast(texts: pl.DataFrame, path: Path, first_line: int) -> pl.DataFrame:
+def _cast(texts: pl.DataFrame, path: Path, first_line: int, decimal: str) -> pl.DataFrame:
     """Turn three text columns into ids and numbers, naming the first value that is not a number."""
-    polars = import_polars()
     row, column, value = texts.get_columns()
-    numbers = value.str.strip_chars().cast(polars.Float64, strict=False)
-    bad = (numbers.is_null() & value.is_not_null()).arg_true()
-    if bad.len():
-        place = bad[0] + first_line
-        raise BadEntries(f"{path}, line {place}: value {value[bad[0]]!r} is not a number")
-    typed: pl.DataFrame = polars.DataFrame([whole_or_text(row), whole_or_text(column), numbers])
+    try:
+        numbers = parsed(value, decimal=decimal)
+    except BadEntries as error:
+        assert error.position is not None
+        raise BadEntries(f"{path}, line {error.position + first_line}: {error.message}") from error
+    typed: pl.DataFrame = import_polars().DataFrame([whole_or_text(row), whole_or_text(column), numbers])
     return typed

@@ -1,9 +1,10 @@
-"""The role of a file: whether its lines hold entries, pairs, a history or columns, and what its header is."""
+"""The role of a file: whether its lines hold entries, pairs, a history, columns or whole rows, and its header."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from deepmf.data.delimited import is_missing, is_number
 from deepmf.data.ids import is_whole
@@ -86,7 +87,21 @@ def _places(names: Fields) -> list[int]:
     return [list(names).index(name) for name in choose_columns(names, dict.fromkeys(ENTRIES.columns)).values()]
 
 
+def _is_header_of_table(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
+    """Say whether something beside the row id is neither a number nor a gap, or the numbers count up, as years do."""
+    others = first[1:]
+    if not all(is_number(field) or is_missing(field) for field in others):
+        return True
+    counts_up = all(map(is_whole, others)) and all(int(a) < int(b) for a, b in pairwise(others))
+    return (
+        first[0].strip().lower() in _HEADINGS
+        or has_usual_names(first[:1], ["row"])
+        or (counts_up and not is_number(first[0]))
+    )
+
+
 ENTRIES = Role(("row", "column", "value"), "entries", _is_header_of_entries, defines_ids=True)
 PAIRS = Role(("row", "column"), "lines with a row and a column", _is_header_of_pairs)
 HISTORY = Role(("column", "value"), "lines with a column and a value", _is_header_of_history)
+TABLE = Role(("row", "column"), "entries", _is_header_of_table, defines_ids=True)
 COLUMNS = Role(("column",), "lines with a column", _is_header_of_columns)

@@ -12,6 +12,14 @@ from deepmf.data.roles import IsKnown, Role
 from deepmf.errors import UnreadableFile
 from deepmf.matrix.frames import has_usual_names
 
+WIDE_HINT = (
+    "wide=True reads it so (and ObservedMatrix.from_table a frame of it); if each line is one entry, column= and "
+    "value= say which fields hold the column ids and the values"
+)
+
+# Where a comma may stand inside a number, every other separator is tried before it.
+_WITH_DECIMAL_COMMAS = ("::", "\t", ";", "|", ",", " ")
+
 _MANY_COLUMNS = 5  # as many columns of numbers beside the row ids make a wide table
 _ALIKE = 4  # columns of one wide table reach about as far: one at most this many times as far as another
 
@@ -33,44 +41,60 @@ class TextLayout:
 
 
 def recognise(
-    file: DelimitedFile, role: Role, *, separator: str | None, header: bool | None, is_known: IsKnown
+    file: DelimitedFile,
+    role: Role,
+    *,
+    separator: str | None,
+    header: bool | None,
+    is_known: IsKnown,
+    decimal: str = ".",
 ) -> TextLayout:
     """Recognise the layout from the first lines, as far as it is not given."""
     lines, n_blank = file.head()
-    separator = _separator(file, role, lines, is_known) if separator is None else checked_separator(separator)
+    if separator is None:
+        separators = _WITH_DECIMAL_COMMAS if decimal == "," else SEPARATORS
+        separator = _separator(file, role, lines, is_known, separators)
+    else:
+        separator = checked_separator(separator)
     first, *rest = file.fields(lines, separator)
     if len(first) < len(role.columns):
         raise UnreadableFile(
             f"{file.path}: line 1 {lines[0][:80]!r} has {len(first)} column(s) when split at {separator!r}; "
             f"{role.needed} are needed (is the separator another?)"
         )
-    has_header = header if header is not None else role.is_header(first, rest, is_known)
-    names = first if has_header else [str(number) for number in range(len(first))]
+    if header is None:
+        pointed = _pointed([first, *rest]) if decimal == "," else [first, *rest]
+        header = role.is_header(pointed[0], pointed[1:], is_known)
+    names = first if header else [str(number) for number in range(len(first))]
     if len(set(names)) < len(names):
         raise UnreadableFile(f"{file.path}: the header {lines[0][:80]!r} names a column twice")
-    return TextLayout(separator, names, has_header, n_blank, rest if has_header else [first, *rest])
+    return TextLayout(separator, names, header, n_blank, rest if header else [first, *rest])
 
 
-def refuse_wide(path: Path, names: Sequence[str], sample: Sequence[Sequence[str]], *, how_to_read: str) -> None:
+def _pointed(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return the fields of lines with decimal points instead of commas, as rules about numbers expect them."""
+    return [[field.replace(",", ".") for field in line] for line in lines]
+
+
+def refuse_wide(path: Path, names: Sequence[str], sample: Sequence[Sequence[str]]) -> None:
     """Refuse a table with a line per row, of which the first three columns would pass for entries."""
     if not _looks_wide(names, sample):
         return
     shown = ", ".join(map(repr, names[:3]))
     raise UnreadableFile(
         f"{path} looks like a wide table, with a line per row and a column per column ({len(names)} columns: {shown}, "
-        f"...); in Python, ObservedMatrix.from_table(polars.{how_to_read}, row={names[0]!r}) reads it; if each line is "
-        "one entry, say which columns hold the column ids and the values (column= and value=, --column and --value)"
+        f"...): {WIDE_HINT}"
     )
 
 
-def _separator(file: DelimitedFile, role: Role, lines: list[str], is_known: IsKnown) -> str:
+def _separator(file: DelimitedFile, role: Role, lines: list[str], is_known: IsKnown, separators: Sequence[str]) -> str:
     """Return the separator that splits all lines into enough fields."""
     if len(role.columns) == 1:
         return _separator_of_ids(file, lines, is_known)
-    found = next((s for s in SEPARATORS if min(map(len, file.fields(lines, s))) >= len(role.columns)), None)
+    found = next((s for s in separators if min(map(len, file.fields(lines, s))) >= len(role.columns)), None)
     if role.defines_ids:
         # None fits every line: take the one that suits the first, so that the message names the offending line.
-        return found or max(SEPARATORS, key=lambda s: len(file.fields(lines[:1], s)[0]))
+        return found or max(separators, key=lambda s: len(file.fields(lines[:1], s)[0]))
     likely = next((s for s in SEPARATORS if len(file.fields(lines[:1], s)[0]) >= 2), SEPARATORS[0])
     if found is None or (found == " " and likely != " "):  # titles have spaces too: the first line says better
         short = next(line for line in lines if len(file.fields([line], likely)[0]) < 2)

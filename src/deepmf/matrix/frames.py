@@ -74,6 +74,14 @@ def choose_columns(names: Sequence[str], asked: Mapping[str, str | int | None]) 
     return chosen
 
 
+def is_guess(names: Sequence[str], asked: Mapping[str, str | int | None]) -> bool:
+    """Say whether a role that was not asked for has none or several of the names under a usual one."""
+    plain = list(map(_plain, names))
+    return any(
+        wanted is None and sum(name in USUAL_NAMES[role] for name in plain) != 1 for role, wanted in asked.items()
+    )
+
+
 def in_words(roles: Sequence[str], *, article: str = "a ") -> str:
     """Return roles as a sentence lists them.
 

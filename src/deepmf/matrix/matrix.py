@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadEntries, BadSetting
+from deepmf.errors import BadEntries, BadSetting, MeansOffLevels
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.checks import check_finite, check_on_scale, numbers
 from deepmf.matrix.description import Description, describe
@@ -202,8 +203,8 @@ class ObservedMatrix:
         form: TableForm = PLAIN,
     ) -> ObservedMatrix:
         """Build a matrix from labels and, for each entry, its positions among them: what all others end in."""
-        if duplicates not in ("error", "last", "mean"):
-            raise BadSetting(f"duplicates must be 'error', 'last' or 'mean'; got {duplicates!r}")
+        if duplicates not in get_args(Duplicates):
+            raise BadSetting(f"duplicates must be 'error', 'first', 'last' or 'mean'; got {duplicates!r}")
         check_finite(rows, columns, values)
         if scale is not None:
             check_on_scale(rows, columns, values, scale)
@@ -219,7 +220,7 @@ class ObservedMatrix:
             ordered = merged(ordered, again, duplicates)
             row_of, column_of = row_of[~again], column_of[~again]
             if duplicates == "mean" and scale is not None and scale.levels is not None:
-                ordered = scale.nearest_level(ordered)
+                ordered = _on_levels(ordered, scale)
         matrix = cls.__new__(cls)
         matrix._set(rows.labels, columns.labels, scale or Scale.infer(ordered), row_of, column_of, ordered, form)
         return matrix
@@ -417,6 +418,20 @@ class ObservedMatrix:
             f"ObservedMatrix({n_rows} rows x {n_columns} columns, "
             f"{self.n_entries} entries ({density:.3g} %), scale {self.scale})"
         )
+
+
+def _on_levels(means: FloatArray, scale: Scale) -> FloatArray:
+    """Return means of repeated entries as levels; how many were none is told."""
+    levels = scale.nearest_level(means)
+    n_moved = int(np.count_nonzero(levels != means))
+    if n_moved:
+        warnings.warn(
+            f"of the means of repeated entries, {n_moved:,} lie between the levels of the scale {scale}: each becomes "
+            "the nearest level",
+            MeansOffLevels,
+            stacklevel=3,
+        )
+    return levels
 
 
 def _axis(items: Iterable[Any], labels: Iterable[Any] | None, *, axis: str) -> Labelled:

@@ -12,7 +12,8 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.checks import spot
 from deepmf.matrix.labels import Labelled
 
-Duplicates = Literal["error", "last", "mean"]
+Duplicates = Literal["error", "first", "last", "mean"]
+DUPLICATES_HINT = "duplicates='first', 'last' or 'mean' would merge them"
 
 
 class RowOrder(NamedTuple):
@@ -74,14 +75,17 @@ def duplicate_error(
     position = int(order[again].min())
     return DuplicateEntries(
         f"{spot(rows, columns, position)} was given before; {int(again.sum())} of {order.size} entries repeat "
-        "a (row, column) pair; duplicates='last' or 'mean' would merge them",
+        f"a (row, column) pair; {DUPLICATES_HINT}",
         position=position,
     )
 
 
 def merged(values: FloatArray, again: npt.NDArray[np.bool_], duplicates: Duplicates) -> FloatArray:
-    """Return one value for each run of repeats, in row order: the last one given, or their mean."""
+    """Return one value for each run of repeats, in row order: the first or the last one given, or their mean."""
     firsts = np.flatnonzero(~again)
+    if duplicates == "first":
+        first: FloatArray = values[firsts]
+        return first
     ends = np.append(firsts[1:], values.size)
     if duplicates == "last":
         lasts: FloatArray = values[ends - 1]
