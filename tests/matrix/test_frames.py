@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from deepmf.errors import BadEntries
-from deepmf.matrix.frames import choose_columns
+from deepmf.matrix.frames import choose_columns, is_guess
 from deepmf.matrix.matrix import ObservedMatrix
 
 LONG = {"user": ["ann", "bob", "ann"], "item": [7, 7, 9], "rating": [4.0, 2.5, 1.0]}
@@ -110,3 +110,20 @@ def test_other_bad_frames() -> None:
 )
 def test_two_of_the_three_columns(names: list[str], expected: list[str]) -> None:
     assert list(choose_columns(names, {"row": None, "column": None}).values()) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "asked", "guess"),
+    [
+        (["user", "film", "stars"], {}, False),
+        (["userId", "movie_id", "Rating", "when"], {}, False),
+        (["who", "film", "stars"], {}, True),
+        (["who", "film", "stars"], {"row": "who"}, False),
+        (["user", "film", "rating", "score"], {}, True),
+        (["user", "film", "rating", "score"], {"value": 3}, False),
+        (["0", "1", "2"], {}, True),
+    ],
+)
+def test_what_is_a_guess(names: list[str], asked: dict[str, str | int], guess: bool) -> None:
+    wanted: dict[str, str | int | None] = dict.fromkeys(("row", "column", "value"))
+    assert is_guess(names, wanted | asked) is guess

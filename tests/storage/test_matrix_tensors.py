@@ -13,6 +13,7 @@ from tests.storage.test_label_tensors import array, some_labels
 from deepmf.errors import BadModelFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.matrix.table_form import TableForm
 from deepmf.storage.matrix_tensors import pack_matrix, pack_scale, unpack_matrix, unpack_scale
 from deepmf.storage.model_file import read_file, write_file
 
@@ -199,3 +200,13 @@ def test_changed_tensors_give_a_whole_matrix_or_none() -> None:
         )
         assert_identical(found, rebuilt)
     assert 700 < refused < 1500
+
+
+def test_the_form_of_its_table_comes_back() -> None:
+    form = TableForm("user", "film", "stars", wide=True)
+    packed = pack_matrix(MATRIX.in_form(form), "observed")
+    assert unpack_matrix("observed", packed.content, packed.tensors).form == form
+    assert "form" not in PACKED.content
+    for lie in ([], {"row": "a"}, form._asdict() | {"wide": 1}, form._asdict() | {"row": 3}):
+        with pytest.raises(BadModelFile, match="the stored form of a table must have three names and a bool; got"):
+            unpack_matrix("observed", packed.content | {"form": lie}, packed.tensors)
