@@ -41,6 +41,11 @@ def test_every_line_parses(line: str) -> None:
 
 
 def test_every_option_exists() -> None:
-    known = {name for command in COMMANDS.values() for option in command.params for name in option.opts}
+    known = {
+        name
+        for command in COMMANDS.values()
+        for option in command.params
+        for name in (*option.opts, *option.secondary_opts)
+    }
     known |= {"--help", "--install-completion"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", PAGE)) - known == set()
