@@ -32,6 +32,19 @@ def test_a_guess_is_told_and_how_to_say_otherwise(run: Any, tmp_path: Path) -> N
     assert fit(run, write(tmp_path, "user,item,rating\n1,7,3\n2,7,1\n")).err == ""
 
 
+def test_the_names_of_training_are_no_guess(run: Any, tmp_path: Path) -> None:
+    path = write(tmp_path, "who,what,points\nann,x,1\nbob,y,3\nbob,x,2\n")
+    assert fit(run, path).code == 0
+    test = write(tmp_path, "who,what,points\nann,y,1\n", "t.csv")
+    assert run("evaluate", tmp_path / "m", test).err == ""
+    assert run("predict", tmp_path / "m", test).err == ""
+    other = write(tmp_path, "person,{thing}\nann,y\n", "p.csv")
+    assert run("predict", tmp_path / "m", other).err == (
+        f"deepmf: {other}: 'person' is taken as the row and '{{thing}}' as the column (--row and --column say "
+        "otherwise)\n"
+    )
+
+
 def test_gaps(run: Any, tmp_path: Path) -> None:
     path = write(tmp_path, "user,item,rating\n1,7,3\n1,8,NA\n2,7,\n2,8,1\n")
     outcome = fit(run, path)

@@ -42,6 +42,7 @@ class Reading:
     missing: str = "error"
     decimal: str = "."
     wide: bool = False
+    beside: TableForm | None = None  # a table that is known already: the same names are no guess
 
     def matrix(self, path: Path, *, scale: Scale | None = None) -> ObservedMatrix:
         """Read a matrix with these names; what was guessed or left out is told in a line."""
@@ -58,7 +59,7 @@ class Reading:
                 decimal=self.decimal,
                 wide=self.wide,
             )
-        if read.guessed is not None:
+        if read.guessed is not None and read.matrix.form != self.beside:
             others = "--row says" if read.matrix.form.wide else "--row, --column and --value say"
             say(f"deepmf: {called(path)}: {read.guessed} ({others} otherwise)", err=True)
         if read.n_dropped:
@@ -67,7 +68,8 @@ class Reading:
 
     def like(self, form: TableForm) -> Reading:
         """Return how files beside a table of this form are read: beside a wide one they are wide, unless told apart."""
-        return replace(self, wide=self.wide or (form.wide and self.column is None and self.value is None))
+        wide = self.wide or (form.wide and self.column is None and self.value is None)
+        return replace(self, wide=wide, beside=form)
 
     def held_out(self, path: Path, scale: Scale) -> ObservedMatrix:
         """Read entries that are predicted; an interval is only what training showed, so they may lie beyond it."""

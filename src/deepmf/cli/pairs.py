@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deepmf.cli.inputs import Reading, called
+from deepmf.cli.output import say
 from deepmf.cli.unknown_ids import Ids, ids_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def read_pairs(path: Path, model: Model, reading: Reading, *, unknown: str = "er
     seen = model.entries_
     read = reading.role_columns(path, PAIRS, is_known=lambda field: field in seen.rows or field in seen.columns)
     rows, columns = read.frame.get_columns()
+    if read.guessed and (rows.name, columns.name) != seen.train.form[:2]:
+        say(f"deepmf: {called(path)}: {read.told(PAIRS)} (--row and --column say otherwise)", err=True)
     return Pairs(
         ids_of(rows, model.row_labels_, called(path), axis="row", unknown=unknown),
         ids_of(columns, model.column_labels_, called(path), axis="column", unknown=unknown),

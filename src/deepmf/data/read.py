@@ -16,7 +16,7 @@ import scipy.sparse
 
 from deepmf.data.messy_numbers import check_decimal
 from deepmf.data.missing_values import Missing, check_missing, whole_lines
-from deepmf.data.role_columns import Column, RoleColumns, read_columns
+from deepmf.data.role_columns import Column, read_columns
 from deepmf.data.roles import ENTRIES
 from deepmf.data.source import check_expansion, checked_path, first_sentence
 from deepmf.data.wide_file import read_wide
@@ -122,7 +122,7 @@ def read_file_of_entries(
         path,
         lambda at: lines(int(whole.places[at])),
     )
-    return FileReading(matrix, _told(read) if read.guessed else None, whole.n_dropped)
+    return FileReading(matrix, read.told(ENTRIES) if read.guessed else None, whole.n_dropped)
 
 
 def _read_wide(
@@ -147,14 +147,6 @@ def _read_wide(
 
 def _lines_from(first_line: int | None) -> Callable[[int], str]:
     return lambda at: f"entry {at}" if first_line is None else f"line {at + first_line}"
-
-
-def _told(read: RoleColumns) -> str:
-    """Say which fields were taken for what."""
-    row, column, value = (
-        map(repr, read.frame.columns) if read.has_names else (f"field {place}" for place in read.places)
-    )
-    return f"{row} is taken as the row, {column} as the column and {value} as the value"
 
 
 def read_npz(path: str | Path) -> scipy.sparse.sparray:

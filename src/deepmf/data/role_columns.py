@@ -40,6 +40,15 @@ class RoleColumns(NamedTuple):
     guessed: bool
     places: tuple[int, ...]
 
+    def told(self, role: Role) -> str:
+        """Say which fields were taken for what."""
+        names = map(repr, self.frame.columns) if self.has_names else (f"field {place}" for place in self.places)
+        verbs = ("is taken as", *["as"] * len(role.columns))
+        *before, last = (
+            f"{name} {verb} the {part}" for name, verb, part in zip(names, verbs, role.columns, strict=False)
+        )
+        return f"{', '.join(before)} and {last}" if before else last
+
 
 def read_columns(
     path: str | Path,
