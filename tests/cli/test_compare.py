@@ -1,6 +1,10 @@
 """`deepmf compare`: the library's comparison as a table, as JSON and as a page."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +90,22 @@ def test_bad_input_is_one_line(run: Any, folder: Path, arguments: list[str], mes
     code, out, err = run("compare", folder / "train.csv", "--one-process", *given)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_processes_too(folder: Path) -> None:
+    command = [sys.executable, "-m", "deepmf", "compare", str(folder / "train.csv"), "--models", "dmf"]
+    settings = ["--set", "epochs=1000000", "--set", "hidden_sizes=4,", "--device", "cpu"]
+    with subprocess.Popen(command + settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        children: list[str] = []
+        for _ in range(300):
+            found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
+            children = found.stdout.split()
+            if children:
+                break
+            time.sleep(0.2)
+        assert children
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
+    assert not any(Path("/proc", child).exists() for child in children)

@@ -18,11 +18,15 @@ MISSING_HINT = "missing='drop' leaves them out"
 
 
 class KeptLines(NamedTuple):
-    """The lines that hold an entry, where each of them stood, and how many were left out."""
+    """The lines that hold an entry, where each of them stood (None: where it stands), and how many were left out."""
 
     frame: pl.DataFrame
-    places: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64] | None
     n_dropped: int
+
+    def place(self, at: int) -> int:
+        """Return where a line stood before others were left out."""
+        return at if self.places is None else int(self.places[at])
 
 
 def check_missing(missing: str) -> None:
@@ -35,11 +39,11 @@ def whole_lines(frame: pl.DataFrame, missing: Missing) -> KeptLines:
     """Return the lines with a row, a column and a value, in this order; others are an error, or left out."""
     polars = import_polars()
     value = frame.get_columns()[2]
-    if value.dtype.is_float():
+    if value.dtype.is_float() and value.is_nan().any():
         frame = frame.with_columns(value.fill_nan(None))
     n_lines = frame.height
     if not any(series.null_count() for series in frame.get_columns()):
-        return KeptLines(frame, np.arange(n_lines), 0)
+        return KeptLines(frame, None, 0)
     whole = frame.select(polars.all_horizontal(polars.all().is_not_null())).to_series()
     n_missing = n_lines - int(whole.sum())
     if missing == "error":

@@ -120,7 +120,7 @@ def read_file_of_entries(
     matrix = _placed(
         lambda: ObservedMatrix.from_frame(whole.frame, row=0, column=1, value=2, scale=scale, duplicates=duplicates),
         path,
-        lambda at: lines(int(whole.places[at])),
+        lambda at: lines(whole.place(at)),
     )
     return FileReading(matrix, read.told(ENTRIES) if read.guessed else None, whole.n_dropped)
 

@@ -13,7 +13,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from tempfile import gettempdir
+from threading import Thread
 from typing import IO, Any, NamedTuple
 
 import torch
@@ -80,12 +82,26 @@ def _environment() -> dict[str, str]:
 
 
 def _followed(lines: IO[str], show: Callable[[int], None]) -> list[dict[str, Any]]:
-    found = []
-    for line in lines:
+    """Return what each line says; `show` is told of those that hold the errors of a split."""
+    waiting: SimpleQueue[str | None] = SimpleQueue()
+    Thread(target=_pass_on, args=(lines, waiting), daemon=True).start()
+    found: list[dict[str, Any]] = []
+    while True:
+        try:
+            line = waiting.get(timeout=0.1)  # once polars has run, Ctrl-C does not end a long wait
+        except Empty:
+            continue
+        if line is None:
+            return found
         found.append(json.loads(line))
         if "areas" in found[-1]:
             show(len(found))
-    return found
+
+
+def _pass_on(lines: IO[str], waiting: SimpleQueue[str | None]) -> None:
+    for line in lines:
+        waiting.put(line)
+    waiting.put(None)
 
 
 def _judged(found: list[dict[str, Any]], code: int) -> ProcessOutcome:
