@@ -44,7 +44,7 @@ def test_dropped_lines_leave_the_others_as_they_are(messy: Path, tmp_path: Path)
 
 def test_nothing_but_gaps(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("user,item,rating\n1,10,NA\n")
-    with pytest.raises(UnreadableFile, match="r.csv holds no entries but 1 lines without a value"):
+    with pytest.raises(UnreadableFile, match="r.csv holds no entries; lines without a value: 1"):
         read_matrix(tmp_path / "r.csv", missing="drop")
 
 

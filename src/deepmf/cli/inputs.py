@@ -63,7 +63,10 @@ class Reading:
             others = "--row says" if read.matrix.form.wide else "--row, --column and --value say"
             say(f"deepmf: {called(path)}: {read.guessed} ({others} otherwise)", err=True)
         if read.n_dropped:
-            say(f"deepmf: {called(path)}: {read.n_dropped:,} lines without a value are left out", err=True)
+            lines = (
+                "1 line without a value is" if read.n_dropped == 1 else f"{read.n_dropped:,} lines without a value are"
+            )
+            say(f"deepmf: {called(path)}: {lines} left out", err=True)
         return read.matrix
 
     def like(self, form: TableForm) -> Reading:

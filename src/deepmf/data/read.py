@@ -115,7 +115,7 @@ def read_file_of_entries(
     read = read_columns(path, ENTRIES, asked=asked, separator=separator, header=header, decimal=decimal)
     whole = _placed(lambda: whole_lines(read.frame, missing), path, _lines_from(read.first_line))
     if whole.frame.height == 0:
-        raise UnreadableFile(f"{path} holds no entries but {whole.n_dropped:,} lines without a value")
+        raise UnreadableFile(f"{path} holds no entries; lines without a value: {whole.n_dropped:,}")
     lines = _lines_from(read.first_line)
     matrix = _placed(
         lambda: ObservedMatrix.from_frame(whole.frame, row=0, column=1, value=2, scale=scale, duplicates=duplicates),
