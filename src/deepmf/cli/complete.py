@@ -89,6 +89,8 @@ def _schema(model: Model) -> dict[str, Any]:
     """Return the types of the frames: those of the labels, whatever a batch happens to hold."""
     import polars
 
+    from deepmf.storage.frame_file import label_type
+
     labels = {"row": model.row_labels_, "column": model.column_labels_}
-    types = {name: polars.Series(array[:1].tolist()).dtype for name, array in labels.items()}
+    types = {name: label_type(array) for name, array in labels.items()}
     return types | {"prediction": polars.Float64, "area": polars.String}
