@@ -75,6 +75,7 @@ def test_sections_of_a_model_with_levels(entries: ObservedMatrix, discrete: Mode
         "Confusion of levels",
         "Cold start",
         "Worst and best columns",
+        "Ranking",
         "Learning curve",
         "Learned boundaries",
         "Settings and environment",
@@ -134,7 +135,7 @@ def test_the_page_needs_nothing_but_itself(entries: ObservedMatrix, discrete: Mo
 def test_pictures_and_tables_are_told_to_those_who_do_not_see_them(entries: ObservedMatrix, discrete: Model) -> None:
     page = page_of(discrete, entries)
     pictures = [attributes for tag, attributes in page.tags if tag == "svg"]
-    assert len(pictures) == 9
+    assert len(pictures) == 10
     assert all(picture["role"] == "img" and len(picture["aria-label"] or "") > 20 for picture in pictures)
     assert all(attributes.get("scope") in ("row", "col") for tag, attributes in page.tags if tag == "th")
     anchors = {attributes["id"] for tag, attributes in page.tags if tag == "h2"}

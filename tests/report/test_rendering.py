@@ -27,6 +27,7 @@ EVERY = {
     "confusion.html": {"map": FIGURE, "hits": EVIL, "ends": EVIL},
     "data.html": {"sizes": TABLE, "scale": EVIL, "figures": [FIGURE]},
     "learning.html": {"sentence": EVIL, "curves": [FIGURE]},
+    "ranking.html": {"scores": FIGURE, "meanings": [(EVIL, EVIL)], "sentence": EVIL, "numbers": TABLE},
     "settings.html": {"settings": TABLE, "runtime": TABLE},
 }  # fmt: skip
 

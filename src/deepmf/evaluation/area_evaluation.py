@@ -64,7 +64,7 @@ def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") 
     entries = test.entries()
     _check_on_scale(model.scale_, entries)
     if unknown == "error":
-        _check_known(model, test)
+        check_test_known(model, test)
     predictions = _predicted(model, entries, unknown)
     errors = []
     for area in (*AREAS, UNKNOWN) if unknown == "fallback" else AREAS:
@@ -148,7 +148,7 @@ def _errors(area: str, predictions: _Predictions, values: FloatArray, inside: np
     )
 
 
-def _check_known(model: Model, test: ObservedMatrix) -> None:
+def check_test_known(model: Model, test: ObservedMatrix) -> None:
     """Refuse rows and columns that the model does not know, and say what could be done."""
     seen = model.entries_
     rows, columns = test.row_labels[test.row_counts > 0], test.column_labels[test.column_counts > 0]

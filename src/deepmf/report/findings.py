@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, NothingObserved
+from deepmf.errors import BadEntries, NothingObserved, UserError
 from deepmf.evaluation.area_evaluation import AreaErrors, count_seen, evaluate, known_entries
 from deepmf.evaluation.calibration import Calibration, calibration
 from deepmf.evaluation.cold_start import ColdStart, cold_start
 from deepmf.evaluation.columns import ColumnErrors, column_errors
 from deepmf.evaluation.confusion import confusion
+from deepmf.evaluation.ranking_evaluation import RankingEvaluation, evaluate_ranking
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.label_pairs import Unknown
@@ -22,6 +23,9 @@ from deepmf.models.means import Means
 from deepmf.models.model import Model
 from deepmf.models.predictor import Predictor
 from deepmf.models.readout import LevelReadout
+
+# Pairs that are scored for the ranking of a page, so that it is soon made however many rows there are.
+_MOST_RANKED = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,8 @@ class Findings:
     baseline: Measured | None
     confusion: npt.NDArray[np.int64] | None
     calibration: Calibration | None
+    ranking: RankingEvaluation | None
+    no_ranking: str = ""  # why there is none
 
     @property
     def compared(self) -> list[Measured]:
@@ -71,8 +77,10 @@ class Findings:
         return [self.measured] if self.baseline is None else [self.measured, self.baseline]
 
 
-def find(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> Findings:
-    """Measure a fitted model on test entries, and the means beside it."""
+def find(
+    model: Model, test: ObservedMatrix, *, unknown: Unknown = "error", ranking: RankingEvaluation | None = None
+) -> Findings:
+    """Measure a fitted model on test entries, and the means beside it; how it ranks too, unless that is given."""
     # First, since it says what is wrong with the model or the entries.
     areas = evaluate(model, test, unknown=unknown)
     known = known_entries(model, test)
@@ -80,6 +88,12 @@ def find(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> F
         raise BadEntries("there is nothing to report on: no test entry has a row and a column that the model knows")
     measured = _measured(model, areas, known, name=type(model).__name__)
     has_levels = model.scale_.levels is not None
+    no_ranking = ""
+    if ranking is None:
+        try:
+            ranking = evaluate_ranking(model, known, most_rows=max(_MOST_RANKED // len(model.entries_.columns), 1))
+        except UserError as error:  # a scale without levels, or nothing relevant
+            no_ranking = str(error)
     return Findings(
         model=model,
         seen=model.entries_,
@@ -90,6 +104,8 @@ def find(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> F
         baseline=None if isinstance(model, Means) else _baseline(model.entries_, test, known, unknown, like=measured),
         confusion=confusion(model, known) if has_levels else None,
         calibration=calibration(model, known) if has_levels and model.gives_distribution else None,
+        ranking=ranking,
+        no_ranking=no_ranking,
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from deepmf.charts.wording import amount, count, counted, difference, percent
 from deepmf.evaluation.area_evaluation import UNKNOWN
+from deepmf.evaluation.ranking_evaluation import RankingEvaluation
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.label_pairs import Unknown
 from deepmf.models.model import Model
@@ -15,6 +16,7 @@ from deepmf.report.error_sections import area_section, cold_start_section, colum
 from deepmf.report.findings import Findings, find
 from deepmf.report.fit_sections import learning_section, settings_section
 from deepmf.report.level_sections import boundary_section, calibration_section, confusion_section, hit_shares
+from deepmf.report.ranking_section import ranking_section
 from deepmf.report.rendering import rendered
 from deepmf.storage.atomic import write_atomically
 
@@ -25,6 +27,7 @@ SECTIONS = (
     calibration_section,
     cold_start_section,
     column_section,
+    ranking_section,
     learning_section,
     boundary_section,
     settings_section,
@@ -34,12 +37,20 @@ FEW = 100
 
 
 def write_report(
-    model: Model, test: ObservedMatrix, path: str | Path, *, title: str | None = None, unknown: Unknown = "error"
+    model: Model,
+    test: ObservedMatrix,
+    path: str | Path,
+    *,
+    title: str | None = None,
+    unknown: Unknown = "error",
+    ranking: RankingEvaluation | None = None,
 ) -> None:
     """Write a page on how a fitted model predicts test entries to a file, whole or not at all.
 
     New rows and columns of the test must be covered already (`extend`); with `unknown="fallback"` the errors of what
-    is not are among those by area, with "nan" they are left out. The page loads nothing from anywhere.
+    is not are among those by area, with "nan" they are left out. `ranking` is what `evaluate_ranking` found; unless
+    given, it is evaluated with its defaults, on some rows where there are very many. The page loads nothing from
+    anywhere.
 
     >>> import tempfile
     >>> from deepmf.data.splits import split_entries
@@ -51,7 +62,7 @@ def write_report(
     >>> path.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    page = written(find(model, test, unknown=unknown), title=title)
+    page = written(find(model, test, unknown=unknown, ranking=ranking), title=title)
     # A label may hold half a character, which no file can.
     write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
 
