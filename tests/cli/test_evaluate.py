@@ -148,7 +148,7 @@ def test_a_title(run: Any, folder: Path, tmp_path: Path) -> None:
     assert run(*asked, "--report", report).code == 0
     assert "<title>Our &lt;films&gt;</title>" in report.read_text("utf-8")
     code, out, err = run(*asked)
-    assert (code, out, err) == (2, "", "deepmf: --title is that of a report: give --report FILE too\n")
+    assert (code, out, err) == (2, "", "deepmf: --title is for a report: give --report FILE too\n")
 
 
 def test_bad_input_about_ranking_is_one_line(run: Any, folder: Path, tmp_path: Path) -> None:
@@ -160,6 +160,24 @@ def test_bad_input_about_ranking_is_one_line(run: Any, folder: Path, tmp_path: P
         code, out, err = run(
             "evaluate", folder / "means.safetensors", folder / "known.csv", *arguments, "--report", report
         )
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert said in err
+        assert not report.exists()
+
+
+def test_an_explanation_in_the_report(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    row, column = split.train.row_labels[0], split.train.column_labels[1]
+    asked = ["evaluate", folder / "means.safetensors", folder / "known.csv", "--explain"]
+    assert run(*asked, row, column, "--report", report).code == 0
+    assert f"{column} for {row}: " in report.read_text("utf-8")
+    report.unlink()
+    for arguments, said in (
+        (["Nobody", column, "--report", report], "row 'Nobody' is not known"),
+        ([row, "No film", "--report", report], "column 'No film' is not known"),
+        ([row, column], "--explain is for a report: give --report FILE too"),
+    ):
+        code, out, err = run(*asked, *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert said in err
         assert not report.exists()

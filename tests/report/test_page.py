@@ -80,7 +80,10 @@ def test_sections_of_a_model_with_levels(entries: ObservedMatrix, discrete: Mode
         "Learned boundaries",
         "Settings and environment",
     ]
-    assert page.text("footer") == "Written by deepmf. Not on this page: calibration (DMFD predicts no probabilities)."
+    assert page.text("footer") == (
+        "Written by deepmf. Not on this page: calibration (DMFD predicts no probabilities); why these predictions (no "
+        "pair was chosen: explain, on the command line --explain ROW COLUMN, does)."
+    )
     assert page.texts["title"] == [f"DMFD on {entries.n_entries} test entries", *page.texts["title"][1:]]
 
 
@@ -97,7 +100,7 @@ def test_sections_of_a_model_with_distributions(entries: ObservedMatrix, probabl
 def test_every_section_says_in_one_sentence_how_to_read_it(
     entries: ObservedMatrix, discrete: Model, probable: Model, section: Any
 ) -> None:
-    made = section(find(discrete, entries))
+    made = section(find(discrete, entries, explain=[(entries.row_labels[0], entries.column_labels[0])]))
     if isinstance(made, LeftOut):
         made = section(find(probable, entries))
     assert isinstance(made, Section)

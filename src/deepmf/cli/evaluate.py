@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from deepmf.cli.inputs import Reading, called, load_model
+from deepmf.cli.inputs import Reading, called, hinting_at_extension, like_label, load_model
 from deepmf.cli.options import Column, Duplicates, Extend, Json, ModelFile, Row, Separator, UnknownIds, Value
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.unknown_ids import read_as_model, refused_by_file, tell_unknown
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
     from deepmf.models.label_pairs import Unknown
+    from deepmf.models.model import Model
 
 
 def evaluate(
@@ -50,6 +51,14 @@ def evaluate(
     n: Annotated[
         int | None, typer.Option("-n", metavar="N", help="For ranking: how many columns count; 10 unless set.")
     ] = None,
+    explain: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--explain",
+            metavar="ROW COLUMN",
+            help="Also explain in the report what is predicted for this pair, by the entries of the row.",
+        ),
+    ] = None,
     unknown: UnknownIds = "error",
     row: Row = None,
     column: Column = None,
@@ -75,8 +84,8 @@ def evaluate(
     check_unknown(unknown)
     if report is not None:
         check_writable(report, inputs=[model, test, *(extend or ())])
-    elif title is not None:
-        raise BadSetting("--title is that of a report: give --report FILE too")
+    elif title is not None or explain is not None:
+        raise BadSetting(f"{'--explain' if title is None else '--title'} is for a report: give --report FILE too")
     reading = Reading(row, column, value, separator, duplicates)
     fitted = load_model(model, extensions=extend or (), reading=reading)
     wanted = cast("Unknown", unknown)
@@ -102,7 +111,9 @@ def evaluate(
         from deepmf.report.page import write_report
 
         title = f"{model.name} on {Path(called(test)).name}" if title is None else title
-        write_report(fitted, entries, report, title=title, unknown=wanted, ranking=ranked)
+        with hinting_at_extension():
+            pairs = [] if explain is None else [_pair(fitted, *explain)]
+        write_report(fitted, entries, report, title=title, unknown=wanted, ranking=ranked, explain=pairs)
     if as_json:
         shown = {"model": type(fitted).__name__, "seen": n_seen, "areas": [asdict(part) for part in errors]}
         shown |= {} if unknown == "error" else {"unknown": n_unknown}
@@ -114,6 +125,13 @@ def evaluate(
         show_ranking(ranked)
     if report is not None:
         say(f"report in {report}")
+
+
+def _pair(model: Model, row: str, column: str) -> tuple[Any, Any]:
+    """Return a row and a column from the command line as labels that the model knows."""
+    at = like_label(row, model.row_labels_, axis="row"), like_label(column, model.column_labels_, axis="column")
+    model.areas(*([label] for label in at))  # refuses what is not known
+    return at
 
 
 def _read_test(path: Path, reading: Reading, scale: Scale) -> ObservedMatrix:

@@ -39,11 +39,10 @@ def ranking_section(found: Findings) -> Section | LeftOut:
             y_label="score",
             write=short,
         ),
-        legend=[(each.style, f"ranked by {each.name}") for each in series],
+        legend=[(each.style, each.name) for each in series],
     )
     lines = [
-        [name, *(f"{amount(each.numbers[at])} ± {amount(each.margin(at))}" for each in series)]
-        for at, name in enumerate(names)
+        [name, *(_with_margin(each.numbers[at], each.margin(at)) for each in series)] for at, name in enumerate(names)
     ]
     return Section(
         title=title,
@@ -57,6 +56,10 @@ def ranking_section(found: Findings) -> Section | LeftOut:
             "numbers": Table(f"Scores at {ranked.n}", ["", *(each.name for each in series)], lines),
         },
     )
+
+
+def _with_margin(score: float, margin: float | None) -> str:
+    return f"{score:.3f} ± {'–' if margin is None else f'{margin:.3f}'}"
 
 
 def _meanings(ranked: RankingEvaluation) -> list[tuple[str, str]]:
