@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.conftest import TINY, ProbableDMFD, relabelled
+from tests.report.conftest import TINY, ProbableDMFD, joined, relabelled
 
-from deepmf.data.splits import split_entries
+from deepmf.data.splits import split_areas, split_entries
 from deepmf.data.synthetic.generator import generate
+from deepmf.models.means import Means
+from deepmf.models.model import Model
+from deepmf.report import evaluated_models, write_comparison
 from deepmf.report.page import SECTIONS, write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -57,15 +60,30 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def comparison_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison in all areas, with names that would run or stick out."""
+    split = split_areas(generate(60, 30, density=0.5, seed=0).matrix, seed=0)
+    test = joined(*split.test.values())
+    models: dict[str, Model] = {
+        label: Means(shrinkage=n).fit(split.train).extend(split.extension) for n, label in LABELS.items()
+    }
+    path = tmp_path_factory.mktemp("comparison") / "comparison.html"
+    write_comparison(evaluated_models(models, test), path)
+    return path
+
+
 @pytest.mark.slow
-def test_in_every_look(browser: Any, page_file: Path) -> None:
+@pytest.mark.parametrize(("which", "n_sections"), [("page_file", len(SECTIONS)), ("comparison_file", 4)])
+def test_in_every_look(browser: Any, request: pytest.FixtureRequest, which: str, n_sections: int) -> None:
+    page_file: Path = request.getfixturevalue(which)
     page, said, asked, backgrounds = browser.new_page(), [], [], {}
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
     page.goto(page_file.as_uri())
     page.evaluate("() => document.querySelectorAll('details').forEach(each => each.open = true)")
-    assert page.locator("section").count() == len(SECTIONS)
+    assert page.locator("section").count() == n_sections
     for look, wanted in LOOKS.items():
         page.set_viewport_size({"width": wanted["width"], "height": 800})
         page.emulate_media(media=wanted["media"], color_scheme=wanted["color_scheme"])

@@ -10,7 +10,7 @@ from deepmf.evaluation.ranking_evaluation import MEASURES, RankingEvaluation
 from deepmf.report.content import Figure, LeftOut, Section, Table
 from deepmf.report.findings import Findings
 
-_NAMES = {"precision": "precision", "recall": "recall", "ndcg": "NDCG", "hit_rate": "hit rate"}
+SCORE_NAMES = {"precision": "precision", "recall": "recall", "ndcg": "NDCG", "hit_rate": "hit rate"}
 
 
 def ranking_section(found: Findings) -> Section | LeftOut:
@@ -27,8 +27,8 @@ def ranking_section(found: Findings) -> Section | LeftOut:
         )
         for each, style in zip((ranked.model, ranked.popularity), PAIR, strict=True)
     ]
-    names = [_NAMES[measure] for measure in MEASURES]
-    told = "; ".join(f"{name} {amount(getattr(ranked.model, each))}" for each, name in _NAMES.items())
+    names = [SCORE_NAMES[measure] for measure in MEASURES]
+    told = "; ".join(f"{name} {amount(getattr(ranked.model, each))}" for each, name in SCORE_NAMES.items())
     chart = Figure(
         f"The first {ranked.n} columns of each row",
         bars(
