@@ -84,4 +84,7 @@ def _sentence(ranked: RankingEvaluation) -> str:
     if ranked.n_not_drawn:
         share = percent(ranked.n_rows / (ranked.n_rows + ranked.n_not_drawn))
         sentence += f" These rows were drawn at random, {share} of all with relevant entries."
-    return f"{sentence} Popularity, the baseline, ranks columns by their number of entries."
+    return (
+        f"{sentence} Popularity, the baseline, ranks columns by their number of entries; as mostly what is popular gets "
+        "values, a model that predicts them well may still score below it."
+    )
