@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, NothingObserved, UserError
+from deepmf.errors import BadEntries, BadSetting, NothingObserved
 from deepmf.evaluation.area_evaluation import AreaErrors, count_seen, evaluate, known_entries
 from deepmf.evaluation.calibration import Calibration, IntervalCoverage, calibration, interval_coverages
 from deepmf.evaluation.cold_start import ColdStart, cold_start
@@ -115,7 +115,7 @@ def find(
     if ranking is None:
         try:
             ranking = evaluate_ranking(model, known, most_rows=max(_MOST_RANKED // len(model.entries_.columns), 1))
-        except UserError as error:  # a scale without levels, or nothing relevant
+        except (BadEntries, BadSetting) as error:  # a scale without levels, or nothing relevant
             no_ranking = str(error)
     return Findings(
         model=model,

@@ -85,6 +85,6 @@ def _sentence(ranked: RankingEvaluation) -> str:
         share = percent(ranked.n_rows / (ranked.n_rows + ranked.n_not_drawn))
         sentence += f" These rows were drawn at random, {share} of all with relevant entries."
     return (
-        f"{sentence} Popularity, the baseline, ranks columns by their number of entries; as mostly what is popular gets "
+        f"{sentence} Popularity, the baseline, ranks columns by their number of entries; as what is popular gets most "
         "values, a model that predicts them well may still score below it."
     )
