@@ -38,7 +38,7 @@ CORE_MAY_IMPORT = {"torch", "numpy", "scipy", "safetensors", "deepmf"}
 ON_DEMAND = {
     "matrix/frames.py": {"narwhals", "polars"},
     "data/source.py": {"polars"},
-    "models/completion.py": {"polars"},
+    "storage/frame_file.py": {"polars"},
     "training/epoch_progress.py": {"rich"},
 }
 

@@ -12,11 +12,14 @@ from deepmf import metrics
 from deepmf.errors import BadEntries, BadSetting, OffScale
 from deepmf.metrics import (
     calibration_error,
+    hit_rate_score,
     interval_coverage_score,
     level_accuracy_score,
+    list_scores,
     log_loss_error,
     mae_error,
     ndcg_score,
+    precision_score,
     quadratic_kappa_score,
     ranked_probability_error,
     recall_score,
@@ -160,6 +163,22 @@ class TestAgainstPlainRestatements:
             if any(flags):
                 recalls.append(sum(flags[item] for item in best) / sum(flags))
         assert recall_score(relevant, predictions, n=n) == pytest.approx(sum(recalls) / len(recalls))
+
+    @for_all(seeds, st.integers(1, 15))
+    def test_precision_hit_rate_and_ndcg_of_relevant_or_not(self, seed, n):
+        relevances, predictions = drawn_lists(seed)
+        relevant = relevances >= 4
+        relevant[0, 3] = True
+        counted = relevant.any(axis=1)
+        found = []
+        for flags, scores in zip(relevant[counted], predictions[counted], strict=True):
+            best = sorted(range(len(scores)), key=lambda item: -scores[item])[:n]
+            found.append([bool(flags[item]) for item in best])
+        assert precision_score(relevant, predictions, n=n) == pytest.approx(np.mean([sum(hits) / n for hits in found]))
+        assert hit_rate_score(relevant, predictions, n=n) == pytest.approx(np.mean([any(hits) for hits in found]))
+        scores = list_scores(np.array(found), relevant[counted].sum(axis=1), n=n)
+        expected = ndcg_score(relevant[counted].astype(float), predictions[counted], n=n)
+        assert np.mean(scores.ndcg) == pytest.approx(expected)
 
 
 class TestKnownAnswers:
@@ -361,6 +380,8 @@ TWO_VECTORS = {
     "interval_coverage_score": lambda first, second: interval_coverage_score(first, second, second),
     "ndcg_score": lambda first, second: ndcg_score(first, second, n=1),
     "recall_score": lambda first, second: recall_score(first, second, n=1),
+    "precision_score": lambda first, second: precision_score(first, second, n=1),
+    "hit_rate_score": lambda first, second: hit_rate_score(first, second, n=1),
 }
 OF_POSITIONS = [within_one_score, quadratic_kappa_score]
 OF_DISTRIBUTIONS = [log_loss_error, ranked_probability_error, calibration_error]
@@ -484,7 +505,7 @@ class TestBadInput:
             recall_score([1, 0, 5], [1, 2, 3], n=1)
 
     def test_nothing_relevant(self):
-        with pytest.raises(BadEntries, match="no True in any of 2 lists; recall needs a relevant item"):
+        with pytest.raises(BadEntries, match="no True in any of 2 lists; at least one needs a relevant item"):
             recall_score([[False, False], [False, False]], [[1, 2], [1, 2]], n=1)
 
 

@@ -6,6 +6,8 @@ any spacing; K is their number. A distribution holds one probability per level, 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,11 +15,13 @@ from deepmf.errors import BadEntries, BadSetting, OffScale
 
 __all__ = [
     "calibration_error",
+    "hit_rate_score",
     "interval_coverage_score",
     "level_accuracy_score",
     "log_loss_error",
     "mae_error",
     "ndcg_score",
+    "precision_score",
     "quadratic_kappa_score",
     "ranked_probability_error",
     "recall_score",
@@ -199,16 +203,70 @@ def recall_score(relevant: npt.ArrayLike, predictions: npt.ArrayLike, *, n: int)
     >>> recall_score([[True, False], [False, False]], [[0.9, 0.5], [0.9, 0.5]], n=1)
     1.0
     """
+    return float(np.mean(_ranked_lists(relevant, predictions, n).recall))
+
+
+def precision_score(relevant: npt.ArrayLike, predictions: npt.ArrayLike, *, n: int) -> float:
+    """Return the mean precision at n, of two (items,) or (lists, items) arrays.
+
+    The precision of a list is (relevant items among its n best predicted) / n, also where it has fewer than n items.
+    Ties, -inf and lists without a relevant item are treated as by `recall_score`.
+
+    >>> precision_score([True, False, True], [0.9, 0.5, 0.1], n=2)
+    0.5
+    """
+    return float(np.mean(_ranked_lists(relevant, predictions, n).precision))
+
+
+def hit_rate_score(relevant: npt.ArrayLike, predictions: npt.ArrayLike, *, n: int) -> float:
+    """Return the share of lists with a relevant item among their n best, of two (items,) or (lists, items) arrays.
+
+    Ties, -inf and lists without a relevant item are treated as by `recall_score`.
+
+    >>> hit_rate_score([[True, False], [False, True]], [[0.9, 0.5], [0.9, 0.5]], n=1)
+    0.5
+    """
+    return float(np.mean(_ranked_lists(relevant, predictions, n).hit_rate))
+
+
+class ListScores(NamedTuple):
+    """The scores of ranked lists, each (lists,); the hit rate of one list is 0 or 1."""
+
+    precision: FloatArray
+    recall: FloatArray
+    ndcg: FloatArray
+    hit_rate: FloatArray
+
+
+def list_scores(hits: npt.NDArray[np.bool_], n_relevant: npt.NDArray[np.integer], *, n: int) -> ListScores:
+    """Return the scores at n of lists, by which of their best items, at most n, are relevant: (lists, items) in order.
+
+    `n_relevant` (lists,) is how many relevant items each list has in all, at least 1. The gain of NDCG is 1 of a
+    relevant item and 0 of any other.
+
+    >>> list_scores(np.array([[False, True]]), np.array([1]), n=2).ndcg.round(4)
+    array([0.6309])
+    """
+    n_found = hits.sum(axis=1)
+    longest = max(hits.shape[1], int(np.minimum(n_relevant, n).max()))
+    discounts = 1.0 / np.log2(np.arange(2, longest + 2))
+    ideal = np.cumsum(discounts)[np.minimum(n_relevant, n) - 1]
+    gain = hits @ discounts[: hits.shape[1]]
+    return ListScores(n_found / n, n_found / n_relevant, gain / ideal, (n_found > 0).astype(np.float64))
+
+
+def _ranked_lists(relevant: npt.ArrayLike, predictions: npt.ArrayLike, n: int) -> ListScores:
+    """Return the scores of the lists that have a relevant item."""
     _check_count(n, "n")
     flags, predicted = _lists(relevant=relevant, predictions=predictions)
     _refuse((flags != 0) & (flags != 1), flags, "relevant", "give booleans, as in relevant=values >= 4")
     flags, predicted = np.atleast_2d(flags, predicted)
-    n_relevant = flags.sum(axis=1)
+    n_relevant = flags.sum(axis=1).astype(np.int64)
     counted = n_relevant > 0
     if not np.any(counted):
-        raise BadEntries(f"relevant has no True in any of {len(flags)} lists; recall needs a relevant item")
-    n_found = np.take_along_axis(flags, _best_items(predicted, n), axis=1).sum(axis=1)
-    return float(np.mean(n_found[counted] / n_relevant[counted]))
+        raise BadEntries(f"relevant has no True in any of {len(flags)} lists; at least one needs a relevant item")
+    hits = np.take_along_axis(flags, _best_items(predicted, n), axis=1) > 0
+    return list_scores(hits[counted], n_relevant[counted], n=n)
 
 
 def _discounted_gain(gains: FloatArray, *, by: FloatArray, n: int) -> FloatArray:

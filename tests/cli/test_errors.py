@@ -320,8 +320,8 @@ def test_a_full_or_closed_output_of_the_process(unbuffered: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("recommend {files}/means.safetensors", "give either --row ID, which the model knows, or --history FILE"),
-        ("recommend {files}/means.safetensors --row 1 --history h.csv", "give either --row ID"),
+        ("recommend {files}/means.safetensors", "give one of --row ID, which the model knows, --history FILE"),
+        ("recommend {files}/means.safetensors --row 1 --history h.csv", "give one of --row ID"),
         ("recommend {files}/means.safetensors --row Nobody", "row 'Nobody' is not known"),
         ("recommend {files}/means.safetensors --row 1 -n many", "Invalid value for '-n'"),
         ("explain {files}/means.safetensors --row 1", "Missing option '--column'"),

@@ -10,6 +10,7 @@ import pytest
 from deepmf.cli.evaluate import show_errors
 from deepmf.data.splits import AreaSplit
 from deepmf.evaluation.area_evaluation import AreaErrors, evaluate
+from deepmf.evaluation.ranking_evaluation import evaluate_ranking
 from deepmf.models.load import load
 
 
@@ -123,3 +124,61 @@ def test_no_report_of_what_cannot_be_evaluated(run: Any, folder: Path, tmp_path:
     assert run(*asked, "--unknown", "error").code == 2
     assert report.read_text() == "the old one"
     assert list(tmp_path.iterdir()) == [report]
+
+
+def test_ranking(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
+    model, report = folder / "means.safetensors", tmp_path / "report.html"
+    asked = ["evaluate", model, folder / "known.csv"]
+    assert "ranking" not in json.loads(run(*asked, "--json").out)
+    found = evaluate_ranking(load(model), split.test["I"], n=5, relevant_from=5)
+    code, out, err = run(*asked, "--relevant-from", 5, "-n", 5, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["ranking"] == found.to_dict()
+    assert json.loads(run(*asked, "--ranking", "--json").out)["ranking"]["n"] == 10
+    out = run(*asked, "--ranking", "--relevant-from", 5, "-n", 5, "--report", report).out
+    assert "The first 5 columns of each row; test entries from 5 on are relevant" in out
+    assert f"{found.model.ndcg:.4f}" in out and f"{found.popularity.ndcg:.4f}" in out
+    assert f"{found.n_rows} rows with {found.n_relevant} relevant test entries" in out
+    assert f"rows left out because they have none: {found.n_without}" in out
+    assert "Test entries from 5 on are relevant" in report.read_text("utf-8")
+
+
+def test_a_title(run: Any, folder: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    asked = ["evaluate", folder / "means.safetensors", folder / "known.csv", "--title", "Our <films>"]
+    assert run(*asked, "--report", report).code == 0
+    assert "<title>Our &lt;films&gt;</title>" in report.read_text("utf-8")
+    code, out, err = run(*asked)
+    assert (code, out, err) == (2, "", "deepmf: --title is for a report: give --report FILE too\n")
+
+
+def test_bad_input_about_ranking_is_one_line(run: Any, folder: Path, tmp_path: Path) -> None:
+    for arguments, said in (
+        (["--relevant-from", 6], "relevant_from must lie on the scale, which is 1 to 5 in steps of 1; got 6"),
+        (["-n", 0], "n must be a whole number of at least 1; got 0"),
+    ):
+        report = tmp_path / "report.html"
+        code, out, err = run(
+            "evaluate", folder / "means.safetensors", folder / "known.csv", *arguments, "--report", report
+        )
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert said in err
+        assert not report.exists()
+
+
+def test_an_explanation_in_the_report(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    row, column = split.train.row_labels[0], split.train.column_labels[1]
+    asked = ["evaluate", folder / "means.safetensors", folder / "known.csv", "--explain"]
+    assert run(*asked, row, column, "--report", report).code == 0
+    assert f"{column} for {row}: " in report.read_text("utf-8")
+    report.unlink()
+    for arguments, said in (
+        (["Nobody", column, "--report", report], "row 'Nobody' is not known"),
+        ([row, "No film", "--report", report], "column 'No film' is not known"),
+        ([row, column], "--explain is for a report: give --report FILE too"),
+    ):
+        code, out, err = run(*asked, *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert said in err
+        assert not report.exists()

@@ -70,3 +70,18 @@ def test_bad_input_is_one_line(run: Any, folder: Path, split: AreaSplit) -> None
         code, out, err = run("explain", folder / "means.safetensors", *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert said in err
+
+
+def test_a_picture(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
+    row, column, why = split.train.row_labels[0], split.train.column_labels[1], tmp_path / "why.svg"
+    asked = ["explain", folder / "means.safetensors", "--row", row, "--column", column, "-n", 3]
+    plain = run(*asked).out
+    assert run(*asked, "--picture", why).out == f"{plain}picture in {why}\n"
+    drawn = why.read_text("utf-8")
+    assert drawn.startswith("<svg") and drawn.count('class="bar ') == 3
+    assert f"{column} for {row}: " in drawn
+    assert json.loads(run(*asked, "--picture", why, "--json").out)["picture"] == str(why)
+    code, out, err = run(*asked, "--picture", tmp_path / "why.png")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "the name of a picture must end in .svg; got " in err
+    assert [file.name for file in tmp_path.iterdir()] == ["why.svg"]

@@ -45,6 +45,7 @@ def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
         "rows": n_rows,
         "columns": n_columns,
         "entries": split.train.n_entries,
+        "dropped": 0,
         "training": {
             "epochs": 3,
             "best_epoch": (history.best_epoch or 0) + 1,
@@ -90,3 +91,16 @@ def test_a_method_without_epochs_on_an_interval(run: Any, tmp_path: Path) -> Non
 def test_standard_input(run: Any, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(model.read_bytes())))
     assert run("inspect", "-").out.startswith(f"file        -, {model.stat().st_size:,} bytes, ")
+
+
+def test_entries_that_were_forgotten_are_counted(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
+    fitted, path = load(folder / "means.safetensors"), tmp_path / "less"
+    row = split.train.row_labels[0]
+    fitted.forget(rows=[row]).save(path)
+    n_dropped, n_entries = int(split.train.row_counts[0]), split.train.n_entries
+    assert json.loads(run("inspect", path, "--json").out)["dropped"] == n_dropped
+    told = (
+        f"dropped     {n_dropped} of the {n_entries} training entries, replaced or forgotten; the file still holds them"
+    )
+    assert told in run("inspect", path).out
+    assert "dropped" not in run("inspect", folder / "means.safetensors").out

@@ -7,8 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import polars
 import pytest
 
+from deepmf.cli.app import main
 from deepmf.data.splits import AreaSplit
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.load import load
@@ -235,3 +237,71 @@ def test_titles_with_commas_and_numbers(run: Any, tmp_path: Path) -> None:
     code, _, err = run(*arguments)
     assert code == 2
     assert "some: column 'Alien' is not known; the model's columns are whole numbers" in err
+
+
+def test_all_rows_and_some_rows_in_a_file(run: Any, folder: Path, tmp_path: Path) -> None:
+    model, top = folder / "means.safetensors", tmp_path / "top.csv"
+    fitted = load(model)
+    code, out, err = run("recommend", model, "--all", "-n", 3, "-o", top)
+    n_rows = len(fitted.row_labels_)
+    assert (code, err) == (0, "")
+    assert out == f"{3 * n_rows} recommendations for {n_rows} rows in {top}\n"
+    frame = polars.read_csv(top)
+    assert frame.columns == ["row", "rank", "column", "prediction"]
+    for row in fitted.row_labels_[:2]:
+        assert frame.filter(polars.col("row") == row)["column"].to_list() == fitted.recommend(row, n=3).labels.tolist()
+    some = fitted.row_labels_[[4, 1]].tolist()
+    (tmp_path / "rows.csv").write_text(f"user,age\n{some[0]},7\n{some[1]},8\n{some[0]},7\n")
+    asked = ["recommend", model, "--rows", tmp_path / "rows.csv", "-n", 2, "-o"]
+    shown = json.loads(run(*asked, tmp_path / "some.parquet", "--json").out)
+    assert shown == {"rows": 2, "recommendations": 4, "file": str(tmp_path / "some.parquet")}
+    assert polars.read_parquet(tmp_path / "some.parquet")["row"].to_list() == [some[0]] * 2 + [some[1]] * 2
+
+
+def test_many_rows_on_standard_output(
+    folder: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], films: list[str]
+) -> None:
+    row = load(folder / "means.safetensors").row_labels_[0]
+    (tmp_path / "some.txt").write_text("\n".join(films))
+    words = ["recommend", folder / "means.safetensors", "--row", row, "--among", tmp_path / "some.txt", "-o", "-"]
+    with pytest.raises(SystemExit):
+        main([str(word) for word in [*words, "--include-observed", "--json"]])
+    lines = [json.loads(line) for line in capfdbinary.readouterr().out.decode().splitlines()]
+    assert [(line["row"], line["rank"]) for line in lines] == [(row, 1), (row, 2), (row, 3)]
+    assert {line["column"] for line in lines} == set(films)
+
+
+def test_columns_with_few_entries_are_left_out(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
+    counts = split.train.column_counts
+    often = set(split.train.column_labels[counts >= 12])
+    assert 0 < len(often) < counts.size
+    row = split.train.row_labels[0]
+    asked = ["recommend", folder / "means.safetensors", "-n", 1000, "--include-observed", "--min-entries", 12]
+    assert {line["column"] for line in json.loads(run(*asked, "--row", row, "--json").out)["best"]} == often
+    run(*asked, "--all", "-o", tmp_path / "top.parquet")
+    assert set(polars.read_parquet(tmp_path / "top.parquet")["column"]) == often
+
+
+def test_bad_input_about_many_rows_is_one_line(run: Any, folder: Path, tmp_path: Path) -> None:
+    model, top = folder / "means.safetensors", tmp_path / "top.csv"
+    row = load(model).row_labels_[0]
+    (tmp_path / "rows.txt").write_text(f"{row}\nNobody\n")
+    for arguments, said in (
+        ([], "give one of --row ID, which the model knows, --history FILE"),
+        (["--all", "--row", row], "give one of --row ID"),
+        (["--rows", tmp_path / "rows.txt", "--all"], "give one of --row ID"),
+        (["--all"], "--all needs -o FILE"),
+        (["--rows", tmp_path / "rows.txt"], "--rows needs -o FILE"),
+        (["--rows", tmp_path / "rows.txt", "-o", top], "rows.txt: row 'Nobody' is not known"),
+        (["--history", tmp_path / "rows.txt", "-o", top], "-o is for rows that the model knows"),
+        (["--all", "-o", tmp_path / "top.xlsx"], "must end in .csv, .tsv, .jsonl, .parquet"),
+        (["--all", "-o", tmp_path / "rows.txt"], "must end in"),
+        (["--all", "-o", top, "-n", 0], "n must be a whole number of at least 1; got 0"),
+        (["--all", "-o", top, "--min-entries", -1], "min_entries must be a whole number of at least 0; got -1"),
+        (["--row", row, "--safe-csv"], "--safe-csv is for a file"),
+        (["--rows", tmp_path / "absent.txt", "-o", top], "absent.txt"),
+    ):
+        code, out, err = run("recommend", model, *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1), arguments
+        assert said in err
+    assert not top.exists()

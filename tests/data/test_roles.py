@@ -2,7 +2,7 @@
 
 import pytest
 
-from deepmf.data.roles import COLUMNS, ENTRIES, HISTORY, PAIRS
+from deepmf.data.roles import COLUMNS, ENTRIES, HISTORY, PAIRS, ROWS
 
 
 def test_what_a_line_must_hold() -> None:
@@ -83,3 +83,11 @@ def test_headers_of_histories(first: str, expected: bool) -> None:
 )
 def test_headers_of_columns(first: str, expected: bool) -> None:
     assert COLUMNS.is_header(first.split(","), [], lambda text: text in ("Alien", "book")) is expected
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [("user", True), ("name,age", True), ("user,item,rating", True), ("ann", False), ("Nobody", False), ("7", False)],
+)
+def test_headers_of_rows(first: str, expected: bool) -> None:
+    assert ROWS.is_header(first.split(","), [], lambda text: text == "ann") is expected

@@ -160,3 +160,10 @@ def test_entries_that_the_model_has_seen_are_counted(split: AreaSplit, model: Me
     assert [count_seen(model, test) for test in split.test.values()] == [0, 0, 0, 0]
     assert count_seen(model, joined([split.extension, split.test["I"]])) == split.extension.n_entries
     assert count_seen(Means().fit(split.train), split.extension) == 0
+
+
+def test_few_entries_have_a_wide_margin() -> None:
+    assert AreaErrors("I", 2, 0.8, 0.6, None, None).margin == pytest.approx(0.4)
+    errors = np.random.default_rng(0).normal(scale=0.8, size=(2000, 50))
+    spread = np.sqrt(np.mean(errors**2, axis=1)).std()
+    assert AreaErrors("I", 50, 0.8, 0.6, None, None).margin == pytest.approx(spread, rel=0.1)

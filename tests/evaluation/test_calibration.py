@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from deepmf.errors import BadEntries, BadSetting, OffScale
 from deepmf.evaluation import calibration as module
-from deepmf.evaluation.calibration import ReliabilityBin, calibration
+from deepmf.evaluation.calibration import ReliabilityBin, calibration, interval_coverages
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -89,3 +90,31 @@ def test_what_cannot_be_calibrated_on() -> None:
         calibration(oracle, entries_of([1], oracle.scale_).take_entries(np.empty(0, dtype=np.intp)))
     with pytest.raises(OffScale, match="7 is not a level"):
         calibration(oracle, entries_of([7], Scale([1, 7])))
+
+
+def test_intervals_of_several_coverages_on_real_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Normal:
+        """Says that all values are drawn from the standard normal distribution, as they are."""
+
+        def predict_interval(
+            self, rows: Iterable[Any], columns: Iterable[Any], *, coverage: float = 0.9
+        ) -> tuple[FloatArray, FloatArray]:
+            half = np.full(np.asarray(rows).size, norm.ppf((1 + coverage) / 2))
+            return -half, half
+
+    monkeypatch.setattr(module, "_INTERVALS_AT_A_TIME", 999)
+    values = np.random.default_rng(0).normal(size=4000)
+    held = interval_coverages(Normal(), entries_of(values.tolist(), Scale(low=-10, high=10)))
+    assert [each.wanted for each in held] == [0.5, 0.8, 0.9, 0.95]
+    for each in held:
+        assert each.n_entries == 4000
+        assert each.coverage == pytest.approx(each.wanted, abs=4 * each.margin)
+        assert each.width == pytest.approx(2 * norm.ppf((1 + each.wanted) / 2))
+        assert 0.003 < each.margin < 0.009
+    with pytest.raises(BadEntries, match="nothing to compare intervals with"):
+        interval_coverages(Normal(), entries_of([1], Scale([1])).take_entries(np.empty(0, dtype=np.intp)))
+
+
+def test_few_forecasts_say_little() -> None:
+    assert ReliabilityBin(4, 0.9, 1.0).margin > 0.15
+    assert ReliabilityBin(40_000, 0.5, 0.5).margin == pytest.approx(0.0025, rel=0.01)

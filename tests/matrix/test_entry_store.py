@@ -5,6 +5,7 @@ import pytest
 
 from deepmf.errors import BadEntries, BadModelFile, OffScale
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.forgetting import asked_to_forget, without
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 
@@ -91,3 +92,14 @@ def test_values_at_pairs() -> None:
 def test_stored_places_of_dropped_entries_that_cannot_be(dropped: list[int]) -> None:
     with pytest.raises(BadModelFile, match="dropped entries are not rising places of training entries"):
         EntryStore.stored(TRAIN, None, np.array(dropped))
+
+
+def test_entries_of_each_column_are_counted_as_they_come_and_go() -> None:
+    store = EntryStore.of(ObservedMatrix.from_entries([0, 0, 1], ["a", "b", "a"], [1, 2, 3]))
+    assert store.column_counts.tolist() == [2, 1]
+    more = store.extended(ObservedMatrix.from_entries([2, 2], ["a", "c"], [1, 3], store.scale)).entries
+    assert more.column_counts.tolist() == [3, 1, 1]
+    replaced = more.extended(ObservedMatrix.from_entries([0], ["a"], [3], store.scale), conflicts="replace").entries
+    assert replaced.column_counts.tolist() == [3, 1, 1]
+    gone = without(replaced, asked_to_forget(replaced, [0], None, None, missing="error")).store
+    assert gone.column_counts.tolist() == [2, 0, 1]

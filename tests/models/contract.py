@@ -794,6 +794,22 @@ class ModelContract:
         assert many.labels.shape == many.values.shape == (2, 4)
         assert many.labels[0].tolist() == labels.tolist()
 
+    def test_recommendations_of_columns_with_enough_entries_and_for_all_rows(
+        self, fitted: Model, matrix: ObservedMatrix, tmp_path: Path
+    ) -> None:
+        least = int(np.median(matrix.column_counts))
+        often = matrix.column_counts >= least
+        asked: dict[str, Any] = {"n": 1000, "include_observed": True}
+        best = fitted.recommend("row 3", min_entries=least, **asked)
+        assert set(best.labels) == set(matrix.column_labels[often])
+        assert fitted.recommend("row 3", among=often, **asked).labels.tolist() == best.labels.tolist()
+        assert fitted.recommend("row 3", exclude=~often, **asked).labels.tolist() == best.labels.tolist()
+        path = tmp_path / "top.csv"
+        assert fitted.recommend_to(path, n=2) == 2 * matrix.shape[0]
+        lines = [line.split(",") for line in path.read_text().splitlines()]
+        assert lines[0] == ["row", "rank", "column", "prediction"]
+        assert [line[2] for line in lines if line[0] == "row 3"] == fitted.recommend("row 3", n=2).labels.tolist()
+
     @pytest.mark.parametrize(
         "rows, columns, error, message",
         [

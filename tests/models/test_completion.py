@@ -26,6 +26,8 @@ def test_frame_and_file_hold_every_missing_entry(tmp_path: Path, monkeypatch: py
     assert model.complete_to(path) == frame.height
     assert pl.read_parquet(path).equals(frame)
     assert list(tmp_path.iterdir()) == [path]
+    assert model.complete_to(path.with_suffix(".csv")) == frame.height
+    assert pl.read_csv(path.with_suffix(".csv"), schema=frame.schema).equals(frame)
 
 
 @pytest.mark.parametrize("labels", [["a", "b", "c"], [3, 5, 7]])
@@ -56,8 +58,8 @@ def test_streaming_is_bounded(tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Means().fit(additive())
-    with pytest.raises(BadSetting, match="must end in .parquet; got .*completed.csv"):
-        model.complete_to(tmp_path / "completed.csv")
+    with pytest.raises(BadSetting, match="must end in .csv, .tsv, .jsonl, .parquet; got .*completed.txt"):
+        model.complete_to(tmp_path / "completed.txt")
     with pytest.raises(CannotSave, match="there is no folder"):
         model.complete_to(tmp_path / "nowhere" / "completed.parquet")
     monkeypatch.setattr(completion, "MOST_BYTES", 100)

@@ -10,6 +10,9 @@ from tests.report.conftest import TINY, ProbableDMFD, relabelled
 
 from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import generate
+from deepmf.evaluation.compare_models import compare
+from deepmf.models.means import Means
+from deepmf.report import write_comparison
 from deepmf.report.page import SECTIONS, write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -52,19 +55,32 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     matrix = relabelled(generate(200, 8, density=0.9, levels=levels, seed=0).matrix, LABELS)
     split = split_entries(matrix, train=0.5, validation=0.1, test=0.4, seed=0)
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_report(ProbableDMFD(**TINY).fit(split.train, split.validation), split.test, path)
+    pair = matrix.row_labels[0], matrix.column_labels[7]
+    write_report(ProbableDMFD(**TINY).fit(split.train, split.validation), split.test, path, explain=[pair])
+    return path
+
+
+@pytest.fixture(scope="module")
+def comparison_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison in all areas, with names that would run or stick out."""
+    matrix = generate(60, 30, density=0.5, seed=0).matrix
+    models = {label: Means(shrinkage=n) for n, label in LABELS.items()}
+    path = tmp_path_factory.mktemp("comparison") / "comparison.html"
+    write_comparison(compare(models, matrix, areas=True, own_processes=False), path)
     return path
 
 
 @pytest.mark.slow
-def test_in_every_look(browser: Any, page_file: Path) -> None:
+@pytest.mark.parametrize(("which", "n_sections"), [("page_file", len(SECTIONS)), ("comparison_file", 3)])
+def test_in_every_look(browser: Any, request: pytest.FixtureRequest, which: str, n_sections: int) -> None:
+    page_file: Path = request.getfixturevalue(which)
     page, said, asked, backgrounds = browser.new_page(), [], [], {}
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
     page.goto(page_file.as_uri())
     page.evaluate("() => document.querySelectorAll('details').forEach(each => each.open = true)")
-    assert page.locator("section").count() == len(SECTIONS)
+    assert page.locator("section").count() == n_sections
     for look, wanted in LOOKS.items():
         page.set_viewport_size({"width": wanted["width"], "height": 800})
         page.emulate_media(media=wanted["media"], color_scheme=wanted["color_scheme"])

@@ -65,3 +65,12 @@ def test_values_without_levels_are_counted_in_bins() -> None:
 
 def test_names_of_groups() -> None:
     assert [group_name(*ends) for ends in ((0, 0), (2, 4), (500, None))] == ["0", "2–4", "500+"]
+
+
+def test_what_was_forgotten_is_told() -> None:
+    train = ObservedMatrix.from_entries([0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 2], STARS)
+    test = ObservedMatrix.from_entries([0], [0], [3], STARS)
+    model = Means().fit(train)
+    assert "forgotten" not in html_of(data_section(find(model, test)))
+    less = model.forget(rows=[0])
+    assert "Of the training entries, 2 were replaced or forgotten since." in html_of(data_section(find(less, test)))

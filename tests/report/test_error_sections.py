@@ -10,6 +10,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
+from deepmf.models.model import Model
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.report.content import LeftOut, Section
 from deepmf.report.error_sections import area_section, cold_start_section, column_section
@@ -84,3 +85,11 @@ def test_too_few_to_compare() -> None:
     left_out = columns_of({"a": (20, 1), "b": (19, 1)})
     assert isinstance(left_out, LeftOut)
     assert left_out.reason.startswith("only one column has at least 20 test entries")
+
+
+def test_errors_by_area_have_error_bars(entries: ObservedMatrix, discrete: Model) -> None:
+    found = find(discrete, entries)
+    section = html_of(area_section(found))
+    assert section.count('class="spread') == 10  # four areas and all, of the model and of the means
+    part = found.measured.areas[0]
+    assert f"<title>I, DMFD: {part.rmse:.5g} ± {part.margin:.5g}</title>" in section

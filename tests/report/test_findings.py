@@ -55,6 +55,10 @@ def test_what_a_model_does_not_give(entries: ObservedMatrix, discrete: Model, pr
     reals = ObservedMatrix.from_array(np.random.default_rng(0).normal(size=(20, 20)))
     found = find(type(probable)().fit(reals), reals)
     assert (found.confusion, found.calibration) == (None, None)
+    assert found.intervals is not None
+    assert [each.wanted for each in found.intervals] == [0.5, 0.8, 0.9, 0.95]
+    assert find(probable, entries).intervals is None  # levels have probabilities
+    assert find(Means().fit(reals), reals).intervals is None
     assert found.n_seen == 400
 
 
@@ -92,3 +96,18 @@ def test_what_the_model_does_not_know_is_in_the_errors_by_area_alone(split: Area
     assert left_out.n_unknown == found.n_unknown
     with pytest.raises(BadEntries, match="nothing to report on: no test entry has a row and a column that the model"):
         find(model, split.test["IV"], unknown="fallback")
+
+
+def test_the_means_know_what_was_replaced_and_forgotten(split: AreaSplit) -> None:
+    rows, columns, values = split.train.entries()
+    other = ObservedMatrix.from_entries(rows[:1], columns[:1], [6 - values[0] or 1], split.train.scale)
+    if values[0] == 3:
+        other = ObservedMatrix.from_entries(rows[:1], columns[:1], [5], split.train.scale)
+    model = ALS(latent_size=2, epochs=2).fit(split.train)
+    changed = model.extend(other, conflicts="replace").forget(rows=rows[-1:])
+    found = find(changed, split.test["I"])
+    assert found.baseline is not None
+    means = Means().fit(split.train).forget(entries=split.train.take_entries(changed.entries_.dropped)).extend(other)
+    assert found.baseline.areas == evaluate(means, split.test["I"])
+    everything = find(model.forget(rows=np.unique(rows)), split.test["I"])
+    assert everything.baseline is not None

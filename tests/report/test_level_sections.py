@@ -64,3 +64,16 @@ def test_boundaries_and_how_far_they_moved(split: AreaSplit) -> None:
 def test_what_a_model_does_not_have_is_said(split: AreaSplit, probable: Model, discrete: Model, make: object) -> None:
     model, reason = (discrete, "DMFD predicts no") if make is calibration_section else (probable, "Probable has none")
     assert make(find(model, split.test["I"])).reason.startswith(reason)  # type: ignore[operator]
+
+
+def test_intervals_of_real_values(probable: Model) -> None:
+    reals = ObservedMatrix.from_array(np.random.default_rng(0).normal(size=(30, 30)))
+    found = find(type(probable)().fit(reals), reals)
+    assert found.intervals is not None
+    section = html_of(calibration_section(found))
+    lines = lines_of(section, "Intervals by nominal coverage")
+    assert [line[0] for line in lines] == ["nominal", *(f"{n}\N{NO-BREAK SPACE}%" for n in (50, 80, 90, 95))]
+    for line, held in zip(lines[1:], found.intervals, strict=True):
+        assert line[1].startswith(f"{100 * held.coverage:.1f}\N{NO-BREAK SPACE}% ± ")
+        assert line[2] == f"{held.width:.3f}"
+    assert section.count('class="spread') == 4

@@ -75,11 +75,15 @@ def test_sections_of_a_model_with_levels(entries: ObservedMatrix, discrete: Mode
         "Confusion of levels",
         "Cold start",
         "Worst and best columns",
+        "Ranking",
         "Learning curve",
         "Learned boundaries",
         "Settings and environment",
     ]
-    assert page.text("footer") == "Written by deepmf. Not on this page: calibration (DMFD predicts no probabilities)."
+    assert page.text("footer") == (
+        "Written by deepmf. Not on this page: calibration (DMFD predicts no probabilities); why these predictions (no "
+        "pair was chosen: explain, on the command line --explain ROW COLUMN, does)."
+    )
     assert page.texts["title"] == [f"DMFD on {entries.n_entries} test entries", *page.texts["title"][1:]]
 
 
@@ -96,7 +100,7 @@ def test_sections_of_a_model_with_distributions(entries: ObservedMatrix, probabl
 def test_every_section_says_in_one_sentence_how_to_read_it(
     entries: ObservedMatrix, discrete: Model, probable: Model, section: Any
 ) -> None:
-    made = section(find(discrete, entries))
+    made = section(find(discrete, entries, explain=[(entries.row_labels[0], entries.column_labels[0])]))
     if isinstance(made, LeftOut):
         made = section(find(probable, entries))
     assert isinstance(made, Section)
@@ -134,7 +138,7 @@ def test_the_page_needs_nothing_but_itself(entries: ObservedMatrix, discrete: Mo
 def test_pictures_and_tables_are_told_to_those_who_do_not_see_them(entries: ObservedMatrix, discrete: Model) -> None:
     page = page_of(discrete, entries)
     pictures = [attributes for tag, attributes in page.tags if tag == "svg"]
-    assert len(pictures) == 9
+    assert len(pictures) == 10
     assert all(picture["role"] == "img" and len(picture["aria-label"] or "") > 20 for picture in pictures)
     assert all(attributes.get("scope") in ("row", "col") for tag, attributes in page.tags if tag == "th")
     anchors = {attributes["id"] for tag, attributes in page.tags if tag == "h2"}

@@ -25,8 +25,13 @@ EVERY = {
     "cold_start.html": {"errors": FIGURE, "numbers": TABLE},
     "columns.html": {"sentence": EVIL, "worst": TABLE, "best": TABLE},
     "confusion.html": {"map": FIGURE, "hits": EVIL, "ends": EVIL},
-    "data.html": {"sizes": TABLE, "scale": EVIL, "figures": [FIGURE]},
+    "data.html": {"sizes": TABLE, "scale": EVIL, "dropped": EVIL, "figures": [FIGURE]},
     "learning.html": {"sentence": EVIL, "curves": [FIGURE]},
+    "explanations.html": {"figures": [FIGURE]},
+    "intervals.html": {"coverage": FIGURE, "numbers": TABLE},
+    "comparison.html": {"figures": [FIGURE], "note": EVIL, "tables": [TABLE]},
+    "setting_lines.html": {"settings": TABLE},
+    "ranking.html": {"scores": FIGURE, "meanings": [(EVIL, EVIL)], "sentence": EVIL, "numbers": TABLE},
     "settings.html": {"settings": TABLE, "runtime": TABLE},
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from deepmf.charts.axes import Frame
 from deepmf.charts.markup import Markup, tag
+from deepmf.errors import BadSetting
 from deepmf.files.atomic import write_atomically
 
 # What XML cannot hold, not even escaped: control characters and halves of characters.
@@ -53,6 +54,12 @@ class Chart:
     @property
     def _box(self) -> str:
         return f"0 0 {self.frame.width:g} {self.frame.height:g}"
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a name that does not say what is written."""
+    if path.suffix != ".svg":
+        raise BadSetting(f"the name of a picture must end in .svg; got {str(path)!r}")
 
 
 def write_chart(chart: Chart, path: str | os.PathLike[str]) -> None:

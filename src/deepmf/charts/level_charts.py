@@ -24,23 +24,38 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def reliability_diagram(
-    forecast: Sequence[float], observed: Sequence[float], counts: Sequence[int], *, title: str
+    forecast: Sequence[float],
+    observed: Sequence[float],
+    counts: Sequence[int],
+    *,
+    title: str,
+    margins: Sequence[float] = (),
+    x_label: str = "probability that was forecast",
+    y_label: str = "share that came true",
+    noun: str = "forecasts",
 ) -> Chart:
-    """Return what came true against what was forecast; the larger a point, the more forecasts it stands for."""
+    """Return what came true against what was forecast; the larger a point, the more forecasts it stands for.
+
+    `margins` say how far each share may be off: error bars, which are long where there are few forecasts.
+    """
     frame = Frame(height=340.0, right=16.0)
     x, y = Axis(0, 1, frame.left, frame.end), Axis(0, 1, frame.foot, frame.top)
     points = []
     for said, came_true, number in zip(forecast, observed, counts, strict=True):
-        tip = f"{count(number)} forecasts of {percent(said)}, {percent(came_true)} came true"
-        radius = 3 + 7 * math.sqrt(number / max(counts))
+        tip = f"{count(number)} {noun} of {percent(said)}, {percent(came_true)} came true"
+        radius = 4 if min(counts) == max(counts) else 3 + 7 * math.sqrt(number / max(counts))
         style = f"dot {ONE.name} soft"
         points.append(tag("circle", tag("title", tip), cx=x.at(said), cy=y.at(came_true), r=radius, class_=style))
-    names = {"x_label": "probability that was forecast", "y_label": "share that came true"}
+    spreads = [
+        ONE.upright_bar(x.at(said), y.at(max(came_true - margin, 0.0)), y.at(min(came_true + margin, 1.0)))
+        for said, came_true, margin in zip(forecast, observed, margins, strict=bool(margins))
+    ]
     drawn = (
-        scaffold(y, frame, **names, write=_whole),
+        scaffold(y, frame, x_label=x_label, y_label=y_label, write=_whole),
         across(x, frame, write=_whole),
         tag("line", x1=x.start, y1=y.start, x2=x.end, y2=y.end, class_="mark"),
         ONE.line([x.at(share) for share in forecast], [y.at(share) for share in observed]),
+        *spreads,
         *points,
     )
     return Chart(join(drawn), title, frame)

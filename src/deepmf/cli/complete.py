@@ -126,9 +126,11 @@ def _schema(model: Model) -> dict[str, Any]:
     """Return the types of the frames: those of the labels, whatever a batch happens to hold."""
     import polars
 
+    from deepmf.storage.frame_file import label_type
+
     names = model.entries_.train.form.ids_beside(_FOUND)
     labels = zip(names, (model.row_labels_, model.column_labels_), strict=True)
-    types = {name: polars.Series(array[:1].tolist()).dtype for name, array in labels}
+    types = {name: label_type(array) for name, array in labels}
     return types | {"prediction": polars.Float64, "area": polars.String}
 
 

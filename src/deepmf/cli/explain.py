@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from deepmf.cli.inputs import Reading, hinting_at_extension, like_label, load_model
 from deepmf.cli.options import Extend, History, Json, ModelFile, RowId
-from deepmf.cli.output import say, show_json, show_table
+from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.row_history import check_row, read_history
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
-    from deepmf.models.explanation import Axis
+    from deepmf.models.explanation import Axis, Explanation
 
 
 def explain(
@@ -27,14 +27,22 @@ def explain(
         str, typer.Option("--axis", metavar="row|column", help="By the entries of the row, or by those of the column.")
     ] = "row",
     extend: Extend = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also draw a bar for each entry into an .svg file.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the prediction for a row and a column, and the entries that pulled it up or down, largest effect first.
 
-    Example: deepmf explain model.safetensors --row ann --column Alien
+    Example: deepmf explain model.safetensors --row ann --column Alien --picture why.svg
     """
     check_row(row, history)
     _check_axis(axis, history)
+    if picture is not None:
+        from deepmf.charts.chart import check_picture
+
+        check_picture(picture)
+        check_writable(picture, inputs=[model, history, *(extend or ())])
     fitted = load_model(model, extensions=extend or (), reading=Reading())
     with hinting_at_extension():
         at_column = like_label(column, fitted.column_labels_, axis="column")
@@ -45,15 +53,33 @@ def explain(
             assert history is not None
             at_row, entries = None, read_history(history, fitted)
             found = fitted.fold_in(list(entries), list(entries.values())).explain(at_column, n)
+    if picture is not None:
+        _draw(found, at_row, at_column, picture)
     other = "column" if axis == "row" else "row"
     lines = list(zip(found.labels.tolist(), found.values.tolist(), found.effects.tolist(), strict=True))
     if as_json:
         shown = [{other: label, "value": value, "effect": effect} for label, value, effect in lines]
-        show_json({"row": at_row, "column": at_column, "prediction": found.prediction, "entries": shown})
+        described = {"row": at_row, "column": at_column, "prediction": found.prediction, "entries": shown}
+        show_json(described | ({} if picture is None else {"picture": str(picture)}))
         return
     say(f"prediction {found.prediction:.4f}; the entries of the {axis} that pulled it up (above 0) or down:")
     whole = ((str(label), int(value) if value.is_integer() else value, effect) for label, value, effect in lines)
     show_table([other, "value", "effect"], whole)
+    if picture is not None:
+        say(f"picture in {picture}")
+
+
+def _draw(found: Explanation, row: Any, column: Any, picture: Path) -> None:
+    from deepmf.charts.chart import write_chart
+    from deepmf.charts.explanation_chart import explanation_chart
+    from deepmf.charts.panels import panels
+    from deepmf.charts.wording import amount
+
+    chart = explanation_chart(found, row=row, column=column, width=640.0)
+    heading = f"{column}{'' if row is None else f' for {row}'}: {amount(found.prediction)}"
+    write_chart(
+        panels([(heading if len(heading) <= 80 else f"{heading[:79]}…", chart)], title=chart.title, columns=1), picture
+    )
 
 
 def _check_axis(axis: str, history: Path | None) -> None:

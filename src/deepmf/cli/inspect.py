@@ -56,6 +56,7 @@ def _described(model: Model) -> dict[str, Any]:
         "rows": n_rows,
         "columns": n_columns,
         "entries": seen.train.n_entries,
+        "dropped": int(seen.dropped.size),  # replaced or forgotten since training
         "training": {
             "epochs": len(history),
             "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
@@ -89,6 +90,9 @@ def _lines(described: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if described["boundaries"] is not None:
         lines.append(("boundaries", " ".join(f"{boundary:.4f}" for boundary in described["boundaries"])))
+    if described["dropped"]:
+        shown = "{dropped:,} of the {entries:,} training entries, replaced or forgotten; the file still holds them"
+        lines.append(("dropped", shown.format(**described)))
     if described["extension"] is not None:
         shown = "{new_rows:,} new rows, {new_columns:,} new columns, {entries:,} entries".format(
             **described["extension"]

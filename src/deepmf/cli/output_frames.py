@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from io import BytesIO
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from deepmf.cli.output import STANDARD, check_writable, put_out, say, show_json, visible
 from deepmf.errors import BadSetting
+from deepmf.storage.frame_file import check_ending, text_pieces, write_frame_file
 
 if TYPE_CHECKING:
     import polars as pl
 
-_TEXTS: dict[str, Callable[[Any, Any, bool], Any]] = {
-    ".csv": lambda frame, file, header: frame.write_csv(file, include_header=header),
-    ".tsv": lambda frame, file, header: frame.write_csv(file, include_header=header, separator="\t"),
-    ".jsonl": lambda frame, file, header: frame.write_ndjson(file),
-}
-_PARQUET = ".parquet"
 _SPREADSHEETS = (".csv", ".tsv")
 _FORMULA = r"^[=+\-@\t\r]"  # how a field begins that a spreadsheet takes for a formula
 
@@ -35,9 +28,7 @@ def check_frame_target(
         raise BadSetting(f"--safe-csv is for csv and tsv; got {'--json' if target == STANDARD else repr(target)}")
     if target == STANDARD:
         return
-    if ending not in (*_TEXTS, _PARQUET):
-        endings = ", ".join([*_TEXTS, _PARQUET])
-        raise BadSetting(f"the name of the output must end in {endings}; got {target!r}")
+    check_ending(target)
     check_writable(Path(target), inputs=inputs)
 
 
@@ -94,26 +85,11 @@ def _until(stopped: Event, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFr
 
 
 def _write(frames: Iterable[pl.DataFrame], schema: Mapping[str, Any], target: str, standard_format: str) -> None:
-    from deepmf.files.atomic import write_atomically
-
-    ending = Path(target).suffix.lower()
-    if target == STANDARD:
-        for piece in _pieces(frames, schema, standard_format):
-            put_out(_visible_piece(piece) if sys.stdout is not None and sys.stdout.isatty() else piece)
-    elif ending == _PARQUET:
-        write_atomically(target, lambda temporary: _write_parquet(frames, schema, temporary))
-    else:
-        write_atomically(target, lambda temporary: _write_text(_pieces(frames, schema, ending), temporary))
-
-
-def _pieces(frames: Iterable[pl.DataFrame], schema: Mapping[str, Any], ending: str) -> Iterator[memoryview]:
-    """Yield the header, then each frame, as bytes."""
-    import polars
-
-    for number, frame in enumerate(chain([polars.DataFrame(schema=schema)], frames)):
-        content = BytesIO()
-        _TEXTS[ending](frame, content, number == 0)
-        yield content.getbuffer()
+    if target != STANDARD:
+        write_frame_file(frames, schema, target)
+        return
+    for piece in text_pieces(frames, schema, standard_format):
+        put_out(_visible_piece(piece) if sys.stdout is not None and sys.stdout.isatty() else piece)
 
 
 def _visible_piece(piece: memoryview) -> memoryview:
@@ -125,21 +101,6 @@ def _without_formulas(frame: pl.DataFrame) -> pl.DataFrame:
     import polars
 
     return frame.with_columns(polars.col(polars.String).str.replace(_FORMULA, "'${0}"))
-
-
-def _write_text(pieces: Iterable[memoryview], path: Path) -> None:
-    with path.open("wb") as file:
-        for piece in pieces:
-            file.write(piece)
-
-
-def _write_parquet(frames: Iterable[pl.DataFrame], schema: Mapping[str, Any], path: Path) -> None:
-    import polars
-
-    try:
-        polars.io.plugins.register_io_source(lambda *_: iter(frames), schema=schema).sink_parquet(path)
-    except polars.exceptions.PolarsError as error:
-        raise OSError(str(error)) from error  # such as that of a full disk
 
 
 class _Stopped(Exception):

@@ -82,7 +82,7 @@ def tune(
 
     Example: deepmf tune ratings.csv --model als --trials 30 --picture importance.svg
     """
-    from deepmf.tuning.importance_chart import check_picture
+    from deepmf.charts.chart import check_picture
     from deepmf.tuning.study import Study
 
     if trials < 1:

@@ -1,4 +1,4 @@
-"""The role of a file: whether its lines hold entries, pairs, a history, columns or whole rows, and its header."""
+"""The role of a file: whether its lines hold entries, pairs, a history, labels or whole rows, and its header."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def _is_header_of_history(first: Fields, rest: Sequence[Fields], is_known: IsKno
     return has_usual_names(first, ["column"]) or not any(is_number(field) or is_missing(field) for field in first)
 
 
-def _is_header_of_columns(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
+def _is_header_of_labels(first: Fields, is_known: IsKnown, *, role: str) -> bool:
     """Say whether a name is usual or a heading, and none an id that is known; any other text is an unknown id."""
     if any(map(is_known, first)):
         return False
-    return has_usual_names(first, ["column"]) or any(field.strip().lower() in _HEADINGS for field in first)
+    return has_usual_names(first, [role]) or any(field.strip().lower() in _HEADINGS for field in first)
 
 
 def _places(names: Fields) -> list[int]:
@@ -104,4 +104,7 @@ ENTRIES = Role(("row", "column", "value"), "entries", _is_header_of_entries, def
 PAIRS = Role(("row", "column"), "lines with a row and a column", _is_header_of_pairs)
 HISTORY = Role(("column", "value"), "lines with a column and a value", _is_header_of_history)
 TABLE = Role(("row", "column"), "entries", _is_header_of_table, defines_ids=True)
-COLUMNS = Role(("column",), "lines with a column", _is_header_of_columns)
+COLUMNS = Role(
+    ("column",), "lines with a column", lambda first, _, is_known: _is_header_of_labels(first, is_known, role="column")
+)
+ROWS = Role(("row",), "lines with a row", lambda first, _, is_known: _is_header_of_labels(first, is_known, role="row"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,11 @@ class AreaErrors:
     median_rmse: float | None = None
     median_mae: float | None = None
 
+    @property
+    def margin(self) -> float:
+        """The standard error of `rmse`."""
+        return rmse_margin(self.rmse, self.n_entries)
+
 
 def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> list[AreaErrors]:
     """Return the errors on test entries in each area that has any, and last in all of them.
@@ -64,7 +70,7 @@ def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") 
     entries = test.entries()
     _check_on_scale(model.scale_, entries)
     if unknown == "error":
-        _check_known(model, test)
+        check_test_known(model, test)
     predictions = _predicted(model, entries, unknown)
     errors = []
     for area in (*AREAS, UNKNOWN) if unknown == "fallback" else AREAS:
@@ -75,6 +81,11 @@ def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") 
         raise BadEntries("there is nothing to evaluate on: no test entry has a row and a column that the model knows")
     included = (predictions.areas != UNKNOWN) | (unknown == "fallback")
     return [*errors, _errors("all", predictions, entries.values, included)]
+
+
+def rmse_margin(rmse: float, n_entries: int) -> float:
+    """Return the standard error of an RMSE, as it is for errors that are spread normally: sqrt(rmse^2 / 2n)."""
+    return rmse / math.sqrt(2 * n_entries)
 
 
 def known_entries(model: Model, test: ObservedMatrix) -> ObservedMatrix:
@@ -146,7 +157,7 @@ def _errors(area: str, predictions: _Predictions, values: FloatArray, inside: np
     )
 
 
-def _check_known(model: Model, test: ObservedMatrix) -> None:
+def check_test_known(model: Model, test: ObservedMatrix) -> None:
     """Refuse rows and columns that the model does not know, and say what could be done."""
     seen = model.entries_
     rows, columns = test.row_labels[test.row_counts > 0], test.column_labels[test.column_counts > 0]

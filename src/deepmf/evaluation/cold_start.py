@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from deepmf.evaluation.area_evaluation import rmse_margin
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.model import Model
@@ -29,8 +29,8 @@ class ColdStart:
 
     @property
     def margin(self) -> float:
-        """The standard error of `rmse`, as it is for errors that are spread normally: sqrt(rmse^2 / 2n)."""
-        return self.rmse / math.sqrt(2 * self.n_entries)
+        """The standard error of `rmse`."""
+        return rmse_margin(self.rmse, self.n_entries)
 
 
 def cold_start(model: Model, test: ObservedMatrix) -> list[ColdStart]:

@@ -271,6 +271,17 @@ class EntryStore:
             return _grouped(positions.size, known)
         return _grouped(positions.size, known, self.added.of_columns(positions))
 
+    @cached_property
+    def column_counts(self) -> IndexArray:
+        """How many entries each column has, those of area IV too."""
+        counts = np.zeros(len(self.columns), dtype=np.int64)
+        n_trained = self.train.shape[1]
+        counts[:n_trained] = self.train.column_counts
+        counts[:n_trained] -= np.bincount(self.train.by_row.columns[self.dropped], minlength=n_trained)
+        if self.added is not None:
+            counts += np.bincount(self.added.columns, minlength=counts.size)
+        return counts
+
     def areas(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[np.str_]:
         """Return the area of each pair of positions."""
         codes = area_codes(rows >= self.train.shape[0], columns >= self.train.shape[1])

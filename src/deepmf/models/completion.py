@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadSetting, MissingDependency
-from deepmf.files.atomic import write_atomically
+from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import batches
+from deepmf.storage.frame_file import import_polars, label_type, write_frame_file
 
 # A completed array may take this much memory; beyond it, complete_to streams.
 MOST_BYTES = 8 << 30
@@ -41,25 +41,20 @@ def complete_array(entries: EntryStore, predictor: Predictor) -> FloatArray:
 
 def complete_frame(entries: EntryStore, predictor: Predictor) -> Any:
     """Return every missing entry as a long polars frame."""
-    polars = _polars()
-    return polars.concat(_missing_frames(entries, predictor))
+    return import_polars().concat(_missing_frames(entries, predictor))
 
 
 def complete_to(entries: EntryStore, predictor: Predictor, path: str | Path) -> int:
-    """Write every missing entry to a Parquet file in bounded memory, whole or not at all."""
-    polars = _polars()
-    if Path(path).suffix not in (".parquet", ".pq"):
-        raise BadSetting(f"complete_to writes Parquet, so the file's name must end in .parquet; got {str(path)!r}")
+    """Write every missing entry to a file in bounded memory, whole or not at all."""
     count = 0
 
-    def counted(*_: Any) -> Iterator[Any]:
+    def counted() -> Iterator[Any]:
         nonlocal count
         for frame in _missing_frames(entries, predictor):
             count += frame.height
             yield frame
 
-    lazy = polars.io.plugins.register_io_source(counted, schema=_schema(entries))
-    write_atomically(path, lambda temporary: lazy.sink_parquet(temporary))
+    write_frame_file(counted(), _schema(entries), path)
     return count
 
 
@@ -77,7 +72,7 @@ def completed_rows(entries: EntryStore, predictor: Predictor) -> Iterator[Comple
 
 
 def _missing_frames(entries: EntryStore, predictor: Predictor) -> Iterator[Any]:
-    polars = _polars()
+    polars = import_polars()
     schema = _schema(entries)
     for part in completed_rows(entries, predictor):
         row_of, column_of = np.nonzero(~part.observed)
@@ -91,16 +86,6 @@ def _missing_frames(entries: EntryStore, predictor: Predictor) -> Iterator[Any]:
 
 def _schema(entries: EntryStore) -> dict[str, Any]:
     """Return the types of a completed frame: those of the labels, whatever a batch happens to hold."""
-    polars = _polars()
     row, column, value = entries.train.form.names
     labels = {row: entries.rows.array, column: entries.columns.array}
-    types = {name: polars.Series(array[:1].tolist()).dtype for name, array in labels.items()}
-    return types | {value: polars.Float64}
-
-
-def _polars() -> Any:
-    try:
-        import polars
-    except ImportError as error:
-        raise MissingDependency("a completed frame or file needs polars: pip install polars") from error
-    return polars
+    return {name: label_type(array) for name, array in labels.items()} | {value: import_polars().Float64}

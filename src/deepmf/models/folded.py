@@ -117,14 +117,16 @@ class FoldedRows(Folded):
         *,
         among: Iterable[Any] | None = None,
         exclude: Iterable[Any] | None = None,
+        min_entries: int = 0,
         include_observed: bool = False,
     ) -> Ranking:
         """Return the n best columns, without those that the row has entries for.
 
-        `among` restricts the choice to some columns, `exclude` leaves some out.
+        `among` restricts the choice to some columns and `exclude` leaves some out, by labels or by a mask over all
+        columns; `min_entries` leaves out those with fewer entries.
         """
         columns = self.entries.columns
-        choice = choice_of(columns, among, exclude)
+        choice = choice_of(self.entries, among, exclude, min_entries)
         observed = None if include_observed else self.observed.take
         best = ranked(self.predictor, columns, np.arange(len(self)), choice, n, observed=observed)
         return Ranking(best.labels[0], best.values[0]).without_missing() if self.single else best

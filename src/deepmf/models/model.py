@@ -41,6 +41,7 @@ from deepmf.models.predictive_distribution import Interval, PredictiveDistributi
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import Ranking, choice_of, most_similar, ranked
 from deepmf.models.readout import check_levels
+from deepmf.models.recommendations import Recommendations
 from deepmf.storage.label_tensors import check_storable
 from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
@@ -325,20 +326,51 @@ class Model(ABC):
         *,
         among: Iterable[Any] | None = None,
         exclude: Iterable[Any] | None = None,
+        min_entries: int = 0,
         include_observed: bool = False,
     ) -> Ranking:
         """Return the n best columns of one row, or of each of a list of rows, without those it has entries for.
 
-        `among` restricts the choice to some columns, `exclude` leaves some out. Where several rows are given and one
-        has fewer columns left, its line is filled up with values of NaN.
+        `among` restricts the choice to some columns and `exclude` leaves some out, by labels or by a mask over all
+        columns; `min_entries` leaves out those with fewer entries, whose predictions are uncertain. Where several rows
+        are given and one has fewer columns left, its line is filled up with values of NaN.
         """
         entries, predictor = self._known
         single = _is_label(rows, entries.rows)
         row_positions = entries.rows.positions([rows] if single else rows)
-        choice = choice_of(entries.columns, among, exclude)
+        choice = choice_of(entries, among, exclude, min_entries)
         observed = None if include_observed else entries.seen_columns
         best = ranked(predictor, entries.columns, row_positions, choice, n, observed=observed)
         return Ranking(best.labels[0], best.values[0]).without_missing() if single else best
+
+    def recommend_to(
+        self,
+        path: str | Path,
+        rows: Iterable[Any] | None = None,
+        n: int = 10,
+        *,
+        among: Iterable[Any] | None = None,
+        exclude: Iterable[Any] | None = None,
+        min_entries: int = 0,
+        include_observed: bool = False,
+    ) -> int:
+        """Write the n best columns of some rows, or of all, to a file in bounded memory; return how many lines it has.
+
+        The name ends in .csv, .tsv, .jsonl or .parquet; a line has the row, the rank from 1, the column and the
+        prediction. The choice of columns is that of `recommend`.
+        """
+        entries, predictor = self._known
+        found = Recommendations.of(
+            entries,
+            predictor,
+            [rows] if rows is not None and _is_label(rows, entries.rows) else rows,
+            n,
+            among=among,
+            exclude=exclude,
+            min_entries=min_entries,
+            include_observed=include_observed,
+        )
+        return found.write(path)
 
     def explain(self, row: Any, column: Any, n: int = 5, *, axis: Axis = "row") -> Explanation:
         """Return the n entries of the row that pulled its prediction for the column up or down the most.
@@ -366,7 +398,10 @@ class Model(ABC):
         return complete_frame(*self._known)
 
     def complete_to(self, path: str | Path) -> int:
-        """Write every missing entry to a Parquet file, in batches of bounded memory; return how many there were."""
+        """Write every missing entry to a file, in batches of bounded memory; return how many there were.
+
+        The name ends in .csv, .tsv, .jsonl or .parquet; a line has the row, the column and the value.
+        """
         return complete_to(*self._known, path)
 
     def similar_rows(self, row: Any, n: int = 10) -> Ranking:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.entry_store import AxisEntries
+from deepmf.matrix.entry_store import AxisEntries, EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.models.predictor import Predictor
 
@@ -53,10 +53,30 @@ def best_positions(scores: FloatArray, n: int) -> tuple[IndexArray, FloatArray]:
     return np.take_along_axis(chosen, order, axis=1), np.take_along_axis(taken, order, axis=1)
 
 
-def choice_of(labels: Labels, among: Iterable[Any] | None, exclude: Iterable[Any] | None) -> IndexArray:
-    """Return the positions to choose from: all, or those of some labels, without those of others."""
-    chosen = np.arange(len(labels)) if among is None else labels.distinct_positions(among)
-    return chosen if exclude is None else chosen[~np.isin(chosen, labels.positions(exclude))]
+def choice_of(
+    entries: EntryStore, among: Iterable[Any] | None, exclude: Iterable[Any] | None, min_entries: int
+) -> IndexArray:
+    """Return the positions of the columns to choose from: all or some, without others and those of few entries.
+
+    `among` and `exclude` are labels, or a mask over all columns.
+    """
+    if isinstance(min_entries, bool) or not isinstance(min_entries, int | np.integer) or min_entries < 0:
+        raise BadSetting(f"min_entries must be a whole number of at least 0; got {min_entries!r}")
+    labels = entries.columns
+    chosen = np.arange(len(labels)) if among is None else _positions(labels, among, "among")
+    if exclude is not None:
+        chosen = chosen[~np.isin(chosen, _positions(labels, exclude, "exclude"))]
+    return chosen[entries.column_counts[chosen] >= min_entries] if min_entries else chosen
+
+
+def _positions(labels: Labels, given: Iterable[Any], name: str) -> IndexArray:
+    is_mask = isinstance(given, np.ndarray) and given.dtype == bool
+    if not is_mask or isinstance(labels.array[:1].tolist()[0], bool):  # labels may be booleans themselves
+        return labels.distinct_positions(given)
+    mask = np.asarray(given)
+    if mask.shape != (len(labels),):
+        raise BadSetting(f"{name} is a mask of shape {mask.shape}; one over all columns has the shape ({len(labels)},)")
+    return np.flatnonzero(mask)
 
 
 def ranked(
@@ -72,20 +92,40 @@ def ranked(
 
     Columns that a row has entries for (`observed`) are left out; where too few are left, a line is filled up with NaN.
     """
-    parts = []
+    parts = list(ranked_batches(predictor, rows, columns, n, observed=observed))
+    best, values = (np.concatenate([getattr(part, name) for part in parts]) for name in ("columns", "values"))
+    return Ranking(labels[best], values)
+
+
+class RankedRows(NamedTuple):
+    """The best columns of some rows by position, a line for each row; NaN where nothing could fill a place."""
+
+    rows: IndexArray
+    columns: IndexArray
+    values: FloatArray
+
+
+def ranked_batches(
+    predictor: Predictor,
+    rows: IndexArray,
+    columns: IndexArray,
+    n: int,
+    *,
+    observed: Callable[[IndexArray], AxisEntries] | None,
+) -> Iterator[RankedRows]:
+    """Rank some columns for some rows at a time, in bounded memory however many rows there are."""
     for some in batches(rows, width=columns.size):
         scores = predictor.score_block(some, columns).astype(np.float64)
         if observed is not None:
-            _leave_out(scores, observed(some), columns, len(labels))
+            leave_out(scores, observed(some), columns, len(predictor.columns))
         best, best_scores = best_positions(scores, n)
         left_over = best_scores == -np.inf
         values = np.where(left_over, np.nan, predictor.readout.values(np.where(left_over, 0.0, best_scores)))
-        parts.append(Ranking(labels[columns[best]], values))
-    return Ranking(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+        yield RankedRows(some, columns[best], values)
 
 
-def _leave_out(scores: FloatArray, observed: AxisEntries, columns: IndexArray, n_columns: int) -> None:
-    """Put the columns that are already observed at the end of every line (rows, columns)."""
+def leave_out(scores: FloatArray, observed: AxisEntries, columns: IndexArray, n_columns: int) -> None:
+    """Put the columns that are already observed at the end of every line of scores (rows, columns)."""
     place = np.full(n_columns, -1)
     place[columns] = np.arange(columns.size)
     row_of = np.repeat(np.arange(len(scores)), np.diff(observed.starts))

@@ -31,6 +31,7 @@ def data_section(found: Findings) -> Section:
         content={
             "sizes": _sizes(found),
             "scale": _in_words(found.seen.scale),
+            "dropped": _dropped(found.seen.dropped.size),
             "figures": [
                 _values(train, found.test),
                 _per_axis("row", train.row_counts),
@@ -45,6 +46,11 @@ def _sizes(found: Findings) -> Table:
     there = {name: part for name, part in parts.items() if part is not None}
     lines = [list(line) for line in zip(_FACTS, *(_facts(part) for part in there.values()), strict=True)]
     return Table("How much there is", ["", *there], lines)
+
+
+def _dropped(number: int) -> str:
+    """Return how many training entries no longer hold, as a sentence; nothing where all do."""
+    return f"Of the training entries, {count(number)} were replaced or forgotten since." if number else ""
 
 
 def _in_words(scale: Scale) -> str:

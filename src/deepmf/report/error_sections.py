@@ -35,7 +35,7 @@ def area_section(found: Findings) -> Section:
     return Section(
         title="Error by area",
         how="Shorter bars are better: RMSE is the typical size of an error in the units of the values, weighing large "
-        "errors more than small ones (MAE weighs them equally).",
+        "errors more than small ones (MAE weighs them equally); the thin bars are its uncertainty.",
         template="areas.html",
         content={
             "errors": _area_bars(found, areas),
@@ -57,7 +57,12 @@ def _shown_areas(errors: list[AreaErrors]) -> list[AreaErrors]:
 
 def _area_bars(found: Findings, areas: list[AreaErrors]) -> Figure:
     series = [
-        Series(each.name, [part.rmse for part in each.areas[: len(areas)]], style)
+        Series(
+            each.name,
+            [part.rmse for part in each.areas[: len(areas)]],
+            style,
+            [part.margin for part in each.areas[: len(areas)]],
+        )
         for each, style in zip(found.compared, PAIR, strict=False)
     ]
     errors = "; ".join(f"{part.area} {amount(part.rmse)}" for part in areas)

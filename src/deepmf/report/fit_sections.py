@@ -67,7 +67,7 @@ def _curve(name: str, points: list[tuple[int, float]], what: str, kept: int | No
 
 
 def _sentence(history: History, errors: list[tuple[int, float]]) -> str:
-    sentence = f"Training ran for {counted(len(history), 'epoch')} in {_duration(history.seconds)}"
+    sentence = f"Training ran for {counted(len(history), 'epoch')} in {duration(history.seconds)}"
     sentence += f"; {_ENDINGS[history.stopped]}." if history.stopped in _ENDINGS else "."
     kept = len(history) if history.best_epoch is None else history.best_epoch + 1
     if history.best_error is None:
@@ -83,7 +83,7 @@ def _sentence(history: History, errors: list[tuple[int, float]]) -> str:
 def settings_section(found: Findings) -> Section:
     """Return the settings of the model and what made this page."""
     model = found.model
-    settings = [[name, _setting(value)] for name, value in model.settings.to_dict().items()]
+    settings = [[name, shown_setting(value)] for name, value in model.settings.to_dict().items()]
     runtime = [
         ["page written", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())],
         ["deepmf", _version()],
@@ -113,16 +113,18 @@ def _thinned(points: list[tuple[int, float]], *, keep: int | None) -> list[tuple
     return [point for at, point in enumerate(points) if at in even or point[0] == keep]
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return how long something took, in words: 2.4 s, 3 min, 1 h 5 min."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def _setting(value: Any) -> str:
+def shown_setting(value: Any) -> str:
+    """Return the value of a setting as text."""
     if isinstance(value, list | tuple):
-        return ", ".join(_setting(item) for item in value)
+        return ", ".join(shown_setting(item) for item in value)
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from deepmf.charts.heat_map import MOST_WRITTEN, heat_map
 from deepmf.charts.level_charts import boundary_strips, reliability_diagram
 from deepmf.charts.wording import amount, count, percent, short
+from deepmf.evaluation.calibration import IntervalCoverage
 from deepmf.matrix.arrays import FloatArray
 from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.factorization.odmc import ODMC
@@ -87,10 +90,10 @@ def _ends(found: Findings) -> str:
 def calibration_section(found: Findings) -> Section | LeftOut:
     """Return how well the model's probabilities and intervals are calibrated."""
     title, held = "Calibration", found.calibration
+    if found.intervals is not None:
+        return _interval_section(title, found.intervals)
     if held is None:
-        scale = found.model.scale_
-        no_levels = f"the scale {scale} has no levels"
-        return LeftOut(title, no_levels if scale.levels is None else f"{found.measured.name} predicts no probabilities")
+        return LeftOut(title, f"{found.measured.name} predicts no probabilities")
     lines = [[percent(each.forecast), percent(each.observed), count(each.n_forecasts)] for each in held.bins]
     shown = Figure(
         "What came true against what was forecast",
@@ -99,6 +102,7 @@ def calibration_section(found: Findings) -> Section | LeftOut:
             [each.observed for each in held.bins],
             [each.n_forecasts for each in held.bins],
             title=f"Reliability diagram; the expected calibration error is {percent(held.error, digits=2)}",
+            margins=[each.margin for each in held.bins],
         ),
         numbers=Table("Forecasts by probability", ["forecast", "came true", "forecasts"], lines),
     )
@@ -113,6 +117,38 @@ def calibration_section(found: Findings) -> Section | LeftOut:
             "wanted_coverage": percent(held.wanted_coverage, digits=0),
             "coverage": percent(held.coverage),
             "width": amount(held.width),
+        },
+    )
+
+
+def _interval_section(title: str, held: Sequence[IntervalCoverage]) -> Section:
+    """Return how many real values lie inside intervals of several coverages."""
+    told = "; ".join(f"{percent(each.wanted, digits=0)}: {percent(each.coverage)}" for each in held)
+    shown = Figure(
+        "Values inside intervals against what was forecast",
+        reliability_diagram(
+            [each.wanted for each in held],
+            [each.coverage for each in held],
+            [each.n_entries for each in held],
+            title=f"Share of test values inside intervals, by nominal coverage: {told}",
+            margins=[each.margin for each in held],
+            x_label="nominal coverage",
+            y_label="share of values inside",
+            noun="intervals",
+        ),
+    )
+    lines = [
+        [percent(each.wanted, digits=0), f"{percent(each.coverage)} ± {percent(each.margin)}", amount(each.width)]
+        for each in held
+    ]
+    return Section(
+        title=title,
+        how="Points on the diagonal mean that intervals hold as many values as they should; below it they are too "
+        "narrow, above it too wide, and of two models on it the one with narrower intervals is better.",
+        template="intervals.html",
+        content={
+            "coverage": shown,
+            "numbers": Table("Intervals by nominal coverage", ["nominal", "values inside", "mean width"], lines),
         },
     )
 

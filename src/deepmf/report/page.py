@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from deepmf.charts.wording import amount, count, counted, difference, percent
 from deepmf.evaluation.area_evaluation import UNKNOWN
+from deepmf.evaluation.ranking_evaluation import RankingEvaluation
 from deepmf.files.atomic import write_atomically
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.label_pairs import Unknown
@@ -13,9 +16,11 @@ from deepmf.models.model import Model
 from deepmf.report.content import LeftOut, Section
 from deepmf.report.data_section import data_section
 from deepmf.report.error_sections import area_section, cold_start_section, column_section
+from deepmf.report.explanation_section import explanation_section
 from deepmf.report.findings import Findings, find
 from deepmf.report.fit_sections import learning_section, settings_section
 from deepmf.report.level_sections import boundary_section, calibration_section, confusion_section, hit_shares
+from deepmf.report.ranking_section import ranking_section
 from deepmf.report.rendering import rendered
 
 SECTIONS = (
@@ -25,6 +30,8 @@ SECTIONS = (
     calibration_section,
     cold_start_section,
     column_section,
+    ranking_section,
+    explanation_section,
     learning_section,
     boundary_section,
     settings_section,
@@ -34,12 +41,22 @@ FEW = 100
 
 
 def write_report(
-    model: Model, test: ObservedMatrix, path: str | Path, *, title: str | None = None, unknown: Unknown = "error"
+    model: Model,
+    test: ObservedMatrix,
+    path: str | Path,
+    *,
+    title: str | None = None,
+    unknown: Unknown = "error",
+    ranking: RankingEvaluation | None = None,
+    explain: Iterable[tuple[Any, Any]] = (),
 ) -> None:
     """Write a page on how a fitted model predicts test entries to a file, whole or not at all.
 
     New rows and columns of the test must be covered already (`extend`); with `unknown="fallback"` the errors of what
-    is not are among those by area, with "nan" they are left out. The page loads nothing from anywhere.
+    is not are among those by area, with "nan" they are left out. `ranking` is what `evaluate_ranking` found; unless
+    given, it is evaluated with its defaults, on some rows where there are very many. `explain` are pairs of a row and
+    a column whose predictions are explained by the entries of the row; no others are shown of any row. The page loads
+    nothing from anywhere.
 
     >>> import tempfile
     >>> from deepmf.data.splits import split_entries
@@ -51,7 +68,7 @@ def write_report(
     >>> path.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    page = written(find(model, test, unknown=unknown), title=title)
+    page = written(find(model, test, unknown=unknown, ranking=ranking, explain=explain), title=title)
     # A label may hold half a character, which no file can.
     write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
 

@@ -6,15 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from deepmf.charts.bars import level_bars
-from deepmf.charts.chart import write_chart
+from deepmf.charts.chart import check_picture, write_chart
 from deepmf.charts.panels import panels
-from deepmf.errors import BadSetting
-
-
-def check_picture(path: Path) -> None:
-    """Refuse a name that does not say what is written."""
-    if path.suffix != ".svg":
-        raise BadSetting(f"the name of a picture must end in .svg; got {str(path)!r}")
 
 
 def draw_importances(importances: Mapping[str, float], path: Path, *, title: str) -> None:

@@ -1,0 +1,36 @@
+"""The chart of an explanation: a bar for each entry that pulled a prediction up or down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deepmf.charts.axes import CHARACTER
+from deepmf.charts.chart import Chart
+from deepmf.charts.effect_bars import effect_bars, signed
+from deepmf.charts.wording import amount
+from deepmf.models.explanation import Explanation
+
+
+def explanation_chart(found: Explanation, *, row: Any, column: Any, width: float = 440.0) -> Chart:
+    """Return a bar for each entry of an explanation, the largest effect on top; a `row` of None has no label."""
+    longest = int(0.4 * width / (1.1 * CHARACTER))  # of the names, which leave most of the width to the bars
+    names = [
+        _named(label, f" ({value:g})", longest)
+        for label, value in zip(found.labels.tolist(), found.values.tolist(), strict=True)
+    ]
+    effects = found.effects.tolist()
+    told = "; ".join(f"{name} {signed(effect)}" for name, effect in zip(names, effects, strict=True))
+    who = "a new row" if row is None else str(row)
+    return effect_bars(
+        names,
+        effects,
+        title=f"Effects of entries on the prediction of {amount(found.prediction)} for {who} and {column}: {told}",
+        x_label="effect on the prediction",
+        width=width,
+    )
+
+
+def _named(label: Any, value: str, longest: int) -> str:
+    """Return a label and the value there; a label that is too long is cut."""
+    whole, room = str(label), longest - len(value)
+    return f"{whole if len(whole) <= room else f'{whole[: room - 1]}…'}{value}"

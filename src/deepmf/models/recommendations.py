@@ -1,0 +1,92 @@
+"""Recommendations for many rows: frames with the best columns of some rows at a time, streamed to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.entry_store import EntryStore
+from deepmf.models.predictor import Predictor
+from deepmf.models.ranking import check_n, choice_of, ranked_batches
+from deepmf.storage.frame_file import import_polars, label_type, write_frame_file
+
+
+@dataclass(frozen=True)
+class Recommendations:
+    """The n best of some columns for each of some rows, by position; they are ranked while the frames are read."""
+
+    entries: EntryStore
+    predictor: Predictor
+    rows: IndexArray
+    columns: IndexArray
+    n: int
+    include_observed: bool
+
+    @classmethod
+    def of(
+        cls,
+        entries: EntryStore,
+        predictor: Predictor,
+        rows: Iterable[Any] | None,
+        n: int,
+        *,
+        among: Iterable[Any] | None,
+        exclude: Iterable[Any] | None,
+        min_entries: int,
+        include_observed: bool,
+    ) -> Self:
+        """Return the recommendations for rows with some labels, each once, or for all (None)."""
+        check_n(n)
+        positions = np.arange(len(entries.rows)) if rows is None else entries.rows.distinct_positions(rows)
+        return cls(entries, predictor, positions, choice_of(entries, among, exclude, min_entries), n, include_observed)
+
+    @property
+    def most_lines(self) -> int:
+        """How many lines the frames have together at most: rows with few columns left have fewer."""
+        return int(self.rows.size) * min(self.n, int(self.columns.size))
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The types of the frames: those of the labels, whatever a batch happens to hold."""
+        polars = import_polars()
+        return {
+            "row": label_type(self.entries.rows.array),
+            "rank": polars.Int64,
+            "column": label_type(self.entries.columns.array),
+            "prediction": polars.Float64,
+        }
+
+    def frames(self) -> Iterator[Any]:
+        """Yield polars frames with a line for each row and rank (from 1), the column and the prediction."""
+        polars, schema, entries = import_polars(), self.schema, self.entries
+        row_labels, column_labels = (polars.Series(labels.array.tolist()) for labels in (entries.rows, entries.columns))
+        observed = None if self.include_observed else entries.seen_columns
+        for part in ranked_batches(self.predictor, self.rows, self.columns, self.n, observed=observed):
+            line_of, place = np.nonzero(~np.isnan(part.values))
+            yield polars.DataFrame(
+                {
+                    "row": row_labels.gather(part.rows[line_of]),
+                    "rank": place + 1,
+                    "column": column_labels.gather(part.columns[line_of, place]),
+                    "prediction": part.values[line_of, place],
+                },
+                schema=schema,
+            )
+
+    def write(self, path: str | Path) -> int:
+        """Write the frames to a file, whole or not at all; return how many lines it has."""
+        count = 0
+
+        def counted() -> Iterator[Any]:
+            nonlocal count
+            for frame in self.frames():
+                count += frame.height
+                yield frame
+
+        write_frame_file(counted(), self.schema, path)
+        return count

@@ -1,0 +1,76 @@
+"""A file of frames: written one after the other in the format of its extension, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import BytesIO
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deepmf.errors import BadSetting, MissingDependency
+from deepmf.files.atomic import write_atomically
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_TEXTS: dict[str, Callable[[Any, Any, bool], Any]] = {
+    ".csv": lambda frame, file, header: frame.write_csv(file, include_header=header),
+    ".tsv": lambda frame, file, header: frame.write_csv(file, include_header=header, separator="\t"),
+    ".jsonl": lambda frame, file, header: frame.write_ndjson(file),
+}
+_PARQUET = (".parquet", ".pq")
+
+
+def check_ending(path: str | Path) -> None:
+    """Refuse a name whose ending says no format."""
+    if Path(path).suffix.lower() not in (*_TEXTS, *_PARQUET):
+        endings = ", ".join([*_TEXTS, _PARQUET[0]])
+        raise BadSetting(f"the name of the output must end in {endings}; got {str(path)!r}")
+
+
+def write_frame_file(frames: Iterable[Any], schema: Mapping[str, Any], path: str | Path) -> None:
+    """Write polars frames of one schema to a file as they come, so that memory stays bounded."""
+    check_ending(path)
+    ending = Path(path).suffix.lower()
+    if ending in _PARQUET:
+        write_atomically(path, lambda temporary: _write_parquet(frames, schema, temporary))
+    else:
+        write_atomically(path, lambda temporary: _write_text(text_pieces(frames, schema, ending), temporary))
+
+
+def text_pieces(frames: Iterable[Any], schema: Mapping[str, Any], ending: str) -> Iterator[memoryview]:
+    """Yield the header, then each frame, as bytes of a text format."""
+    polars = import_polars()
+    for number, frame in enumerate(chain([polars.DataFrame(schema=schema)], frames)):
+        content = BytesIO()
+        _TEXTS[ending](frame, content, number == 0)
+        yield content.getbuffer()
+
+
+def import_polars() -> Any:
+    """Return polars; where it is missing, name what to install."""
+    try:
+        import polars
+    except ImportError as error:
+        raise MissingDependency("a frame, or a file of frames, needs polars: pip install polars") from error
+    return polars
+
+
+def label_type(labels: npt.NDArray[Any]) -> Any:
+    """Return the type that a frame gives labels, whatever some of its lines happen to hold."""
+    return import_polars().Series(labels[:1].tolist()).dtype
+
+
+def _write_text(pieces: Iterable[memoryview], path: Path) -> None:
+    with path.open("wb") as file:
+        for piece in pieces:
+            file.write(piece)
+
+
+def _write_parquet(frames: Iterable[Any], schema: Mapping[str, Any], path: Path) -> None:
+    polars = import_polars()
+    try:
+        polars.io.plugins.register_io_source(lambda *_: iter(frames), schema=schema).sink_parquet(path)
+    except polars.exceptions.PolarsError as error:
+        raise OSError(str(error)) from error  # such as that of a full disk
