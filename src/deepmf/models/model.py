@@ -46,7 +46,6 @@ from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
 from deepmf.storage.packed import Packed, Tensors, field, numbers, refusing
 from deepmf.training.checkpoint import remove_checkpoint
-from deepmf.training.declarations import signature_of
 from deepmf.training.epoch_progress import show_epochs
 from deepmf.training.history import History
 from deepmf.training.loop import Callback, Task
@@ -74,11 +73,6 @@ class Model(ABC):
     settings_class: ClassVar[type[Settings]]
     predicts: ClassVar[tuple[str, ...]] = AREAS  # the areas it can predict in
     cannot: ClassVar[str] = ""  # why not in the others
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if "settings_class" in vars(cls):
-            cls.__signature__ = signature_of(cls.settings_class)  # type: ignore[attr-defined]  # what help() shows
 
     def __init__(self, /, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
@@ -532,9 +526,16 @@ class Model(ABC):
 
 def _check_matrix(given: Any, taker: str) -> None:
     if not isinstance(given, ObservedMatrix):
-        raise BadEntries(
-            f"{taker} takes an ObservedMatrix; got {type(given).__name__} (from_array and others make one)"
-        )
+        raise BadEntries(f"{taker} takes an ObservedMatrix; got {type(given).__name__} ({_makes_one(given)})")
+
+
+def _makes_one(given: Any) -> str:
+    """Say what makes a matrix of something else."""
+    if isinstance(given, str | Path):
+        return "read_matrix reads one from a file"
+    kinds = {"from_frame, or from_table for a wide one,": "columns", "from_sparse": "tocoo", "from_array": "__array__"}
+    makers = [maker for maker, attribute in kinds.items() if hasattr(given, attribute)]
+    return f"ObservedMatrix.{makers[0] if makers else 'from_entries'} makes one"
 
 
 def _check_trainable(train: ObservedMatrix) -> None:
