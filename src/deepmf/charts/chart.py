@@ -10,7 +10,7 @@ from pathlib import Path
 
 from deepmf.charts.axes import Frame
 from deepmf.charts.markup import Markup, tag
-from deepmf.storage.atomic import write_atomically
+from deepmf.files.atomic import write_atomically
 
 # What XML cannot hold, not even escaped: control characters and halves of characters.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -157,7 +157,7 @@ def _copy(archive: Path, dataset: Dataset) -> None:
     """Unpack the user's own archive, and keep a copy of it as if it had been downloaded."""
     from deepmf.data.datasets.fetch import extract
     from deepmf.data.datasets.local import folder
-    from deepmf.storage.atomic import write_atomically
+    from deepmf.files.atomic import write_atomically
 
     if archive.is_dir():
         raise UnreadableFile(

@@ -74,7 +74,7 @@ def local_file(path: Path) -> Iterator[Path]:
         with _silent_panics():
             yield path
         return
-    from deepmf.storage.leftovers import temporary_folder
+    from deepmf.files.leftovers import temporary_folder
 
     with temporary_folder(Path(gettempdir())) as folder:
         file = folder / called(path)

@@ -75,7 +75,7 @@ def check_writable(path: Path, *, inputs: Iterable[Path | None]) -> None:
     if str(path) == STANDARD:
         raise BadSetting("this cannot be written to standard output; give it the name of a file")
     check_distinct(path, inputs)
-    from deepmf.storage.atomic import write_atomically
+    from deepmf.files.atomic import write_atomically
 
     def try_out(temporary: Path) -> None:
         temporary.touch()
@@ -105,7 +105,7 @@ def save_model(model: Model, path: Path) -> None:
     if str(path) != STANDARD:
         model.save(path)
         return
-    from deepmf.storage.leftovers import temporary_folder
+    from deepmf.files.leftovers import temporary_folder
 
     with temporary_folder(Path(gettempdir())) as folder:
         file = folder / "model.safetensors"

@@ -94,7 +94,7 @@ def _until(stopped: Event, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFr
 
 
 def _write(frames: Iterable[pl.DataFrame], schema: Mapping[str, Any], target: str, standard_format: str) -> None:
-    from deepmf.storage.atomic import write_atomically
+    from deepmf.files.atomic import write_atomically
 
     ending = Path(target).suffix.lower()
     if target == STANDARD:

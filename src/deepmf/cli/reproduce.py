@@ -93,7 +93,7 @@ def _publish(
     from deepmf.experiments.remarks import remarks
     from deepmf.experiments.result_charts import draw
     from deepmf.experiments.result_table import as_csv, costs, lines, markdown
-    from deepmf.storage.atomic import write_atomically
+    from deepmf.files.atomic import write_atomically
 
     layout = layout_of(table)
     said = [*([QUICK] if quick else []), *remarks(table, records)]

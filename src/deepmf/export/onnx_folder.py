@@ -16,9 +16,9 @@ import torch
 
 from deepmf.errors import BadSetting, CannotSave, MissingDependency
 from deepmf.export.parts import ExportModules, parts_of
+from deepmf.files.atomic import write_atomically
 from deepmf.matrix.arrays import LatentArray
 from deepmf.models.model import Model
-from deepmf.storage.atomic import write_atomically
 from deepmf.storage.matrix_tensors import pack_scale
 
 FORMAT = 1

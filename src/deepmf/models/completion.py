@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadSetting, MissingDependency
+from deepmf.files.atomic import write_atomically
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import batches
-from deepmf.storage.atomic import write_atomically
 
 # A completed array may take this much memory; beyond it, complete_to streams.
 MOST_BYTES = 8 << 30

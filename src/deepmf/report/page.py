@@ -6,6 +6,7 @@ from pathlib import Path
 
 from deepmf.charts.wording import amount, count, counted, difference, percent
 from deepmf.evaluation.area_evaluation import UNKNOWN
+from deepmf.files.atomic import write_atomically
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.label_pairs import Unknown
 from deepmf.models.model import Model
@@ -16,7 +17,6 @@ from deepmf.report.findings import Findings, find
 from deepmf.report.fit_sections import learning_section, settings_section
 from deepmf.report.level_sections import boundary_section, calibration_section, confusion_section, hit_shares
 from deepmf.report.rendering import rendered
-from deepmf.storage.atomic import write_atomically
 
 SECTIONS = (
     data_section,

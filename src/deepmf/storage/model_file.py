@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from deepmf.errors import BadModelFile, FileAbsent
-from deepmf.storage.atomic import write_atomically
+from deepmf.files.atomic import write_atomically
 
 FORMAT = 2
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from deepmf.errors import CannotSave, DeepMFWarning, UnreadableFile
-from deepmf.storage.locks import try_lock
+from deepmf.files.locks import try_lock
 
 _SEAL = b'{"check":"'
 _DIGITS = 16  # of a checksum

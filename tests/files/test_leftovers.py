@@ -11,13 +11,13 @@ import pytest
 
 import deepmf
 from deepmf.errors import CannotSave
-from deepmf.storage.atomic import write_atomically
-from deepmf.storage.leftovers import temporary_file, temporary_folder
+from deepmf.files.atomic import write_atomically
+from deepmf.files.leftovers import temporary_file, temporary_folder
 
 USE = """
 import sys, time
 from pathlib import Path
-from deepmf.storage.leftovers import temporary_file, temporary_folder
+from deepmf.files.leftovers import temporary_file, temporary_folder
 with {kind}(Path(sys.argv[1])) as path:
     (path / "inside" if path.is_dir() else path).write_text("half")
     print(path, flush=True)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from deepmf.errors import CannotSave
-from deepmf.storage.leftovers import temporary_file
+from deepmf.files.leftovers import temporary_file
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from deepmf.errors import CannotSave
-from deepmf.storage.locks import try_lock
+from deepmf.files.locks import try_lock
 
 _FILE, _FOLDER = ".part", ".folder"
 

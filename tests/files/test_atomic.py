@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deepmf.errors import CannotSave, UserError
-from deepmf.storage.atomic import write_atomically
+from deepmf.files.atomic import write_atomically
 
 
 def full_disk(*_: object, **__: object) -> None:
