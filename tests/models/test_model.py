@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 import scipy.sparse
 
-from deepmf.errors import BadEntries
+from deepmf.data.synthetic.generator import generate
+from deepmf.errors import BadEntries, BadSetting
+from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
 
 TABLE = np.array([[1.0, 2.0], [3.0, np.nan]])
@@ -32,3 +34,19 @@ def test_what_is_no_matrix_is_told_how_to_become_one(given: Any, told: str) -> N
     with pytest.raises(BadEntries) as refused:
         Means().fit(given)
     assert str(refused.value) == f"fit takes an ObservedMatrix; {told}"
+
+
+def test_latents_are_arrays_in_the_order_of_the_labels() -> None:
+    matrix = generate(40, 30, density=0.5, seed=0).matrix
+    model = ALS(latent_size=3).fit(matrix)
+    assert model.row_latents_.shape == (40, 3) and model.column_latents_.shape == (30, 3)
+    row = model.row_labels_.tolist().index(matrix.row_labels[7])
+    cosines = model.row_latents_ @ model.row_latents_[row]
+    cosines /= np.linalg.norm(model.row_latents_, axis=1) * np.linalg.norm(model.row_latents_[row])
+    cosines[row] = -2
+    assert model.similar_rows(matrix.row_labels[7], n=1).labels[0] == model.row_labels_[np.argmax(cosines)]
+    with pytest.raises(ValueError, match="read-only"):
+        model.row_latents_[0, 0] = 1.0
+    model.predictor_.rows.base[0, 0] += 0.0  # the model's own stay as they are
+    with pytest.raises(BadSetting, match="this model has no latents"):
+        Means().fit(matrix).row_latents_  # noqa: B018

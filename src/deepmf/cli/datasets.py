@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.flags import Command, Group
+from deepmf.cli.flags import FlagCommand, FlagGroup
 from deepmf.cli.inputs import Reading
 from deepmf.cli.options import Column, Duplicates, Json, Row, ScaleText, Separator, Value
 from deepmf.cli.output import say, show_json, show_table
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from deepmf.data.datasets.catalogue import Dataset
     from deepmf.matrix.matrix import ObservedMatrix
 
-datasets = typer.Typer(cls=Group, invoke_without_command=True)
+datasets = typer.Typer(cls=FlagGroup, invoke_without_command=True)
 
 
 @datasets.callback()
@@ -35,7 +35,7 @@ def options(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@datasets.command("list", cls=Command)
+@datasets.command("list", cls=FlagCommand)
 def list_all(as_json: Json = False) -> None:
     """List the public data sets, and where the downloaded ones are stored.
 
@@ -57,7 +57,7 @@ def list_all(as_json: Json = False) -> None:
     say(f"kept in {folder()} (the environment variable DEEPMF_DATA names another folder)")
 
 
-@datasets.command(cls=Command)
+@datasets.command(cls=FlagCommand)
 def fetch(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A name from `deepmf datasets list`.", autocompletion=dataset_names)
@@ -90,7 +90,7 @@ def fetch(
     say(f"next: deepmf fit {shlex.quote(str(file))} -o model.safetensors{twice}")
 
 
-@datasets.command(cls=Command)
+@datasets.command(cls=FlagCommand)
 def describe(
     ratings: Annotated[
         Path,

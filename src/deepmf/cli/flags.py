@@ -7,7 +7,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 
-class Command(TyperCommand):
+class FlagCommand(TyperCommand):
     """A command."""
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -15,7 +15,7 @@ class Command(TyperCommand):
         return _without_type(super().get_params(ctx))
 
 
-class Group(TyperGroup):
+class FlagGroup(TyperGroup):
     """A group of commands."""
 
     def get_params(self, ctx: Any) -> list[Any]:

@@ -24,7 +24,7 @@ from deepmf.errors import (
     TrainingDiverged,
 )
 from deepmf.matrix.areas import AREAS
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entry_store import NOTHING, EntryStore
 from deepmf.matrix.forgetting import Pairs, asked_to_forget, without
 from deepmf.matrix.labels import Labels
@@ -37,6 +37,7 @@ from deepmf.models.fallback import Fallback
 from deepmf.models.fitting import Fitting, digest, tell_ending
 from deepmf.models.folded import FoldedColumns, FoldedRows, folded_column, folded_rows
 from deepmf.models.label_pairs import LabelPairs, Unknown, find_pairs
+from deepmf.models.model_view import fitted_html, fitted_lines, model_line, not_fitted_html
 from deepmf.models.predictive_distribution import Interval, PredictiveDistribution, check_coverage
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import Ranking, choice_of, most_similar, ranked
@@ -443,6 +444,28 @@ class Model(ABC):
     def column_labels_(self) -> npt.NDArray[Any]:
         """All columns that can be predicted for."""
         return self.entries_.columns.array
+
+    @property
+    def row_latents_(self) -> LatentArray:
+        """The latents of all rows (rows, latent), in the order of `row_labels_`, without effects and means."""
+        return self.predictor_.proper(self.predictor_.rows)
+
+    @property
+    def column_latents_(self) -> LatentArray:
+        """The latents of all columns (columns, latent), in the order of `column_labels_`."""
+        return self.predictor_.proper(self.predictor_.columns)
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if self._fitted is None:
+            return model_line(name, self.settings)
+        return fitted_lines(name, self.settings, self._fitted.entries, self.history_)
+
+    def _repr_html_(self) -> str:
+        name = type(self).__name__
+        if self._fitted is None:
+            return not_fitted_html(name, self.settings)
+        return fitted_html(name, self.settings, self._fitted.entries, self.history_)
 
     @property
     def _known(self) -> Fitted:
