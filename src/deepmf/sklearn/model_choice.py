@@ -53,7 +53,7 @@ class Residuals:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ModelChoice:
     """The model that was chosen, the errors of all that were tried, and the residuals of the chosen one."""
 
     model: str
@@ -61,7 +61,9 @@ class Choice:
     residuals: Residuals | None  # None where there was too little to hide anything
 
 
-def choose(candidates: tuple[str, ...], entries: TableEntries, sources: IndexArray, fit: Fit, *, seed: int) -> Choice:
+def choose(
+    candidates: tuple[str, ...], entries: TableEntries, sources: IndexArray, fit: Fit, *, seed: int
+) -> ModelChoice:
     """Fit each candidate without some cells of a table, and choose the one that predicts these best.
 
     `entries` are in the units of the model; `sources` says of each column which cell of a row it belongs to: the
@@ -72,14 +74,14 @@ def choose(candidates: tuple[str, ...], entries: TableEntries, sources: IndexArr
     tried = [name for name in candidates if not few or name != "dmf-o"] or list(candidates)
     turns = list(_turns(entries, sources, few=few, share=0.2 if n_cells < _MANY_CELLS else 0.1, seed=seed))
     if not turns:
-        return Choice(tried[-1], {}, None)
+        return ModelChoice(tried[-1], {}, None)
     found = {
         name: [_residuals(fit(name, entries.where(~hidden)), entries, hidden) for hidden in turns] for name in tried
     }
     residuals = {name: _joined(parts) for name, parts in found.items()}
     errors = {name: rmse_error(each.values, np.zeros(each.values.size)) for name, each in residuals.items()}
     best = min(errors, key=errors.__getitem__)
-    return Choice(best, errors, residuals[best])
+    return ModelChoice(best, errors, residuals[best])
 
 
 def _turns(
