@@ -37,7 +37,8 @@ class Residuals:
 
     def quantiles(self, columns: IndexArray, share: float) -> FloatArray:
         """Return the quantile of the residuals of each of some columns."""
-        return self._of_each(columns, lambda own, _: np.quantile(own, share))
+        # Ranks over n + 1: right on average, however few residuals there are.
+        return self._of_each(columns, lambda own, _: np.quantile(own, share, method="weibull"))
 
     def drawn(self, columns: IndexArray, random: np.random.Generator) -> FloatArray:
         """Return residuals drawn at random for each of some columns."""
