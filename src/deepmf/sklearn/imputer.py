@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from deepmf.errors import BadEntries, BadSetting, CannotExtend, NothingObserved, nearest_name
@@ -100,6 +101,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
            [  4., 420.],
            [  3., 270.]])
     """
+
+    # What a call of transform asks for is for the caller alone: a pipeline has none of it to hand on.
+    __metadata_request__transform: ClassVar[dict[str, str]] = {"return_interval": UNUSED, "coverage": UNUSED}
 
     model_: Model | None
     units_: ColumnUnits
