@@ -8,7 +8,7 @@ columns. Generated tables are of low rank, their columns in units that differ by
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,16 +48,13 @@ class Standardised:
         return self.scaler.inverse_transform(self.imputer.fit_transform(self.scaler.fit_transform(table)))
 
 
-# Not fitted; our own by the name of the model.
-IMPUTERS: dict[str, Callable[[], Any]] = {
-    "SimpleImputer": lambda: SimpleImputer(keep_empty_features=True),
-    "KNNImputer": lambda: Standardised(KNNImputer(keep_empty_features=True)),
-    "IterativeImputer": lambda: Standardised(IterativeImputer(keep_empty_features=True, random_state=0)),
-    **{
-        name: lambda name=name: DMFImputer(name, keep_empty_features=True, random_state=0)
-        for name in (*CANDIDATES, "auto")
-    },
-}
+def imputers() -> dict[str, Any]:
+    """Return every imputer by its name, not fitted; our own by the name of the model."""
+    return {
+        "SimpleImputer": SimpleImputer(keep_empty_features=True),
+        "KNNImputer": Standardised(KNNImputer(keep_empty_features=True)),
+        "IterativeImputer": Standardised(IterativeImputer(keep_empty_features=True, random_state=0)),
+    } | {name: DMFImputer(name, keep_empty_features=True, random_state=0) for name in (*CANDIDATES, "auto")}
 
 
 def tables() -> Iterator[Table]:
@@ -104,7 +101,7 @@ def main() -> None:
     warnings.simplefilter("ignore")  # the iterative imputer says where it has not converged
     torch.set_num_threads(1)
     for table in tables():
-        found = {name: [measured(make(), table, seed) for seed in SEEDS] for name, make in IMPUTERS.items()}
+        found = {name: [measured(imputers()[name], table, seed) for seed in SEEDS] for name in imputers()}
         errors = {name: round(float(np.mean([each.error for each in runs])), 3) for name, runs in found.items()}
         seconds = {name: round(float(np.mean([each.seconds for each in runs])), 1) for name, runs in found.items()}
         chosen = [each.chosen for each in found["auto"]]
