@@ -459,6 +459,15 @@ def test_text_with_a_mark_and_chosen_model() -> None:
     assert np.isfinite(completed["length"].astype(float)).all()
 
 
+def test_numbers_with_a_mark_that_is_text() -> None:
+    imputer = DMFImputer("als", random_state=0, missing_values="?")
+    expected = DMFImputer("als", random_state=0).fit_transform([[1, np.nan], [2, 3], [3, 4]])
+    completed = imputer.fit_transform([[1.0, "?"], [2.0, 3.0], [3.0, 4.0]])
+    assert completed.dtype == np.float64
+    np.testing.assert_array_equal(completed, expected)
+    np.testing.assert_array_equal(imputer.transform(np.array([[1, np.nan]])), expected[:1])
+
+
 def test_intervals_hold_what_they_should_in_every_column() -> None:
     random = np.random.default_rng(0)
     truth = low_rank(400, 8, noise=0.2)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 
+from deepmf.errors import BadEntries
 from deepmf.sklearn.mixed_table import MixedTable, with_columns
 
 FRAME = pd.DataFrame(
@@ -105,3 +106,17 @@ def test_frames_are_given_back_with_their_types() -> None:
     assert with_columns(few, {"size": ["s", "l", "s"]})["size"].cat.categories.tolist() == ["s", "l"]
     few = pl.DataFrame({"size": ["s", None]}, schema={"size": pl.Enum(["s"])})
     assert with_columns(few, {"size": ["s", "l"]})["size"].dtype == pl.Enum(["s", "l"])
+
+
+def test_dates_are_refused() -> None:
+    for frame in (
+        pl.DataFrame({"day": pl.Series([1, 2]).cast(pl.Date)}),
+        pd.DataFrame({"day": pd.to_datetime(["2026-01-01"])}),
+    ):
+        with pytest.raises(BadEntries, match="column 'day' holds Date.*; numbers, text and categories are filled in"):
+            MixedTable.of(frame, missing=np.nan)
+
+
+def test_what_pandas_has_for_nothing_is_a_mark_too() -> None:
+    table = MixedTable.of(pd.DataFrame({"t": pd.array(["a", None], dtype="string")}), missing=pd.NA)
+    assert table is not None and table.texts[0].tolist() == ["a", None]

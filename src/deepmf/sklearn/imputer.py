@@ -108,6 +108,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     model_: Model | None
     units_: ColumnUnits
     known_columns_: npt.NDArray[np.intp]
+    _codes: ColumnCodes | None
     chosen_model_: str
     hidden_errors_: dict[str, float]
 
@@ -220,22 +221,29 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, *, reset: bool) -> EncodedTable:  # noqa: N803
         """Check a table, and return it as numbers; `reset` learns its columns and their categories."""
-        known = None if reset else self._codes
-        texts = None if known is None else known.categories
-        mixed = None if not reset and known is None else MixedTable.of(X, missing=self.missing_values, texts=texts)
+        texts = None if reset else () if self._codes is None else self._codes.categories
+        may_have_text = reset or texts or isinstance(self.missing_values, str)
+        mixed = MixedTable.of(X, missing=self.missing_values, texts=texts) if may_have_text else None
         if mixed is None:
             checked = validate_data(self, X, reset=reset, **CHECKS)
-            if reset:
-                self._codes: ColumnCodes | None = None
-            return EncodedTable(marked(checked, self.missing_values))
-        validate_data(self, X, reset=reset, skip_check_array=True)
+        else:
+            validate_data(self, X, reset=reset, skip_check_array=True)
         if reset:
-            self._codes = ColumnCodes.of(mixed, self._names)
-            if self._codes.categories and self.scale != "columns":
-                name = self._names[min(self._codes.categories)]
-                raise BadSetting(f"scale={self.scale!r} is for numbers alone; column {name!r} holds text or categories")
-        assert self._codes is not None
+            self._codes = self._learned_codes(mixed)
+        if mixed is None:
+            return EncodedTable(marked(checked, self.missing_values))
+        if self._codes is None:
+            return EncodedTable(mixed.numbers)
         return EncodedTable(self._codes.encoded(mixed), mixed, self._codes)
+
+    def _learned_codes(self, mixed: MixedTable | None) -> ColumnCodes | None:
+        """Return how columns of text and categories are encoded; None where there are none."""
+        if mixed is None or not mixed.texts:
+            return None
+        if self.scale != "columns":
+            name = self._names[min(mixed.texts)]
+            raise BadSetting(f"scale={self.scale!r} is for numbers alone; column {name!r} holds text or categories")
+        return ColumnCodes.of(mixed, self._names)
 
     def _candidates(self) -> tuple[str, ...]:
         """Return the names of the models to choose from; what none of them can be made with is refused."""

@@ -11,8 +11,11 @@ import numpy.typing as npt
 import scipy.sparse
 from sklearn.utils import check_array
 
+from deepmf.errors import BadEntries
 from deepmf.matrix.arrays import FloatArray
 from deepmf.sklearn.observed_table import CHECKS
+
+_NOTHING = ("NAType", "NaTType")  # what is missing in pandas, which need not be here
 
 ObjectArray = npt.NDArray[np.object_]
 Orders = dict[int, tuple[Any, ...]]  # categories in their order, by the position of the column
@@ -88,6 +91,12 @@ def _of_frame(table: Any, missing: Any, texts: Iterable[int] | None) -> MixedTab
     if not isinstance(frame, nw.DataFrame):
         return None
     columns = [frame[:, at] for at in range(len(frame.columns))]
+    for column in columns:
+        if column.dtype.is_temporal():
+            raise BadEntries(
+                f"column {column.name!r} holds {column.dtype}; numbers, text and categories are filled in: "
+                "leave it out, or make it a number"
+            )
     cells = {
         at: _cells(column.to_list(), missing)
         for at, column in enumerate(columns)
@@ -140,9 +149,11 @@ def _cells(values: list[Any], missing: Any) -> ObjectArray:
 
 
 def _is_missing(value: Any, mark: Any) -> bool:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas, which need not be here
+    if value is None or type(value).__name__ in _NOTHING:
         return True
-    return bool(isinstance(value, float | np.floating) and np.isnan(value)) or bool(value == mark)
+    if isinstance(value, float | np.floating) and np.isnan(value):
+        return True
+    return type(mark).__name__ not in _NOTHING and bool(value == mark)
 
 
 def _has_text(cells: ObjectArray) -> bool:
