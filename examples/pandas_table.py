@@ -33,17 +33,19 @@ def main() -> None:
     print(ObservedMatrix.from_table(table), table.iloc[:3, :6], sep="\n")
 
     completed = {}
-    for name in ("means", "dmf"):
+    for name in ("means", "auto"):
         imputer = DMFImputer(name, random_state=0).set_output(transform="pandas").fit(table[N_LATER:])
         completed[name] = imputer.transform(table)
-    print(completed["dmf"].iloc[:3, :6].round(1))
+    print(completed["auto"].iloc[:3, :6].round(1))
 
     parts = {"pupils of the training": slice(N_LATER, None), "pupils who came later": slice(N_LATER)}
     for pupils, part in parts.items():
         holes = cut_out[part]
         cut = true[part].to_numpy()[holes]
         errors = {name: rmse_error(done[part].to_numpy()[holes], cut) for name, done in completed.items()}
-        print(f"RMSE on {cut.size} marks of {pupils}: means {errors['means']:.2f}, DMF {errors['dmf']:.2f}")
+        print(
+            f"RMSE on {cut.size} marks of {pupils}: means {errors['means']:.2f}, the chosen model {errors['auto']:.2f}"
+        )
 
 
 if __name__ == "__main__":

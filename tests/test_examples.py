@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
-COMPARED = re.compile(r"(.*): means ([\d.]+), DMF(?:-D)? ([\d.]+)$", re.MULTILINE)
+COMPARED = re.compile(r"(.*): means ([\d.]+), (?:DMF(?:-D)?|the chosen model) ([\d.]+)$", re.MULTILINE)
 
 
 def test_there_are_examples() -> None:

@@ -17,6 +17,7 @@ LAYERS = [
     ["errors"],
     ["files"],
     ["metrics"],
+    ["charts"],
     ["matrix"],
     ["data"],
     ["layers"],
@@ -24,7 +25,6 @@ LAYERS = [
     ["training"],
     ["models"],
     ["evaluation"],
-    ["charts"],
     ["experiments"],
     ["sklearn", "serving", "report", "tuning", "export"],
     ["cli"],
@@ -40,6 +40,7 @@ ON_DEMAND = {
     "data/source.py": {"polars"},
     "storage/frame_file.py": {"polars"},
     "training/epoch_progress.py": {"rich"},
+    "training/history_view.py": {"polars"},
 }
 
 

@@ -5,11 +5,15 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from tools import file_tree, result_tables
 
 import deepmf
+import deepmf.sklearn
+from deepmf import errors, metrics, report
+from deepmf.data import datasets, synthetic
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -20,7 +24,27 @@ def test_all_tells_the_truth() -> None:
     assert set(deepmf.__all__) == deepmf._HOMES.keys()
     for name in deepmf.__all__:
         assert getattr(deepmf, name).__module__ == deepmf._HOMES[name]
-    assert set(deepmf.__all__) <= set(dir(deepmf))
+
+
+@pytest.mark.parametrize("module", [deepmf, deepmf.sklearn, metrics], ids=lambda module: module.__name__)
+def test_no_import_leaks_into_a_public_namespace(module: ModuleType) -> None:
+    shown = [name for name in dir(module) if not name.startswith("_")]
+    assert shown == sorted(module.__all__)
+
+
+def test_the_errors_are_all_that_errors_shows() -> None:
+    shown = {name for name in dir(errors) if not name.startswith("_")}
+    assert shown == {name for name in vars(errors) if isinstance(vars(errors)[name], type)} - {"Iterable"} | {
+        "nearest_name"
+    }
+
+
+@pytest.mark.parametrize("module", [datasets, report, synthetic], ids=lambda module: module.__name__)
+def test_the_rest_of_a_public_package_are_its_own_modules(module: ModuleType) -> None:
+    shown = {name for name in dir(module) if not name.startswith("_")}
+    assert shown >= set(module.__all__)
+    beside = shown - set(module.__all__)
+    assert {getattr(module, name).__name__ for name in beside} == {f"{module.__name__}.{name}" for name in beside}
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

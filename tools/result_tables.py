@@ -3,6 +3,7 @@
 Run by `make format`; a test checks that the pages agree with the results.
 """
 
+import json
 import re
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from deepmf.experiments.trial import Record
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "reproduction.md")
-BLOCK = re.compile(r"(<!-- (table|costs|search|summary) ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PAGES = (ROOT / "README.md", ROOT / "docs" / "reproduction.md", ROOT / "docs" / "sklearn.md")
+BLOCK = re.compile(r"(<!-- (table|costs|search|summary|benchmark) ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # The rows of the README's short table, at one share of new rows and columns.
 SUMMARY = ("dmf-o", "als", "i-autorec", "dmf", "means")
 NEW_SHARE = 0.2
@@ -25,6 +26,8 @@ NEW_SHARE = 0.2
 
 def block(kind: str, table: str) -> str:
     """Return what stands in a block of a page: a table with its notes, its cost, or how its settings were chosen."""
+    if kind == "benchmark":
+        return f"\n{errors_by_table(table)}\n"
     recipes = read_table(table)
     if kind == "search":
         searched = [recipe for recipe in recipes if recipe.search]
@@ -39,6 +42,28 @@ def block(kind: str, table: str) -> str:
         return f"\n{summary(table, records)}\n"
     said = "".join(f"- {note}\n" for note in notes(table, records))
     return f"\n{markdown(table, records)}\n{said}\n"
+
+
+def errors_by_table(benchmark: str) -> str:
+    """Return the errors of a benchmark, the latest of each of its tables, with the lowest of a line in bold."""
+    lines = (RESULTS / "benchmarks.jsonl").read_text(encoding="utf-8").splitlines()
+    records = {record["table"]: record for record in map(json.loads, lines) if record["benchmark"] == benchmark}
+    names = list(next(iter(records.values()))["errors"])
+    written = [f"| table | hidden | {' | '.join(names)} | chosen |", "| --- " * (len(names) + 3) + "|"]
+    for record in records.values():
+        figures = [short_error(record["errors"][name], best=min(record["errors"].values())) for name in names]
+        size = "" if "generated" in record["table"] else ", {} x {}".format(*record["shape"])
+        chosen = " or ".join(dict.fromkeys(record["chosen"]))
+        written.append(
+            f"| {record['table']}{size} | {100 * record['hidden']:.0f} % | {' | '.join(figures)} | {chosen} |"
+        )
+    return "\n".join(written) + "\n"
+
+
+def short_error(error: float, *, best: float) -> str:
+    """Return an error in three digits."""
+    shown = f"{error:.3f}".removeprefix("0")
+    return f"**{shown}**" if error == best else shown
 
 
 def summary(table: str, records: list[Record]) -> str:

@@ -150,3 +150,8 @@ def nearest_name(given: object, known: Iterable[str]) -> str:
         *difflib.get_close_matches(str(given).lower(), names, n=1),
     ]
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+
+
+def __dir__() -> list[str]:
+    own = (name for name, found in globals().items() if getattr(found, "__module__", None) == __name__)
+    return sorted([*own, *(name for name in globals() if name.startswith("__"))])

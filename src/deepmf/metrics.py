@@ -382,3 +382,7 @@ def _refuse(
         first = np.unravel_index(np.argmax(bad), array.shape)
         where = ", ".join(str(position) for position in first)
         raise error(f"{name}[{where}] is {array[first]:.15g}; {rule}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -33,6 +33,7 @@ def test_every_command_has_help_with_an_example_and_json(run: Any, name: str) ->
     assert code == 0
     assert f"Example: deepmf {name}" in out
     assert name in GROUPS or "--json" in out
+    assert "<bool>" not in out  # a flag takes no value
 
 
 def test_help_and_version(run: Any) -> None:
@@ -40,6 +41,7 @@ def test_help_and_version(run: Any) -> None:
     assert code == 0
     assert all(name in out for name in [*NAMES, *GROUPS])
     assert run().out == out
+    assert "<bool>" not in out
     assert run("--version") == (0, f"deepmf {version('deepmf')}\n", "")
 
 

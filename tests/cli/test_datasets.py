@@ -101,6 +101,15 @@ def test_describe(run: Any, folder: Path) -> None:
     assert shown["scale"] == {"low": 0, "high": 10, "levels": None}
 
 
+def test_describe_knows_the_data_sets(run: Any, home: Path) -> None:
+    told = "deepmf: the data set ml-1m is not here yet; deepmf datasets fetch ml-1m downloads it\n"
+    assert run("datasets", "describe", "ml-1m") == (2, "", told)
+    (home / "ml-1m").mkdir(parents=True)
+    (home / "ml-1m" / "ratings.dat").write_text(LINES)
+    matrix = datasets.load("ml-1m")
+    assert run("datasets", "describe", "ml-1m") == (0, f"{matrix.describe()}\n", "")
+
+
 def test_alone_it_shows_help(run: Any) -> None:
     code, out, err = run("datasets")
     assert (code, err) == (0, "")

@@ -175,3 +175,20 @@ def test_a_value_that_bins_are_cut_at_is_its_own_quantile() -> None:
     zeros = PredictiveDistribution(np.array([0.0, 1.0, 3.0]), np.array([0.0, 2.0]), np.array([[0.5, 0.2]]))
     assert zeros.quantiles(0.05) == pytest.approx([0]) and zeros.quantiles(0.49) == pytest.approx([0])
     assert 0 < zeros.quantiles(0.6)[0] < 2
+
+
+def test_draws_are_as_frequent_as_they_are_likely() -> None:
+    shares = np.random.default_rng(0).random(20_000)
+    chances = [0.1, 0.6, 0.0, 0.3]
+    levels = said(np.tile(chances, (shares.size, 1))).drawn(shares, Scale([1, 2, 3, 4]))
+    frequencies = np.bincount(levels.astype(int), minlength=5)[1:] / shares.size
+    np.testing.assert_allclose(frequencies, chances, atol=0.01)
+    assert frequencies[2] == 0
+
+
+def test_a_draw_of_an_interval_is_the_quantile_of_its_share() -> None:
+    found = said(drawn(5, 6))
+    shares = np.array([0.05, 0.3, 0.5, 0.8, 0.99])
+    alone = [found.quantiles(float(share))[pair] for pair, share in enumerate(shares)]
+    np.testing.assert_array_equal(found.quantiles(shares), alone)
+    np.testing.assert_array_equal(found.drawn(shares, Scale(low=2, high=5)), np.clip(alone, 2, 5))

@@ -61,7 +61,13 @@ def test_every_setting_is_explained_in_a_sentence(name: str) -> None:
 def test_the_signature_of_a_model_lists_its_settings(name: str) -> None:
     model, settings = model_class(name), settings_class(name)
     assert inspect.signature(model) == signature_of(settings)
-    assert pydoc.render_doc(model, renderer=pydoc.plaintext).splitlines()[3].startswith(f" |  {model.__name__}(*, seed")
+    assert list(inspect.signature(model.__init__).parameters.values())[1:] == [
+        *signature_of(settings).parameters.values()
+    ]
+    shown = pydoc.render_doc(model, renderer=pydoc.plaintext)
+    assert shown.splitlines()[3].startswith(f" |  {model.__name__}(*, seed")
+    assert "__init__(self, /, *, seed: int = 0" in shown
+    assert "**settings" not in shown
 
 
 def numbers_of(name: str) -> list[str]:

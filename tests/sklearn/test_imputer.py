@@ -34,7 +34,8 @@ Array = npt.NDArray[np.float64]
 
 def small(**parameters: Any) -> DMFImputer:
     """An imputer that fits in a blink."""
-    return DMFImputer(**({"hidden_sizes": (16,), "latent_size": 4, "epochs": 5, "random_state": 0} | parameters))
+    usual = {"model": "dmf", "hidden_sizes": (16,), "latent_size": 4, "epochs": 5, "random_state": 0}
+    return DMFImputer(**(usual | parameters))
 
 
 def low_rank(n_rows: int, n_columns: int, *, rank: int = 3, noise: float = 0.3, seed: int = 0) -> Array:
@@ -71,7 +72,14 @@ def fitted(table: Array) -> DMFImputer:
     return small().fit(table)
 
 
-@parametrize_with_checks([small(epochs=2), DMFImputer(model="means", scale="shared")])
+@parametrize_with_checks(
+    [
+        small(epochs=2),
+        small(epochs=2, model="auto"),
+        DMFImputer(model="means", scale="shared"),
+        DMFImputer(model="means", add_indicator=True),
+    ]
+)
 @pytest.mark.slow
 def test_keeps_the_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
@@ -328,3 +336,208 @@ def test_without_scikit_learn_the_extra_is_named() -> None:
     code = "import sys; sys.modules['sklearn'] = None; from deepmf.sklearn import DMFImputer"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr
     assert "MissingDependency: DMFImputer needs scikit-learn: pip install 'deepmf[sklearn]'" in shown
+
+
+def quick_auto(**parameters: Any) -> DMFImputer:
+    """An imputer that chooses its model, with a network that learns nothing in no time."""
+    return DMFImputer(settings={"views": 1}, epochs=2, hidden_sizes=(4,), random_state=0, **parameters)
+
+
+def test_the_model_is_chosen_by_hidden_cells() -> None:
+    assert DMFImputer().model == "auto"
+    table = holes(low_rank(120, 8, noise=0.1), 0.2)
+    imputer = quick_auto().fit(table)
+    assert imputer.chosen_model_ == "als" and type(imputer.model_).__name__ == "ALS"
+    assert imputer.hidden_errors_.keys() == {"means", "als", "dmf-o"}
+    assert imputer.hidden_errors_["als"] < 0.7 * imputer.hidden_errors_["means"]
+    assert imputer.model_.entries_.train.n_entries == np.count_nonzero(~np.isnan(table))  # fitted to all in the end
+    by_name = DMFImputer("als", epochs=2, random_state=0)
+    np.testing.assert_array_equal(imputer.transform(table), by_name.fit_transform(table))
+    assert (by_name.chosen_model_, by_name.hidden_errors_) == ("als", {})
+    assert quick_auto().fit([[1.0], [np.nan]]).chosen_model_ == "means"
+
+
+def test_settings_go_to_the_models_that_have_them(table: Array) -> None:
+    assert quick_auto(latent_size=3).fit(table).model_.settings.to_dict()["latent_size"] == 3
+    with pytest.raises(BadSetting, match="none of means, als, dmf-o has a setting 'penalti'; did you mean 'penalty'"):
+        DMFImputer(settings={"penalti": 1}).fit(table)
+    with pytest.raises(BadSetting, match="epochs must be a whole number of at least 1; got 0"):
+        DMFImputer(epochs=0).fit(table)
+
+
+@pytest.mark.parametrize("mark", [-999, -999.0])
+def test_a_number_stands_for_what_is_missing(table: Array, mark: float) -> None:
+    expected = DMFImputer("als", random_state=0).fit_transform(table)
+    filled = np.where(np.isnan(table), mark, table)
+    imputer = DMFImputer("als", random_state=0, missing_values=mark)
+    np.testing.assert_array_equal(imputer.fit_transform(filled), expected)
+    np.testing.assert_array_equal(imputer.fit_transform(pd.DataFrame(filled)), expected)
+    np.testing.assert_array_equal(imputer.fit_transform(table), expected)  # NaN is missing all the same
+    rows, columns = np.nonzero(np.ones(table.shape))
+    stored = scipy.sparse.coo_array((filled.ravel(), (rows, columns)), shape=table.shape).tocsr()
+    np.testing.assert_array_equal(imputer.fit_transform(stored), expected)
+    assert np.isnan(stored.data).sum() == 0  # what was given stays as it was
+
+
+def test_indicators_of_what_was_missing(table: Array) -> None:
+    table = table.copy()
+    table[:, 2] = np.arange(40)
+    frame = pd.DataFrame(table, columns=list("abcdef"))
+    imputer = DMFImputer("als", random_state=0, add_indicator=True).set_output(transform="pandas")
+    completed = imputer.fit_transform(frame)
+    added = [f"missingindicator_{name}" for name in "abdef"]
+    assert completed.columns.tolist() == [*"abcdef", *added] == imputer.get_feature_names_out().tolist()
+    np.testing.assert_array_equal(completed[added], frame.isna().drop(columns="c").astype(float))
+    full = imputer.transform(frame.fillna(1.0))
+    assert not full[added].any(axis=None)
+
+
+def mixed_frame(n_rows: int = 120, seed: int = 0) -> pd.DataFrame:
+    """A full table whose columns all follow from one hidden number."""
+    random = np.random.default_rng(seed)
+    hidden = random.normal(size=n_rows)
+    order = pd.CategoricalDtype(["small", "medium", "large"], ordered=True)
+    return pd.DataFrame(
+        {
+            "length": hidden + 0.1 * random.normal(size=n_rows),
+            "weight": 100 * hidden + 10 * random.normal(size=n_rows),
+            "depth": hidden - 0.1 * random.normal(size=n_rows),
+            "colour": np.where(hidden > 0, "red", "blue"),
+            "size": pd.Categorical.from_codes(np.digitize(hidden, [-0.5, 0.5]), dtype=order),
+        },
+        index=np.arange(n_rows) + 10,
+    )
+
+
+def test_text_and_categories_are_filled_and_given_back_as_they_were() -> None:
+    truth = mixed_frame()
+    missing = np.random.default_rng(1).random(truth.shape) < 0.15
+    table = truth.mask(missing)
+    imputer = DMFImputer("als", random_state=0).fit(table)
+    completed = imputer.transform(table)
+    assert isinstance(completed, pd.DataFrame)
+    assert completed.dtypes.tolist() == truth.dtypes.tolist()
+    assert completed.index.equals(truth.index) and completed.columns.equals(truth.columns)
+    assert completed.notna().all(axis=None)
+    pd.testing.assert_frame_equal(completed.where(~missing), truth.where(~missing))
+    for name, at_least in (("colour", 0.85), ("size", 0.7)):
+        places = missing[:, truth.columns.get_loc(name)]
+        assert (completed[name] == truth[name])[places].mean() >= at_least, name
+    wrapped = DMFImputer("als", random_state=0).set_output(transform="pandas").fit_transform(table)
+    pd.testing.assert_frame_equal(wrapped, completed)
+
+    polars = pl.from_pandas(table).with_columns(pl.col("size").cast(pl.Enum(["small", "medium", "large"])))
+    assert (
+        DMFImputer("als", random_state=0)
+        .fit_transform(polars)
+        .equals(pl.from_pandas(completed).cast(dict(polars.schema)))
+    )
+    objects = DMFImputer("als", random_state=0).fit_transform(table.drop(columns="size").to_numpy(dtype=object))
+    assert objects.dtype == object and set(objects[:, 3]) == {"red", "blue"}
+
+
+def test_new_rows_with_text() -> None:
+    imputer = DMFImputer("als", random_state=0, add_indicator=True).fit(mixed_frame())
+    new = pd.DataFrame({"length": [2.0, np.nan], "weight": [200.0, -200.0], "depth": [np.nan, np.nan]})
+    new = new.assign(colour=[None, "pink"], size=pd.Categorical([None, "small"]))
+    completed = imputer.transform(new)
+    assert completed["colour"].tolist() == ["red", "pink"]
+    assert completed["size"].tolist() == ["large", "small"]  # also where the new column does not know all
+    assert completed.shape == (2, 5)  # nothing was missing in fit
+    with pytest.raises(BadSetting, match="scale='shared' is for numbers alone; column 'colour' holds text"):
+        DMFImputer(scale="shared").fit(mixed_frame())
+
+
+def test_text_with_a_mark_and_chosen_model() -> None:
+    table = mixed_frame(60).drop(columns="size").astype(object)
+    table.iloc[::7, 3] = "?"
+    table.iloc[::5, 0] = "?"
+    imputer = quick_auto(missing_values="?").fit(table)
+    completed = imputer.transform(table)
+    assert imputer.chosen_model_ in ("means", "als", "dmf-o")
+    assert set(completed["colour"]) == {"red", "blue"}
+    assert np.isfinite(completed["length"].astype(float)).all()
+
+
+def test_numbers_with_a_mark_that_is_text() -> None:
+    imputer = DMFImputer("als", random_state=0, missing_values="?")
+    expected = DMFImputer("als", random_state=0).fit_transform([[1, np.nan], [2, 3], [3, 4]])
+    completed = imputer.fit_transform([[1.0, "?"], [2.0, 3.0], [3.0, 4.0]])
+    assert completed.dtype == np.float64
+    np.testing.assert_array_equal(completed, expected)
+    np.testing.assert_array_equal(imputer.transform(np.array([[1, np.nan]])), expected[:1])
+
+
+def test_intervals_hold_what_they_should_in_every_column() -> None:
+    random = np.random.default_rng(0)
+    truth = low_rank(400, 8, noise=0.2)
+    truth[:, 3] = random.normal(size=400)  # follows from nothing
+    table = holes(truth, 0.2)
+    imputer = quick_auto().fit(table)
+    completed, interval = imputer.transform(table, return_interval=True, coverage=0.8)
+    np.testing.assert_array_equal(completed, imputer.transform(table))
+    observed = ~np.isnan(table)
+    for end in interval:
+        np.testing.assert_array_equal(end[observed], table[observed])
+    assert np.all(interval.lower <= interval.upper)
+    inside = (interval.lower <= truth) & (truth <= interval.upper)
+    assert 0.75 < inside[~observed].mean() < 0.92  # a little wide: there was less to learn from with cells hidden
+    for column in range(8):
+        assert 0.65 < inside[~observed[:, column], column].mean() < 0.98, column
+    empty = imputer.transform(np.full((1, 8), np.nan), return_interval=True)[1]
+    share = np.mean((truth >= empty.lower) & (truth <= empty.upper))
+    assert 0.87 < share < 0.93
+
+    frame = mixed_frame()
+    _, interval = quick_auto().fit(frame).transform(frame.assign(length=np.nan), return_interval=True)
+    assert np.isnan(interval.lower[:, 3:]).all() and np.isfinite(interval.lower[:, :3]).all()
+
+
+def test_intervals_of_models_that_are_named(table: Array) -> None:
+    stars = generate(60, 12, density=0.6, named=False, seed=0).matrix.to_array()
+    ordinal = DMFImputer("dmf-o", scale="shared", epochs=2, settings={"views": 2}, random_state=0).fit(stars)
+    _, interval = ordinal.transform(stars, return_interval=True)
+    assert set(interval.lower.ravel()) | set(interval.upper.ravel()) <= {1, 2, 3, 4, 5}
+    with pytest.raises(BadSetting, match="ALS predicts a value, not a distribution, so there are no intervals; model="):
+        DMFImputer("als").fit(table).transform(table, return_interval=True)
+    with pytest.raises(BadSetting, match="coverage must be between 0 and 1; got 2"):
+        ordinal.transform(stars, return_interval=True, coverage=2)
+    alone = DMFImputer("als").fit([[1.0], [3.0], [np.nan]])
+    assert [end.tolist() for end in alone.transform([[np.nan], [7]], return_interval=True)[1]] == [
+        [[1], [7]],
+        [[3], [7]],
+    ]
+
+
+@pytest.mark.parametrize("model", ["als", pytest.param("dmf-o", marks=pytest.mark.slow)])
+def test_draws_spread_as_the_truth_does(model: str) -> None:
+    truth = low_rank(200, 6, noise=0.5)
+    table = holes(truth, 0.2)
+    settings = {"views": 2} if model == "dmf-o" else None
+    parameters = {"settings": settings, "epochs": 5, "random_state": 0}
+    imputer = DMFImputer(model, sample=True, **parameters).fit(table)
+    draws = [imputer.transform(table) for _ in range(20)]
+    missing = np.isnan(table)
+    np.testing.assert_array_equal(draws[0][~missing], table[~missing])
+    spreads = truth.std(axis=0)
+    spread = (np.std(draws, axis=0) / spreads)[missing].mean()
+    predicted = DMFImputer(model, **parameters).fit_transform(table)
+    error = rmse_error((predicted / spreads)[missing], (truth / spreads)[missing])
+    assert 0.6 * error < spread < 1.3 * error
+    again = DMFImputer(model, sample=True, **parameters).fit(table)
+    np.testing.assert_array_equal(again.transform(table), draws[0])
+    np.testing.assert_array_equal(again.transform(table), draws[1])
+
+
+def test_draws_of_levels_and_categories() -> None:
+    stars = generate(60, 12, density=0.6, named=False, seed=0).matrix.to_array()
+    parameters = {"epochs": 2, "settings": {"views": 2}, "random_state": 0, "sample": True}
+    imputer = DMFImputer("dmf-o", scale="shared", **parameters).fit(stars)
+    once, twice = imputer.transform(stars), imputer.transform(stars)
+    assert set(once.ravel()) == {1, 2, 3, 4, 5} and not np.array_equal(once, twice)
+    frame = mixed_frame(300)
+    imputer = DMFImputer("means", sample=True, random_state=0).fit(frame)
+    nothing = pd.DataFrame(np.nan, index=range(300), columns=frame.columns).astype(frame.dtypes.to_dict())
+    drawn = imputer.transform(nothing)
+    assert 0.35 < (drawn["colour"] == "red").mean() < 0.65  # as often as in fit
+    assert abs(drawn["weight"].std() / frame["weight"].std() - 1) < 0.25

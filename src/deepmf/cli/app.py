@@ -21,6 +21,7 @@ from deepmf.cli.evaluate import evaluate
 from deepmf.cli.explain import explain
 from deepmf.cli.export import export
 from deepmf.cli.fit import fit
+from deepmf.cli.flags import FlagCommand, FlagGroup
 from deepmf.cli.inspect import inspect
 from deepmf.cli.output import say
 from deepmf.cli.predict import predict
@@ -42,6 +43,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _INTERRUPTED = 130  # as shells say it: 128 and the number of the signal
 
 app = typer.Typer(
+    cls=FlagGroup,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -88,7 +90,7 @@ for _command in (
     export,
     reproduce,
 ):
-    app.command(_command.__name__)(_command)
+    app.command(_command.__name__, cls=FlagCommand)(_command)
 app.add_typer(datasets, name="datasets")
 
 

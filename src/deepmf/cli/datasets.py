@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deepmf.cli.flags import FlagCommand, FlagGroup
 from deepmf.cli.inputs import Reading
 from deepmf.cli.options import Column, Decimal, Duplicates, Json, MissingValues, Row, ScaleText, Separator, Value, Wide
 from deepmf.cli.output import say, show_json, show_table
@@ -19,8 +20,9 @@ from deepmf.errors import FileAbsent, UnreadableFile
 
 if TYPE_CHECKING:
     from deepmf.data.datasets.catalogue import Dataset
+    from deepmf.matrix.matrix import ObservedMatrix
 
-datasets = typer.Typer(invoke_without_command=True)
+datasets = typer.Typer(cls=FlagGroup, invoke_without_command=True)
 
 
 @datasets.callback()
@@ -33,7 +35,7 @@ def options(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@datasets.command("list")
+@datasets.command("list", cls=FlagCommand)
 def list_all(as_json: Json = False) -> None:
     """List the public data sets, and where the downloaded ones are stored.
 
@@ -55,7 +57,7 @@ def list_all(as_json: Json = False) -> None:
     say(f"kept in {folder()} (the environment variable DEEPMF_DATA names another folder)")
 
 
-@datasets.command()
+@datasets.command(cls=FlagCommand)
 def fetch(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A name from `deepmf datasets list`.", autocompletion=dataset_names)
@@ -88,9 +90,15 @@ def fetch(
     say(f"next: deepmf fit {shlex.quote(str(file))} -o model.safetensors{twice}")
 
 
-@datasets.command()
+@datasets.command(cls=FlagCommand)
 def describe(
-    ratings: Annotated[Path, typer.Argument(metavar="RATINGS", help="Entries, read as by fit; - for standard input.")],
+    ratings: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RATINGS",
+            help="Entries, read as by fit, or a name from `deepmf datasets list`; - for standard input.",
+        ),
+    ],
     scale: ScaleText = None,
     row: Row = None,
     column: Column = None,
@@ -102,16 +110,35 @@ def describe(
     wide: Wide = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a file of entries holds: its size, scale, density, and how values are distributed.
+    """Show what a file of entries, or a data set, holds: its size, scale, density, and how values are distributed.
 
     Example: deepmf datasets describe ratings.csv
     """
-    reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
-    description = reading.matrix(ratings, scale=parse_scale(scale)).describe()
+    if _is_name(ratings):
+        description = _named(str(ratings)).describe()
+    else:
+        reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
+        description = reading.matrix(ratings, scale=parse_scale(scale)).describe()
     if as_json:
         show_json(description.to_dict())
     else:
         say(str(description))
+
+
+def _is_name(ratings: Path) -> bool:
+    """Say whether a data set is meant: a file of that name goes first."""
+    from deepmf.data.datasets.catalogue import DATASETS
+
+    return str(ratings) in DATASETS and not ratings.exists()
+
+
+def _named(name: str) -> ObservedMatrix:
+    """Return a data set that is here; describing one downloads nothing."""
+    from deepmf.data.datasets.local import find, load
+
+    if find(name) is None:
+        raise FileAbsent(f"the data set {name} is not here yet; deepmf datasets fetch {name} downloads it")
+    return load(name)
 
 
 def _entry(dataset: Dataset) -> dict[str, Any]:

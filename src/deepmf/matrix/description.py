@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from deepmf.matrix.matrix_view import matrix_html
 from deepmf.matrix.scale import Scale
 
 _QUANTILES = {"min": 0.0, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "max": 1.0}
@@ -44,6 +45,9 @@ class Description:
         }
         plain["histogram"] = {f"{value:g}": count for value, count in self.histogram.items()}
         return plain
+
+    def _repr_html_(self) -> str:
+        return matrix_html("Description", self)
 
     def __str__(self) -> str:
         lines = [

@@ -139,6 +139,12 @@ class EntryStore:
         """The scale of all entries."""
         return self.train.scale
 
+    @property
+    def n_entries(self) -> int:
+        """Number of entries: those of training that still hold, and those added since."""
+        n_added = 0 if self.added is None else self.added.rows.size
+        return self.train.n_entries - int(self.dropped.size) + int(n_added)
+
     @cached_property
     def extension(self) -> ObservedMatrix | None:
         """What was added since training, as a matrix with all rows and columns; None where nothing was."""

@@ -16,6 +16,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.checks import check_finite, check_on_scale, numbers
 from deepmf.matrix.description import Description, describe
 from deepmf.matrix.labels import Labelled, Labels
+from deepmf.matrix.matrix_view import matrix_html
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates, duplicate_error, in_row_order, merged, starts_of
 from deepmf.matrix.table_form import PLAIN, TableForm
@@ -418,6 +419,9 @@ class ObservedMatrix:
             f"ObservedMatrix({n_rows} rows x {n_columns} columns, "
             f"{self.n_entries} entries ({density:.3g} %), scale {self.scale})"
         )
+
+    def _repr_html_(self) -> str:
+        return matrix_html("ObservedMatrix", self.describe())
 
 
 def _on_levels(means: FloatArray, scale: Scale) -> FloatArray:

@@ -17,6 +17,7 @@ from deepmf.models.model import Fitted, Model
 from deepmf.models.predictor import Encoder, Predictor, unpack_latents
 from deepmf.models.readout import Readout
 from deepmf.storage.packed import Tensors
+from deepmf.training.declarations import takes_settings
 from deepmf.training.history import History
 from deepmf.training.settings import Settings
 from deepmf.training.validation import ValidationEntries
@@ -56,6 +57,10 @@ class Means(Model):
 
     settings_class: ClassVar[type[Settings]] = MeansSettings
     settings: MeansSettings
+
+    @takes_settings(MeansSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
     @property
     def mean_(self) -> float:

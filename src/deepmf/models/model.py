@@ -24,7 +24,7 @@ from deepmf.errors import (
     TrainingDiverged,
 )
 from deepmf.matrix.areas import AREAS
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entry_store import NOTHING, EntryStore
 from deepmf.matrix.forgetting import Pairs, asked_to_forget, without
 from deepmf.matrix.labels import Labels
@@ -37,6 +37,7 @@ from deepmf.models.fallback import Fallback
 from deepmf.models.fitting import Fitting, digest, tell_ending
 from deepmf.models.folded import FoldedColumns, FoldedRows, folded_column, folded_rows
 from deepmf.models.label_pairs import LabelPairs, Unknown, find_pairs
+from deepmf.models.model_view import fitted_html, fitted_lines, model_line, not_fitted_html
 from deepmf.models.predictive_distribution import Interval, PredictiveDistribution, check_coverage
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import Ranking, choice_of, most_similar, ranked
@@ -47,7 +48,6 @@ from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
 from deepmf.storage.packed import Packed, Tensors, field, numbers, refusing
 from deepmf.training.checkpoint import remove_checkpoint
-from deepmf.training.declarations import signature_of
 from deepmf.training.epoch_progress import show_epochs
 from deepmf.training.history import History
 from deepmf.training.loop import Callback, Task
@@ -75,11 +75,6 @@ class Model(ABC):
     settings_class: ClassVar[type[Settings]]
     predicts: ClassVar[tuple[str, ...]] = AREAS  # the areas it can predict in
     cannot: ClassVar[str] = ""  # why not in the others
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if "settings_class" in vars(cls):
-            cls.__signature__ = signature_of(cls.settings_class)  # type: ignore[attr-defined]  # what help() shows
 
     def __init__(self, /, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
@@ -486,6 +481,28 @@ class Model(ABC):
         return self.entries_.columns.array
 
     @property
+    def row_latents_(self) -> LatentArray:
+        """The latents of all rows (rows, latent), in the order of `row_labels_`, without effects and means."""
+        return self.predictor_.proper(self.predictor_.rows)
+
+    @property
+    def column_latents_(self) -> LatentArray:
+        """The latents of all columns (columns, latent), in the order of `column_labels_`."""
+        return self.predictor_.proper(self.predictor_.columns)
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if self._fitted is None:
+            return model_line(name, self.settings)
+        return fitted_lines(name, self.settings, self._fitted.entries, self.history_)
+
+    def _repr_html_(self) -> str:
+        name = type(self).__name__
+        if self._fitted is None:
+            return not_fitted_html(name, self.settings)
+        return fitted_html(name, self.settings, self._fitted.entries, self.history_)
+
+    @property
     def _known(self) -> Fitted:
         if self._fitted is None:
             raise NotFitted(f"this {type(self).__name__} is not fitted yet: call fit first")
@@ -567,9 +584,16 @@ class Model(ABC):
 
 def _check_matrix(given: Any, taker: str) -> None:
     if not isinstance(given, ObservedMatrix):
-        raise BadEntries(
-            f"{taker} takes an ObservedMatrix; got {type(given).__name__} (from_array and others make one)"
-        )
+        raise BadEntries(f"{taker} takes an ObservedMatrix; got {type(given).__name__} ({_makes_one(given)})")
+
+
+def _makes_one(given: Any) -> str:
+    """Say what makes a matrix of something else."""
+    if isinstance(given, str | Path):
+        return "read_matrix reads one from a file"
+    kinds = {"from_frame, or from_table for a wide one,": "columns", "from_sparse": "tocoo", "from_array": "__array__"}
+    makers = [maker for maker, attribute in kinds.items() if hasattr(given, attribute)]
+    return f"ObservedMatrix.{makers[0] if makers else 'from_entries'} makes one"
 
 
 def _check_trainable(train: ObservedMatrix) -> None:

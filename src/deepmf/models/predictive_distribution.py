@@ -121,7 +121,14 @@ class PredictiveDistribution:
         tails = [self.quantiles((1.0 + side * coverage) / 2.0) for side in (-1, 1)]
         return scale.clip(np.stack(tails, axis=1))
 
-    def quantiles(self, share: float) -> FloatArray:
+    def drawn(self, shares: FloatArray, scale: Scale) -> FloatArray:
+        """Return a value of each distribution: that of a share (pairs,), which is drawn evenly between 0 and 1."""
+        if scale.levels is None:
+            return scale.clip(self.quantiles(shares))
+        levels: FloatArray = self.support[(1.0 - self.exceedance < shares[:, None]).sum(axis=1)]
+        return levels
+
+    def quantiles(self, share: float | FloatArray) -> FloatArray:
         """Return the value that each distribution exceeds with probability 1 - share; within a bin all are as likely.
 
         The outermost bins are taken to lie around their means.
@@ -129,7 +136,7 @@ class PredictiveDistribution:
         inner, support = self.boundaries, self.support
         edges = np.concatenate([[2 * support[0] - inner[0]], inner, [2 * support[-1] - inner[-1]]])
         below = np.pad(1.0 - self.exceedance, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0)))
-        bin_of = (below[:, 1:-1] < share).sum(axis=1)
+        bin_of = (below[:, 1:-1] < np.reshape(share, (-1, 1))).sum(axis=1)
         pairs = np.arange(bin_of.size)
         start, width = below[pairs, bin_of], below[pairs, bin_of + 1] - below[pairs, bin_of]
         part = np.divide(share - start, width, out=np.full(start.shape, 0.5), where=width > 0)

@@ -126,12 +126,18 @@ class Predictor:
         """Return a predictor whose columns are those with these entries, and no others."""
         return replace(self, columns=Latents(_finite(self.encoder.columns(entries, self.rows))))
 
-    def directions(self, latents: Latents) -> LatentArray:
-        """Return latents without the numbers beside them, normalised to length 1; those of length 0 as they are."""
+    def proper(self, latents: Latents) -> LatentArray:
+        """Return latents without the numbers beside them, read-only."""
         whole = latents.whole()
         if whole.shape[1] == self.n_beside:
             raise BadSetting("this model has no latents, so neither rows nor columns can be compared")
-        proper = whole[:, : whole.shape[1] - self.n_beside]
+        proper: LatentArray = whole[:, : whole.shape[1] - self.n_beside]
+        proper.flags.writeable = False
+        return proper
+
+    def directions(self, latents: Latents) -> LatentArray:
+        """Return latents without the numbers beside them, normalised to length 1; those of length 0 as they are."""
+        proper = self.proper(latents)
         lengths = np.linalg.norm(proper, axis=1, keepdims=True)
         lengths[lengths == 0] = 1
         directions: LatentArray = (proper / lengths).astype(np.float32)

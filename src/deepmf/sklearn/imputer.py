@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
-from deepmf.errors import BadEntries, BadSetting, CannotExtend, NothingObserved
-from deepmf.matrix.arrays import FloatArray
+from deepmf.errors import BadEntries, BadSetting, CannotExtend, NothingObserved, nearest_name
+from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.folded import folded_matrix
 from deepmf.models.model import Model
+from deepmf.models.predictive_distribution import Interval, check_coverage
 from deepmf.models.ranking import batches
-from deepmf.models.registry import HOMES, model_class
-from deepmf.sklearn.observed_table import CHECKS, TableEntries, dense_copy
+from deepmf.models.registry import HOMES, model_class, settings_class
+from deepmf.sklearn.column_codes import ColumnCodes
+from deepmf.sklearn.encoded_table import EncodedTable
+from deepmf.sklearn.filler import Filler
+from deepmf.sklearn.mixed_table import MixedTable
+from deepmf.sklearn.model_choice import CANDIDATES, Residuals, choose
+from deepmf.sklearn.observed_table import CHECKS, TableEntries, dense_copy, marked
 from deepmf.sklearn.units import ColumnUnits
+from deepmf.training.declarations import declared
+
+AUTO = "auto"
 
 # The models' own defaults are for a million ratings; these are for tables of some thousand rows and some ten columns,
 # chosen on masked entries of generated and of public tables.
@@ -60,19 +69,30 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     columns' means; so does every row where `fit` saw less than two rows or two columns with entries. Predictions
     stay within the range of the column in `fit`.
 
-    model: the model by its name ("dmf", "als", "means", ...); it must be able to predict for new rows.
-    hidden_sizes, latent_size, dropout, epochs, learning_rate: settings of the model (None: as fits a table).
+    Columns of text and categories are filled with their own categories. A frame that has any comes back as a frame, its
+    columns of the types that they had; an array of objects as one.
+
+    model: the model by its name ("als", "dmf-o", ...), which must be able to predict for new rows; "auto" takes that of
+        means, als and dmf-o which best predicts cells that are hidden from it, then fits it to all.
+    hidden_sizes, latent_size, dropout, epochs, learning_rate: settings of the model (None: as fits a table); with
+        "auto", of those models that have them.
     settings: further settings of the model, by name.
+    missing_values: what stands for a missing value beside NaN and None, such as -1 or "?".
+    add_indicator: whether columns are added that say of each column with missing values in `fit` where they are.
     scale: "columns" (every column has units of its own, and is standardised), "shared" (all columns have the same
         units, such as stars or Likert points, which the model sees as they are) or that shared `Scale`.
     answers: "values", or "levels": the nearest level in columns whose values repeat; with a shared scale of levels,
         the model's own choice of a level.
+    sample: whether missing values are drawn from their distribution, anew in every call of `transform` (for multiple
+        imputation), rather than predicted.
     keep_empty_features: whether a column without any entry in `fit` is kept, filled with 0, or left out with a warning.
     random_state: None, a seed or a `numpy.random.RandomState`.
     verbose: whether `fit` shows each epoch on standard error (None: on a terminal and in notebooks).
 
-    After `fit`, `model_` is the fitted model (None where there was too little to learn from), `units_` what its values
-    mean, `known_columns_` the positions of the columns that had entries.
+    After `fit`, `model_` is the fitted model (None where there was too little to learn from), `chosen_model_` its name,
+    `hidden_errors_` the error of each candidate of "auto" on hidden cells, in standard deviations (with a shared
+    scale, in its units), `units_` what the model's values mean, `known_columns_` the positions of the columns that had
+    entries.
 
     >>> table = np.array([[1, 100.0], [2, 200.0], [3, np.nan], [4, 400.0], [5, 500.0], [np.nan, 150.0]])
     >>> imputer = DMFImputer(model="als", random_state=0).fit(table)
@@ -82,13 +102,19 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
            [  3., 270.]])
     """
 
+    # What a call of transform asks for is for the caller alone: a pipeline has none of it to hand on.
+    __metadata_request__transform: ClassVar[dict[str, str]] = {"return_interval": UNUSED, "coverage": UNUSED}
+
     model_: Model | None
     units_: ColumnUnits
     known_columns_: npt.NDArray[np.intp]
+    _codes: ColumnCodes | None
+    chosen_model_: str
+    hidden_errors_: dict[str, float]
 
     def __init__(
         self,
-        model: str = "dmf",
+        model: str = AUTO,
         *,
         hidden_sizes: Sequence[int] | None = None,
         latent_size: int | None = None,
@@ -96,8 +122,11 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         epochs: int | None = None,
         learning_rate: float | None = None,
         settings: Mapping[str, Any] | None = None,
+        missing_values: Any = np.nan,
+        add_indicator: bool = False,
         scale: str | Scale = "columns",
         answers: str = "values",
+        sample: bool = False,
         keep_empty_features: bool = False,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | None = False,
@@ -109,48 +138,74 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.epochs = epochs
         self.learning_rate = learning_rate
         self.settings = settings
+        self.missing_values = missing_values
+        self.add_indicator = add_indicator
         self.scale = scale
         self.answers = answers
+        self.sample = sample
         self.keep_empty_features = keep_empty_features
         self.random_state = random_state
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 (the name that scikit-learn passes)
         """Learn from the observed entries of a table; `y` is not used."""
-        model = self._new_model()
-        entries = TableEntries.of(validate_data(self, X, **CHECKS))
+        self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self._random = np.random.default_rng(self._seed)
+        candidates = self._candidates()
+        table = self._read(X, reset=True)
+        entries = TableEntries.of(table.numbers)
         if entries.values.size == 0:
             raise BadEntries(f"there is nothing to learn: none of {entries.shape[0]} x {entries.shape[1]} is observed")
-        self.known_columns_ = np.unique(entries.columns)
+        self._known = np.unique(entries.columns)
+        self.known_columns_ = np.unique(table.sources[self._known])
+        self._indicated = np.flatnonzero(table.missing().any(axis=0)) if self.add_indicator else None
         self._warn_of_empty_columns()
-        entries = entries.take_columns(self.known_columns_)
+        entries = entries.take_columns(self._known)
         self.units_ = self._units(entries)
-        enough = min(np.unique(entries.rows).size, self.known_columns_.size) >= 2
-        matrix = self._matrix(entries)
-        progress = None if self.verbose is None else bool(self.verbose)  # scikit-learn's own also take 0 and 1
-        self.model_ = model.fit(matrix, progress=progress) if enough else None
+        self._learn(candidates, entries, table.sources[self._known])
         return self
 
-    def transform(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
-        """Return a table with every missing entry filled in."""
+    def transform(self, X: Any, *, return_interval: bool = False, coverage: float = 0.9) -> Any:  # noqa: N803
+        """Return a table with every missing entry filled in.
+
+        With `return_interval`, a pair: the table, and an `Interval` of two arrays (rows, columns) between which the
+        missing values lie with about this probability; both are the value itself where that is observed, and NaN
+        in columns of text and categories.
+        """
         check_is_fitted(self)
-        completed = dense_copy(validate_data(self, X, reset=False, **CHECKS))
-        known: npt.NDArray[Any] = completed[:, self.known_columns_]
+        check_coverage(coverage)
+        table = self._read(X, reset=False)
+        filler = self._filler(coverage if return_interval else None)
+        filler.check()
+        numbers = dense_copy(table.numbers)
+        known: npt.NDArray[Any] = numbers[:, self._known]
         if isinstance(self.scale, Scale):
             self._matrix(TableEntries.of(known))  # refuses what is off the scale by its place in this table
+        known_ends = np.stack([known, known]).astype(np.float64) if return_interval else None
         for rows in batches(np.arange(known.shape[0]), width=known.shape[1]):
-            known[rows] = self._completed(known[rows])
-        if not self.keep_empty_features:
-            return known
-        completed[:, self.known_columns_] = known
-        completed[np.isnan(completed)] = 0.0
-        return completed
+            some, ends = known[rows], None if known_ends is None else known_ends[:, rows]
+            filler.complete(some, ends)
+            known[rows] = some
+            if known_ends is not None:
+                known_ends[:, rows] = ends
+        numbers[:, self._known] = known
+        kept = np.arange(table.sources[-1] + 1) if self.keep_empty_features else self.known_columns_
+        completed = table.completed(
+            X, numbers, names=self._names, kept=kept, indicators=self._indicated, random=filler.random
+        )
+        if known_ends is None:
+            return completed
+        whole_ends = np.stack([numbers, numbers]).astype(np.float64)
+        whole_ends[:, :, self._known] = known_ends
+        return completed, Interval(*(table.ends(np.nan_to_num(end, nan=0.0), kept) for end in whole_ends))
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
         """Return the names of the columns that `transform` gives."""
         check_is_fitted(self)
         names: npt.NDArray[np.object_] = _check_feature_names_in(self, input_features)
-        return names if self.keep_empty_features else names[self.known_columns_]
+        kept = names if self.keep_empty_features else names[self.known_columns_]
+        indicated = [] if self._indicated is None else [f"missingindicator_{name}" for name in names[self._indicated]]
+        return np.array([*kept, *indicated], dtype=object)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -159,19 +214,118 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
-    def _new_model(self) -> Model:
-        found = model_class(self.model)
-        if "II" not in found.predicts:
-            able = ", ".join(name for name in HOMES if "II" in model_class(name).predicts)
-            raise CannotExtend(f"{self.model!r} cannot complete new rows: {found.cannot}; those that can are {able}")
+    @property
+    def _names(self) -> npt.NDArray[np.object_]:
+        names: npt.NDArray[np.object_] = _check_feature_names_in(self)
+        return names
+
+    def _read(self, X: Any, *, reset: bool) -> EncodedTable:  # noqa: N803
+        """Check a table, and return it as numbers; `reset` learns its columns and their categories."""
+        texts = None if reset else () if self._codes is None else self._codes.categories
+        may_have_text = reset or texts or isinstance(self.missing_values, str)
+        mixed = MixedTable.of(X, missing=self.missing_values, texts=texts) if may_have_text else None
+        if mixed is None:
+            checked = validate_data(self, X, reset=reset, **CHECKS)
+        else:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        if reset:
+            self._codes = self._learned_codes(mixed)
+        if mixed is None:
+            return EncodedTable(marked(checked, self.missing_values))
+        if self._codes is None:
+            return EncodedTable(mixed.numbers)
+        return EncodedTable(self._codes.encoded(mixed), mixed, self._codes)
+
+    def _learned_codes(self, mixed: MixedTable | None) -> ColumnCodes | None:
+        """Return how columns of text and categories are encoded; None where there are none."""
+        if mixed is None or not mixed.texts:
+            return None
+        if self.scale != "columns":
+            name = self._names[min(mixed.texts)]
+            raise BadSetting(f"scale={self.scale!r} is for numbers alone; column {name!r} holds text or categories")
+        return ColumnCodes.of(mixed, self._names)
+
+    def _candidates(self) -> tuple[str, ...]:
+        """Return the names of the models to choose from; what none of them can be made with is refused."""
+        if self.model != AUTO:
+            self._new_model(self.model)
+            return (self.model,)
+        known = sorted({setting.name for name in CANDIDATES for setting in declared(settings_class(name))})
+        for name in self._given():
+            if name not in known:
+                raise BadSetting(f"none of {', '.join(CANDIDATES)} has a setting {name!r}; {nearest_name(name, known)}")
+        for name in CANDIDATES:
+            self._new_model(name)
+        return CANDIDATES
+
+    def _given(self) -> dict[str, Any]:
+        """Return the settings that were given, as parameters or by name."""
         given = dict(self.settings or {})
         named = {name: value for name in _PARAMETERS if (value := getattr(self, name)) is not None}
         if "seed" in given:
             raise BadSetting("settings cannot have 'seed', which comes from random_state")
         if twice := given.keys() & named.keys():
             raise BadSetting(f"{min(twice)} is given twice, as a parameter and in settings")
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        return found(**(TABLE_SETTINGS.get(self.model, {}) | given | named | {"seed": seed}))
+        return given | named
+
+    def _new_model(self, name: str) -> Model:
+        found = model_class(name)
+        if "II" not in found.predicts:
+            able = ", ".join(each for each in HOMES if "II" in model_class(each).predicts)
+            raise CannotExtend(f"{name!r} cannot complete new rows: {found.cannot}; those that can are {able}")
+        given = self._given()
+        if self.model == AUTO:
+            own = {setting.name for setting in declared(found.settings_class)}
+            given = {setting: value for setting, value in given.items() if setting in own}
+        return found(**(TABLE_SETTINGS.get(name, {}) | given | {"seed": self._seed}))
+
+    def _learn(self, candidates: tuple[str, ...], entries: TableEntries, sources: IndexArray) -> None:
+        """Choose a model by hidden cells, where there is a choice, and fit it to all."""
+        self._matrix(entries)  # refuses what is off a scale that was given by its place in this table
+        self.model_, self.chosen_model_, self.hidden_errors_ = None, "means", {}
+        self._residuals: Residuals | None = None
+        seen = self.units_.seen(entries)
+        if min(np.unique(seen.rows).size, self._known.size) < 2:
+            return
+        if len(candidates) > 1:
+            candidates = self._chosen(candidates, seen, sources)
+        self.chosen_model_ = candidates[0]
+        self.model_ = self._fitted(self.chosen_model_, seen)
+        # A distribution is learned over all columns together: of columns that differ, it would say the same.
+        own = self.scale != "columns" and self.model_.gives_distribution
+        if own:
+            self._residuals = None
+        elif self.sample and self._residuals is None:
+            self._chosen(candidates, seen, sources)
+
+    def _chosen(self, candidates: tuple[str, ...], seen: TableEntries, sources: IndexArray) -> tuple[str]:
+        choice = choose(candidates, seen, sources, self._fitted, seed=self._seed)
+        self.hidden_errors_ = dict(choice.errors)
+        self._residuals = choice.residuals
+        return (choice.model,)
+
+    def _fitted(self, name: str, seen: TableEntries) -> Model:
+        matrix = seen.matrix(self.units_.scale, column_labels=self._labels)
+        progress = None if self.verbose is None else bool(self.verbose)  # scikit-learn's own also take 0 and 1
+        return self._new_model(name).fit(matrix, progress=progress)
+
+    def _filler(self, coverage: float | None) -> Filler:
+        return Filler(
+            self.model_,
+            self.units_,
+            to_levels=self.answers == "levels",
+            residuals=self._residuals,
+            shares=np.zeros(self._known.size, bool) if self._codes is None else self._codes.are_shares[self._known],
+            random=self._random if self.sample else None,
+            coverage=coverage,
+        )
+
+    @property
+    def _labels(self) -> npt.NDArray[Any]:
+        """The names of the columns that the model sees."""
+        names = self._names if self._codes is None else np.array(self._codes.names(self._names), dtype=object)
+        labels: npt.NDArray[Any] = names[self._known]
+        return labels
 
     def _units(self, entries: TableEntries) -> ColumnUnits:
         if self.answers not in ("values", "levels"):
@@ -185,38 +339,10 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _matrix(self, entries: TableEntries) -> ObservedMatrix:
         """Return entries as the model sees them; only a scale that was given refuses what it does not hold."""
         seen = entries if isinstance(self.scale, Scale) else self.units_.seen(entries)
-        names = _check_feature_names_in(self)[self.known_columns_]
-        return seen.matrix(self.units_.scale, column_labels=names)
-
-    def _completed(self, known: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Complete some rows (rows, known columns)."""
-        missing = np.isnan(known)
-        described = missing.any(axis=1) & ~missing.all(axis=1) & (self.model_ is not None)
-        by_mean = np.nonzero(missing & ~described[:, None])
-        known[by_mean] = self._answers(self.units_.means[by_mean[1]], by_mean[1])
-        if self.model_ is not None and described.any():
-            by_model = np.nonzero(missing[described])
-            rows = known[described]
-            rows[by_model] = self._predicted(self.model_, rows, *by_model)
-            known[described] = rows
-        return known
-
-    def _predicted(
-        self, model: Model, table: npt.NDArray[Any], rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]
-    ) -> FloatArray:
-        """Return the predictions for the missing cells of rows that have entries, all of them new to the model."""
-        folded = folded_matrix(model.entries_, model.predictor_, self._matrix(TableEntries.of(table)))
-        labels = model.column_labels_[columns]
-        if self.answers == "levels" and self.units_.scale.levels is not None:
-            return folded.predict_levels_at(rows, labels)
-        return self._answers(self.units_.values(folded.predict_at(rows, labels), columns), columns)
-
-    def _answers(self, values: FloatArray, columns: npt.NDArray[np.intp]) -> FloatArray:
-        return self.units_.levels(values, columns) if self.answers == "levels" else values
+        return seen.matrix(self.units_.scale, column_labels=self._labels)
 
     def _warn_of_empty_columns(self) -> None:
-        names = _check_feature_names_in(self)
-        empty = np.delete(names, self.known_columns_).tolist()
+        empty = np.delete(self._names, self.known_columns_).tolist()
         if empty and not self.keep_empty_features:
             shown = ", ".join(map(repr, empty[:3])) + (", ..." if len(empty) > 3 else "")
             warnings.warn(

@@ -13,7 +13,7 @@ from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 
-MaskArray = npt.NDArray[np.bool_]  # (rows, columns)
+MaskArray = npt.NDArray[np.bool_]  # (rows, columns), or (entries,)
 
 # How scikit-learn checks a table: what is missing may be NaN; whole numbers become float64.
 CHECKS: dict[str, Any] = {
@@ -47,6 +47,10 @@ class TableEntries(NamedTuple):
             values = table[rows, columns]
         return cls(table.shape, rows, columns, values.astype(np.float64))
 
+    def where(self, kept: MaskArray) -> TableEntries:
+        """Return some of the entries, by a mask over them."""
+        return TableEntries(self.shape, self.rows[kept], self.columns[kept], self.values[kept])
+
     def take_columns(self, positions: IndexArray) -> TableEntries:
         """Return the entries of some columns, which are then counted from 0."""
         place = np.full(self.shape[1], -1)
@@ -62,6 +66,21 @@ class TableEntries(NamedTuple):
         return ObservedMatrix.from_positions(
             Labelled(rows, self.rows), Labelled(columns, self.columns), self.values, scale=scale
         )
+
+
+def marked(table: Any, missing: Any) -> Any:
+    """Return a checked table in which a number that stands for what is missing is NaN.
+
+    >>> marked(np.array([[1.0, -1.0]]), -1)
+    array([[ 1., nan]])
+    """
+    if not isinstance(missing, int | float) or np.isnan(missing):
+        return table
+    if scipy.sparse.issparse(table):
+        table = table.copy()
+        table.data[table.data == missing] = np.nan
+        return table
+    return np.where(table == missing, np.nan, table).astype(table.dtype)
 
 
 def dense_copy(table: Any) -> npt.NDArray[Any]:

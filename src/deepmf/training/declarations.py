@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, TypeVar, cast, dataclass_transform, get_type_hints
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast, dataclass_transform, get_type_hints
 
 from deepmf.training.setting_rules import RULE, Rule
 
 _Made = TypeVar("_Made")
+_Model = TypeVar("_Model")
+_ByName = ParamSpec("_ByName")
 
 
 class DeclaredSetting(NamedTuple):
@@ -62,6 +65,20 @@ def signature_of(settings: type[Any]) -> inspect.Signature:
             for setting in declared(settings)
         ]
     )
+
+
+def takes_settings(
+    settings: Callable[_ByName, object],
+) -> Callable[[Callable[Concatenate[_Model, ...], None]], Callable[Concatenate[_Model, _ByName], None]]:
+    """Declare that a constructor takes all settings of a class by name: to editors, type checkers and `help`."""
+
+    def with_signature(constructor: Any) -> Any:
+        itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        by_name = signature_of(cast("type[Any]", settings)).parameters.values()
+        constructor.__signature__ = inspect.Signature([itself, *by_name])
+        return constructor
+
+    return with_signature
 
 
 def rule_of(settings: type, name: str) -> Rule:

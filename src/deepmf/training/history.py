@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from deepmf.errors import BadModelFile
+from deepmf.training.history_view import history_frame, history_html, history_line
 
 # Why training stopped; nothing while it runs.
 ENDINGS = ("", "epochs", "patience", "interrupted", "diverged")
@@ -25,7 +26,7 @@ class EpochRecord:
     notes: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(repr=False)
 class History:
     """All epochs so far, the best one by validation error, and why training stopped.
 
@@ -48,6 +49,19 @@ class History:
     def seconds(self) -> float:
         """Time spent in all epochs."""
         return sum(record.seconds for record in self.records)
+
+    def __repr__(self) -> str:
+        return history_line(self)
+
+    def _repr_html_(self) -> str:
+        return history_html(self)
+
+    def to_frame(self) -> Any:
+        """Return a polars frame with a line for each epoch, counted from 1: loss, validation error, step size, seconds.
+
+        What a model noted beside, such as boundaries, is in columns of its own.
+        """
+        return history_frame(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""

@@ -23,6 +23,7 @@ from deepmf.models.autoencoders.vector_encoder import CANNOT, PREDICTS, n_output
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.predictor import Predictor
 from deepmf.storage.packed import Tensors
+from deepmf.training.declarations import takes_settings
 from deepmf.training.runtime import private_generator
 from deepmf.training.settings import Settings
 from deepmf.training.trainer import Trainer
@@ -96,6 +97,10 @@ class IAutoRec(AutoRec):
     cannot: ClassVar[str] = CANNOT["column"]
     settings_class: ClassVar[type[Settings]] = AutoRecSettings
 
+    @takes_settings(AutoRecSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
 
 class UAutoRec(AutoRec):
     """U-AutoRec: the entries of a row in, one output for each column; it predicts for new rows.
@@ -113,3 +118,7 @@ class UAutoRec(AutoRec):
     predicts: ClassVar[tuple[str, ...]] = PREDICTS["row"]
     cannot: ClassVar[str] = CANNOT["row"]
     settings_class: ClassVar[type[Settings]] = UAutoRecSettings
+
+    @takes_settings(UAutoRecSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)

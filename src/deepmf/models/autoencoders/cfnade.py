@@ -26,6 +26,7 @@ from deepmf.models.predictor import Predictor, unpack_latents
 from deepmf.models.readout import Readout
 from deepmf.storage.packed import Tensors
 from deepmf.training.block_source import DENSE_BYTES_ON_GPU
+from deepmf.training.declarations import takes_settings
 from deepmf.training.runtime import private_generator
 from deepmf.training.settings import Settings
 from deepmf.training.trainer import Objective, Trainer
@@ -246,6 +247,10 @@ class ICFNADE(CFNADE):
     cannot: ClassVar[str] = CANNOT["column"]
     settings_class: ClassVar[type[Settings]] = CFNADESettings
 
+    @takes_settings(CFNADESettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
 
 class UCFNADE(CFNADE):
     """U-CF-NADE: the levels of a row's entries in, those of all its columns out; it predicts for new rows.
@@ -264,6 +269,10 @@ class UCFNADE(CFNADE):
     predicts: ClassVar[tuple[str, ...]] = PREDICTS["row"]
     cannot: ClassVar[str] = CANNOT["row"]
     settings_class: ClassVar[type[Settings]] = UCFNADESettings
+
+    @takes_settings(UCFNADESettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
 
 def level_numbers(scale: Scale, values: npt.ArrayLike) -> npt.NDArray[np.intp]:

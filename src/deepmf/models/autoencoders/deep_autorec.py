@@ -27,6 +27,7 @@ from deepmf.models.autoencoders.vector_encoder import CANNOT, PREDICTS, n_output
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.predictor import Predictor
 from deepmf.storage.packed import Tensors
+from deepmf.training.declarations import takes_settings
 from deepmf.training.optimisers import SGD
 from deepmf.training.runtime import private_generator
 from deepmf.training.settings import Settings
@@ -90,6 +91,10 @@ class DeepUAutoRec(NetworkModel):
     cannot: ClassVar[str] = CANNOT["row"]
     settings_class: ClassVar[type[Settings]] = DeepAutoRecSettings
     settings: DeepAutoRecSettings
+
+    @takes_settings(DeepAutoRecSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
     def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
         encoding = ValueEncoding.of(self.settings.inputs, train)

@@ -24,6 +24,7 @@ from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vec
 from deepmf.models.predictor import Predictor, unpack_latents
 from deepmf.models.readout import Readout
 from deepmf.storage.packed import Tensors
+from deepmf.training.declarations import takes_settings
 from deepmf.training.matrix_blocks import MatrixBlocks
 from deepmf.training.runtime import private_generator
 from deepmf.training.settings import Settings
@@ -97,6 +98,10 @@ class DMF(NetworkModel):
 
     settings_class: ClassVar[type[Settings]] = DMFSettings
     settings: DMFSettings
+
+    @takes_settings(DMFSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
     def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
         settings = self.settings

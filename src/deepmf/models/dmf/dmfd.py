@@ -18,6 +18,7 @@ from deepmf.models.dmf.dmf_network import DMFNetwork
 from deepmf.models.dmf.dmf_objective import DMFObjective
 from deepmf.models.dmf.dmf_settings import DMFDSettings
 from deepmf.models.dmf.quantizer import Quantizer, sharpness_at
+from deepmf.training.declarations import takes_settings
 from deepmf.training.settings import Settings
 
 
@@ -97,6 +98,10 @@ class DMFD(DMF):
 
     settings_class: ClassVar[type[Settings]] = DMFDSettings
     settings: DMFDSettings
+
+    @takes_settings(DMFDSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
     @property
     def boundaries_(self) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from deepmf.models.factorization.low_rank import Sparse, sparse_of, truncated_sv
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Encoder
+from deepmf.training.declarations import takes_settings
 from deepmf.training.settings import Settings
 
 # Entries whose factors are gathered at a time: 42 numbers for each take 2.6 MB.
@@ -171,6 +172,10 @@ class ALS(FactorModel):
     predicts: ClassVar[tuple[str, ...]] = AREAS
     cannot: ClassVar[str] = ""
     n_beside: ClassVar[int] = 3  # effect, constant and mean
+
+    @takes_settings(ALSSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
     def _solver(self, train: ObservedMatrix) -> ALSSolver:
         return ALSSolver(train, self.settings)

@@ -16,6 +16,7 @@ from deepmf.models.factorization.factorization_settings import ODMCSettings
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
 from deepmf.models.readout import BoundaryReadout
 from deepmf.storage.packed import Tensors, numbers
+from deepmf.training.declarations import takes_settings
 from deepmf.training.settings import Settings
 
 # Latents start as normal numbers of this spread, in units of a quarter of the scale.
@@ -159,6 +160,10 @@ class ODMC(FactorModel):
     settings_class: ClassVar[type[Settings]] = ODMCSettings
     settings: ODMCSettings
     n_beside: ClassVar[int] = 2  # the effects and their constants
+
+    @takes_settings(ODMCSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
     def _solver(self, train: ObservedMatrix) -> ODMCSolver:
         return ODMCSolver(train, self.settings)

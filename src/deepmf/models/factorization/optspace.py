@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from deepmf.models.factorization.factorization_settings import OptSpaceSettings
 from deepmf.models.factorization.low_rank import LowRank, Sparse, krylov_svd, orthonormal, sparse_of
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
 from deepmf.models.latents import entry_products
+from deepmf.training.declarations import takes_settings
 from deepmf.training.settings import Settings
 
 # Powers of the Gram matrix in the Krylov space of the start: on MovieLens-1M, rank 20, its vectors are right to 1e-7.
@@ -153,6 +154,10 @@ class OptSpace(FactorModel):
     settings_class: ClassVar[type[Settings]] = OptSpaceSettings
     settings: OptSpaceSettings
     n_beside: ClassVar[int] = 1  # the mean
+
+    @takes_settings(OptSpaceSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
     def _solver(self, train: ObservedMatrix) -> OptSpaceSolver:
         return OptSpaceSolver(train, self.settings)

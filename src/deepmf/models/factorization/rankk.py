@@ -18,6 +18,7 @@ from deepmf.models.factorization.low_rank import (
     truncated_svd,
 )
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
+from deepmf.training.declarations import takes_settings
 from deepmf.training.settings import Settings
 
 # Steps of subspace iteration in a sweep, from the vectors of the sweep before.
@@ -115,6 +116,10 @@ class RankK(FactorModel):
     settings_class: ClassVar[type[Settings]] = RankKSettings
     settings: RankKSettings
     n_beside: ClassVar[int] = 1  # the mean
+
+    @takes_settings(RankKSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
     def _solver(self, train: ObservedMatrix) -> RankKSolver:
         return RankKSolver(train, self.settings)

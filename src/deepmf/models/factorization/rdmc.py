@@ -13,6 +13,7 @@ from deepmf.models.factorization.factorization_settings import RDMCSettings
 from deepmf.models.factorization.low_rank import LowRank, RowBlocks, grown, soft_threshold, truncated_svd
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
 from deepmf.models.readout import LevelReadout
+from deepmf.training.declarations import takes_settings
 from deepmf.training.settings import Settings
 
 # Steps of subspace iteration in a sweep, from the vectors of the sweep before; each makes all blocks of rows twice.
@@ -156,6 +157,10 @@ class RDMC(FactorModel):
     settings_class: ClassVar[type[Settings]] = RDMCSettings
     settings: RDMCSettings
     n_beside: ClassVar[int] = 1  # the mean
+
+    @takes_settings(RDMCSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
     def _solver(self, train: ObservedMatrix) -> RDMCSolver:
         train.scale.levels_for("RDMC")

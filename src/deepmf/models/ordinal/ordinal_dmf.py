@@ -29,6 +29,7 @@ from deepmf.models.ordinal.ordinal_settings import OrdinalDMFSettings
 from deepmf.models.predictive_distribution import ordinal_support
 from deepmf.models.predictor import Predictor, unpack_latents
 from deepmf.storage.packed import Tensors, numbers
+from deepmf.training.declarations import takes_settings
 from deepmf.training.matrix_blocks import MatrixBlocks
 from deepmf.training.runtime import private_generator
 from deepmf.training.settings import Settings
@@ -57,6 +58,10 @@ class OrdinalDMF(NetworkModel):
 
     settings_class: ClassVar[type[Settings]] = OrdinalDMFSettings
     settings: OrdinalDMFSettings
+
+    @takes_settings(OrdinalDMFSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
     @property
     def landmarks_(self) -> LatentArray:

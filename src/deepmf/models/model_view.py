@@ -1,0 +1,50 @@
+"""How a model is shown: in two lines, and with its learning curves in a notebook."""
+
+from __future__ import annotations
+
+from deepmf.charts.notebook_view import notebook_view
+from deepmf.charts.wording import count
+from deepmf.matrix.entry_store import EntryStore
+from deepmf.training.declarations import declared
+from deepmf.training.history import History
+from deepmf.training.history_view import errors_in_words, learning_curves, training_in_words
+from deepmf.training.settings import Settings
+
+
+def model_line(name: str, settings: Settings) -> str:
+    """Return a model that is not fitted, as it is made: its name and the settings that are not the default ones."""
+    return f"{name}({_changed(settings)})"
+
+
+def fitted_lines(name: str, settings: Settings, entries: EntryStore, history: History) -> str:
+    """Return a fitted model in two lines: what it knows and how well it predicts, and its settings."""
+    known = [f"{count(len(entries.rows))} x {count(len(entries.columns))}", f"{count(entries.n_entries)} entries"]
+    said = ", ".join(filter(None, [*known, errors_in_words(history)]))
+    return f"{name}({said})\n  settings: {_changed(settings) or 'all by default'}"
+
+
+def fitted_html(name: str, settings: Settings, entries: EntryStore, history: History) -> str:
+    """Return a fitted model with its learning curves, as a notebook shows it."""
+    facts = {
+        "matrix": f"{count(len(entries.rows))} rows x {count(len(entries.columns))} columns, "
+        f"{count(entries.n_entries)} entries",
+        "scale": str(entries.scale),
+        "settings": _changed(settings) or "all by default",
+    }
+    if len(history):
+        facts["training"] = training_in_words(history)
+    if history.best_error is not None:
+        facts["validation RMSE"] = errors_in_words(history).removeprefix("validation RMSE ")
+    return notebook_view(name, facts, learning_curves(history))
+
+
+def not_fitted_html(name: str, settings: Settings) -> str:
+    """Return a model that is not fitted, as a notebook shows it."""
+    return notebook_view(name, {"settings": _changed(settings) or "all by default", "fitted": "not yet"})
+
+
+def _changed(settings: Settings) -> str:
+    """Return the settings that are not the default ones, as they are given."""
+    given = settings.to_dict()
+    changed = [setting.name for setting in declared(type(settings)) if given[setting.name] != setting.default]
+    return ", ".join(f"{name}={given[name]!r}" for name in changed)

@@ -1,0 +1,121 @@
+"""The filler: it fills in the missing cells of rows, by predictions or by draws, and says how sure they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadSetting
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.models.folded import folded_matrix
+from deepmf.models.model import Model
+from deepmf.sklearn.model_choice import Residuals
+from deepmf.sklearn.observed_table import MaskArray, TableEntries
+from deepmf.sklearn.units import ColumnUnits
+
+
+class Filled(NamedTuple):
+    """Cells that were missing: their values, and both ends of their intervals (2, cells) where these are wanted."""
+
+    values: FloatArray
+    ends: FloatArray | None
+
+
+@dataclass(frozen=True, eq=False)
+class Filler:
+    """Fills in rows of the columns that had entries, all of them new to the model.
+
+    residuals: of hidden cells, which tell how far predictions are off; where there are none, the model's own
+        distribution does.
+    shares: of each column whether its values are the shares of a category, which are never drawn themselves.
+    random: what values are drawn by; None where they are predicted.
+    coverage: of intervals; None where there are none.
+    """
+
+    model: Model | None
+    units: ColumnUnits
+    to_levels: bool
+    residuals: Residuals | None
+    shares: MaskArray
+    random: np.random.Generator | None
+    coverage: float | None
+
+    def check(self) -> None:
+        """Refuse draws and intervals where nothing is known about how far predictions are off."""
+        uncertain = self.random is not None or self.coverage is not None
+        if uncertain and self.model is not None and not self.model.gives_distribution and self.residuals is None:
+            raise BadSetting(
+                f"{type(self.model).__name__} predicts a value, not a distribution, so there are no intervals; "
+                "model='auto' and model='dmf-o' give them"
+            )
+
+    def complete(self, known: npt.NDArray[np.floating], ends: FloatArray | None = None) -> None:
+        """Fill in rows (rows, columns) in place, and the ends of their intervals (2, rows, columns) too."""
+        missing = np.isnan(known)
+        described = missing.any(axis=1) & ~missing.all(axis=1) & (self.model is not None)
+        for rows, fill in ((np.flatnonzero(~described), self._by_column), (np.flatnonzero(described), self._by_model)):
+            cells = np.nonzero(missing[rows])
+            if cells[0].size == 0:
+                continue
+            filled = fill(known[rows], *cells)
+            known[rows[cells[0]], cells[1]] = filled.values
+            if ends is not None:
+                ends[:, rows[cells[0]], cells[1]] = filled.ends
+
+    def _by_model(self, table: npt.NDArray[np.floating], rows: IndexArray, columns: IndexArray) -> Filled:
+        """Fill in cells of rows that have entries."""
+        assert self.model is not None
+        entries = self.units.seen(TableEntries.of(table))
+        labels, scale = self.model.column_labels_, self.units.scale
+        matrix = entries.matrix(scale, column_labels=labels)
+        folded = folded_matrix(self.model.entries_, self.model.predictor_, matrix)
+        if self.random is None and self.coverage is None and self.to_levels and scale.levels is not None:
+            return Filled(folded.predict_levels_at(rows, labels[columns]), None)
+        units, ends = folded.predict_at(rows, labels[columns]), None
+        if self.residuals is not None:
+            if self.coverage is not None:
+                ends = np.stack([units + self.residuals.quantiles(columns, tail) for tail in self._tails])
+            if self.random is not None:
+                units = np.where(self.shares[columns], units, units + self.residuals.drawn(columns, self.random))
+        elif self.random is not None or self.coverage is not None:
+            found = folded.predictor.distribution(rows, columns)
+            if self.coverage is not None:
+                ends = found.ends(self.coverage, scale).T
+            if self.random is not None:
+                units = found.drawn(self.random.random(rows.size), scale)
+        return self._in_units_of_columns(units, ends, columns)
+
+    def _by_column(self, _: npt.NDArray[np.floating], rows: IndexArray, columns: IndexArray) -> Filled:
+        """Fill in cells of rows without entries by what the columns showed: means, or the values themselves."""
+        values: FloatArray = self.units.means[columns]
+        if self.model is None:
+            scales = [self.units.column_scales[column] for column in columns]
+            ends = np.array([[scale.low for scale in scales], [scale.high for scale in scales]])
+            return Filled(self._legal(values, columns), ends)
+        if self.random is None and self.coverage is None:
+            return Filled(self._legal(values, columns), None)
+        ends, units = np.empty((2, columns.size)), np.empty(columns.size)
+        train = self.model.entries_.train
+        for column in np.unique(columns):
+            own = train.values[train.by_column.entries[slice(*train.by_column.starts[column : column + 2])]]
+            asked = columns == column
+            ends[:, asked] = np.quantile(own, self._tails)[:, None]
+            units[asked] = 0.0 if self.random is None else self.random.choice(own, int(asked.sum()))
+        drawn = self._in_units_of_columns(units, ends, columns)
+        predicted = self.shares[columns] | (self.random is None)
+        return drawn._replace(values=np.where(predicted, self._legal(values, columns), drawn.values))
+
+    @property
+    def _tails(self) -> list[float]:
+        """The shares of values below both ends of an interval."""
+        return [(1.0 + side * (self.coverage or 0.0)) / 2.0 for side in (-1, 1)]
+
+    def _in_units_of_columns(self, units: FloatArray, ends: FloatArray | None, columns: IndexArray) -> Filled:
+        values = self._legal(self.units.values(units, columns), columns)
+        return Filled(values, None if ends is None else np.stack([self.units.values(end, columns) for end in ends]))
+
+    def _legal(self, values: FloatArray, columns: IndexArray) -> FloatArray:
+        return self.units.levels(values, columns) if self.to_levels else values

@@ -1,0 +1,89 @@
+"""The choice of a model: hidden cells decide, and tell how far predictions are off."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.matrix.scale import Scale
+from deepmf.models.model import Model
+from deepmf.models.registry import model_class
+from deepmf.sklearn.model_choice import Residuals, choose
+from deepmf.sklearn.observed_table import TableEntries
+
+UNITS = Scale(low=-4, high=4)
+QUICK: dict[str, dict[str, Any]] = {"dmf-o": {"epochs": 1, "hidden_sizes": (4,), "latent_size": 2, "views": 1}}
+
+
+def fit(name: str, entries: TableEntries) -> Model:
+    matrix = entries.matrix(UNITS, column_labels=[f"x{at}" for at in range(entries.shape[1])])
+    return model_class(name)(**QUICK.get(name, {})).fit(matrix)
+
+
+def low_rank(n_rows: int, n_columns: int) -> npt.NDArray[np.float64]:
+    random = np.random.default_rng(0)
+    table = np.outer(random.normal(size=n_rows), np.linspace(-1, 1, n_columns))
+    return np.clip(table, -4, 4)
+
+
+def test_the_model_that_predicts_hidden_cells_best_is_chosen() -> None:
+    entries = TableEntries.of(low_rank(80, 8))
+    choice = choose(("means", "als", "dmf-o"), entries, np.arange(8), fit, seed=0)
+    assert list(choice.errors) == ["means", "als", "dmf-o"]
+    assert choice.errors[choice.model] == min(choice.errors.values())
+    assert choose(("means", "als"), entries, np.arange(8), fit, seed=0).model == "als"
+    assert choice.residuals is not None
+    assert choice.residuals.values.size == 128  # a fifth
+    assert np.sqrt(np.mean(choice.residuals.values**2)) == choice.errors[choice.model]
+
+
+def test_few_cells_are_hidden_in_turns_and_no_network_is_tried() -> None:
+    tried = []
+
+    def noting(name: str, entries: TableEntries) -> Model:
+        tried.append((name, entries.values.size))
+        return fit(name, entries)
+
+    choice = choose(("means", "als", "dmf-o"), TableEntries.of(low_rank(20, 5)), np.arange(5), noting, seed=0)
+    assert tried == [("means", 80)] * 5 + [("als", 80)] * 5
+    assert choice.residuals is not None and choice.residuals.values.size == 100
+    tried.clear()
+    choose(("dmf-o",), TableEntries.of(low_rank(6, 5)), np.arange(5), noting, seed=0)
+    assert {name for name, _ in tried} == {"dmf-o"}  # asked for by name
+
+
+def test_the_columns_of_one_cell_are_hidden_together() -> None:
+    table = low_rank(60, 6)
+    sources = np.array([0, 0, 0, 1, 2, 3])
+
+    def checking(name: str, entries: TableEntries) -> Model:
+        seen = np.zeros(table.shape, dtype=bool)
+        seen[entries.rows, entries.columns] = True
+        assert 0 < seen[:, 0].sum() < 60
+        assert np.array_equal(seen[:, 0], seen[:, 1]) and np.array_equal(seen[:, 0], seen[:, 2])
+        return fit(name, entries)
+
+    choose(("means",), TableEntries.of(table), sources, checking, seed=0)
+
+
+def test_no_row_or_column_is_hidden_whole() -> None:
+    table = np.where(np.random.default_rng(0).random((40, 8)) < 0.8, np.nan, low_rank(40, 8))
+    entries = TableEntries.of(table)
+
+    def checking(name: str, left: TableEntries) -> Model:
+        assert np.array_equal(np.unique(left.rows), np.unique(entries.rows))
+        assert np.array_equal(np.unique(left.columns), np.unique(entries.columns))
+        return fit(name, left)
+
+    choose(("means",), entries, np.arange(8), checking, seed=0)
+    diagonal = TableEntries.of(np.where(np.eye(3) == 1, 1.0, np.nan))
+    choice = choose(("means", "als"), diagonal, np.arange(3), fit, seed=0)
+    assert (choice.errors, choice.residuals) == ({}, None)
+
+
+def test_a_column_with_many_residuals_has_its_own() -> None:
+    residuals = Residuals(np.repeat([0, 1, 2], [100, 100, 3]), np.repeat([0.1, 5.0, 9.0], [100, 100, 3]))
+    np.testing.assert_array_equal(residuals.quantiles(np.array([1, 0, 0]), 0.5), [5.0, 0.1, 0.1])
+    assert residuals.quantiles(np.array([2]), 1.0) == 9.0
+    assert residuals.quantiles(np.array([2]), 0.0) == 0.1  # of all columns
+    assert set(residuals.drawn(np.array([1, 1]), np.random.default_rng(0))) == {5.0}

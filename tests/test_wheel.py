@@ -1,0 +1,111 @@
+"""The wheel holds all that the package needs, and what it needs beside is declared for those who install it."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "deepmf"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+FOR_DEVELOPERS = {"dev", "docs"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel, built as pip builds it."""
+    backend = pytest.importorskip("hatchling.build", reason="hatchling comes with the extra dev")
+    folder, here = tmp_path_factory.mktemp("wheel"), Path.cwd()
+    os.chdir(ROOT)
+    try:
+        return zipfile.ZipFile(folder / backend.build_wheel(str(folder)))
+    finally:
+        os.chdir(here)
+
+
+def test_it_holds_the_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    files = [path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    wanted = {path.relative_to(PACKAGE.parent).as_posix() for path in files}
+    held = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert held == wanted
+    assert "deepmf/py.typed" in held
+    for folder, suffix in (("experiments/recipes", ".toml"), ("report/templates", ".html"), ("charts", ".css")):
+        assert any(name.startswith(f"deepmf/{folder}/") and name.endswith(suffix) for name in held), folder
+
+
+def test_it_says_what_it_is(wheel: zipfile.ZipFile) -> None:
+    about = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
+    told = wheel.read(about["METADATA"]).decode()
+    assert f"Version: {PROJECT['version']}\n" in told
+    assert set(re.findall(r"^Provides-Extra: (.*)$", told, re.MULTILINE)) == EXTRAS.keys()
+    assert "deepmf = deepmf.cli.app:main" in wheel.read(about["entry_points.txt"]).decode()
+    assert "licenses/LICENSE" in about
+
+
+@pytest.mark.slow
+def test_what_was_unpacked_finds_its_own_files(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    wheel.extractall(tmp_path)
+    code = (
+        "import deepmf; print(deepmf.__file__)\n"
+        "from deepmf.experiments.recipe import read_table; assert read_table('table1')\n"
+        "from deepmf.report.rendering import _environment; assert _environment().list_templates()\n"
+        "from deepmf.charts.chart import style_sheet; assert style_sheet()\n"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True
+    )
+    assert shown.returncode == 0, shown.stderr.decode()
+    assert Path(shown.stdout.decode().strip()).is_relative_to(tmp_path)
+
+
+SAYING = [*PACKAGE.rglob("*.py"), ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+
+
+def test_messages_and_pages_name_extras_that_exist() -> None:
+    named = {
+        extra
+        for path in SAYING
+        for listed in re.findall(r"(?:deepmf|\.)\[([\w, ]+)\]'", path.read_text(encoding="utf-8"))
+        for extra in listed.replace(" ", "").split(",")
+    }
+    assert {"sklearn", "tune", "onnx", "tensorboard"} <= named
+    assert named <= EXTRAS.keys()
+
+
+def imported_by(path: Path) -> set[str]:
+    """The packages that a module imports, also inside functions; not those that only types need."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            node.body = []
+    found = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    found |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in found} - {"deepmf"} - sys.stdlib_module_names
+
+
+def names_of(requirements: list[str]) -> set[str]:
+    return {re.match(r"[\w-]+", requirement)[0].lower() for requirement in requirements}  # type: ignore[index]
+
+
+@cache
+def distributions() -> dict[str, list[str]]:
+    return dict(packages_distributions())
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_nothing_but_tests_needs_what_developers_install(path: Path) -> None:
+    declared = names_of(PROJECT["dependencies"])
+    for extra in EXTRAS.keys() - FOR_DEVELOPERS:
+        declared |= names_of(EXTRAS[extra])
+    homes = distributions()
+    for package in imported_by(path):
+        assert {name.lower() for name in homes.get(package, [package])} & declared, package
