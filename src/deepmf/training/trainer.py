@@ -64,7 +64,7 @@ class Trainer:
         new_optimiser: NewOptimiser = Adam,
     ) -> None:
         self.runtime = runtime = Runtime(settings.device, settings.precision)
-        self.settings, self.source = settings, source
+        self.settings, self.source, self.validation = settings, source, validation
         # "walk" seeds the generator of blocks: with another word every result would change.
         self._sampling_generator = private_generator(settings.seed, "walk")
         source.prepare(runtime.device, half=runtime.half, generator=self._sampling_generator)

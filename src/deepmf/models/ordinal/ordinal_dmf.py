@@ -81,6 +81,7 @@ class OrdinalDMF(NetworkModel):
             block_columns=settings.block_columns,
             missing=float("nan"),
         )
+        source.whole_epochs = True
         return Trainer(self._new_network(train), OrdinalObjective(), source, settings, validation=validation)
 
     def _new_network(self, train: ObservedMatrix) -> OrdinalNetwork:
@@ -120,9 +121,11 @@ class OrdinalDMF(NetworkModel):
             network,
             source,
             entries,
+            trainer.validation,
             n_landmarks=self.settings.landmarks,
             row_penalty=self.settings.row_penalty,
             column_penalty=self.settings.column_penalty,
+            seed=self.settings.seed,
         )
         readout = OrdinalReadout(entries.scale, network.head, encoder.layout)
         return Predictor(rows, columns, encoder, readout, n_beside=encoder.layout.n_beside)

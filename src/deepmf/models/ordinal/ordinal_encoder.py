@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 
 import numpy as np
 import torch
@@ -18,9 +18,11 @@ from deepmf.models.network_model import NetworkEncoder, sparse_vectors
 from deepmf.models.ordinal.landmarks import Landmarks, landmarks_among
 from deepmf.models.ordinal.latent_layout import LatentLayout
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
-from deepmf.models.ordinal.refinement import RefinedSide, Refinement, column_side, layout_with, row_side
+from deepmf.models.ordinal.penalties import HeldOutSide, Penalties, best_penalty
+from deepmf.models.ordinal.refinement import Refinement, column_side, layout_with, row_side
 from deepmf.storage.packed import Packed
 from deepmf.training.matrix_blocks import MatrixBlocks
+from deepmf.training.validation import ValidationEntries
 
 # Rows are refined by columns and columns by rows this many times; a third round gains half of what the second does.
 _ROUNDS = 2
@@ -31,7 +33,7 @@ class OrdinalEncoder(NetworkEncoder):
 
     landmarks: the directions (landmarks, direction) that give the features of columns in the refinement of rows.
     refinement_columns: the latents of the trained columns that rows are refined by, a round behind the final ones.
-    row_penalty, column_penalty: the ridge penalty of the refinement of each side (None: no refinement).
+    penalties: the ridge penalties of the refinement of rows and of columns.
     """
 
     network: OrdinalNetwork
@@ -43,12 +45,11 @@ class OrdinalEncoder(NetworkEncoder):
         *,
         landmarks: LatentArray,
         refinement_columns: LatentArray,
-        row_penalty: float | None,
-        column_penalty: float | None,
+        penalties: Penalties,
     ) -> None:
         super().__init__(network)
-        self.landmarks, self.refinement_columns = landmarks, refinement_columns
-        self._scale, self._row_penalty, self._column_penalty = scale, row_penalty, column_penalty
+        self.landmarks, self.refinement_columns, self.penalties = landmarks, refinement_columns, penalties
+        self._scale = scale
 
     @property
     def layout(self) -> LatentLayout:
@@ -67,21 +68,31 @@ class OrdinalEncoder(NetworkEncoder):
 
     def encode_rows(self, vectors: SparseVectors) -> LatentArray:
         """Return the latents of rows as vectors."""
-        side, response = row_side(self.network, self._landmarks()), self.layout.response
+        return _numpy(self.row_refinement().latents(vectors.to(self._device), self.penalties.rows))
+
+    def encode_columns(self, vectors: SparseVectors, row_latents: LatentArray) -> LatentArray:
+        """Return the latents of columns as vectors, by the latents of the trained rows."""
+        return _numpy(self.column_refinement(row_latents).latents(vectors.to(self._device), self.penalties.columns))
+
+    def row_refinement(self) -> Refinement:
+        """Return the refinement of rows, by the columns that are kept for it."""
+        response = self.layout.response
 
         def own_response(latents: Tensor, others: Tensor) -> Tensor:
             return latents[:, None, response].expand(-1, others.shape[1], -1)
 
-        return self._refined(side, vectors, self.refinement_columns, self._row_penalty, own_response)
+        columns = torch.from_numpy(self.refinement_columns).to(self._device)
+        return Refinement(self.network.head, row_side(self.network, self._landmarks()), columns, own_response)
 
-    def encode_columns(self, vectors: SparseVectors, row_latents: LatentArray) -> LatentArray:
-        """Return the latents of columns as vectors, by the latents of the trained rows."""
-        side, response = column_side(self.network, self._landmarks()), self.layout.response
+    def column_refinement(self, row_latents: LatentArray) -> Refinement:
+        """Return the refinement of columns, by the latents of the trained rows."""
+        response = self.layout.response
 
         def others_response(latents: Tensor, others: Tensor) -> Tensor:
             return others[..., response]
 
-        return self._refined(side, vectors, row_latents, self._column_penalty, others_response)
+        rows = torch.from_numpy(row_latents).to(self._device)
+        return Refinement(self.network.head, column_side(self.network, self._landmarks()), rows, others_response)
 
     def pack(self) -> Packed:
         """Return the network, the landmarks and the columns that rows are refined by."""
@@ -89,21 +100,12 @@ class OrdinalEncoder(NetworkEncoder):
         learned = {"refinement.columns": self.refinement_columns, "refinement.landmarks": self.landmarks}
         return Packed(packed.content, packed.tensors | learned)
 
-    def _refined(
-        self,
-        side: RefinedSide,
-        vectors: SparseVectors,
-        others: LatentArray,
-        penalty: float | None,
-        response_of: Callable[[Tensor, Tensor], Tensor],
-    ) -> LatentArray:
-        device = self.network.head.scale.device
-        known = torch.from_numpy(others).to(device)
-        refinement = Refinement(self.network.head, side, known, response_of, penalty)
-        return _numpy(refinement.latents(vectors.to(device)))
+    @property
+    def _device(self) -> torch.device:
+        return self.network.head.scale.device
 
     def _landmarks(self) -> Landmarks:
-        return Landmarks(torch.from_numpy(self.landmarks).to(self.network.head.scale.device))
+        return Landmarks(torch.from_numpy(self.landmarks).to(self._device))
 
     def _vectors(self, entries: AxisEntries) -> SparseVectors:
         return sparse_vectors(entries, ENCODINGS["scaled"].encode(self._scale, entries.values))
@@ -113,32 +115,47 @@ def trained_encoder(
     network: OrdinalNetwork,
     source: MatrixBlocks,
     entries: EntryStore,
+    validation: ValidationEntries | None,
     *,
     n_landmarks: int,
     row_penalty: float | None,
     column_penalty: float | None,
+    seed: int,
 ) -> tuple[OrdinalEncoder, Latents, Latents]:
     """Return the encoder of a trained network, and the latents of all rows and columns.
 
-    Columns start as the branch has them; then rows are refined by columns and these by rows, in rounds.
+    Columns start as the branch has them; then rows are refined by columns and these by rows, in rounds. Penalties that
+    are not given are chosen on validation entries, or on training entries that the refinement does not see meanwhile.
     """
     viewed = network.viewed_column_latents(source.columns)
     directions = viewed[:, network.layout.direction]
-    chosen = directions[landmarks_among(directions, 0 if row_penalty is None else n_landmarks)]
+    chosen = directions[landmarks_among(directions, n_landmarks)]
     start = column_side(network, Landmarks(chosen)).placed(viewed[:, None])[:, 0]
     encoder = OrdinalEncoder(
         network,
         entries.scale,
         landmarks=_numpy(chosen),
         refinement_columns=_numpy(start),
-        row_penalty=row_penalty,
-        column_penalty=column_penalty,
+        penalties=Penalties(row_penalty or math.inf, column_penalty or math.inf),
     )
     n_rows, n_columns = entries.train.shape
     row_vectors = encoder._vectors(entries.row_entries(np.arange(n_rows)))
     column_vectors = encoder._vectors(entries.column_entries(np.arange(n_columns)))
+    if row_penalty is None or column_penalty is None:
+        held_out = validation
+        of_rows = HeldOutSide(held_out.rows, held_out.columns, held_out.values, own_are_rows=True)
+        of_columns = HeldOutSide(held_out.columns, held_out.rows, held_out.values, own_are_rows=False)
+        if row_penalty is None:
+            row_penalty = best_penalty(encoder.row_refinement(), row_vectors, of_rows, encoder.layout, seed=seed)
+            encoder.penalties = encoder.penalties._replace(rows=row_penalty)
+        if column_penalty is None:
+            row_latents = encoder.encode_rows(row_vectors)
+            column_penalty = best_penalty(
+                encoder.column_refinement(row_latents), column_vectors, of_columns, encoder.layout, seed=seed
+            )
+            encoder.penalties = encoder.penalties._replace(columns=column_penalty)
     column_latents = encoder.refinement_columns
-    for _ in range(1 if None in (row_penalty, column_penalty) else _ROUNDS):
+    for _ in range(_ROUNDS):
         encoder.refinement_columns = column_latents
         row_latents = encoder.encode_rows(row_vectors)
         column_latents = encoder.encode_columns(column_vectors, row_latents)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -112,38 +113,42 @@ class Refinement:
     others: the latents of the other side (inputs, latent).
     response_of: the response parameters (vectors, entries, n) of the rows of some entries, from own latents and those
         of others.
-    penalty: None for no refinement.
     """
 
     head: OrdinalHead
     side: RefinedSide
     others: Tensor
     response_of: Callable[[Tensor, Tensor], Tensor]
-    penalty: float | None
 
-    def latents(self, vectors: SparseVectors) -> Tensor:
+    def latents(self, vectors: SparseVectors, penalty: float) -> Tensor:
         """Return the refined latents of all vectors: the mean over views, and the step from there."""
+        return self.by_penalty(vectors, [penalty])[0]
+
+    def by_penalty(self, vectors: SparseVectors, penalties: Sequence[float]) -> Tensor:
+        """Return the refined latents (penalties, vectors, latent) by each of some penalties; infinity: no step."""
         counts = vectors.starts.diff()
         order = torch.argsort(counts, stable=True)  # vectors of about one length are computed together
-        refined = torch.empty(len(vectors), self.others.shape[1], dtype=torch.float32, device=self.others.device)
+        shape = len(penalties), len(vectors), self.others.shape[1]
+        refined = torch.empty(shape, dtype=torch.float32, device=self.others.device)
         for ids in _parts(order, counts, len(self.side.views)):
-            refined[ids] = self._of(vectors, ids)
+            refined[:, ids] = self._of(vectors, ids, penalties)
         return refined
 
-    def _of(self, vectors: SparseVectors, ids: Tensor) -> Tensor:
+    def _of(self, vectors: SparseVectors, ids: Tensor, penalties: Sequence[float]) -> Tensor:
         views = self.side.views
         batch = vectors.take(ids.repeat_interleave(len(views)))
         by_view = self.side.latents_of(apply_mask(batch, visible_to(views, batch))).reshape(ids.numel(), len(views), -1)
         by_view = self.side.placed(by_view)
         latents = by_view.mean(1)
-        if self.penalty is None or not batch.indices.numel():
-            return latents
+        if not batch.indices.numel() or not any(map(math.isfinite, penalties)):
+            return latents.expand(len(penalties), -1, -1)
         indices, units, real = _padded(vectors, ids)
         others = self.others[indices]
         scores = self._blind_scores(by_view, others, views.T[indices])
         response = self.response_of(latents, others)
         features = self.side.features(others.flatten(0, 1)).reshape(*indices.shape, -1)
-        return self.side.moved(latents, _step(self.head, scores, response, units, real, features, self.penalty))
+        lines, wanted = _regression(self.head, scores, response, units, real, features)
+        return torch.stack([self.side.moved(latents, moves) for moves in _moves(lines, wanted, penalties)])
 
     def _blind_scores(self, by_view: Tensor, others: Tensor, seen: Tensor) -> Tensor:
         """Return the mean score (vectors, entries) by the views that do not see the entry; by all, where all do."""
@@ -153,22 +158,32 @@ class Refinement:
         return (scores * blind).sum(1) / blind.sum(1)
 
 
-def _step(
-    head: OrdinalHead, scores: Tensor, response: Tensor, units: Tensor, real: Tensor, features: Tensor, penalty: float
-) -> Tensor:
-    """Return the moves (vectors, features) of each vector by its entries (vectors, entries)."""
+def _regression(
+    head: OrdinalHead, scores: Tensor, response: Tensor, units: Tensor, real: Tensor, features: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the weighted regression of each vector's Newton step: its lines (vectors, entries, features), and what
+    they should give (vectors, entries, 1)."""
     chances = head.logits(scores, response).sigmoid()
     slopes = response[..., -1:].exp()
     slope = ((head.above(units) - chances) * slopes).sum(-1)
     curvature = (chances * (1.0 - chances) * slopes.square()).sum(-1).clamp(min=1e-6)
     root = curvature.sqrt() * real
-    lines = features * root[..., None]
     wanted = torch.where(real, slope / curvature.sqrt(), 0.0)[..., None]  # root * (slope / curvature)
-    if lines.shape[1] <= lines.shape[2]:  # fewer entries than features
-        grams = lines @ lines.mT + penalty * torch.eye(lines.shape[1], dtype=lines.dtype, device=lines.device)
-        return (lines.mT @ _solved(grams, wanted)).squeeze(-1)
-    grams = lines.mT @ lines + penalty * torch.eye(lines.shape[2], dtype=lines.dtype, device=lines.device)
-    return _solved(grams, lines.mT @ wanted).squeeze(-1)
+    return features * root[..., None], wanted
+
+
+def _moves(lines: Tensor, wanted: Tensor, penalties: Sequence[float]) -> Iterator[Tensor]:
+    """Yield the moves (vectors, features) that solve ridge regressions, by each penalty."""
+    fewer_entries = lines.shape[1] <= lines.shape[2]
+    grams = lines @ lines.mT if fewer_entries else lines.mT @ lines
+    unit = torch.eye(grams.shape[-1], dtype=lines.dtype, device=lines.device)
+    for penalty in penalties:
+        if not math.isfinite(penalty):
+            yield lines.new_zeros(lines.shape[0], lines.shape[2])
+        elif fewer_entries:
+            yield (lines.mT @ _solved(grams + penalty * unit, wanted)).squeeze(-1)
+        else:
+            yield _solved(grams + penalty * unit, lines.mT @ wanted).squeeze(-1)
 
 
 def _solved(grams: Tensor, wanted: Tensor) -> Tensor:
