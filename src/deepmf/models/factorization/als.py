@@ -132,12 +132,12 @@ class RidgeEncoder(Encoder):
 
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return (u, b, 1, m) of each row."""
-        needed, factors = _needed(entries, columns.base)
+        needed, factors = needed_latents(entries, columns.base)
         return _row_latents(self._solved(needed, np.delete(factors, (-3, -1), axis=1)), self._train.mean)
 
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return (v, 1, c, 1) of each column."""
-        needed, factors = _needed(entries, rows.base)
+        needed, factors = needed_latents(entries, rows.base)
         return _column_latents(self._solved(needed, factors[:, :-2]))
 
     def _solved(self, entries: AxisEntries, others: LatentArray) -> LatentArray:
@@ -145,7 +145,7 @@ class RidgeEncoder(Encoder):
         return equations.solve(others).factors
 
 
-def _needed(entries: AxisEntries, others: LatentArray) -> tuple[AxisEntries, LatentArray]:
+def needed_latents(entries: AxisEntries, others: LatentArray) -> tuple[AxisEntries, LatentArray]:
     """Return entries that point into the few latents they need, so that no table of all is copied for one row."""
     if entries.others.size >= len(others):
         return entries, others

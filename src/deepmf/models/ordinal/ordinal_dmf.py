@@ -17,10 +17,12 @@ from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.fitting import Fitting
+from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
+from deepmf.models.ordinal.encoder_training import trained_encoder
 from deepmf.models.ordinal.landmarks import Landmarks
 from deepmf.models.ordinal.masking import Masking, views
-from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder, trained_encoder
+from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder, stored_parts
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 from deepmf.models.ordinal.ordinal_objective import OrdinalObjective
@@ -117,18 +119,14 @@ class OrdinalDMF(NetworkModel):
     def _trained(self, trainer: Trainer, entries: EntryStore) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, OrdinalNetwork) and isinstance(source, MatrixBlocks)
-        encoder, rows, columns = trained_encoder(
-            network,
-            source,
-            entries,
-            trainer.validation,
-            n_landmarks=self.settings.landmarks,
-            row_penalty=self.settings.row_penalty,
-            column_penalty=self.settings.column_penalty,
-            seed=self.settings.seed,
-        )
-        readout = OrdinalReadout(entries.scale, network.head, encoder.layout)
-        return Predictor(rows, columns, encoder, readout, n_beside=encoder.layout.n_beside)
+        encoder, rows, columns, stages = trained_encoder(network, source, entries, trainer.validation, self.settings)
+        self._stages = stages
+        return self._read_by(encoder, rows, columns)
+
+    def _read_by(self, encoder: OrdinalEncoder, rows: Latents, columns: Latents) -> Predictor:
+        layout = encoder.layout
+        readout = OrdinalReadout(encoder.scale, encoder.network.head, layout, encoder.linear_share)
+        return Predictor(rows, columns, encoder, readout, n_beside=layout.n_beside)
 
     def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         landmarks = numbers(tensors, "refinement.landmarks", "float32", (None, self.settings.latent_size))
@@ -141,8 +139,7 @@ class OrdinalDMF(NetworkModel):
             entries.scale,
             landmarks=landmarks,
             refinement_columns=numbers(tensors, "refinement.columns", "float32", (entries.train.shape[1], None)),
-            row_penalty=self.settings.row_penalty,
-            column_penalty=self.settings.column_penalty,
+            **stored_parts(content, entries.train),
         )
         layout = encoder.layout
         if encoder.refinement_columns.shape[1] != layout.width:
@@ -150,5 +147,4 @@ class OrdinalDMF(NetworkModel):
         rows, columns = unpack_latents(tensors, entries, width=layout.width)
         if len(rows) and rows.whole()[:, layout.response][:, -1].max() > _STEEPEST:
             raise BadModelFile("the stored slopes of rows are so steep that they are not finite")
-        readout = OrdinalReadout(entries.scale, network.head, layout)
-        return Predictor(rows, columns, encoder, readout, n_beside=layout.n_beside)
+        return self._read_by(encoder, rows, columns)

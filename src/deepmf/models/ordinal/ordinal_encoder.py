@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from deepmf.errors import BadModelFile
 from deepmf.layers.vectors import SparseVectors
 from deepmf.matrix.arrays import LatentArray
 from deepmf.matrix.encoding import ENCODINGS
-from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.entry_store import AxisEntries
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkEncoder, sparse_vectors
-from deepmf.models.ordinal.landmarks import Landmarks, landmarks_among
+from deepmf.models.ordinal.landmarks import Landmarks
 from deepmf.models.ordinal.latent_layout import LatentLayout
+from deepmf.models.ordinal.linear_part import Blend, LinearPart
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
-from deepmf.models.ordinal.penalties import HeldOutSide, Penalties, best_penalty
-from deepmf.models.ordinal.refinement import Refinement, column_side, layout_with, row_side
-from deepmf.storage.packed import Packed
-from deepmf.training.matrix_blocks import MatrixBlocks
-from deepmf.training.validation import ValidationEntries
+from deepmf.models.ordinal.penalties import Penalties
+from deepmf.models.ordinal.refinement import Refinement, column_side, row_side
+from deepmf.storage.packed import Packed, field
 
-# Rows are refined by columns and columns by rows this many times; a third round gains half of what the second does.
-_ROUNDS = 2
+# The largest penalty or weight that a file may hold.
+_LARGEST = 1e12
 
 
 class OrdinalEncoder(NetworkEncoder):
@@ -34,6 +37,7 @@ class OrdinalEncoder(NetworkEncoder):
     landmarks: the directions (landmarks, direction) that give the features of columns in the refinement of rows.
     refinement_columns: the latents of the trained columns that rows are refined by, a round behind the final ones.
     penalties: the ridge penalties of the refinement of rows and of columns.
+    linear: the linear part, where there is one.
     """
 
     network: OrdinalNetwork
@@ -46,33 +50,52 @@ class OrdinalEncoder(NetworkEncoder):
         landmarks: LatentArray,
         refinement_columns: LatentArray,
         penalties: Penalties,
+        linear: LinearPart | None = None,
     ) -> None:
         super().__init__(network)
+        self.linear = linear
         self.landmarks, self.refinement_columns, self.penalties = landmarks, refinement_columns, penalties
-        self._scale = scale
+        self.scale = scale
 
     @property
     def layout(self) -> LatentLayout:
         """The fields of latents."""
-        return layout_with(self.network, self._landmarks())
+        return replace(
+            self.network.layout,
+            n_landmarks=len(self.landmarks),
+            n_linear=0 if self.linear is None else self.linear.width,
+        )
+
+    @property
+    def linear_share(self) -> float:
+        """How much of the logits belongs to the linear part."""
+        return 0.0 if self.linear is None else self.linear.blend.share
 
     @torch.no_grad()
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return the latents of rows."""
-        return self.encode_rows(self._vectors(entries))
+        latents = self.encode_rows(self.vectors(entries))
+        if self.linear is not None:
+            fields = self.layout.linear
+            latents[:, fields] = self.linear.rows(entries, columns.base[:, fields], latents[:, -1])
+        return latents
 
     @torch.no_grad()
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return the latents of columns."""
-        return self.encode_columns(self._vectors(entries), rows.base)
+        latents = self.encode_columns(self.vectors(entries), rows.base)
+        if self.linear is not None:
+            fields = self.layout.linear
+            latents[:, fields] = self.linear.columns(entries, rows.base[:, fields], rows.base[:, -1])
+        return latents
 
     def encode_rows(self, vectors: SparseVectors) -> LatentArray:
         """Return the latents of rows as vectors."""
-        return _numpy(self.row_refinement().latents(vectors.to(self._device), self.penalties.rows))
+        return as_numpy(self.row_refinement().latents(vectors.to(self._device), self.penalties.rows))
 
     def encode_columns(self, vectors: SparseVectors, row_latents: LatentArray) -> LatentArray:
         """Return the latents of columns as vectors, by the latents of the trained rows."""
-        return _numpy(self.column_refinement(row_latents).latents(vectors.to(self._device), self.penalties.columns))
+        return as_numpy(self.column_refinement(row_latents).latents(vectors.to(self._device), self.penalties.columns))
 
     def row_refinement(self) -> Refinement:
         """Return the refinement of rows, by the columns that are kept for it."""
@@ -82,7 +105,7 @@ class OrdinalEncoder(NetworkEncoder):
             return latents[:, None, response].expand(-1, others.shape[1], -1)
 
         columns = torch.from_numpy(self.refinement_columns).to(self._device)
-        return Refinement(self.network.head, row_side(self.network, self._landmarks()), columns, own_response)
+        return Refinement(self.network.head, row_side(self.network, self.layout), columns, own_response)
 
     def column_refinement(self, row_latents: LatentArray) -> Refinement:
         """Return the refinement of columns, by the latents of the trained rows."""
@@ -92,13 +115,24 @@ class OrdinalEncoder(NetworkEncoder):
             return others[..., response]
 
         rows = torch.from_numpy(row_latents).to(self._device)
-        return Refinement(self.network.head, column_side(self.network, self._landmarks()), rows, others_response)
+        side = column_side(self.network, self._landmarks(), self.layout)
+        return Refinement(self.network.head, side, rows, others_response)
+
+    def join(self, part: LinearPart, latents: LatentArray, linear: LatentArray) -> LatentArray:
+        """Return latents without a linear part, with that of a part among them; from now on it is part of all."""
+        self.linear = part
+        start = self.layout.linear.start
+        return np.hstack([latents[:, :start], linear, latents[:, start:]])
 
     def pack(self) -> Packed:
-        """Return the network, the landmarks and the columns that rows are refined by."""
+        """Return the network, landmarks, the columns that rows are refined by, penalties and the linear part."""
         packed = super().pack()
         learned = {"refinement.columns": self.refinement_columns, "refinement.landmarks": self.landmarks}
-        return Packed(packed.content, packed.tensors | learned)
+        content = {
+            "penalties": [penalty if math.isfinite(penalty) else None for penalty in self.penalties],
+            "linear": None if self.linear is None else {"size": self.linear.size, **self.linear.blend._asdict()},
+        }
+        return Packed(packed.content | content, packed.tensors | learned)
 
     @property
     def _device(self) -> torch.device:
@@ -107,61 +141,33 @@ class OrdinalEncoder(NetworkEncoder):
     def _landmarks(self) -> Landmarks:
         return Landmarks(torch.from_numpy(self.landmarks).to(self._device))
 
-    def _vectors(self, entries: AxisEntries) -> SparseVectors:
-        return sparse_vectors(entries, ENCODINGS["scaled"].encode(self._scale, entries.values))
+    def vectors(self, entries: AxisEntries) -> SparseVectors:
+        """Return entries as the branches read them."""
+        return sparse_vectors(entries, ENCODINGS["scaled"].encode(self.scale, entries.values))
 
 
-def trained_encoder(
-    network: OrdinalNetwork,
-    source: MatrixBlocks,
-    entries: EntryStore,
-    validation: ValidationEntries | None,
-    *,
-    n_landmarks: int,
-    row_penalty: float | None,
-    column_penalty: float | None,
-    seed: int,
-) -> tuple[OrdinalEncoder, Latents, Latents]:
-    """Return the encoder of a trained network, and the latents of all rows and columns.
-
-    Columns start as the branch has them; then rows are refined by columns and these by rows, in rounds. Penalties that
-    are not given are chosen on validation entries, or on training entries that the refinement does not see meanwhile.
-    """
-    viewed = network.viewed_column_latents(source.columns)
-    directions = viewed[:, network.layout.direction]
-    chosen = directions[landmarks_among(directions, n_landmarks)]
-    start = column_side(network, Landmarks(chosen)).placed(viewed[:, None])[:, 0]
-    encoder = OrdinalEncoder(
-        network,
-        entries.scale,
-        landmarks=_numpy(chosen),
-        refinement_columns=_numpy(start),
-        penalties=Penalties(row_penalty or math.inf, column_penalty or math.inf),
-    )
-    n_rows, n_columns = entries.train.shape
-    row_vectors = encoder._vectors(entries.row_entries(np.arange(n_rows)))
-    column_vectors = encoder._vectors(entries.column_entries(np.arange(n_columns)))
-    if row_penalty is None or column_penalty is None:
-        held_out = validation
-        of_rows = HeldOutSide(held_out.rows, held_out.columns, held_out.values, own_are_rows=True)
-        of_columns = HeldOutSide(held_out.columns, held_out.rows, held_out.values, own_are_rows=False)
-        if row_penalty is None:
-            row_penalty = best_penalty(encoder.row_refinement(), row_vectors, of_rows, encoder.layout, seed=seed)
-            encoder.penalties = encoder.penalties._replace(rows=row_penalty)
-        if column_penalty is None:
-            row_latents = encoder.encode_rows(row_vectors)
-            column_penalty = best_penalty(
-                encoder.column_refinement(row_latents), column_vectors, of_columns, encoder.layout, seed=seed
-            )
-            encoder.penalties = encoder.penalties._replace(columns=column_penalty)
-    column_latents = encoder.refinement_columns
-    for _ in range(_ROUNDS):
-        encoder.refinement_columns = column_latents
-        row_latents = encoder.encode_rows(row_vectors)
-        column_latents = encoder.encode_columns(column_vectors, row_latents)
-    return encoder, Latents(row_latents), Latents(column_latents)
-
-
-def _numpy(latents: Tensor) -> LatentArray:
+def as_numpy(latents: Tensor) -> LatentArray:
     array: LatentArray = latents.cpu().numpy()
     return array
+
+
+def stored_parts(content: Any, train: ObservedMatrix) -> dict[str, Any]:
+    """Return the penalties and the linear part that an encoder packed; anything else raises `BadModelFile`."""
+    penalties, linear = field(content, "penalties"), field(content, "linear")
+    if not isinstance(penalties, list) or len(penalties) != 2:
+        raise BadModelFile("the stored penalties must be two")
+    kept = Penalties(*(math.inf if each is None else _positive(each, "penalty") for each in penalties))
+    part = None
+    if linear is not None:
+        size = field(linear, "size")
+        if type(size) is not int or not 1 <= size <= min(train.shape):
+            raise BadModelFile(f"the stored size of the linear part must be 1 to {min(train.shape)}")
+        share = _positive(field(linear, "share"), "share of the linear part", below=1.0)
+        part = LinearPart(train, size, Blend(share, _positive(field(linear, "slope"), "slope of the linear part")))
+    return {"penalties": kept, "linear": part}
+
+
+def _positive(value: Any, name: str, *, below: float = _LARGEST) -> float:
+    if type(value) not in (int, float) or not 0.0 < value < below:
+        raise BadModelFile(f"the stored {name} must be a number above 0 and below {below:g}")
+    return float(value)

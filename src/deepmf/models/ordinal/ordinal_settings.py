@@ -36,18 +36,19 @@ class OrdinalDMFSettings(TwoBranchSettings):
         "(1: one view of all entries).",
     )
     row_penalty: float | None = number(
-        3.0,
+        None,
         low=0.01,
         high=1e12,
         optional=True,
-        meaning="The ridge penalty of the refinement of row latents by their own entries (none: no refinement).",
+        meaning="The ridge penalty of the refinement of row latents by their own entries (none: chosen on "
+        "validation entries, down to no refinement at all).",
     )
     column_penalty: float | None = number(
-        20.0,
+        None,
         low=0.01,
         high=1e12,
         optional=True,
-        meaning="The ridge penalty of the refinement of column latents by their own entries (none: no refinement).",
+        meaning="The ridge penalty of the refinement of column latents by their own entries (none: likewise).",
     )
     landmarks: int = whole(
         256,
@@ -55,6 +56,14 @@ class OrdinalDMFSettings(TwoBranchSettings):
         high=WIDEST,
         meaning="By how many columns all others are known in the refinement of rows; more are better up to some "
         "hundreds.",
+    )
+    linear_size: int | None = whole(
+        None,
+        low=0,
+        high=WIDEST,
+        optional=True,
+        meaning="How many latents ALS gives to the linear part, which joins the network where validation entries say "
+        "that it helps (0: there is none; none: as many as rows and columns have entries, 8 to 40).",
     )
     bins: int = whole(
         32,

@@ -36,12 +36,21 @@ class HeldOutSide(NamedTuple):
     own_are_rows: bool
 
 
+class PenaltyChoice(NamedTuple):
+    """The best penalty, and the error on held-out entries without any refinement and by this one."""
+
+    penalty: float
+    error_without: float
+    error: float
+
+
 def best_penalty(
     refinement: Refinement, vectors: SparseVectors, held_out: HeldOutSide, layout: LatentLayout, *, seed: int
-) -> float:
+) -> PenaltyChoice:
     """Return the penalty whose refined vectors predict held-out entries best."""
     errors = penalty_errors(refinement, vectors, held_out, layout, seed=seed)
-    return _CANDIDATES[int(errors.argmin())]
+    best = int(errors.argmin())
+    return PenaltyChoice(_CANDIDATES[best], float(errors[-1]), float(errors[best]))
 
 
 def penalty_errors(

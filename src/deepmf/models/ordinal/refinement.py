@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -42,15 +42,14 @@ class RefinedSide(NamedTuple):
     moved: Callable[[Tensor, Tensor], Tensor]
 
 
-def row_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
+def row_side(network: OrdinalNetwork, layout: LatentLayout) -> RefinedSide:
     """Return the side of rows: moves along the landmark features of columns, and one of the effect.
 
     The errors of a row on some columns carry over to similar columns.
     """
-    layout = layout_with(network, landmarks)
 
     def placed(by_view: Tensor) -> Tensor:
-        return _with_landmarks(by_view, by_view.new_zeros(*by_view.shape[:2], len(landmarks)), layout)
+        return _with_landmarks(by_view, by_view.new_zeros(*by_view.shape[:2], layout.n_landmarks), layout)
 
     def features(columns: Tensor) -> Tensor:
         return _with_offset(columns[:, layout.landmarks])
@@ -64,12 +63,11 @@ def row_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
     return RefinedSide(network.row_latents, network.row_views, placed, features, moved)
 
 
-def column_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
+def column_side(network: OrdinalNetwork, landmarks: Landmarks, layout: LatentLayout) -> RefinedSide:
     """Return the side of columns: moves along the directions and landmark moves of rows, and one of the effect.
 
     The directions come with the head's scale, which features are freed from.
     """
-    layout = layout_with(network, landmarks)
 
     def placed(by_view: Tensor) -> Tensor:
         features = landmarks.features(by_view[..., layout.direction].mean(1))
@@ -77,7 +75,7 @@ def column_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
 
     def sizes(latents: Tensor) -> Tensor:
         """Return what a unit of each feature is, in numbers of a row's latent."""
-        units = latents.new_full((layout.row_effect,), _MOVE_SIZE)
+        units = latents.new_full((layout.factors.stop,), _MOVE_SIZE)
         units[layout.direction] = 1.0 / network.head.scale
         return units
 
@@ -91,11 +89,6 @@ def column_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
         return latents
 
     return RefinedSide(network.column_latents, network.column_views, placed, features, moved)
-
-
-def layout_with(network: OrdinalNetwork, landmarks: Landmarks) -> LatentLayout:
-    """Return the fields of refined latents."""
-    return replace(network.layout, n_landmarks=len(landmarks))
 
 
 @dataclass(frozen=True)
@@ -224,5 +217,6 @@ def _with_offset(features: Tensor) -> Tensor:
 
 
 def _with_landmarks(latents: Tensor, between: Tensor, layout: LatentLayout) -> Tensor:
-    """Return the network's latents with the landmark fields inserted behind the direction."""
-    return torch.cat([latents[..., layout.direction], between, latents[..., layout.n_direction :]], dim=-1)
+    """Return the network's latents with the landmark fields behind the direction, and zeros for the linear part."""
+    linear = latents.new_zeros(*latents.shape[:-1], layout.n_linear)
+    return torch.cat([latents[..., layout.direction], between, linear, latents[..., layout.n_direction :]], dim=-1)
