@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from deepmf.layers.vectors import SparseVectors
-from deepmf.matrix.arrays import LatentArray
+from deepmf.matrix.arrays import IndexArray, LatentArray
 from deepmf.matrix.encoding import ENCODINGS
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
 from deepmf.matrix.scale import Scale
@@ -65,23 +65,40 @@ class OrdinalEncoder(NetworkEncoder):
         """Return the latents of columns."""
         return self.encode_columns(self._vectors(entries), rows.base)
 
+    @torch.no_grad()
+    def rows_without_each(self, entries: AxisEntries, left_out: IndexArray, columns: Latents) -> LatentArray:
+        """Return the latents of a single row without each of some of its entries."""
+        return _numpy(self._row_refinement().without_each(self._vectors(entries), torch.from_numpy(left_out)))
+
+    @torch.no_grad()
+    def columns_without_each(self, entries: AxisEntries, left_out: IndexArray, rows: Latents) -> LatentArray:
+        """Return the latents of a single column without each of some of its entries."""
+        refinement = self._column_refinement(rows.base)
+        return _numpy(refinement.without_each(self._vectors(entries), torch.from_numpy(left_out)))
+
     def encode_rows(self, vectors: SparseVectors) -> LatentArray:
         """Return the latents of rows as vectors."""
+        return self._encoded(self._row_refinement(), vectors)
+
+    def encode_columns(self, vectors: SparseVectors, row_latents: LatentArray) -> LatentArray:
+        """Return the latents of columns as vectors, by the latents of the trained rows."""
+        return self._encoded(self._column_refinement(row_latents), vectors)
+
+    def _row_refinement(self) -> Refinement:
         side, response = row_side(self.network, self._landmarks()), self.layout.response
 
         def own_response(latents: Tensor, others: Tensor) -> Tensor:
             return latents[:, None, response].expand(-1, others.shape[1], -1)
 
-        return self._refined(side, vectors, self.refinement_columns, self._row_penalty, own_response)
+        return self._refinement(side, self.refinement_columns, own_response, self._row_penalty)
 
-    def encode_columns(self, vectors: SparseVectors, row_latents: LatentArray) -> LatentArray:
-        """Return the latents of columns as vectors, by the latents of the trained rows."""
+    def _column_refinement(self, row_latents: LatentArray) -> Refinement:
         side, response = column_side(self.network, self._landmarks()), self.layout.response
 
         def others_response(latents: Tensor, others: Tensor) -> Tensor:
             return others[..., response]
 
-        return self._refined(side, vectors, row_latents, self._column_penalty, others_response)
+        return self._refinement(side, row_latents, others_response, self._column_penalty)
 
     def pack(self) -> Packed:
         """Return the network, the landmarks and the columns that rows are refined by."""
@@ -89,18 +106,18 @@ class OrdinalEncoder(NetworkEncoder):
         learned = {"refinement.columns": self.refinement_columns, "refinement.landmarks": self.landmarks}
         return Packed(packed.content, packed.tensors | learned)
 
-    def _refined(
+    def _refinement(
         self,
         side: RefinedSide,
-        vectors: SparseVectors,
         others: LatentArray,
-        penalty: float | None,
         response_of: Callable[[Tensor, Tensor], Tensor],
-    ) -> LatentArray:
-        device = self.network.head.scale.device
-        known = torch.from_numpy(others).to(device)
-        refinement = Refinement(self.network.head, side, known, response_of, penalty)
-        return _numpy(refinement.latents(vectors.to(device)))
+        penalty: float | None,
+    ) -> Refinement:
+        known = torch.from_numpy(others).to(self.network.head.scale.device)
+        return Refinement(self.network.head, side, known, response_of, penalty)
+
+    def _encoded(self, refinement: Refinement, vectors: SparseVectors) -> LatentArray:
+        return _numpy(refinement.latents(vectors.to(self.network.head.scale.device)))
 
     def _landmarks(self) -> Landmarks:
         return Landmarks(torch.from_numpy(self.landmarks).to(self.network.head.scale.device))

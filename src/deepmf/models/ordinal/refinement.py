@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from deepmf.errors import TrainingDiverged
-from deepmf.layers.input_channels import apply_mask
-from deepmf.layers.vectors import Batch, SparseVectors
+from deepmf.layers.branch import Branch
+from deepmf.layers.vectors import SparseVectors
+from deepmf.models.ordinal.entry_views import PaddedEntries, outputs_by_view, outputs_without_each
 from deepmf.models.ordinal.landmarks import Landmarks
 from deepmf.models.ordinal.latent_layout import LatentLayout
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
-from deepmf.models.ordinal.ordinal_network import OrdinalNetwork, visible_to
+from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 
 # How much of a score's offset a unit of the last feature is, and how much of a row's own moves: both move a latent less
 # readily than directions do.
@@ -29,12 +30,14 @@ _ENTRIES_AT_A_TIME = 8192
 class RefinedSide(NamedTuple):
     """One side of a network: how it makes latents, what its views see, and which fields of its latents move.
 
+    latents_of: from what the branch gives (batch, outputs) to the network's latents.
     placed: from the network's latents by view (vectors, views, numbers) to those with landmarks.
     features: from the other side's latents (vectors, latent) to what a move is along (vectors, features).
     moved: from latents and moves (vectors, features) to the refined latents.
     """
 
-    latents_of: Callable[[Batch], Tensor]
+    branch: Branch
+    latents_of: Callable[[Tensor], Tensor]
     views: Tensor  # (views, inputs)
     placed: Callable[[Tensor], Tensor]
     features: Callable[[Tensor], Tensor]
@@ -60,7 +63,7 @@ def row_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
         latents[:, layout.row_effect] += _OFFSET_SIZE * moves[:, -1]
         return latents
 
-    return RefinedSide(network.row_latents, network.row_views, placed, features, moved)
+    return RefinedSide(network.rows, network.head.row_latents, network.row_views, placed, features, moved)
 
 
 def column_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
@@ -89,7 +92,7 @@ def column_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
         latents[:, layout.column_effect] += _OFFSET_SIZE * moves[:, -1]
         return latents
 
-    return RefinedSide(network.column_latents, network.column_views, placed, features, moved)
+    return RefinedSide(network.columns, network.head.column_latents, network.column_views, placed, features, moved)
 
 
 def layout_with(network: OrdinalNetwork, landmarks: Landmarks) -> LatentLayout:
@@ -130,15 +133,32 @@ class Refinement:
             refined[ids] = self._of(vectors, ids)
         return refined
 
+    def without_each(self, vectors: SparseVectors, left_out: Tensor) -> Tensor:
+        """Return the refined latents (left out, latent) of a single vector without each of some of its entries."""
+        side, entries = self.side, PaddedEntries.of(vectors, torch.zeros(1, dtype=torch.int64))
+        parts = []
+        for some in torch.split(left_out, max(1, _ENTRIES_AT_A_TIME // max(1, entries.real.shape[1]))):
+            real = entries.real.repeat(some.numel(), 1)
+            real[torch.arange(some.numel()), some] = False
+            outputs = outputs_without_each(side.branch, side.views, entries, some)
+            parts.append(self._refined(outputs, entries._replace(real=real)))
+        return torch.cat(parts)
+
     def _of(self, vectors: SparseVectors, ids: Tensor) -> Tensor:
-        views = self.side.views
-        batch = vectors.take(ids.repeat_interleave(len(views)))
-        by_view = self.side.latents_of(apply_mask(batch, visible_to(views, batch))).reshape(ids.numel(), len(views), -1)
+        entries = PaddedEntries.of(vectors, ids)
+        return self._refined(outputs_by_view(self.side.branch, self.side.views, entries), entries)
+
+    def _refined(self, outputs: Tensor, entries: PaddedEntries) -> Tensor:
+        """Return the refined latents of vectors from what the branch gives for each view (vectors, views, outputs).
+
+        Where `entries` are of a single vector, all vectors have these, less those that `real` (vectors, entries) hides.
+        """
+        views, (indices, units, real) = self.side.views, entries
+        by_view = self.side.latents_of(outputs.flatten(0, 1)).reshape(*outputs.shape[:2], -1)
         by_view = self.side.placed(by_view)
         latents = by_view.mean(1)
-        if self.penalty is None or not batch.indices.numel():
+        if self.penalty is None or not indices.numel():
             return latents
-        indices, units, real = _padded(vectors, ids)
         others = self.others[indices]
         scores = self._blind_scores(by_view, others, views.T[indices])
         response = self.response_of(latents, others)
@@ -147,7 +167,7 @@ class Refinement:
 
     def _blind_scores(self, by_view: Tensor, others: Tensor, seen: Tensor) -> Tensor:
         """Return the mean score (vectors, entries) by the views that do not see the entry; by all, where all do."""
-        scores = by_view @ others.mT  # (vectors, views, entries)
+        scores = _products(by_view, others)  # (vectors, views, entries)
         blind = (~seen).mT.float()
         blind = torch.where(blind.any(1, keepdim=True), blind, 1.0)
         return (scores * blind).sum(1) / blind.sum(1)
@@ -162,13 +182,22 @@ def _step(
     slope = ((head.above(units) - chances) * slopes).sum(-1)
     curvature = (chances * (1.0 - chances) * slopes.square()).sum(-1).clamp(min=1e-6)
     root = curvature.sqrt() * real
-    lines = features * root[..., None]
     wanted = torch.where(real, slope / curvature.sqrt(), 0.0)[..., None]  # root * (slope / curvature)
-    if lines.shape[1] <= lines.shape[2]:  # fewer entries than features
-        grams = lines @ lines.mT + penalty * torch.eye(lines.shape[1], dtype=lines.dtype, device=lines.device)
-        return (lines.mT @ _solved(grams, wanted)).squeeze(-1)
+    if features.shape[1] <= features.shape[2]:  # fewer entries than features
+        grams = (features @ features.mT) * root[..., None] * root[:, None]
+        grams.diagonal(dim1=1, dim2=2).add_(penalty)
+        weights = _solved(grams, wanted) * root[..., None]
+        return _products(weights.mT, features.mT).squeeze(1)
+    lines = features * root[..., None]
     grams = lines.mT @ lines + penalty * torch.eye(lines.shape[2], dtype=lines.dtype, device=lines.device)
     return _solved(grams, lines.mT @ wanted).squeeze(-1)
+
+
+def _products(vectors: Tensor, others: Tensor) -> Tensor:
+    """Return the products (n, lines, others) of batches of vectors with others, of each batch or the same for all."""
+    if len(others) == len(vectors):
+        return vectors @ others.mT
+    return (vectors.flatten(0, 1) @ others[0].T).view(*vectors.shape[:2], -1)
 
 
 def _solved(grams: Tensor, wanted: Tensor) -> Tensor:
@@ -191,17 +220,6 @@ def _parts(order: Tensor, counts: Tensor, n_views: int) -> list[Tensor]:
         parts.append(order[start:end])
         start = end
     return parts
-
-
-def _padded(vectors: SparseVectors, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return indices and values of some vectors' entries (vectors, most entries), and which of them are real."""
-    batch = vectors.take(ids)
-    counts = batch.starts.diff()
-    real = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
-    indices = torch.zeros(real.shape, dtype=torch.int64, device=counts.device)
-    units = torch.zeros(real.shape, dtype=torch.float32, device=counts.device)
-    indices[real], units[real] = batch.indices.long(), batch.weights
-    return indices, units, real
 
 
 def _with_offset(features: Tensor) -> Tensor:
