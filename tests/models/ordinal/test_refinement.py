@@ -22,8 +22,8 @@ from deepmf.models.ordinal.refinement import (
     RefinedSide,
     Refinement,
     _parts,
-    _solved,
     _step,
+    cholesky_solved,
     column_side,
     row_side,
 )
@@ -148,7 +148,7 @@ def test_an_entry_that_is_foretold_for_certain_moves_a_latent_by_a_finite_step()
 
 def test_latents_beyond_all_measure_are_refused() -> None:
     with pytest.raises(TrainingDiverged, match="too large to be refined"):
-        _solved(-torch.eye(2)[None], torch.ones(1, 2, 1))
+        cholesky_solved(-torch.eye(2)[None], torch.ones(1, 2, 1))
 
 
 @torch.no_grad()

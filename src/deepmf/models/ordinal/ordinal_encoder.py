@@ -68,23 +68,24 @@ class OrdinalEncoder(NetworkEncoder):
     @torch.no_grad()
     def rows_without_each(self, entries: AxisEntries, left_out: IndexArray, columns: Latents) -> LatentArray:
         """Return the latents of a single row without each of some of its entries."""
-        return _numpy(self._row_refinement().without_each(self._vectors(entries), torch.from_numpy(left_out)))
+        return _numpy(self.row_refinement().without_each(self._vectors(entries), torch.from_numpy(left_out)))
 
     @torch.no_grad()
     def columns_without_each(self, entries: AxisEntries, left_out: IndexArray, rows: Latents) -> LatentArray:
         """Return the latents of a single column without each of some of its entries."""
-        refinement = self._column_refinement(rows.base)
+        refinement = self.column_refinement(rows.base)
         return _numpy(refinement.without_each(self._vectors(entries), torch.from_numpy(left_out)))
 
     def encode_rows(self, vectors: SparseVectors) -> LatentArray:
         """Return the latents of rows as vectors."""
-        return self._encoded(self._row_refinement(), vectors)
+        return self._encoded(self.row_refinement(), vectors)
 
     def encode_columns(self, vectors: SparseVectors, row_latents: LatentArray) -> LatentArray:
         """Return the latents of columns as vectors, by the latents of the trained rows."""
-        return self._encoded(self._column_refinement(row_latents), vectors)
+        return self._encoded(self.column_refinement(row_latents), vectors)
 
-    def _row_refinement(self) -> Refinement:
+    def row_refinement(self) -> Refinement:
+        """Return the refinement of rows by the trained columns."""
         side, response = row_side(self.network, self._landmarks()), self.layout.response
 
         def own_response(latents: Tensor, others: Tensor) -> Tensor:
@@ -92,7 +93,8 @@ class OrdinalEncoder(NetworkEncoder):
 
         return self._refinement(side, self.refinement_columns, own_response, self._row_penalty)
 
-    def _column_refinement(self, row_latents: LatentArray) -> Refinement:
+    def column_refinement(self, row_latents: LatentArray) -> Refinement:
+        """Return the refinement of columns by the latents of the trained rows."""
         side, response = column_side(self.network, self._landmarks()), self.layout.response
 
         def others_response(latents: Tensor, others: Tensor) -> Tensor:

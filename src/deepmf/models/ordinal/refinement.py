@@ -26,6 +26,16 @@ _MOVE_SIZE = 0.3
 _VIEWED_AT_A_TIME = 1024
 _ENTRIES_AT_A_TIME = 8192
 
+Solve = Callable[[Tensor, Tensor], Tensor]  # from matrices and right sides to solutions
+
+
+def cholesky_solved(grams: Tensor, wanted: Tensor) -> Tensor:
+    """Return the solutions of systems that a penalty makes positive definite, unless latents are absurdly large."""
+    factors, failed = torch.linalg.cholesky_ex(grams)
+    if bool(failed.any()):
+        raise TrainingDiverged("what was learned is too large to be refined; try a smaller learning_rate")
+    return torch.cholesky_solve(wanted, factors)
+
 
 class RefinedSide(NamedTuple):
     """One side of a network: how it makes latents, what its views see, and which fields of its latents move.
@@ -116,6 +126,7 @@ class Refinement:
     response_of: the response parameters (vectors, entries, n) of the rows of some entries, from own latents and those
         of others.
     penalty: None for no refinement.
+    solve: the solutions (vectors, unknowns, 1) of positive definite systems.
     """
 
     head: OrdinalHead
@@ -123,6 +134,7 @@ class Refinement:
     others: Tensor
     response_of: Callable[[Tensor, Tensor], Tensor]
     penalty: float | None
+    solve: Solve = cholesky_solved
 
     def latents(self, vectors: SparseVectors) -> Tensor:
         """Return the refined latents of all vectors: the mean over views, and the step from there."""
@@ -141,17 +153,17 @@ class Refinement:
             real = entries.real.repeat(some.numel(), 1)
             real[torch.arange(some.numel()), some] = False
             outputs = outputs_without_each(side.branch, side.views, entries, some)
-            parts.append(self._refined(outputs, entries._replace(real=real)))
+            parts.append(self.refined(outputs, entries._replace(real=real)))
         return torch.cat(parts)
 
     def _of(self, vectors: SparseVectors, ids: Tensor) -> Tensor:
         entries = PaddedEntries.of(vectors, ids)
-        return self._refined(outputs_by_view(self.side.branch, self.side.views, entries), entries)
+        return self.refined(outputs_by_view(self.side.branch, self.side.views, entries), entries)
 
-    def _refined(self, outputs: Tensor, entries: PaddedEntries) -> Tensor:
+    def refined(self, outputs: Tensor, entries: PaddedEntries) -> Tensor:
         """Return the refined latents of vectors from what the branch gives for each view (vectors, views, outputs).
 
-        Where `entries` are of a single vector, all vectors have these, less those that `real` (vectors, entries) hides.
+        Where `indices` of entries are those of a single vector, all vectors have these, less those that are not real.
         """
         views, (indices, units, real) = self.side.views, entries
         by_view = self.side.latents_of(outputs.flatten(0, 1)).reshape(*outputs.shape[:2], -1)
@@ -163,7 +175,8 @@ class Refinement:
         scores = self._blind_scores(by_view, others, views.T[indices])
         response = self.response_of(latents, others)
         features = self.side.features(others.flatten(0, 1)).reshape(*indices.shape, -1)
-        return self.side.moved(latents, _step(self.head, scores, response, units, real, features, self.penalty))
+        moves = _step(self.head, scores, response, units, real, features, self.penalty, self.solve)
+        return self.side.moved(latents, moves)
 
     def _blind_scores(self, by_view: Tensor, others: Tensor, seen: Tensor) -> Tensor:
         """Return the mean score (vectors, entries) by the views that do not see the entry; by all, where all do."""
@@ -174,7 +187,14 @@ class Refinement:
 
 
 def _step(
-    head: OrdinalHead, scores: Tensor, response: Tensor, units: Tensor, real: Tensor, features: Tensor, penalty: float
+    head: OrdinalHead,
+    scores: Tensor,
+    response: Tensor,
+    units: Tensor,
+    real: Tensor,
+    features: Tensor,
+    penalty: float,
+    solve: Solve = cholesky_solved,
 ) -> Tensor:
     """Return the moves (vectors, features) of each vector by its entries (vectors, entries)."""
     chances = head.logits(scores, response).sigmoid()
@@ -185,27 +205,19 @@ def _step(
     wanted = torch.where(real, slope / curvature.sqrt(), 0.0)[..., None]  # root * (slope / curvature)
     if features.shape[1] <= features.shape[2]:  # fewer entries than features
         grams = (features @ features.mT) * root[..., None] * root[:, None]
-        grams.diagonal(dim1=1, dim2=2).add_(penalty)
-        weights = _solved(grams, wanted) * root[..., None]
+        grams = grams + penalty * torch.eye(features.shape[1], dtype=grams.dtype, device=grams.device)
+        weights = solve(grams, wanted) * root[..., None]
         return _products(weights.mT, features.mT).squeeze(1)
     lines = features * root[..., None]
     grams = lines.mT @ lines + penalty * torch.eye(lines.shape[2], dtype=lines.dtype, device=lines.device)
-    return _solved(grams, lines.mT @ wanted).squeeze(-1)
+    return solve(grams, lines.mT @ wanted).squeeze(-1)
 
 
 def _products(vectors: Tensor, others: Tensor) -> Tensor:
     """Return the products (n, lines, others) of batches of vectors with others, of each batch or the same for all."""
-    if len(others) == len(vectors):
+    if others.shape[0] == vectors.shape[0]:  # len() would fix the number of vectors in an export
         return vectors @ others.mT
-    return (vectors.flatten(0, 1) @ others[0].T).view(*vectors.shape[:2], -1)
-
-
-def _solved(grams: Tensor, wanted: Tensor) -> Tensor:
-    """Return the solutions of systems that a penalty makes positive definite, unless latents are absurdly large."""
-    factors, failed = torch.linalg.cholesky_ex(grams)
-    if bool(failed.any()):
-        raise TrainingDiverged("what was learned is too large to be refined; try a smaller learning_rate")
-    return torch.cholesky_solve(wanted, factors)
+    return (vectors.flatten(0, 1) @ others[0].T).reshape(vectors.shape[0], vectors.shape[1], -1)
 
 
 def _parts(order: Tensor, counts: Tensor, n_views: int) -> list[Tensor]:
