@@ -91,3 +91,11 @@ def test_values_at_pairs() -> None:
 def test_stored_places_of_dropped_entries_that_cannot_be(dropped: list[int]) -> None:
     with pytest.raises(BadModelFile, match="dropped entries are not rising places of training entries"):
         EntryStore.stored(TRAIN, None, np.array(dropped))
+
+
+def test_a_group_without_each_of_some_entries() -> None:
+    group = AxisEntries(np.array([0, 3]), np.array([1, 4, 6]), np.array([5.0, 3.0, 1.0]))
+    less = group.without_each(np.array([2, 0]))
+    assert less.starts.tolist() == [0, 2, 4]
+    assert less.others.tolist() == [1, 4, 4, 6] and less.values.tolist() == [5, 3, 3, 1]
+    assert group.without_each(np.empty(0, dtype=np.int64)).starts.tolist() == [0]

@@ -41,6 +41,7 @@ from deepmf.models.predictive_distribution import Interval, PredictiveDistributi
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import Ranking, choice_of, most_similar, ranked
 from deepmf.models.readout import check_levels
+from deepmf.models.warm_start import WarmStart, check_settings
 from deepmf.storage.label_tensors import check_storable
 from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
@@ -94,6 +95,10 @@ class Model(ABC):
     def _predictor(self, task: Any, entries: EntryStore) -> Predictor:
         """Return the predictor of a task that has run."""
 
+    def _begin_from(self, task: Any, start: WarmStart) -> None:
+        """Let a task begin with what a fitted model has learned."""
+        raise NotImplementedError(f"{type(self).__name__} is not learned in epochs")
+
     @abstractmethod
     def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         """Return the predictor that packed itself as this content and these tensors."""
@@ -103,6 +108,7 @@ class Model(ABC):
         train: ObservedMatrix,
         validation: ObservedMatrix | None = None,
         *,
+        start_from: Model | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 25,
@@ -113,6 +119,11 @@ class Model(ABC):
 
         With validation entries, `history_` has the validation error of the shrunk means (`Means`) beside that of the
         best epoch; a model that is not better warns (`NotBetterThanMeans`).
+
+        With `start_from`, a fitted model of the same kind, settings and scale, what it has learned is where this fit
+        starts: weights and factors of rows and columns by label, those of labels it does not know are fresh, those of
+        labels that are gone are dropped. A warm fit has half the epochs; that of a network enters its schedule halfway.
+        Validation entries should be none that `start_from` was trained on; there is a warning where they are.
 
         With `checkpoint`, the state of training is saved to that file every `checkpoint_every` epochs; a fit that finds
         the file of the same run, killed earlier, continues it to the same result, and removes it at the end. With
@@ -126,13 +137,13 @@ class Model(ABC):
         if validation is not None:
             _check_matrix(validation, "validation")
         aligned = ValidationEntries.of(train, validation)
+        start = None if start_from is None else self._warm_start(start_from, train, aligned)
         path = None if checkpoint is None else Path(checkpoint)
         over = False
         try:
-            with show_epochs(
-                f"fitting {type(self).__name__}", getattr(self.settings, "epochs", None), progress
-            ) as shown:
-                self._learn(train, aligned, Fitting([*shown, *callbacks], path, checkpoint_every))
+            epochs = getattr(self.settings if start is None else start.shortened(self.settings), "epochs", None)
+            with show_epochs(f"fitting {type(self).__name__}", epochs, progress) as shown:
+                self._learn(train, aligned, Fitting([*shown, *callbacks], path, checkpoint_every, start=start))
             if aligned is not None and self.history_.best_error is not None:
                 self.history_.means_error = self._means_error(aligned)
             tell_ending(self.history_, self.settings)
@@ -149,8 +160,12 @@ class Model(ABC):
         """Learn, and set what is learned."""
         with training_threads(getattr(self.settings, "device", "cpu")) as threads:
             task: Task = self._task(train, validation)
-            fingerprint = self._fingerprint(train, validation)
-            self.history_ = replace(fitting, threads=threads).run(task, self.settings, fingerprint)  # type: ignore[arg-type]
+            fingerprint, settings = self._fingerprint(train, validation), self.settings
+            if fitting.start is not None:
+                self._begin_from(task, fitting.start)
+                fingerprint["start"] = fitting.start.digest()
+                settings = fitting.start.shortened(settings)
+            self.history_ = replace(fitting, threads=threads).run(task, settings, fingerprint)  # type: ignore[arg-type]
             if self.history_.best_epoch is None and self.history_.stopped == "diverged":
                 return
             entries = EntryStore.of(train)
@@ -159,6 +174,19 @@ class Model(ABC):
                 self._fitted = None
                 raise TrainingDiverged("what was learned is too large: latents are not finite numbers")
             self._fitted = Fitted(entries, predictor)
+
+    def _warm_start(self, start_from: Model, train: ObservedMatrix, validation: ValidationEntries | None) -> WarmStart:
+        """Return what a fitted model hands on to a fit; a model that does not fit is refused."""
+        if type(start_from) is not type(self):
+            given = type(start_from).__name__
+            raise BadSetting(f"start_from must be a fitted {type(self).__name__}; got {given}")
+        entries, predictor = start_from._known
+        check_settings(self.settings, start_from.settings)
+        if entries.scale != train.scale:
+            raise BadSetting(f"start_from was fitted to the scale {entries.scale}; the matrix has {train.scale}")
+        start = WarmStart(entries, predictor, train)
+        start.check(validation)
+        return start
 
     def _fingerprint(self, train: ObservedMatrix, validation: ValidationEntries | None) -> dict[str, Any]:
         """Return the fingerprint that identifies this training run."""

@@ -102,6 +102,17 @@ class ALSSolver(Solver):
         self.column_factors = first_column_factors(train, settings)
         self.row_factors = np.zeros((n_rows, self.column_factors.shape[1]), dtype=np.float32)
 
+    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
+        """Begin with factors learned earlier; new columns are solved for, and new rows are by the first sweep."""
+        first = np.delete(columns, (-3, -1), axis=1).astype(np.float32)
+        self.row_factors = rows[:, :-2].astype(np.float32)
+        unknown = columns[:, -1] == 0  # where the latents of known columns have a constant
+        if unknown.any():
+            first[unknown] = self.columns.solve(self.row_factors).factors[unknown]
+        absent = ~first.any(axis=0)
+        first[:, absent] = self.column_factors[:, absent]
+        self.column_factors = first
+
     def sweep(self) -> float:
         """Solve for all rows, then for all columns."""
         self.row_factors = self.rows.solve(self.column_factors).factors
@@ -132,12 +143,12 @@ class RidgeEncoder(Encoder):
 
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return (u, b, 1, m) of each row."""
-        needed, factors = needed_latents(entries, columns.base)
+        needed, factors = _needed(entries, columns.base)
         return _row_latents(self._solved(needed, np.delete(factors, (-3, -1), axis=1)), self._train.mean)
 
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return (v, 1, c, 1) of each column."""
-        needed, factors = needed_latents(entries, rows.base)
+        needed, factors = _needed(entries, rows.base)
         return _column_latents(self._solved(needed, factors[:, :-2]))
 
     def _solved(self, entries: AxisEntries, others: LatentArray) -> LatentArray:
@@ -145,7 +156,7 @@ class RidgeEncoder(Encoder):
         return equations.solve(others).factors
 
 
-def needed_latents(entries: AxisEntries, others: LatentArray) -> tuple[AxisEntries, LatentArray]:
+def _needed(entries: AxisEntries, others: LatentArray) -> tuple[AxisEntries, LatentArray]:
     """Return entries that point into the few latents they need, so that no table of all is copied for one row."""
     if entries.others.size >= len(others):
         return entries, others

@@ -13,7 +13,7 @@ from scipy.special import expit
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.factorization.als import ALS, RidgeEncoder, needed_latents
+from deepmf.models.factorization.als import ALS, RidgeEncoder
 from deepmf.models.factorization.factorization_settings import ALSSettings
 from deepmf.models.latents import Latents
 
@@ -63,9 +63,9 @@ class LinearPart:
 
     def columns(self, entries: AxisEntries, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of columns, by those of the trained rows, which have these slopes."""
-        few, needed = needed_latents(entries, np.column_stack([rows, log_slopes]))
-        factors = needed[:, :-1] / self._weights(needed[:, -1])
-        return self._encoder.columns(few, Latents(factors))
+        used, places = np.unique(entries.others, return_inverse=True)
+        factors = rows[used] / self._weights(log_slopes[used])
+        return self._encoder.columns(entries._replace(others=places), Latents(factors))
 
     def weighted(self, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of rows as they are part of others: weighted, without the mean."""

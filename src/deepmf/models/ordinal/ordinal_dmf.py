@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -30,6 +30,7 @@ from deepmf.models.ordinal.ordinal_readout import OrdinalReadout, check_support
 from deepmf.models.ordinal.ordinal_settings import OrdinalDMFSettings
 from deepmf.models.predictive_distribution import ordinal_support
 from deepmf.models.predictor import Predictor, unpack_latents
+from deepmf.models.warm_start import TWO_BRANCHES, LineOf
 from deepmf.storage.packed import Tensors, numbers
 from deepmf.training.matrix_blocks import MatrixBlocks
 from deepmf.training.runtime import private_generator
@@ -59,6 +60,10 @@ class OrdinalDMF(NetworkModel):
 
     settings_class: ClassVar[type[Settings]] = OrdinalDMFSettings
     settings: OrdinalDMFSettings
+    # Views are of places, and bins of one matrix.
+    lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES | dict.fromkeys(
+        ("row_views", "column_views", "head.support", "head.boundaries")
+    )
 
     @property
     def landmarks_(self) -> LatentArray:

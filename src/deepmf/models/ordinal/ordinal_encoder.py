@@ -12,7 +12,7 @@ from torch import Tensor
 
 from deepmf.errors import BadModelFile
 from deepmf.layers.vectors import SparseVectors
-from deepmf.matrix.arrays import LatentArray
+from deepmf.matrix.arrays import IndexArray, LatentArray
 from deepmf.matrix.encoding import ENCODINGS
 from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
@@ -74,28 +74,32 @@ class OrdinalEncoder(NetworkEncoder):
     @torch.no_grad()
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return the latents of rows."""
-        latents = self.encode_rows(self.vectors(entries))
-        if self.linear is not None:
-            fields = self.layout.linear
-            latents[:, fields] = self.linear.rows(entries, columns.base[:, fields], latents[:, -1])
-        return latents
+        return self._with_linear_rows(self.encode_rows(self.vectors(entries)), entries, columns)
 
     @torch.no_grad()
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return the latents of columns."""
-        latents = self.encode_columns(self.vectors(entries), rows.base)
-        if self.linear is not None:
-            fields = self.layout.linear
-            latents[:, fields] = self.linear.columns(entries, rows.base[:, fields], rows.base[:, -1])
-        return latents
+        return self._with_linear_columns(self.encode_columns(self.vectors(entries), rows.base), entries, rows)
+
+    @torch.no_grad()
+    def rows_without_each(self, entries: AxisEntries, left_out: IndexArray, columns: Latents) -> LatentArray:
+        """Return the latents of a single row without each of some of its entries."""
+        refined = self.row_refinement().without_each(self.vectors(entries), torch.from_numpy(left_out))
+        return self._with_linear_rows(as_numpy(refined), entries.without_each(left_out), columns)
+
+    @torch.no_grad()
+    def columns_without_each(self, entries: AxisEntries, left_out: IndexArray, rows: Latents) -> LatentArray:
+        """Return the latents of a single column without each of some of its entries."""
+        refined = self.column_refinement(rows.base).without_each(self.vectors(entries), torch.from_numpy(left_out))
+        return self._with_linear_columns(as_numpy(refined), entries.without_each(left_out), rows)
 
     def encode_rows(self, vectors: SparseVectors) -> LatentArray:
-        """Return the latents of rows as vectors."""
-        return as_numpy(self.row_refinement().latents(vectors.to(self._device), self.penalties.rows))
+        """Return the latents of rows as vectors, without the linear part."""
+        return as_numpy(self.row_refinement().latents(vectors.to(self._device)))
 
     def encode_columns(self, vectors: SparseVectors, row_latents: LatentArray) -> LatentArray:
-        """Return the latents of columns as vectors, by the latents of the trained rows."""
-        return as_numpy(self.column_refinement(row_latents).latents(vectors.to(self._device), self.penalties.columns))
+        """Return the latents of columns as vectors, by the latents of the trained rows, without the linear part."""
+        return as_numpy(self.column_refinement(row_latents).latents(vectors.to(self._device)))
 
     def row_refinement(self) -> Refinement:
         """Return the refinement of rows, by the columns that are kept for it."""
@@ -104,8 +108,8 @@ class OrdinalEncoder(NetworkEncoder):
         def own_response(latents: Tensor, others: Tensor) -> Tensor:
             return latents[:, None, response].expand(-1, others.shape[1], -1)
 
-        columns = torch.from_numpy(self.refinement_columns).to(self._device)
-        return Refinement(self.network.head, row_side(self.network, self.layout), columns, own_response)
+        columns, side = self._on_device(self.refinement_columns), row_side(self.network, self.layout)
+        return Refinement(self.network.head, side, columns, own_response, self.penalties.rows)
 
     def column_refinement(self, row_latents: LatentArray) -> Refinement:
         """Return the refinement of columns, by the latents of the trained rows."""
@@ -114,15 +118,29 @@ class OrdinalEncoder(NetworkEncoder):
         def others_response(latents: Tensor, others: Tensor) -> Tensor:
             return others[..., response]
 
-        rows = torch.from_numpy(row_latents).to(self._device)
         side = column_side(self.network, self._landmarks(), self.layout)
-        return Refinement(self.network.head, side, rows, others_response)
+        rows = self._on_device(row_latents)
+        return Refinement(self.network.head, side, rows, others_response, self.penalties.columns)
 
     def join(self, part: LinearPart, latents: LatentArray, linear: LatentArray) -> LatentArray:
         """Return latents without a linear part, with that of a part among them; from now on it is part of all."""
         self.linear = part
         start = self.layout.linear.start
         return np.hstack([latents[:, :start], linear, latents[:, start:]])
+
+    def _with_linear_rows(self, latents: LatentArray, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return latents of rows, whose fields of the linear part are set."""
+        if self.linear is not None:
+            fields = self.layout.linear
+            latents[:, fields] = self.linear.rows(entries, columns.base[:, fields], latents[:, -1])
+        return latents
+
+    def _with_linear_columns(self, latents: LatentArray, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return latents of columns, whose fields of the linear part are set."""
+        if self.linear is not None:
+            fields = self.layout.linear
+            latents[:, fields] = self.linear.columns(entries, rows.base[:, fields], rows.base[:, -1])
+        return latents
 
     def pack(self) -> Packed:
         """Return the network, landmarks, the columns that rows are refined by, penalties and the linear part."""
@@ -138,8 +156,11 @@ class OrdinalEncoder(NetworkEncoder):
     def _device(self) -> torch.device:
         return self.network.head.scale.device
 
+    def _on_device(self, latents: LatentArray) -> Tensor:
+        return torch.from_numpy(latents).to(self._device)
+
     def _landmarks(self) -> Landmarks:
-        return Landmarks(torch.from_numpy(self.landmarks).to(self._device))
+        return Landmarks(self._on_device(self.landmarks))
 
     def vectors(self, entries: AxisEntries) -> SparseVectors:
         """Return entries as the branches read them."""
