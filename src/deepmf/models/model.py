@@ -83,6 +83,8 @@ class Model(ABC):
 
     def __init__(self, /, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
+        self._given = frozenset(settings)
+        self.chosen_: dict[str, Any] = {}
         self.history_ = History()
         self._fitted: Fitted | None = None
         self._last_fallback: Fallback | None = None
@@ -117,6 +119,8 @@ class Model(ABC):
     ) -> Self:
         """Learn from a matrix; validation entries choose the best epoch, never teach.
 
+        Settings that were not given are chosen for the matrix and the machine by models that can; `chosen_` has them.
+
         With validation entries, `history_` has the validation error of the shrunk means (`Means`) beside that of the
         best epoch; a model that is not better warns (`NotBetterThanMeans`).
 
@@ -137,6 +141,7 @@ class Model(ABC):
         if validation is not None:
             _check_matrix(validation, "validation")
         aligned = ValidationEntries.of(train, validation)
+        self._choose(train, start_from)
         start = None if start_from is None else self._warm_start(start_from, train, aligned)
         path = None if checkpoint is None else Path(checkpoint)
         over = False
@@ -155,6 +160,26 @@ class Model(ABC):
             if over and path is not None and not keep_checkpoint:
                 remove_checkpoint(path)
         return self
+
+    def _choose(self, train: ObservedMatrix, start_from: Model | None) -> None:
+        """Choose the settings that were not given, for a matrix and the machine, or as a model has them to start from."""
+        chosen = self._chosen_for(train)
+        if type(start_from) is type(self):
+            chosen = {name: value for name, value in start_from.settings.to_dict().items() if name in chosen}
+        self.chosen_ = {name: value for name, value in chosen.items() if name not in self._given}
+        self.settings = replace(self.settings, **self.chosen_)
+
+    def _note_chosen(self, names: Any) -> None:
+        """Take some settings as chosen, not given."""
+        known = self.settings.to_dict()
+        if not isinstance(names, list) or not all(isinstance(name, str) and name in known for name in names):
+            raise BadModelFile(f"the stored choice must name settings; got {reprlib.repr(names)}")
+        self.chosen_ = {name: known[name] for name in names}
+        self._given -= self.chosen_.keys()
+
+    def _chosen_for(self, train: ObservedMatrix) -> dict[str, Any]:
+        """Return settings that suit a matrix and the machine."""
+        return {}
 
     def _learn(self, train: ObservedMatrix, validation: ValidationEntries | None, fitting: Fitting) -> None:
         """Learn, and set what is learned."""
@@ -416,6 +441,7 @@ class Model(ABC):
         content = {
             "class": type(self).__name__,
             "settings": self.settings.to_dict(),
+            "chosen": sorted(self.chosen_),
             "history": self.history_.to_dict(),
         } | {name: part.content for name, part in parts.items()}
         tensors = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
@@ -429,6 +455,7 @@ class Model(ABC):
             raise BadModelFile(f"the stored settings must have names; got {reprlib.repr(settings)}")
         with refusing("settings"):
             model = cls(**settings)
+        model._note_chosen(field(content, "chosen"))
         train = unpack_matrix("train", field(content, "train"), tensors)
         added = unpack_matrix("extension", content["extension"], tensors) if "extension" in content else None
         dropped = numbers(tensors, "dropped.entries", "int64", (None,)) if "dropped" in content else NOTHING

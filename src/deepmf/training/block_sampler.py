@@ -20,8 +20,8 @@ class SampledAxis(NamedTuple):
 class BlockSampler:
     """Shuffled passes over one axis or both, a block of each at a time.
 
-    An epoch ends when all of one axis has been passed once, or of every axis (`whole`). Blocks are of one size: the last one of a
-    pass is filled up from its start. Everything a step reads lies on the device.
+    An epoch ends when all of one axis has been passed once, or of every axis (`whole`). Blocks are of one size: the
+    last one of a pass is filled up from its start. Everything a step reads lies on the device.
     """
 
     def __init__(self, axes: Sequence[SampledAxis], *, generator: torch.Generator, whole: bool = False) -> None:

@@ -56,6 +56,7 @@ class MatrixBlocks(BlockSource):
 
     force_dense: overrides the rule that chooses between dense tables and sparse vectors.
     missing: what stands in dense vectors where nothing is observed.
+    whole_epochs: whether an epoch passes all rows and all columns, or ends when either are passed.
     """
 
     rows: Vectors
@@ -70,7 +71,9 @@ class MatrixBlocks(BlockSource):
         block_columns: int,
         force_dense: bool | None = None,
         missing: float = 0.0,
+        whole_epochs: bool = False,
     ) -> None:
+        self.whole_epochs = whole_epochs
         self.matrix, self._encoding = matrix, encoding
         self._block_sizes = block_rows, block_columns
         self._force_dense, self._missing = force_dense, missing

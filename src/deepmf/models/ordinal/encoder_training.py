@@ -15,7 +15,7 @@ from deepmf.models.factorization.als import ALS
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents, pair_products
 from deepmf.models.ordinal.landmarks import Landmarks, landmarks_among
-from deepmf.models.ordinal.linear_part import Blend, LinearPart, best_blend, linear_size
+from deepmf.models.ordinal.linear_part import Blend, LinearPart, best_blend, error_of, linear_size
 from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder, as_numpy
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 from deepmf.models.ordinal.ordinal_settings import OrdinalDMFSettings
@@ -33,7 +33,7 @@ _USUAL = Penalties(3.0, 40.0)
 class Described(NamedTuple):
     """An encoder with the latents of all rows and columns, and how it came about.
 
-    stages: the error on held-out entries by the branches alone, refined, and with the linear part.
+    stages: the error on held-out entries after the refinement, and with the linear part.
     """
 
     encoder: OrdinalEncoder
@@ -60,15 +60,12 @@ def trained_encoder(
         rows, columns = _rounds(encoder, start, entries)
         return Described(encoder, Latents(rows), Latents(columns), {})
     seen = entries if source.matrix is entries.train else EntryStore.of(source.matrix)
-    stages = _choose_penalties(encoder, seen, held_out, settings)
+    _choose_penalties(encoder, seen, held_out, settings)
     rows, columns = _rounds(encoder, start, seen)
-    blend = None
-    if settings.linear_size != 0:
-        errors, blend, factors = _blended(encoder, rows, columns, source.matrix, held_out, settings)
-        stages |= errors
+    stages, blend, factors = _blended(encoder, rows, columns, source.matrix, held_out, settings)
     if seen is not entries:
         rows, columns = _rounds(encoder, start, entries)
-    if blend is not None:
+    if blend is not None and factors is not None:
         part = LinearPart(source.matrix, factors.rows.shape[1] - ALS.n_beside, blend)
         rows, columns = (
             encoder.join(part, rows, part.weighted(factors.rows, rows[:, -1])),
@@ -99,23 +96,21 @@ def _start(
 
 def _choose_penalties(
     encoder: OrdinalEncoder, seen: EntryStore, held_out: ValidationEntries, settings: OrdinalDMFSettings
-) -> dict[str, float]:
-    """Choose the penalties that the settings do not give; return the error of the branches alone."""
+) -> None:
+    """Choose the penalties that the settings do not give."""
     n_rows, n_columns = seen.train.shape
-    layout, seed, stages = encoder.layout, settings.seed, {}
+    layout, seed = encoder.layout, settings.seed
     row_vectors = encoder.vectors(seen.row_entries(np.arange(n_rows)))
     if settings.row_penalty is None:
         of_rows = HeldOutSide(held_out.rows, held_out.columns, held_out.values, own_are_rows=True)
         choice = best_penalty(encoder.row_refinement(), row_vectors, of_rows, layout, seed=seed)
-        encoder.penalties = encoder.penalties._replace(rows=choice.penalty)
-        stages["branches"] = choice.error_without
+        encoder.penalties = encoder.penalties._replace(rows=choice)
     if settings.column_penalty is None:
         of_columns = HeldOutSide(held_out.columns, held_out.rows, held_out.values, own_are_rows=False)
         refinement = encoder.column_refinement(encoder.encode_rows(row_vectors))
         column_vectors = encoder.vectors(seen.column_entries(np.arange(n_columns)))
         choice = best_penalty(refinement, column_vectors, of_columns, layout, seed=seed)
-        encoder.penalties = encoder.penalties._replace(columns=choice.penalty)
-    return stages
+        encoder.penalties = encoder.penalties._replace(columns=choice)
 
 
 def _rounds(encoder: OrdinalEncoder, columns: LatentArray, entries: EntryStore) -> tuple[LatentArray, LatentArray]:
@@ -144,18 +139,19 @@ def _blended(
     train: ObservedMatrix,
     held_out: ValidationEntries,
     settings: OrdinalDMFSettings,
-) -> tuple[dict[str, float], Blend | None, Factors]:
+) -> tuple[dict[str, float], Blend | None, Factors | None]:
     """Return the errors without and with a linear part, how it joins, and its latents."""
-    size = settings.linear_size
-    als = ALS(latent_size=linear_size(*train.shape, train.n_entries) if size is None else size, seed=settings.seed)
-    als._learn(train, held_out, Fitting())
-    factors = Factors(als.predictor_.rows.base, als.predictor_.columns.base)
     pairs = held_out.rows, held_out.columns
     scores = pair_products(Latents(rows), Latents(columns), *pairs)
-    linear = pair_products(*map(Latents, factors), *pairs) - train.mean
     response, head = rows[held_out.rows][:, encoder.layout.response], encoder.network.head
     logits = scores[:, None] * np.exp(response[:, -1:]) - response[:, :-1]
-    blend, without, together = best_blend(
-        logits, linear, as_numpy(head.cutpoints), held_out.values, head.support.cpu().numpy()
-    )
+    support = head.support.cpu().numpy()
+    size = linear_size(*train.shape, train.n_entries) if settings.linear_size is None else settings.linear_size
+    if not size:
+        return {"refined": error_of(logits, held_out.values, support)}, None, None
+    als = ALS(latent_size=size, seed=settings.seed)
+    als._learn(train, held_out, Fitting())
+    factors = Factors(als.predictor_.rows.base, als.predictor_.columns.base)
+    linear = pair_products(*map(Latents, factors), *pairs) - train.mean
+    blend, without, together = best_blend(logits, linear, as_numpy(head.cutpoints), held_out.values, support)
     return {"refined": without, "with the linear part": together}, blend, factors

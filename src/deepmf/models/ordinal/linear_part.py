@@ -13,6 +13,7 @@ from scipy.special import expit
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.metrics import rmse_error
 from deepmf.models.factorization.als import ALS, RidgeEncoder
 from deepmf.models.factorization.factorization_settings import ALSSettings
 from deepmf.models.latents import Latents
@@ -25,11 +26,14 @@ _LOGISTIC = np.pi / np.sqrt(3.0)
 # A linear part that lowers the error by less is left out.
 _LEAST_GAIN = 2e-4
 # The fewest and the most latents.
-_FEWEST, _MOST = 8, 40
+_FEWEST, _MOST = 24, 40
 
 
 class Blend(NamedTuple):
-    """How the linear part joins the network: a share of the logits are slope * its values - the cutpoints of all rows."""
+    """How the linear part joins the network.
+
+    A share of the logits are the slope times its values, less the cutpoints of no row in particular.
+    """
 
     share: float
     slope: float
@@ -49,8 +53,8 @@ def linear_size(n_rows: int, n_columns: int, n_entries: int) -> int:
 class LinearPart:
     """ALS as a part of the latents: its factors of trained rows and columns, and those of others by ridge regression.
 
-    Its latents are (u, b, 1, 0) of a row, times the weight and over the row's slope, by which the readout multiplies all
-    scores; and (v, 1, c, 1) of a column. The mean is left to the network.
+    Its latents are (u, b, 1, 0) of a row, times the weight and over the row's slope, by which the readout multiplies
+    all scores; and (v, 1, c, 1) of a column. The mean is left to the network.
     """
 
     def __init__(self, train: ObservedMatrix, size: int, blend: Blend) -> None:
@@ -89,12 +93,9 @@ def best_blend(
     logits: those of the network (entries, cutpoints). linear: the linear part of each entry, less the mean.
     cutpoints: those of no row in particular.
     """
-    steps = np.diff(support)
 
     def error(share: float, slope: float) -> float:
-        mixed = (1.0 - share) * logits + share * (slope * linear[:, None] - cutpoints)
-        expected = support[0] + expit(mixed) @ steps
-        return float(np.sqrt(np.mean((expected - values) ** 2)))
+        return error_of((1.0 - share) * logits + share * (slope * linear[:, None] - cutpoints), values, support)
 
     spread = float(np.std(values - linear))
     unit = _LOGISTIC / max(spread, 1e-6 * float(support[-1] - support[0]) or 1.0)
@@ -104,4 +105,9 @@ def best_blend(
     )
     if not found[0] < (1.0 - _LEAST_GAIN) * alone:
         return None, alone, alone
-    return Blend(*found[1:]), alone, found[0]
+    return Blend(found[1], float(found[2])), alone, found[0]
+
+
+def error_of(logits: npt.NDArray[np.float32], values: FloatArray, support: FloatArray) -> float:
+    """Return the root mean squared error of the expected values by logits (entries, cutpoints)."""
+    return rmse_error(support[0] + expit(logits) @ np.diff(support), values)

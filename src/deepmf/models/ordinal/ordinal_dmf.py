@@ -15,13 +15,14 @@ from deepmf.matrix.arrays import LatentArray
 from deepmf.matrix.encoding import ENCODINGS
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.metrics import rmse_error
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.encoder_training import trained_encoder
+from deepmf.models.ordinal.held_out import set_aside
 from deepmf.models.ordinal.landmarks import Landmarks
 from deepmf.models.ordinal.masking import Masking, views
+from deepmf.models.ordinal.ordinal_choice import Facts, chosen_settings
 from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder, stored_parts
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
@@ -33,7 +34,7 @@ from deepmf.models.predictor import Predictor, unpack_latents
 from deepmf.models.warm_start import TWO_BRANCHES, LineOf
 from deepmf.storage.packed import Tensors, numbers
 from deepmf.training.matrix_blocks import MatrixBlocks
-from deepmf.training.runtime import private_generator
+from deepmf.training.runtime import Runtime, private_generator
 from deepmf.training.settings import Settings
 from deepmf.training.trainer import Trainer
 from deepmf.training.validation import ValidationEntries
@@ -72,23 +73,30 @@ class OrdinalDMF(NetworkModel):
         assert isinstance(encoder, OrdinalEncoder)
         return encoder.landmarks
 
+    def _chosen_for(self, train: ObservedMatrix) -> dict[str, Any]:
+        on_gpu = Runtime(self.settings.device).is_gpu
+        return chosen_settings(Facts(*train.shape, train.n_entries, on_gpu), self.settings.effort)
+
     def _learn(self, train: ObservedMatrix, validation: ValidationEntries | None, fitting: Fitting) -> None:
         super()._learn(train, validation, fitting)
-        if validation is not None and self.history_.best_error is not None:  # by all views, and refined
-            predictor = self.predictor_
-            predictions = predictor.readout.values(predictor.score_pairs(validation.rows, validation.columns))
-            self.history_.best_error = rmse_error(predictions, validation.values)
+        if self._stages and self.history_.best_error is not None:
+            self._stages = {"branches": self.history_.best_error} | self._stages
+            self.history_.stages = self._stages
+            self.history_.best_error = list(self._stages.values())[-1]
 
     def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
         settings = self.settings
+        seen = train
+        if validation is None:
+            seen, validation = set_aside(train, seed=settings.seed)
         source = MatrixBlocks(
-            train,
+            seen,
             ENCODINGS["scaled"],
             block_rows=settings.block_rows,
             block_columns=settings.block_columns,
+            whole_epochs=True,
             missing=float("nan"),
         )
-        source.whole_epochs = True
         return Trainer(self._new_network(train), OrdinalObjective(), source, settings, validation=validation)
 
     def _new_network(self, train: ObservedMatrix) -> OrdinalNetwork:

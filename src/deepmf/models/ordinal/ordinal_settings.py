@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from deepmf.models.ordinal.ordinal_choice import EFFORTS
 from deepmf.models.two_branch_settings import TwoBranchSettings
 from deepmf.training.declarations import settings_dataclass
-from deepmf.training.setting_rules import WIDEST, number, whole
+from deepmf.training.setting_rules import WIDEST, choice, number, whole
 
 
 @settings_dataclass
 class OrdinalDMFSettings(TwoBranchSettings):
     """The settings of OrdinalDMF."""
 
-    epochs: int = 800
+    effort: str = choice(
+        "normal",
+        of=EFFORTS,
+        meaning="How much time to spend for accuracy: sizes, schedule, blocks, dropout, views and landmarks that are not "
+        "given are chosen by it, for the matrix and the machine, when the model is fitted.",
+    )
+    epochs: int = 300
     validate_every: int = 20
     learning_rate: float = 2e-3
     schedule: str = "cosine"
+    hidden_sizes: tuple[int, ...] = (1024,)
     latent_size: int = 256
+    dropout: float = 0.7
     mask_rate: float = number(
         0.6,
         above=0.0,
@@ -23,13 +32,13 @@ class OrdinalDMFSettings(TwoBranchSettings):
         meaning="The share of all entries that each step masks from both branches, and predicts.",
     )
     cold_row_rate: float = number(
-        0.0625,
+        0.0,
         low=0.0,
         high=1.0,
         meaning="The share of rows of which a step masks almost everything, to train for rows of one or two entries.",
     )
     views: int = whole(
-        32,
+        16,
         low=1,
         high=WIDEST,
         meaning="How many masked views of a row or column are averaged to its latent; more are better and slower "

@@ -23,9 +23,11 @@ from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 # readily than directions do.
 _OFFSET_SIZE = 0.3
 _MOVE_SIZE = 0.3
-# What is computed at a time: vectors times views, and entries; some 100 MB at 1024 numbers for a latent.
+# What is computed at a time: vectors times views, and entries; some 100 MB at 1024 numbers for a latent. A GPU, which
+# would mostly wait for its next task, takes more.
 _VIEWED_AT_A_TIME = 1024
 _ENTRIES_AT_A_TIME = 8192
+_MORE_ON_GPU = 16
 
 Solve = Callable[[Tensor, Tensor], Tensor]  # from matrices and right sides to solutions
 
@@ -140,7 +142,8 @@ class Refinement:
         order = torch.argsort(counts, stable=True)  # vectors of about one length are computed together
         shape = len(penalties), len(vectors), self.others.shape[1]
         refined = torch.empty(shape, dtype=torch.float32, device=self.others.device)
-        for ids in _parts(order, counts, len(self.side.views)):
+        more = _MORE_ON_GPU if self.others.is_cuda else 1
+        for ids in _parts(order, counts, len(self.side.views), more):
             entries = PaddedEntries.of(vectors, ids)
             outputs = outputs_by_view(self.side.branch, self.side.views, entries)
             refined[:, ids] = self._by_penalty(outputs, entries, penalties)
@@ -230,14 +233,14 @@ def _products(vectors: Tensor, others: Tensor) -> Tensor:
     return (vectors.flatten(0, 1) @ others[0].T).reshape(vectors.shape[0], vectors.shape[1], -1)
 
 
-def _parts(order: Tensor, counts: Tensor, n_views: int) -> list[Tensor]:
+def _parts(order: Tensor, counts: Tensor, n_views: int, more: int) -> list[Tensor]:
     """Return the vectors, from few entries to many, in parts that fit into memory together."""
-    most = max(1, _VIEWED_AT_A_TIME // n_views)
+    most, most_entries = max(1, more * _VIEWED_AT_A_TIME // n_views), more * _ENTRIES_AT_A_TIME
     parts, start = [], 0
     lengths = counts[order].tolist()
     while start < len(lengths):
         end = start + 1
-        while end < len(lengths) and end - start < most and (end + 1 - start) * lengths[end] <= _ENTRIES_AT_A_TIME:
+        while end < len(lengths) and end - start < most and (end + 1 - start) * lengths[end] <= most_entries:
             end += 1
         parts.append(order[start:end])
         start = end
