@@ -28,14 +28,14 @@ class Effort(NamedTuple):
 
 
 _ON_CPU = {
-    "quick": Effort(64, 0.2, passes=4, most_passes=15, most_blocks=25, views=4, landmarks=32),
-    "normal": Effort(128, 0.3, passes=15, most_passes=45, most_blocks=25, views=8, landmarks=128),
+    "quick": Effort(64, 0.2, passes=3, most_passes=10, most_blocks=25, views=4, landmarks=32),
+    "normal": Effort(128, 0.3, passes=15, most_passes=25, most_blocks=25, views=8, landmarks=128),
     "best": Effort(512, 0.5, passes=45, most_passes=45, most_blocks=50, views=16, landmarks=256),
 }
 _ON_GPU = {
     "quick": Effort(512, 0.5, passes=15, most_passes=15, most_blocks=50, views=8, landmarks=128),
-    "normal": Effort(1024, 0.7, passes=50, most_passes=50, most_blocks=50, views=16, landmarks=256),
-    "best": Effort(2048, 0.8, passes=60, most_passes=60, most_blocks=50, views=32, landmarks=1024),
+    "normal": Effort(1024, 0.65, passes=50, most_passes=50, most_blocks=50, views=16, landmarks=256),
+    "best": Effort(2048, 0.75, passes=60, most_passes=60, most_blocks=50, views=32, landmarks=1024),
 }
 EFFORTS = tuple(_ON_CPU)
 # Up to so many entries there are most passes, above ever fewer.
@@ -43,17 +43,18 @@ _FEW_ENTRIES = 100_000
 # A pass has at least this many steps, and steps of many entries, where there are as many.
 _FEWEST_BLOCKS, _ENTRIES_A_STEP = 9, 14_000
 # Batch norm needs some vectors for its statistics.
-_LEAST_BLOCK = 32
-# A matrix of this many entries takes the dropout of the effort; one of ten times as many this much less.
-_USUAL_ENTRIES, _LESS_DROPOUT = 700_000, 0.25
+_LEAST_BLOCK = 100
+# A matrix of this many entries takes the dropout of the effort; one of ten times as many this much less, within bounds.
+_USUAL_ENTRIES, _LESS_DROPOUT, _LEAST_DROPOUT, _MORE_DROPOUT = 700_000, 0.25, 0.2, 0.1
 # The step size that suits a schedule of this many steps; fewer take larger ones.
 _STEP_SIZE, _STEPS, _STEP_POWER, _LARGEST_STEP = 2e-3, 16_000, 0.37, 1e-2
 # The most bytes that first layers may take in training, on a CPU and on a GPU, and those of a weight: itself, its
 # gradient and two averages of Adam's.
-_MOST_BYTES, _BYTES_A_WEIGHT = {False: 512 << 20, True: 8 << 30}, 16
+_MOST_BYTES, _BYTES_A_WEIGHT = {False: 512 << 20, True: 2 << 30}, 16
 # Above so many entries, ever fewer views.
 _MANY_ENTRIES, _FEWEST_VIEWS = 1_000_000, 4
-_VALIDATIONS = {False: 8, True: 20}
+# How often the validation error is computed, on a CPU and on a GPU.
+_VALIDATIONS = {False: 6, True: 20}
 
 
 def chosen_settings(facts: Facts, effort: str) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def chosen_settings(facts: Facts, effort: str) -> dict[str, Any]:
     return {
         "hidden_sizes": (width,),
         "latent_size": min(256, max(32, width // 4)),
-        "dropout": round(min(max(dropout, 0.2), spent.dropout + 0.2, 0.8), 2),
+        "dropout": round(min(max(dropout, _LEAST_DROPOUT), spent.dropout + _MORE_DROPOUT), 2),
         "block_rows": block_rows,
         "block_columns": block_columns,
         "epochs": epochs,

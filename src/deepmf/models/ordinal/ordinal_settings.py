@@ -15,8 +15,8 @@ class OrdinalDMFSettings(TwoBranchSettings):
     effort: str = choice(
         "normal",
         of=EFFORTS,
-        meaning="How much time to spend for accuracy: sizes, schedule, blocks, dropout, views and landmarks that are not "
-        "given are chosen by it, for the matrix and the machine, when the model is fitted.",
+        meaning="How much time to spend for accuracy: sizes, schedule, blocks, dropout, views and landmarks that are "
+        "not given are chosen by it, for the matrix and the machine, when the model is fitted.",
     )
     epochs: int = 300
     validate_every: int = 20
@@ -32,7 +32,7 @@ class OrdinalDMFSettings(TwoBranchSettings):
         meaning="The share of all entries that each step masks from both branches, and predicts.",
     )
     cold_row_rate: float = number(
-        0.0,
+        0.0625,
         low=0.0,
         high=1.0,
         meaning="The share of rows of which a step masks almost everything, to train for rows of one or two entries.",
