@@ -162,7 +162,7 @@ class Model(ABC):
         return self
 
     def _choose(self, train: ObservedMatrix, start_from: Model | None) -> None:
-        """Choose the settings that were not given: for a matrix and the machine, or as a model to start from has them."""
+        """Choose the settings that were not given, for a matrix and the machine, or as in a model to start from."""
         chosen = self._chosen_for(train)
         if type(start_from) is type(self):
             chosen = {name: value for name, value in start_from.settings.to_dict().items() if name in chosen}

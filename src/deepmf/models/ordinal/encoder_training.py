@@ -152,6 +152,6 @@ def _blended(
     als = ALS(latent_size=size, seed=settings.seed)
     als._learn(train, held_out, Fitting())
     factors = Factors(als.predictor_.rows.base, als.predictor_.columns.base)
-    linear = pair_products(*map(Latents, factors), *pairs) - train.mean
+    linear = pair_products(Latents(factors.rows), Latents(factors.columns), *pairs) - train.mean
     blend, without, together = best_blend(logits, linear, as_numpy(head.cutpoints), held_out.values, support)
     return {"refined": without, "with the linear part": together}, blend, factors

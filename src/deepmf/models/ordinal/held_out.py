@@ -19,5 +19,6 @@ def set_aside(train: ObservedMatrix, *, seed: int) -> tuple[ObservedMatrix, Vali
     chosen = np.zeros(train.n_entries, dtype=bool)
     chosen[np.random.default_rng(seed).choice(train.n_entries, n_held_out, replace=False)] = True
     seen = train.take_entries(np.flatnonzero(~chosen))
-    held_out = ValidationEntries(train.entry_rows[chosen], train.by_row.columns[chosen], train.values[chosen])
+    values = train.values[chosen].astype(np.float64)
+    held_out = ValidationEntries(train.entry_rows[chosen], train.by_row.columns[chosen], values)
     return seen, held_out

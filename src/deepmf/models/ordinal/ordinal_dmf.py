@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -61,6 +62,7 @@ class OrdinalDMF(NetworkModel):
 
     settings_class: ClassVar[type[Settings]] = OrdinalDMFSettings
     settings: OrdinalDMFSettings
+    _later_stages: Mapping[str, float] = MappingProxyType({})  # the validation error by what followed the epochs
     # Views are of places, and bins of one matrix.
     lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES | dict.fromkeys(
         ("row_views", "column_views", "head.support", "head.boundaries")
@@ -79,10 +81,9 @@ class OrdinalDMF(NetworkModel):
 
     def _learn(self, train: ObservedMatrix, validation: ValidationEntries | None, fitting: Fitting) -> None:
         super()._learn(train, validation, fitting)
-        if self._stages and self.history_.best_error is not None:
-            self._stages = {"branches": self.history_.best_error} | self._stages
-            self.history_.stages = self._stages
-            self.history_.best_error = list(self._stages.values())[-1]
+        if self._later_stages and self.history_.best_error is not None:
+            self.history_.stages = {"branches": self.history_.best_error} | dict(self._later_stages)
+            self.history_.best_error = list(self._later_stages.values())[-1]
 
     def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
         settings = self.settings
@@ -132,8 +133,9 @@ class OrdinalDMF(NetworkModel):
     def _trained(self, trainer: Trainer, entries: EntryStore) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, OrdinalNetwork) and isinstance(source, MatrixBlocks)
-        encoder, rows, columns, stages = trained_encoder(network, source, entries, trainer.validation, self.settings)
-        self._stages = stages
+        encoder, rows, columns, self._later_stages = trained_encoder(
+            network, source, entries, trainer.validation, self.settings
+        )
         return self._read_by(encoder, rows, columns)
 
     def _read_by(self, encoder: OrdinalEncoder, rows: Latents, columns: Latents) -> Predictor:

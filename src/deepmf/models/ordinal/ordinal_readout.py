@@ -28,7 +28,7 @@ class OrdinalReadout(Readout):
     def __init__(self, scale: Scale, head: OrdinalHead, layout: LatentLayout, linear_share: float = 0.0) -> None:
         super().__init__(scale)
         self.linear_share = linear_share
-        self._cutpoints = head.cutpoints.detach().cpu().numpy()
+        self._cutpoints: LatentArray = head.cutpoints.detach().cpu().numpy()
         self.row_fields = layout.response
         self._support: FloatArray = head.support.cpu().numpy()
         self._unit_boundaries: npt.NDArray[np.float32] = head.boundaries.cpu().numpy()
@@ -59,9 +59,10 @@ class OrdinalReadout(Readout):
 
     def _mixed(self, products: npt.NDArray[Any], row_fields: LatentArray) -> tuple[npt.NDArray[Any], LatentArray]:
         """Return products times slopes, and cutpoints, as the network and the linear part share them."""
-        share = np.float32(self.linear_share)
+        share = np.float32(self.linear_share)  # of the network there is the rest
         slanted = products * ((1 - share) * np.exp(row_fields[..., -1]))
-        return slanted, (1 - share) * row_fields[..., :-1] + share * self._cutpoints
+        cutpoints: LatentArray = (1 - share) * row_fields[..., :-1] + share * self._cutpoints
+        return slanted, cutpoints
 
 
 def check_support(head: OrdinalHead, scale: Scale) -> None:
