@@ -35,6 +35,9 @@ def models() -> dict[str, Any]:
         "dmf-d": (DMFD(**SMALL, column_hidden_sizes=(8, 8), summary_filters=2), levels),
         "dmf-o": (OrdinalDMF(**SMALL, **PLAIN), levels),
         "dmf-o, interval": (OrdinalDMF(**SMALL, **PLAIN, bins=6), interval),
+        "dmf-o, refined": (OrdinalDMF(**SMALL, views=3), levels),
+        "dmf-o, rows refined": (OrdinalDMF(**SMALL, views=3, column_penalty=None, landmarks=5), levels),
+        "dmf-o, columns refined": (OrdinalDMF(**SMALL, views=3, row_penalty=None), levels),
     }
     return {name: model.fit(split.train).extend(split.extension) for name, (model, split) in made.items()}
 

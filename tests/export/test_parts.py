@@ -13,7 +13,8 @@ from deepmf.export.parts import parts_of
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.factorization.als import ALS
 
-NAMES = ["dmf", "dmf, interval", "dmf-d", "dmf-o", "dmf-o, interval"]
+REFINED = ["dmf-o, refined", "dmf-o, rows refined", "dmf-o, columns refined"]
+NAMES = ["dmf", "dmf, interval", "dmf-d", "dmf-o", "dmf-o, interval", *REFINED]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -29,13 +30,6 @@ def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> No
     for answer, right in zip(answers, wanted.values(), strict=True):
         assert answer.shape == right.shape
         assert np.abs(answer.numpy() - right).max() < 1e-5
-
-
-def test_refined_latents_are_refused(models: dict[str, Any]) -> None:
-    model = models["dmf-o"]
-    refined = type(model)(**model.settings.to_dict() | {"row_penalty": 3.0}).fit(model.entries_.train)
-    with pytest.raises(BadSetting, match="refined latents cannot be exported.*row_penalty=none"):
-        parts_of(refined)
 
 
 def test_what_has_no_parts() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from deepmf.layers.branch import Branch
+from deepmf.layers.branch import Branch, _product
 from deepmf.layers.convolution import Convolution
 from deepmf.layers.dropout import Dropout, use_generator
 from deepmf.layers.input_channels import Channels
@@ -246,3 +246,12 @@ def test_a_branch_without_summary_features_has_no_weights_for_them() -> None:
     table = vectors()
     branch = learned_branch((8, 5)).eval()
     assert torch.equal(branch(Channels(table, vectors(n_inputs=2))), branch(table))
+
+
+@pytest.mark.parametrize("n_vectors", [3, 64, 65])
+def test_few_vectors_are_multiplied_the_other_way_round(n_vectors: int) -> None:
+    layer = torch.nn.Linear(6, 5, bias=False)
+    inputs = torch.randn(n_vectors, 6, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(_product(layer, inputs), layer(inputs))
+    assert _product(layer, inputs.requires_grad_()).requires_grad

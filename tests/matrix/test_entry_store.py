@@ -103,3 +103,11 @@ def test_entries_of_each_column_are_counted_as_they_come_and_go() -> None:
     assert replaced.column_counts.tolist() == [3, 1, 1]
     gone = without(replaced, asked_to_forget(replaced, [0], None, None, missing="error")).store
     assert gone.column_counts.tolist() == [2, 0, 1]
+
+
+def test_a_group_without_each_of_some_entries() -> None:
+    group = AxisEntries(np.array([0, 3]), np.array([1, 4, 6]), np.array([5.0, 3.0, 1.0]))
+    less = group.without_each(np.array([2, 0]))
+    assert less.starts.tolist() == [0, 2, 4]
+    assert less.others.tolist() == [1, 4, 4, 6] and less.values.tolist() == [5, 3, 3, 1]
+    assert group.without_each(np.empty(0, dtype=np.int64)).starts.tolist() == [0]

@@ -571,6 +571,40 @@ class ModelContract:
             for one, other in zip(found, alone[number % 8], strict=True):
                 np.testing.assert_array_equal(one, other)
 
+    def test_eight_threads_predict_fold_in_and_extend_as_one_alone_does(self, fitted: Model) -> None:
+        if self.model.predicts == ("I",):
+            pytest.skip(f"{self.model.__name__} cannot be extended")
+        by_row = "II" in self.model.predicts
+        others = fitted.column_labels_ if by_row else fitted.row_labels_
+        known = (fitted.row_labels_ if by_row else fitted.column_labels_)[:8]
+
+        def pairs(label: Any) -> tuple[Any, Any]:
+            labels = [label] * others.size
+            return (labels, others) if by_row else (others, labels)
+
+        def asked(number: int) -> tuple[Any, ...]:
+            some, values = others[[number, number + 1, number + 9]], [1 + number % 5, 3, 5 - number % 5]
+            new = [f"new {number}"] * 3
+            entries = ObservedMatrix.from_entries(*((new, some) if by_row else (some, new)), values, fitted.scale_)
+            more = fitted.extend(entries)
+            folded = fitted.fold_in(some, values) if by_row else fitted.fold_in_column(some, values)
+            return (
+                fitted.predict(*pairs(known[number])),
+                fitted.predict(*pairs("nobody"), unknown="fallback"),
+                folded.predict(others),
+                more.predict(*pairs(new[0])),
+                more.complete(),
+                *fitted.recommend(fitted.row_labels_[number], n=5),
+            )
+
+        alone = [asked(number) for number in range(8)]
+        fitted._last_fallback = None  # to be made by whoever asks first
+        with ThreadPoolExecutor(8) as threads:
+            together = list(threads.map(asked, [*range(8)] * 3))
+        for number, found in enumerate(together):
+            for one, other in zip(found, alone[number % 8], strict=True):
+                np.testing.assert_array_equal(one, other)
+
     def test_a_replaced_value_takes_the_place_of_the_old_one(
         self, fitted: Model, matrix: ObservedMatrix, tmp_path: Path
     ) -> None:

@@ -29,8 +29,7 @@ EVERY = {
     "learning.html": {"sentence": EVIL, "curves": [FIGURE]},
     "explanations.html": {"figures": [FIGURE]},
     "intervals.html": {"coverage": FIGURE, "numbers": TABLE},
-    "comparison.html": {"figures": [FIGURE], "note": EVIL, "tables": [TABLE]},
-    "setting_lines.html": {"settings": TABLE},
+    "comparison.html": {"figures": [FIGURE], "sentences": [EVIL], "tables": [TABLE]},
     "ranking.html": {"scores": FIGURE, "meanings": [(EVIL, EVIL)], "sentence": EVIL, "numbers": TABLE},
     "settings.html": {"settings": TABLE, "runtime": TABLE},
 }  # fmt: skip

@@ -142,3 +142,14 @@ def test_the_setting() -> None:
     for bad in (-0.1, 1.1, "0.9", None, True):
         with pytest.raises(BadSetting, match="^averaging must be a number at least 0 and at most 1; got"):
             TrainingSettings(averaging=bad)  # type: ignore[arg-type]
+
+
+def test_it_starts_anew_from_the_parameters_as_they_are() -> None:
+    parameter = torch.zeros(1)
+    average = ExponentialAverage([parameter], 0.9)
+    with average.swapped_out():
+        parameter += 1
+        average.update()
+    parameter.fill_(5.0)
+    average.restart()
+    assert [float(slot) for slot in average.state().values()] == [0.0, 5.0]

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
+
+import numpy.typing as npt
 
 from deepmf.charts.axes import CHARACTER
 from deepmf.charts.chart import Chart
 from deepmf.charts.effect_bars import effect_bars, signed
 from deepmf.charts.wording import amount
-from deepmf.models.explanation import Explanation
 
 
-def explanation_chart(found: Explanation, *, row: Any, column: Any, width: float = 440.0) -> Chart:
+class Explained(Protocol):
+    """What an explanation holds: where entries stand, their values and effects, largest first, and the prediction."""
+
+    @property
+    def labels(self) -> npt.NDArray[Any]: ...
+    @property
+    def values(self) -> npt.NDArray[Any]: ...
+    @property
+    def effects(self) -> npt.NDArray[Any]: ...
+    @property
+    def prediction(self) -> float: ...
+
+
+def explanation_chart(found: Explained, *, row: Any, column: Any, width: float = 440.0) -> Chart:
     """Return a bar for each entry of an explanation, the largest effect on top; a `row` of None has no label."""
     longest = int(0.4 * width / (1.1 * CHARACTER))  # of the names, which leave most of the width to the bars
     names = [

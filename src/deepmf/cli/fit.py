@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.inputs import Reading
+from deepmf.cli.inputs import Reading, like_model, load_model
 from deepmf.cli.options import (
+    VALIDATION_SHARE,
     Assignments,
     Column,
     Config,
@@ -34,7 +35,7 @@ from deepmf.cli.options import (
 from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, say, show_json
 from deepmf.cli.setting_options import gather_settings, parse_scale
 from deepmf.cli.validation_entries import split_off
-from deepmf.errors import BadSetting, TrainingDiverged
+from deepmf.errors import BadSetting, BadSplit, TrainingDiverged
 from deepmf.models.presets import preset
 from deepmf.models.registry import model_class
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 
 def fit(
+    context: typer.Context,
     ratings: Ratings,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The model file to write; - for standard output.")
@@ -66,6 +68,14 @@ def fit(
     scale: ScaleText = None,
     seed: Seed = None,
     device: Device = None,
+    start_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A fitted model to start from, with its kind and settings (--set may change those of training): "
+            "half the epochs, for a file with some entries more or less.",
+        ),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -97,30 +107,65 @@ def fit(
     """
     settings = {} if preset_name is None else preset(model, preset_name)
     settings |= gather_settings(config, assignments, seed=seed, device=device)
-    new_model = model_class(model)(**settings)
+    reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
+    start = None if start_from is None else load_model(start_from, extensions=(), reading=reading)
+    new_model = model_class(model)(**settings) if start is None else _like(start, model, settings, context)
     if tensorboard is not None and not hasattr(new_model.settings, "epochs"):
         raise BadSetting(f"{model!r} is not learned in epochs, so there is nothing to log to TensorBoard")
-    reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
-    inputs = [ratings, validation, config]
+    inputs = [ratings, validation, config, start_from]
     check_model_target(output, inputs=inputs)
     kept = _checkpoint(output, checkpoint, resume=resume)
     if kept is not None:
         check_writable(kept, inputs=[*inputs, output])
-    entries = reading.matrix(ratings, scale=parse_scale(scale))
-    train, held_out = split_off(entries, validation, validation_share, reading, seed=new_model.settings.seed)
-    start = time.perf_counter()
+    known_scale = None if start is None else start.scale_
+    entries = reading.matrix(ratings, scale=known_scale if scale is None else parse_scale(scale))
+    entries = entries if start is None else like_model(entries, start)
+    if start is None or validation is not None:
+        train, held_out = split_off(entries, validation, validation_share, reading, seed=new_model.settings.seed)
+    else:
+        train, held_out = _split_off_unseen(entries, start, validation_share, seed=new_model.settings.seed)
+    begin = time.perf_counter()
     with _log_epochs(tensorboard) as logged:
         try:
-            new_model.fit(train, held_out, callbacks=logged, checkpoint=kept, keep_checkpoint=True)
+            new_model.fit(train, held_out, start_from=start, callbacks=logged, checkpoint=kept, keep_checkpoint=True)
         except TrainingDiverged as error:
             _save(new_model, output, checkpoint=kept)
             if not new_model.is_fitted:
                 raise
             raise TrainingDiverged(f"{error}; it is saved in {output}") from error
     _save(new_model, output, checkpoint=kept)
-    _show(_summary(new_model, train, held_out, seconds=time.perf_counter() - start, file=output), as_json=as_json)
+    _show(_summary(new_model, train, held_out, seconds=time.perf_counter() - begin, file=output), as_json=as_json)
     if new_model.history_.stopped == "interrupted":
         raise typer.Exit(130)
+
+
+def _like(start: Model, name: str, settings: dict[str, Any], context: typer.Context) -> Model:
+    """Return a model of the kind and settings of another; a kind that was asked for must be the same."""
+    source = context.get_parameter_source("model")
+    if source is not None and source.name == "COMMANDLINE" and model_class(name) is not type(start):
+        raise BadSetting(f"--model {name} cannot start from a {type(start).__name__}; leave --model out, or fit afresh")
+    return type(start)(**start.settings.to_dict() | settings)
+
+
+def _split_off_unseen(
+    entries: ObservedMatrix, start: Model, share: float | None, *, seed: int
+) -> tuple[ObservedMatrix, ObservedMatrix | None]:
+    """Return entries to learn from, and some that the model to start from was not trained on, at most half of those."""
+    import numpy as np
+
+    from deepmf.data.random_stream import RandomStream
+
+    share = VALIDATION_SHARE if share is None else share
+    if not 0 <= share <= 1:
+        raise BadSplit(f"validation must be a share between 0 and 1; got {share!r}")
+    known = start.entries_
+    rows, columns = known.rows.find(entries.row_labels), known.columns.find(entries.column_labels)
+    places = known.train_places(rows[entries.entry_rows], columns[entries.by_row.columns])
+    unseen = np.flatnonzero(places < 0)
+    n_wanted = min(round(share * entries.n_entries), unseen.size // 2)
+    chosen = unseen[RandomStream(seed).order(unseen.size)[:n_wanted]]
+    left = np.setdiff1d(np.arange(entries.n_entries), chosen, assume_unique=True)
+    return entries.take_entries(left), entries.take_entries(chosen) if n_wanted else None
 
 
 def _save(model: Model, output: Path, *, checkpoint: Path | None) -> None:

@@ -69,12 +69,15 @@ def _exported(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
             "so smaller hidden_sizes could be exported"
         )
     with _quietly():
+        from deepmf.export.onnx_solver import translations
+
         program = torch.onnx.export(
             parts,
             (torch.zeros(2, n_columns, dtype=torch.float32), torch.zeros(3, n_rows, dtype=torch.float32)),
             dynamo=True,
             verbose=False,
             opset_version=_OPSET,
+            custom_translation_table=translations(),
             input_names=["row_values", "column_values"],
             output_names=["row_latents", "column_latents", *parts.outputs],
             dynamic_shapes=[{0: torch.export.Dim("rows")}, {0: torch.export.Dim("columns")}],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +14,18 @@ from torch.nn import functional
 from deepmf.errors import BadSetting
 from deepmf.layers.branch import Branch
 from deepmf.layers.cosine import directions
+from deepmf.layers.input_channels import channels
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.dmf.quantizer import Quantizer
 from deepmf.models.model import Model
+from deepmf.models.ordinal.entry_views import PaddedEntries
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
+from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
+from deepmf.models.ordinal.refinement import Refinement, cholesky_solved
 from deepmf.models.registry import HOMES
 
 
@@ -88,6 +95,40 @@ class ViewingBranch(nn.Module):
         return self._latents_of(seen.flatten(0, 1)).reshape(values.shape[0], len(self.views), -1).mean(1)
 
 
+@torch.library.custom_op("deepmf::solved", mutates_args=())
+def solved(matrices: Tensor, right: Tensor) -> Tensor:
+    """Return the solutions (n, unknowns, 1) of positive definite systems, as one operator of an exported graph."""
+    return cholesky_solved(matrices, right).contiguous()
+
+
+@solved.register_fake
+def _(matrices: Tensor, right: Tensor) -> Tensor:
+    return torch.empty_like(right)
+
+
+class RefinedBranch(nn.Module):
+    """A side of OrdinalDMF that reads values as they are: its views, refined as `Refinement` does it.
+
+    ONNX has no operator that solves a system of equations: `onnx_solver` puts conjugate gradients in its place.
+    """
+
+    def __init__(self, network: nn.Module, refinement: Refinement, *, scale: Scale) -> None:
+        super().__init__()
+        self.network = network  # the branch and the head of the refinement
+        self._refinement, self._unit_map = replace(refinement, solve=solved), scale.unit_map
+        with torch.no_grad():  # what is computed once is computed now, and is a constant of the graph
+            self.eval()(torch.full((1, refinement.side.views.shape[1]), float("nan")))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Map values (vectors, inputs) to latents (vectors, latent)."""
+        side, units = self._refinement.side, self._unit_map.to_unit(values)
+        seen = torch.where(side.views, units[:, None], float("nan")).flatten(0, 1)
+        outputs = side.branch(channels(seen, values.shape[1])).reshape(values.shape[0], len(side.views), -1)
+        real = ~torch.isnan(values)
+        every = torch.arange(values.shape[1])[None]
+        return self._refinement.refined(outputs, PaddedEntries(every, torch.where(real, units, 0.0), real))
+
+
 class CosineHead(nn.Module):
     """The head of DMF: cosines in the scale's units."""
 
@@ -147,15 +188,26 @@ def _with_head(model: DMF, head: nn.Module, outputs: Sequence[str]) -> ExportMod
 
 
 def _of_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
-    if model.settings.row_penalty is not None or model.settings.column_penalty is not None:
-        raise BadSetting(
-            "refined latents cannot be exported, as they take a solve for each row and column; "
-            "fit 'dmf-o' without refinement: --set row_penalty=none --set column_penalty=none"
-        )
-    network, scale = copy.deepcopy(model.network_).to("cpu"), model.scale_
-    rows = ViewingBranch(network, network.row_latents, views=network.row_views, scale=scale)
-    columns = ViewingBranch(network, network.column_latents, views=network.column_views, scale=scale)
+    encoder = copy.deepcopy(model.predictor_.encoder)  # on the CPU
+    assert isinstance(encoder, OrdinalEncoder)
+    network = encoder.network
+    row_refinement = encoder.row_refinement()
+    column_refinement = encoder.column_refinement(model.predictor_.rows.base)
+    rows = _side(network, network.row_latents, row_refinement, model.scale_, encoder)
+    columns = _side(network, network.column_latents, column_refinement, model.scale_, encoder)
     return ExportModules(rows, columns, DistributionHead(network.head), ["predictions", "probabilities"]).eval()
+
+
+def _side(
+    network: OrdinalNetwork,
+    latents_of: Callable[[Tensor], Tensor],
+    refinement: Refinement,
+    scale: Scale,
+    encoder: OrdinalEncoder,
+) -> nn.Module:
+    if not math.isfinite(refinement.penalty) and not len(encoder.landmarks):
+        return ViewingBranch(network, latents_of, views=refinement.side.views, scale=scale)
+    return RefinedBranch(network, refinement, scale=scale)
 
 
 _MAKERS: dict[type[Model], Callable[..., ExportModules]] = {DMF: _of_dmf, DMFD: _of_dmfd, OrdinalDMF: _of_ordinal_dmf}

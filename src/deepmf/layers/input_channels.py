@@ -22,6 +22,22 @@ class Channels(NamedTuple):
     summary_features: Tensor  # (batch, 2): the mean, and how many entries there are, both of the size of an input
 
 
+class EntrySums(NamedTuple):
+    """What the first layer makes of the channels of sparse vectors before it is scaled: sums over their entries."""
+
+    lines: Tensor  # (batch, outputs) of a value's weights times the value, and of an indicator's weights
+    units: Tensor  # (batch,) of the values
+    counts: Tensor  # (batch,) how many entries there are
+
+    def scaled(self) -> Tensor:
+        """Return the sums over the root of the count."""
+        return self.lines * self.counts.clamp(min=1.0).rsqrt()[:, None]
+
+    def summary_features(self) -> Tensor:
+        """Return the features (batch, 2) that summarise the entries."""
+        return _summary_features(self.units, self.counts)
+
+
 def channels(batch: Batch, n_inputs: int) -> Channels:
     """Return the channels of a batch of vectors; in dense ones (batch, inputs) what is missing is NaN.
 

@@ -37,6 +37,13 @@ class AxisEntries(NamedTuple):
         starts = np.concatenate([[0], np.cumsum(kept)])[self.starts]
         return AxisEntries(starts, self.others[kept], self.values[kept])
 
+    def without_each(self, left_out: IndexArray) -> AxisEntries:
+        """Return a group for each of some entries of a single group: all the others."""
+        kept = np.arange(self.values.size)[None] != left_out[:, None]
+        starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))]).astype(np.int64)
+        places = np.nonzero(kept)[1]
+        return AxisEntries(starts, self.others[places], self.values[places])
+
 
 class AddedEntries:
     """Entries that came after training, in row order; rows and columns that have none cost nothing.
@@ -194,7 +201,8 @@ class EntryStore:
         added = self.added or AddedEntries(NOTHING, NOTHING, np.empty(0))
         known, put = added.rows * len(columns) + added.columns, new.rows * len(columns) + new.columns
         other = ~as_trained
-        together = added.kept(~np.isin(known, put)).followed_by(new.rows[other], new.columns[other], new.values[other])
+        held = added.kept(~np.isin(known, put)) if known.size else added
+        together = held.followed_by(new.rows[other], new.columns[other], new.values[other])
         return self.changed(rows, columns, together, dropped)
 
     def values_at(self, row_of: IndexArray, column_of: IndexArray) -> FloatArray:
@@ -240,7 +248,9 @@ class EntryStore:
 
     def columns_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
         """Say which columns are described by what described them in training."""
-        changed = np.isin(positions, self.train.by_row.columns[self.dropped])
+        changed = np.zeros(positions.size, dtype=bool)
+        if self.dropped.size:
+            changed |= np.isin(positions, self.train.by_row.columns[self.dropped])
         if self.added is not None:
             changed[self.added.of_columns(positions, below=self.train.shape[0]).rows] = True
         return (positions < self.train.shape[1]) & ~changed

@@ -49,8 +49,8 @@ def explained(
     target = pair[1] if axis == "row" else pair[0]
     prediction = predictor.readout.units(predictor.score_pairs(*(np.array([at]) for at in pair)))[0]
     candidates = _candidates(predictor, axis, entries, target, n)
-    with_all = _predictions(predictor, axis, entries, np.array([-1]), target)
-    effects = with_all - _predictions(predictor, axis, entries, candidates, target)
+    with_all = _prediction(predictor, axis, entries, target)
+    effects = with_all - _predictions_without(predictor, axis, entries, candidates, target)
     best = np.argsort(-np.abs(effects), kind="stable")[:n]
     chosen = candidates[best]
     return Explanation(labels[entries.others[chosen]], entries.values[chosen], effects[best], float(prediction))
@@ -72,28 +72,27 @@ def _candidates(predictor: Predictor, axis: Axis, entries: AxisEntries, target: 
     return np.sort(np.argsort(-size, kind="stable")[:most])
 
 
-def _predictions(
+def _prediction(predictor: Predictor, axis: Axis, entries: AxisEntries, target: int) -> float:
+    """Return the prediction from all entries, computed as those without one of them are."""
+    if axis == "row":
+        scores = predictor.with_rows(entries).score_pairs(np.array([0]), np.array([target]))
+    else:
+        scores = predictor.with_columns(entries).score_pairs(np.array([target]), np.array([0]))
+    return float(predictor.readout.units(scores)[0])
+
+
+def _predictions_without(
     predictor: Predictor, axis: Axis, entries: AxisEntries, left_out: IndexArray, target: int
 ) -> FloatArray:
-    """Return the predictions from all entries but one, for each that is left out (-1: none)."""
+    """Return the predictions from all entries but one, for each that is left out."""
     step = max(_ENTRIES_AT_A_TIME // max(entries.values.size, 1), 1)
     parts = [np.empty(0)]
     for start in range(0, left_out.size, step):
         some = left_out[start : start + step]
-        described = _without_each(entries, some)
         places, targets = np.arange(some.size), np.full(some.size, target)
         if axis == "row":
-            scores = predictor.with_rows(described).score_pairs(places, targets)
+            scores = predictor.with_rows_without_each(entries, some).score_pairs(places, targets)
         else:
-            scores = predictor.with_columns(described).score_pairs(targets, places)
+            scores = predictor.with_columns_without_each(entries, some).score_pairs(targets, places)
         parts.append(predictor.readout.units(scores))
     return np.concatenate(parts)
-
-
-def _without_each(entries: AxisEntries, left_out: IndexArray) -> AxisEntries:
-    """Return one group for each entry that is left out: all the others."""
-    count = entries.values.size
-    kept = np.arange(count)[None] != left_out[:, None]
-    starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))]).astype(np.int64)
-    places = np.nonzero(kept)[1]
-    return AxisEntries(starts, entries.others[places], entries.values[places])

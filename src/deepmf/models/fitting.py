@@ -13,6 +13,7 @@ import numpy as np
 
 from deepmf.errors import NotBetterThanMeans, TrainingDiverged, TrainingInterrupted
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.warm_start import WarmStart
 from deepmf.training.checkpoint import Checkpoint
 from deepmf.training.history import History
 from deepmf.training.loop import Callback, Loop, Task
@@ -31,6 +32,7 @@ class Fitting:
     checkpoint: Path | None = None
     checkpoint_every: int = 25
     threads: Threads | None = None
+    start: WarmStart | None = None
 
     def run(self, task: Task, settings: LoopSettings, fingerprint: dict[str, Any]) -> History:
         """Run the loop on a task, from its checkpoint where there is one of the same fingerprint."""

@@ -71,12 +71,12 @@ class Latents:
 
     def changed(self, positions: IndexArray, latents: LatentArray) -> Latents:
         """Return a table in which some positions, in increasing order, have other latents; these must be finite."""
+        if self.positions.size == 0:
+            return Latents(self.base, positions, checked_finite(latents.astype(self.base.dtype, copy=False)))
         kept = ~np.isin(self.positions, positions, assume_unique=True)
         together = np.concatenate([self.positions[kept], positions])
         order = np.argsort(together, kind="stable")
-        extra = np.concatenate([self.extra[kept], latents])[order]
-        if not np.isfinite(latents).all():
-            raise TrainingDiverged("what was learned is too large: latents of new entries are not finite numbers")
+        extra = np.concatenate([self.extra[kept], checked_finite(latents)])[order]
         return Latents(self.base, together[order], extra)
 
     def without(self, positions: IndexArray) -> Latents:
@@ -90,6 +90,13 @@ class Latents:
         behind = positions[positions >= len(self.base)]
         left = self.positions[kept]
         return Latents(self.base, left - np.searchsorted(behind, left), self.extra[kept])
+
+
+def checked_finite(latents: LatentArray) -> LatentArray:
+    """Return latents that were computed for new entries; refuse numbers that are not finite."""
+    if not np.isfinite(latents).all():
+        raise TrainingDiverged("what was learned is too large: latents of new entries are not finite numbers")
+    return latents
 
 
 def pair_products(

@@ -43,6 +43,7 @@ from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import Ranking, choice_of, most_similar, ranked
 from deepmf.models.readout import check_levels
 from deepmf.models.recommendations import Recommendations
+from deepmf.models.warm_start import WarmStart, check_settings
 from deepmf.storage.label_tensors import check_storable
 from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
@@ -78,6 +79,8 @@ class Model(ABC):
 
     def __init__(self, /, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
+        self._given = frozenset(settings)
+        self.chosen_: dict[str, Any] = {}
         self.history_ = History()
         self._fitted: Fitted | None = None
         self._last_fallback: Fallback | None = None
@@ -90,6 +93,10 @@ class Model(ABC):
     def _predictor(self, task: Any, entries: EntryStore) -> Predictor:
         """Return the predictor of a task that has run."""
 
+    def _begin_from(self, task: Any, start: WarmStart) -> None:
+        """Let a task begin with what a fitted model has learned."""
+        raise NotImplementedError(f"{type(self).__name__} is not learned in epochs")
+
     @abstractmethod
     def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         """Return the predictor that packed itself as this content and these tensors."""
@@ -99,6 +106,7 @@ class Model(ABC):
         train: ObservedMatrix,
         validation: ObservedMatrix | None = None,
         *,
+        start_from: Model | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 25,
@@ -107,8 +115,15 @@ class Model(ABC):
     ) -> Self:
         """Learn from a matrix; validation entries choose the best epoch, never teach.
 
+        Settings that were not given are chosen for the matrix and the machine by models that can; `chosen_` has them.
+
         With validation entries, `history_` has the validation error of the shrunk means (`Means`) beside that of the
         best epoch; a model that is not better warns (`NotBetterThanMeans`).
+
+        With `start_from`, a fitted model of the same kind, settings and scale, what it has learned is where this fit
+        starts: weights and factors of rows and columns by label, those of labels it does not know are fresh, those of
+        labels that are gone are dropped. A warm fit has half the epochs; that of a network enters its schedule halfway.
+        Validation entries should be none that `start_from` was trained on; there is a warning where they are.
 
         With `checkpoint`, the state of training is saved to that file every `checkpoint_every` epochs; a fit that finds
         the file of the same run, killed earlier, continues it to the same result, and removes it at the end. With
@@ -122,13 +137,14 @@ class Model(ABC):
         if validation is not None:
             _check_matrix(validation, "validation")
         aligned = ValidationEntries.of(train, validation)
+        self._choose(train, start_from)
+        start = None if start_from is None else self._warm_start(start_from, train, aligned)
         path = None if checkpoint is None else Path(checkpoint)
         over = False
         try:
-            with show_epochs(
-                f"fitting {type(self).__name__}", getattr(self.settings, "epochs", None), progress
-            ) as shown:
-                self._learn(train, aligned, Fitting([*shown, *callbacks], path, checkpoint_every))
+            epochs = getattr(self.settings if start is None else start.shortened(self.settings), "epochs", None)
+            with show_epochs(f"fitting {type(self).__name__}", epochs, progress) as shown:
+                self._learn(train, aligned, Fitting([*shown, *callbacks], path, checkpoint_every, start=start))
             if aligned is not None and self.history_.best_error is not None:
                 self.history_.means_error = self._means_error(aligned)
             tell_ending(self.history_, self.settings)
@@ -141,12 +157,36 @@ class Model(ABC):
                 remove_checkpoint(path)
         return self
 
+    def _choose(self, train: ObservedMatrix, start_from: Model | None) -> None:
+        """Choose the settings that were not given, for a matrix and the machine, or as in a model to start from."""
+        chosen = self._chosen_for(train)
+        if type(start_from) is type(self):
+            chosen = {name: value for name, value in start_from.settings.to_dict().items() if name in chosen}
+        self.chosen_ = {name: value for name, value in chosen.items() if name not in self._given}
+        self.settings = replace(self.settings, **self.chosen_)
+
+    def _note_chosen(self, names: Any) -> None:
+        """Take some settings as chosen, not given."""
+        known = self.settings.to_dict()
+        if not isinstance(names, list) or not all(isinstance(name, str) and name in known for name in names):
+            raise BadModelFile(f"the stored choice must name settings; got {reprlib.repr(names)}")
+        self.chosen_ = {name: known[name] for name in names}
+        self._given -= self.chosen_.keys()
+
+    def _chosen_for(self, train: ObservedMatrix) -> dict[str, Any]:
+        """Return settings that suit a matrix and the machine."""
+        return {}
+
     def _learn(self, train: ObservedMatrix, validation: ValidationEntries | None, fitting: Fitting) -> None:
         """Learn, and set what is learned."""
         with training_threads(getattr(self.settings, "device", "cpu")) as threads:
             task: Task = self._task(train, validation)
-            fingerprint = self._fingerprint(train, validation)
-            self.history_ = replace(fitting, threads=threads).run(task, self.settings, fingerprint)  # type: ignore[arg-type]
+            fingerprint, settings = self._fingerprint(train, validation), self.settings
+            if fitting.start is not None:
+                self._begin_from(task, fitting.start)
+                fingerprint["start"] = fitting.start.digest()
+                settings = fitting.start.shortened(settings)
+            self.history_ = replace(fitting, threads=threads).run(task, settings, fingerprint)  # type: ignore[arg-type]
             if self.history_.best_epoch is None and self.history_.stopped == "diverged":
                 return
             entries = EntryStore.of(train)
@@ -155,6 +195,19 @@ class Model(ABC):
                 self._fitted = None
                 raise TrainingDiverged("what was learned is too large: latents are not finite numbers")
             self._fitted = Fitted(entries, predictor)
+
+    def _warm_start(self, start_from: Model, train: ObservedMatrix, validation: ValidationEntries | None) -> WarmStart:
+        """Return what a fitted model hands on to a fit; a model that does not fit is refused."""
+        if type(start_from) is not type(self):
+            given = type(start_from).__name__
+            raise BadSetting(f"start_from must be a fitted {type(self).__name__}; got {given}")
+        entries, predictor = start_from._known
+        check_settings(self.settings, start_from.settings)
+        if entries.scale != train.scale:
+            raise BadSetting(f"start_from was fitted to the scale {entries.scale}; the matrix has {train.scale}")
+        start = WarmStart(entries, predictor, train)
+        start.check(validation)
+        return start
 
     def _fingerprint(self, train: ObservedMatrix, validation: ValidationEntries | None) -> dict[str, Any]:
         """Return the fingerprint that identifies this training run."""
@@ -418,6 +471,7 @@ class Model(ABC):
         content = {
             "class": type(self).__name__,
             "settings": self.settings.to_dict(),
+            "chosen": sorted(self.chosen_),
             "history": self.history_.to_dict(),
         } | {name: part.content for name, part in parts.items()}
         tensors = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
@@ -431,6 +485,7 @@ class Model(ABC):
             raise BadModelFile(f"the stored settings must have names; got {reprlib.repr(settings)}")
         with refusing("settings"):
             model = cls(**settings)
+        model._note_chosen(field(content, "chosen"))
         train = unpack_matrix("train", field(content, "train"), tensors)
         added = unpack_matrix("extension", content["extension"], tensors) if "extension" in content else None
         dropped = numbers(tensors, "dropped.entries", "int64", (None,)) if "dropped" in content else NOTHING

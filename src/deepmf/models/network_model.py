@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from deepmf.matrix.entry_store import AxisEntries, EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.model import Model
 from deepmf.models.predictor import Encoder, Predictor
+from deepmf.models.warm_start import LineOf, WarmStart
 from deepmf.storage.packed import Packed, Tensors, numbers
 from deepmf.training.settings import TrainingSettings
 from deepmf.training.trainer import Trainer
@@ -43,6 +45,7 @@ class NetworkModel(Model):
     """The base class of models that train a network."""
 
     settings: TrainingSettings
+    lines: ClassVar[Mapping[str, LineOf]]  # the weights that belong to rows or columns, and those of one matrix alone
 
     @property
     def network_(self) -> Any:
@@ -58,6 +61,12 @@ class NetworkModel(Model):
     @abstractmethod
     def _trained(self, trainer: Trainer, entries: EntryStore) -> Predictor:
         """Return the predictor of a trained network; gradients are off."""
+
+    def _begin_from(self, task: Trainer, start: WarmStart) -> None:
+        encoder = start.predictor.encoder
+        assert isinstance(encoder, NetworkEncoder)
+        weights = start.weights(task.learned(), encoder.network.state_dict(), self.lines)
+        task.begin_from(weights, epoch=start.first_epoch(self.settings))
 
     def _predictor(self, task: Trainer, entries: EntryStore) -> Predictor:
         network = task.network.eval()

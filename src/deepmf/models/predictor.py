@@ -9,10 +9,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadModelFile, BadSetting, CannotExtend, TrainingDiverged
+from deepmf.errors import BadModelFile, BadSetting, CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
-from deepmf.models.latents import Latents, pair_products
+from deepmf.models.latents import Latents, checked_finite, pair_products
 from deepmf.models.predictive_distribution import PredictiveDistribution
 from deepmf.models.readout import Readout, check_levels
 from deepmf.storage.packed import Packed, Tensors, numbers
@@ -28,6 +28,14 @@ class Encoder(ABC):
     @abstractmethod
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return the latents (columns, latent) of columns with these entries over the trained rows."""
+
+    def rows_without_each(self, entries: AxisEntries, left_out: IndexArray, columns: Latents) -> LatentArray:
+        """Return the latents (left out, latent) of a single row without each of some of its entries."""
+        return self.rows(entries.without_each(left_out), columns)
+
+    def columns_without_each(self, entries: AxisEntries, left_out: IndexArray, rows: Latents) -> LatentArray:
+        """Return the latents (left out, latent) of a single column without each of some of its entries."""
+        return self.columns(entries.without_each(left_out), rows)
 
     def pack(self) -> Packed:
         """Return what it has learned."""
@@ -120,11 +128,22 @@ class Predictor:
 
     def with_rows(self, entries: AxisEntries) -> Self:
         """Return a predictor whose rows are those with these entries, and no others."""
-        return replace(self, rows=Latents(_finite(self.encoder.rows(entries, self.columns))))
+        return replace(self, rows=Latents(checked_finite(self.encoder.rows(entries, self.columns))))
 
     def with_columns(self, entries: AxisEntries) -> Self:
         """Return a predictor whose columns are those with these entries, and no others."""
-        return replace(self, columns=Latents(_finite(self.encoder.columns(entries, self.rows))))
+        return replace(self, columns=Latents(checked_finite(self.encoder.columns(entries, self.rows))))
+
+    def with_rows_without_each(self, entries: AxisEntries, left_out: IndexArray) -> Self:
+        """Return a predictor whose rows are a single one with these entries, without each of some of them."""
+        return replace(
+            self, rows=Latents(checked_finite(self.encoder.rows_without_each(entries, left_out, self.columns)))
+        )
+
+    def with_columns_without_each(self, entries: AxisEntries, left_out: IndexArray) -> Self:
+        """Return a predictor whose columns are a single one with these entries, without each of some of them."""
+        latents = checked_finite(self.encoder.columns_without_each(entries, left_out, self.rows))
+        return replace(self, columns=Latents(latents))
 
     def proper(self, latents: Latents) -> LatentArray:
         """Return latents without the numbers beside them, read-only."""
@@ -180,9 +199,3 @@ def _stored(tensors: Tensors, axis: str, shape: tuple[int, int], count: int, kin
     if not rising or not np.array_equal(positions[positions >= shape[0]], new):
         raise BadModelFile(f"the stored latents of {axis} are not all there")
     return Latents(base, positions, extra)
-
-
-def _finite(latents: LatentArray) -> LatentArray:
-    if not np.isfinite(latents).all():
-        raise TrainingDiverged("what was learned is too large: latents of new entries are not finite numbers")
-    return latents

@@ -20,14 +20,14 @@ class SampledAxis(NamedTuple):
 class BlockSampler:
     """Shuffled passes over one axis or both, a block of each at a time.
 
-    An epoch ends when all of one axis has been passed once. Blocks are of one size: the last one of a
-    pass is filled up from its start. Everything a step reads lies on the device.
+    An epoch ends when all of one axis has been passed once, or of every axis (`whole`). Blocks are of one size: the
+    last one of a pass is filled up from its start. Everything a step reads lies on the device.
     """
 
-    def __init__(self, axes: Sequence[SampledAxis], *, generator: torch.Generator) -> None:
+    def __init__(self, axes: Sequence[SampledAxis], *, generator: torch.Generator, whole: bool = False) -> None:
         self._passes = [_Pass(axis, generator) for axis in axes]
         self._step = torch.zeros((), dtype=torch.int64, device=axes[0].positions.device)
-        self.n_steps = min(one.n_blocks for one in self._passes)
+        self.n_steps = (max if whole else min)(one.n_blocks for one in self._passes)
 
     def begin_epoch(self) -> None:
         """Shuffle every pass and go back to its start."""

@@ -28,6 +28,7 @@ class BlockSource(ABC):
     rule says that they are faster and fit: every step then runs the same kernels on the same shapes.
     """
 
+    whole_epochs: bool = False  # whether an epoch passes all of every axis
     dense: bool  # known once it is prepared
     _sampler: BlockSampler
 
@@ -35,7 +36,7 @@ class BlockSource(ABC):
         """Put the entries on a device, in half precision where tables allow it; `generator` shuffles epochs."""
         self._place(device, half=half)
         placed = [SampledAxis(axis.positions.to(device), axis.block) for axis in self._axes()]
-        self._sampler = BlockSampler(placed, generator=generator)
+        self._sampler = BlockSampler(placed, generator=generator, whole=self.whole_epochs)
 
     @abstractmethod
     def _place(self, device: torch.device, *, half: bool) -> None:

@@ -31,6 +31,13 @@ class ExponentialAverage:
         for average, parameter in zip(self._others, self._parameters, strict=True):
             average.lerp_(parameter, share.to(average.dtype))
 
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Average anew, from the parameters as they are."""
+        for other, parameter in zip(self._others, self._parameters, strict=True):
+            other.copy_(parameter)
+        self._steps.zero_()
+
     @contextmanager
     def swapped_out(self) -> Iterator[None]:
         """Let the parameters be the weights that are stepped, and their average again in the end."""

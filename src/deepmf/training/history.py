@@ -32,7 +32,8 @@ class History:
 
     `stopped` is "epochs" (all done), "patience", "interrupted" or "diverged"; empty while it runs. `threads` is how
     many CPU threads torch used. `means_error` is the validation error of the shrunk means, which `best_error` should be
-    below; where the model predicts levels, that of the levels nearest to them.
+    below; where the model predicts levels, that of the levels nearest to them. `stages` has the validation error by
+    what is done after the epochs, from that of the best epoch to `best_error`, where anything is.
     """
 
     records: list[EpochRecord] = field(default_factory=list)
@@ -41,6 +42,7 @@ class History:
     stopped: str = ""
     threads: int | None = None
     means_error: float | None = None
+    stages: dict[str, float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -83,7 +85,13 @@ class History:
         if threads is not None and (type(threads) is not int or threads < 1):
             raise BadModelFile(f"the stored number of threads must be at least 1; got {_shown(threads)}")
         best_error, means_error = (_error(plain, name) for name in ("best_error", "means_error"))
-        return cls(records, best, best_error, plain["stopped"], threads, means_error)
+        stages = plain["stages"]
+        if not isinstance(stages, dict) or not all(isinstance(name, str) for name in stages):
+            raise BadModelFile(f"the stored stages of a history must have names; got {_shown(stages)}")
+        errors = {name: _error(stages, name) for name in stages}
+        if None in errors.values():
+            raise BadModelFile("the stored stages of a history must have an error each")
+        return cls(records, best, best_error, plain["stopped"], threads, means_error, errors)  # type: ignore[arg-type]
 
 
 def _record(plain: Any, epoch: int) -> EpochRecord:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,14 +18,37 @@ from deepmf.training.block_sampler import SampledAxis
 from deepmf.training.block_source import BlockSource, dense_table, prefer_dense, tensor_on
 
 
-class Block(NamedTuple):
-    """Some rows and some columns, as their branches read them, and what is observed where they meet."""
+class BlockEntries(NamedTuple):
+    """The entries of a block: their places in it, and their values in units of [-1, 1]."""
+
+    row_at: Tensor
+    column_at: Tensor
+    units: Tensor
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows and some columns, as their branches read them, and what is observed where they meet.
+
+    observed: a table (rows, columns) in units of [-1, 1], NaN where nothing is observed; or the entries alone.
+    """
 
     row_ids: Tensor
     column_ids: Tensor
     rows: Batch
     columns: Batch
-    targets: Tensor  # (rows, columns) in units of [-1, 1], NaN where nothing is observed
+    observed: Tensor | BlockEntries
+
+    @property
+    def targets(self) -> Tensor:
+        """The table of what is observed, NaN elsewhere."""
+        if isinstance(self.observed, Tensor):
+            return self.observed
+        row_at, column_at, units = self.observed
+        shape = self.row_ids.numel(), self.column_ids.numel()
+        table = torch.full(shape, float("nan"), dtype=torch.float32, device=units.device)
+        table[row_at, column_at] = units
+        return table
 
 
 class MatrixBlocks(BlockSource):
@@ -32,6 +56,7 @@ class MatrixBlocks(BlockSource):
 
     force_dense: overrides the rule that chooses between dense tables and sparse vectors.
     missing: what stands in dense vectors where nothing is observed.
+    whole_epochs: whether an epoch passes all rows and all columns, or ends when either are passed.
     """
 
     rows: Vectors
@@ -46,8 +71,10 @@ class MatrixBlocks(BlockSource):
         block_columns: int,
         force_dense: bool | None = None,
         missing: float = 0.0,
+        whole_epochs: bool = False,
     ) -> None:
-        self._matrix, self._encoding = matrix, encoding
+        self.whole_epochs = whole_epochs
+        self.matrix, self._encoding = matrix, encoding
         self._block_sizes = block_rows, block_columns
         self._force_dense, self._missing = force_dense, missing
 
@@ -59,10 +86,10 @@ class MatrixBlocks(BlockSource):
     def block(self, row_ids: Tensor, column_ids: Tensor) -> Block:
         """Return the block of some rows and columns."""
         rows, columns = self.rows.take(row_ids), self.columns.take(column_ids)
-        return Block(row_ids, column_ids, rows, columns, self._targets_of(row_ids, column_ids))
+        return Block(row_ids, column_ids, rows, columns, self._observed(row_ids, column_ids))
 
     def _axes(self) -> Sequence[SampledAxis]:
-        positions = np.flatnonzero(self._matrix.row_counts), np.flatnonzero(self._matrix.column_counts)
+        positions = np.flatnonzero(self.matrix.row_counts), np.flatnonzero(self.matrix.column_counts)
         if min(positions[0].size, positions[1].size) < 2:
             raise BadEntries(
                 "a model with two branches learns from at least two rows and two columns with entries; "
@@ -73,7 +100,7 @@ class MatrixBlocks(BlockSource):
         ]
 
     def _place(self, device: torch.device, *, half: bool) -> None:
-        matrix = self._matrix
+        matrix = self.matrix
         self.dense = prefer_dense(matrix, device, half=half) if self._force_dense is None else self._force_dense
         units = matrix.scale.to_unit(matrix.values)
         inputs = self._encoding.encode(matrix.scale, matrix.values)
@@ -91,8 +118,8 @@ class MatrixBlocks(BlockSource):
         self.rows = SparseVectors(*(tensor_on(device, array) for array in row_arrays))
         self.columns = SparseVectors(*(tensor_on(device, array) for array in column_arrays))
 
-    def _targets_of(self, row_ids: Tensor, column_ids: Tensor) -> Tensor:
-        """Return the values of a block (rows, columns), NaN where nothing is observed."""
+    def _observed(self, row_ids: Tensor, column_ids: Tensor) -> Tensor | BlockEntries:
+        """Return what is observed in a block."""
         if self.dense:
             return self._target_table.index_select(0, row_ids).index_select(1, column_ids)
         assert isinstance(self.rows, SparseVectors)
@@ -102,7 +129,4 @@ class MatrixBlocks(BlockSource):
         column_at = self._column_place[self.rows.indices[places].long()]
         row_at = torch.repeat_interleave(torch.arange(row_ids.numel(), device=row_ids.device), starts.diff())
         inside = column_at >= 0
-        shape = row_ids.numel(), column_ids.numel()
-        block = torch.full(shape, float("nan"), dtype=torch.float32, device=row_ids.device)
-        block[row_at[inside], column_at[inside]] = self._targets[places[inside]]
-        return block
+        return BlockEntries(row_at[inside], column_at[inside], self._targets[places[inside]])

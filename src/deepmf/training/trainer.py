@@ -64,7 +64,7 @@ class Trainer:
         new_optimiser: NewOptimiser = Adam,
     ) -> None:
         self.runtime = runtime = Runtime(settings.device, settings.precision)
-        self.settings, self.source = settings, source
+        self.settings, self.source, self.validation = settings, source, validation
         # "walk" seeds the generator of blocks: with another word every result would change.
         self._sampling_generator = private_generator(settings.seed, "walk")
         source.prepare(runtime.device, half=runtime.half, generator=self._sampling_generator)
@@ -75,10 +75,12 @@ class Trainer:
         self._average = ExponentialAverage(network.parameters(), settings.averaging) if settings.averaging else None
         self._validation = None if validation is None else validation.to(runtime.device)
         self._loss_sum = torch.zeros((), dtype=torch.float32, device=runtime.device)
+        self._first_epoch = 0
         self._step = runtime.capture(self._train_step, [self._generator], static_shapes=source.dense)
 
     def run_epoch(self, epoch: int) -> Epoch:
         """Take a step on every block."""
+        epoch += self._first_epoch
         rate = self.settings.learning_rate_at(epoch)
         self._optimiser.set_learning_rate(rate)
         self.objective.begin_epoch(epoch)
@@ -111,6 +113,13 @@ class Trainer:
     def set_learned(self, learned: Mapping[str, Tensor]) -> None:
         """Go back to weights learned earlier."""
         self.network.load_state_dict(learned)
+
+    def begin_from(self, learned: Mapping[str, Tensor], *, epoch: int) -> None:
+        """Begin with weights learned earlier, at an epoch of the schedule."""
+        self.set_learned(learned)
+        self._first_epoch = epoch
+        if self._average is not None:
+            self._average.restart()
 
     def state(self) -> dict[str, Tensor]:
         """Return the state of the optimiser, of the average and of the generators."""

@@ -22,8 +22,8 @@ from deepmf.models.ordinal.refinement import (
     RefinedSide,
     Refinement,
     _parts,
-    _solved,
     _step,
+    cholesky_solved,
     column_side,
     row_side,
 )
@@ -84,7 +84,8 @@ def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.n
     n_directions, n_moves = model.settings.latent_size, model.settings.latent_size + n_landmarks
     with torch.no_grad():
         seen = [apply_mask(batch, torch.from_numpy(view[indices])) for view in views]
-        by_view = np.stack([side.latents_of(one)[0].double().numpy() for one in seen])
+        latents_of = model.network_.row_latents if axis == "row" else model.network_.column_latents
+        by_view = np.stack([latents_of(one)[0].double().numpy() for one in seen])
     direction = torch.from_numpy(by_view[:, :n_directions].mean(0)[None]).float()
     between = np.zeros(n_landmarks) if axis == "row" else encoder_of(model)._landmarks().features(direction)[0].numpy()
     by_view = np.insert(by_view, [n_directions], np.broadcast_to(between, (len(views), n_landmarks)), axis=1)
@@ -147,7 +148,7 @@ def test_an_entry_that_is_foretold_for_certain_moves_a_latent_by_a_finite_step()
 
 def test_latents_beyond_all_measure_are_refused() -> None:
     with pytest.raises(TrainingDiverged, match="too large to be refined"):
-        _solved(-torch.eye(2)[None], torch.ones(1, 2, 1))
+        cholesky_solved(-torch.eye(2)[None], torch.ones(1, 2, 1))
 
 
 @torch.no_grad()
@@ -224,3 +225,25 @@ def test_parts_hold_every_vector_once_and_fit() -> None:
 def test_bad_penalties(name: str, value: Any) -> None:
     with pytest.raises(BadSetting, match=f"{name} must be a number at least 0.01"):
         OrdinalDMF(**{name: value})
+
+
+@pytest.mark.parametrize("n_landmarks", [3, 64])  # fewer features than entries, and more
+@pytest.mark.parametrize("penalty", [3.0, None])
+def test_without_each_entry_it_is_the_refinement_of_the_others(n_landmarks: int, penalty: float | None) -> None:
+    settings = SMALL | {"landmarks": n_landmarks, "row_penalty": penalty, "column_penalty": penalty, "epochs": 3}
+    model = OrdinalDMF(**settings).fit(generate(40, 30, density=0.5, seed=0).matrix)
+    encoder, entries, predictor = encoder_of(model), model.entries_, model.predictor_
+    left_out = np.array([4, 0, 7])
+    row, column = entries.row_entries(np.array([3])), entries.column_entries(np.array([5]))
+    for found, expected in (
+        (
+            encoder.rows_without_each(row, left_out, predictor.columns),
+            encoder.rows(row.without_each(left_out), predictor.columns),
+        ),
+        (
+            encoder.columns_without_each(column, left_out, predictor.rows),
+            encoder.columns(column.without_each(left_out), predictor.rows),
+        ),
+    ):
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, atol=2e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -19,9 +20,10 @@ from deepmf.models.autoencoders.autoencoder_model import (
 )
 from deepmf.models.autoencoders.autoencoder_network import Autoencoder
 from deepmf.models.autoencoders.autoencoder_settings import AutoRecSettings, UAutoRecSettings
-from deepmf.models.autoencoders.vector_encoder import CANNOT, PREDICTS, n_outputs
+from deepmf.models.autoencoders.vector_encoder import CANNOT, LINES, PREDICTS, n_outputs
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.predictor import Predictor
+from deepmf.models.warm_start import LineOf
 from deepmf.storage.packed import Tensors
 from deepmf.training.declarations import takes_settings
 from deepmf.training.runtime import private_generator
@@ -94,6 +96,7 @@ class IAutoRec(AutoRec):
 
     axis: ClassVar[AxisName] = "column"
     predicts: ClassVar[tuple[str, ...]] = PREDICTS["column"]
+    lines: ClassVar[Mapping[str, LineOf]] = LINES["column"]
     cannot: ClassVar[str] = CANNOT["column"]
     settings_class: ClassVar[type[Settings]] = AutoRecSettings
 
@@ -116,6 +119,7 @@ class UAutoRec(AutoRec):
 
     axis: ClassVar[AxisName] = "row"
     predicts: ClassVar[tuple[str, ...]] = PREDICTS["row"]
+    lines: ClassVar[Mapping[str, LineOf]] = LINES["row"]
     cannot: ClassVar[str] = CANNOT["row"]
     settings_class: ClassVar[type[Settings]] = UAutoRecSettings
 

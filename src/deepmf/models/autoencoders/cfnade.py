@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -18,12 +19,13 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.autoencoders.autoencoder_settings import CFNADESettings, UCFNADESettings
 from deepmf.models.autoencoders.nade_network import Nade, entries_where, expected_values, ordinal_costs
-from deepmf.models.autoencoders.vector_encoder import CANNOT, PREDICTS, VectorEncoder, all_hidden, n_outputs
+from deepmf.models.autoencoders.vector_encoder import CANNOT, LINES, PREDICTS, VectorEncoder, all_hidden, n_outputs
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.predictive_distribution import PredictiveDistribution
 from deepmf.models.predictor import Predictor, unpack_latents
 from deepmf.models.readout import Readout
+from deepmf.models.warm_start import LineOf
 from deepmf.storage.packed import Tensors
 from deepmf.training.block_source import DENSE_BYTES_ON_GPU
 from deepmf.training.declarations import takes_settings
@@ -244,6 +246,7 @@ class ICFNADE(CFNADE):
 
     axis: ClassVar[AxisName] = "column"
     predicts: ClassVar[tuple[str, ...]] = PREDICTS["column"]
+    lines: ClassVar[Mapping[str, LineOf]] = LINES["column"]
     cannot: ClassVar[str] = CANNOT["column"]
     settings_class: ClassVar[type[Settings]] = CFNADESettings
 
@@ -267,6 +270,7 @@ class UCFNADE(CFNADE):
 
     axis: ClassVar[AxisName] = "row"
     predicts: ClassVar[tuple[str, ...]] = PREDICTS["row"]
+    lines: ClassVar[Mapping[str, LineOf]] = LINES["row"]
     cannot: ClassVar[str] = CANNOT["row"]
     settings_class: ClassVar[type[Settings]] = UCFNADESettings
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -23,9 +23,10 @@ from deepmf.models.autoencoders.autoencoder_model import (
 )
 from deepmf.models.autoencoders.autoencoder_network import Autoencoder
 from deepmf.models.autoencoders.autoencoder_settings import DeepAutoRecSettings
-from deepmf.models.autoencoders.vector_encoder import CANNOT, PREDICTS, n_outputs
+from deepmf.models.autoencoders.vector_encoder import CANNOT, LINES, PREDICTS, n_outputs
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.predictor import Predictor
+from deepmf.models.warm_start import LineOf
 from deepmf.storage.packed import Tensors
 from deepmf.training.declarations import takes_settings
 from deepmf.training.optimisers import SGD
@@ -88,6 +89,7 @@ class DeepUAutoRec(NetworkModel):
     """
 
     predicts: ClassVar[tuple[str, ...]] = PREDICTS["row"]
+    lines: ClassVar[Mapping[str, LineOf]] = LINES["row"]
     cannot: ClassVar[str] = CANNOT["row"]
     settings_class: ClassVar[type[Settings]] = DeepAutoRecSettings
     settings: DeepAutoRecSettings

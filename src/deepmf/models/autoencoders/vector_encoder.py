@@ -16,6 +16,7 @@ from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkEncoder, sparse_vectors
+from deepmf.models.warm_start import LineOf
 from deepmf.training.vector_blocks import AxisName
 
 _VECTORS_AT_A_TIME = 1024
@@ -25,6 +26,12 @@ PREDICTS: dict[AxisName, tuple[str, ...]] = {"row": ("I", "II"), "column": ("I",
 CANNOT: dict[AxisName, str] = {
     "row": "it has one output for each column it was trained on",
     "column": "it has one output for each row it was trained on",
+}
+
+# The weights that belong to labels of the other axis, by what a network reads.
+LINES: dict[AxisName, dict[str, LineOf]] = {
+    "row": {"first.weight": "column", "last.weight": "column", "last.bias": "column"},
+    "column": {"first.weight": "row", "last.weight": "row", "last.bias": "row"},
 }
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from deepmf.errors import BadSetting
 from deepmf.layers.branch import Branch
 from deepmf.layers.convolution import Convolution
 from deepmf.layers.vectors import DenseVectors, Vectors
@@ -23,6 +25,7 @@ from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
 from deepmf.models.predictor import Predictor, unpack_latents
 from deepmf.models.readout import Readout
+from deepmf.models.warm_start import TWO_BRANCHES, LineOf, WarmStart
 from deepmf.storage.packed import Tensors
 from deepmf.training.declarations import takes_settings
 from deepmf.training.matrix_blocks import MatrixBlocks
@@ -98,6 +101,7 @@ class DMF(NetworkModel):
 
     settings_class: ClassVar[type[Settings]] = DMFSettings
     settings: DMFSettings
+    lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES
 
     @takes_settings(DMFSettings)
     def __init__(self, **settings: Any) -> None:
@@ -113,6 +117,14 @@ class DMF(NetworkModel):
             force_dense=True if settings.summary_filters else None,
         )
         return Trainer(self._new_network(train), self._objective(train), source, settings, validation=validation)
+
+    def _begin_from(self, task: Trainer, start: WarmStart) -> None:
+        if self.settings.summary_filters and not start.same_labels:
+            raise BadSetting(
+                "with summary_filters, which read places, start_from must be of the same rows and columns in the same "
+                "order; this matrix has others"
+            )
+        super()._begin_from(task, start)
 
     def _objective(self, train: ObservedMatrix) -> DMFObjective:
         return DMFObjective(train.scale, root=self.settings.loss == "root", gamma=self.settings.gamma)

@@ -103,6 +103,17 @@ class ALSSolver(Solver):
         self.column_factors = first_column_factors(train, settings)
         self.row_factors = np.zeros((n_rows, self.column_factors.shape[1]), dtype=np.float32)
 
+    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
+        """Begin with factors learned earlier; new columns are solved for, and new rows are by the first sweep."""
+        first = np.delete(columns, (-3, -1), axis=1).astype(np.float32)
+        self.row_factors = rows[:, :-2].astype(np.float32)
+        unknown = columns[:, -1] == 0  # where the latents of known columns have a constant
+        if unknown.any():
+            first[unknown] = self.columns.solve(self.row_factors).factors[unknown]
+        absent = ~first.any(axis=0)
+        first[:, absent] = self.column_factors[:, absent]
+        self.column_factors = first
+
     def sweep(self) -> float:
         """Solve for all rows, then for all columns."""
         self.row_factors = self.rows.solve(self.column_factors).factors

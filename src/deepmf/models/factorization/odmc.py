@@ -13,8 +13,9 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.factorization.factorization_settings import ODMCSettings
-from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
+from deepmf.models.factorization.solver import Arrays, FactorModel, Solver, SolverTask
 from deepmf.models.readout import BoundaryReadout
+from deepmf.models.warm_start import WarmStart
 from deepmf.storage.packed import Tensors, numbers
 from deepmf.training.declarations import takes_settings
 from deepmf.training.settings import Settings
@@ -123,6 +124,17 @@ class ODMCSolver(Solver):
         self.velocities["thresholds"][(thresholds < 0) | (thresholds > 1)] = 0.0
         np.clip(thresholds, 0.0, 1.0, out=thresholds)
 
+    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
+        """Begin with latents learned earlier; the velocities start from 0."""
+        known_rows, known_columns = rows[:, -1] != 0, columns[:, -2] != 0  # where known labels have a constant
+        self.learned["rows"][known_rows] = rows[known_rows] / self.unit
+        self.learned["columns"][known_columns] = columns[known_columns]
+        self.learned["columns"][known_columns, -1] -= self._mean
+
+    def set_boundaries(self, boundaries: FloatArray) -> None:
+        """Begin with boundaries learned earlier, in the scale's units."""
+        self.learned["thresholds"] = (boundaries / self.unit - self._levels[:-1]) / np.diff(self._levels)
+
     def latents(self) -> tuple[FloatArray, FloatArray]:
         """Return the latents, with the mean beside the column effects, where rows have ones."""
         columns = self.learned["columns"].copy()
@@ -167,6 +179,12 @@ class ODMC(FactorModel):
 
     def _solver(self, train: ObservedMatrix) -> ODMCSolver:
         return ODMCSolver(train, self.settings)
+
+    def _begin_from(self, task: SolverTask, start: WarmStart) -> None:
+        super()._begin_from(task, start)
+        solver, readout = task.solver, start.predictor.readout
+        assert isinstance(solver, ODMCSolver) and isinstance(readout, BoundaryReadout)
+        solver.set_boundaries(readout.boundaries)
 
     @property
     def boundaries_(self) -> FloatArray:

@@ -124,6 +124,10 @@ class OptSpaceSolver(Solver):
         """Return the inner products (entries,) of latents where an entry is observed."""
         return entry_products(row_latents, column_latents, self.entry_rows, self.entry_columns)
 
+    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
+        """Begin with the spaces of latents learned earlier."""
+        self.point = self.best_at(Spaces(orthonormal(rows[:, :-1]), orthonormal(columns[:, :-1])))
+
     def latents(self) -> tuple[FloatArray, FloatArray]:
         """Return X P d and Y Q d, where S = P d^2 Q', and a further column for the mean."""
         (rows, columns), core = self.point.spaces, self.point.core

@@ -78,6 +78,11 @@ class RankKSolver(Solver):
         self.multipliers = self.multipliers + self.penalty * (self.fitted - self.targets - self.errors)
         self.n_sweeps += 1
 
+    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
+        """Begin with the matrix of latents learned earlier."""
+        self.low_rank = LowRank.of_factors(rows[:, :-1], columns[:, :-1])
+        self.fitted = self.low_rank.at(self._rows, self._columns)
+
     def latents(self) -> tuple[FloatArray, FloatArray]:
         """Return the factors of X, and a further column for the mean."""
         return self.low_rank.latents(self.mean)

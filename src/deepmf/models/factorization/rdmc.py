@@ -109,6 +109,11 @@ class RDMCSolver(Solver):
         self.copy_multipliers = self.copy_multipliers + self.penalty * (self.discrete - self.scores)
         self.n_sweeps += 1
 
+    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
+        """Begin with the matrix of latents learned earlier."""
+        self.low_rank = LowRank.of_factors(rows[:, :-1], columns[:, :-1])
+        self.scores = self.discrete = self._scores()
+
     def latents(self) -> tuple[FloatArray, FloatArray]:
         """Return the factors of Z, and a further column for the mean."""
         return self.low_rank.latents(self.mean)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -21,6 +22,7 @@ from deepmf.models.latents import Latents
 from deepmf.models.model import Model
 from deepmf.models.predictor import Encoder, NoEncoder, Predictor, unpack_latents
 from deepmf.models.readout import Readout
+from deepmf.models.warm_start import WarmStart
 from deepmf.storage.packed import Tensors
 from deepmf.training.loop import Epoch
 from deepmf.training.validation import ValidationEntries
@@ -56,6 +58,13 @@ class Solver(ABC):
     def set_arrays(self, arrays: Arrays) -> None:
         """Go back to such arrays."""
 
+    @abstractmethod
+    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
+        """Begin with latents of an earlier solver; a line of zeros is of an unknown label.
+
+        Where all lines have zeros for one of the latents, that earlier solver had fewer.
+        """
+
     def notes(self) -> dict[str, Any]:
         """Return what the history should keep of a sweep beside the objective."""
         return {}
@@ -74,6 +83,10 @@ class FactorModel(Model):
 
     def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> SolverTask:
         return SolverTask(self._solver(train), partial(self._found, train=train), validation)
+
+    def _begin_from(self, task: SolverTask, start: WarmStart) -> None:
+        rows, columns = start.latents(rank=self._rank(start.train))
+        task.solver.begin_from(rows, columns)
 
     def _predictor(self, task: SolverTask, entries: EntryStore) -> Predictor:
         return self._found(task.solver, train=entries.train)

@@ -34,9 +34,12 @@ class Landmarks:
         return len(self._directions)
 
     @cached_property
-    def _factor(self) -> Tensor:
-        factor: Tensor = torch.linalg.cholesky(_likeness(self._directions.double(), self._directions.double()))
-        return factor
+    def _turn(self) -> Tensor:
+        """The inverse of the kernel's Cholesky factor: from similarities with the landmarks to features."""
+        factor = torch.linalg.cholesky(_likeness(self._directions.double(), self._directions.double()))
+        one = torch.eye(len(self), dtype=torch.float64, device=factor.device)
+        turn: Tensor = torch.linalg.solve_triangular(factor, one, upper=False)
+        return turn
 
     def are_apart(self) -> bool:
         """Return whether these can be landmarks: at most of length 1, none of them explained by the others."""
@@ -47,9 +50,8 @@ class Landmarks:
 
     def features(self, directions: Tensor) -> Tensor:
         """Return the features (directions, landmarks) of any directions."""
-        likeness = _likeness(self._directions.double(), directions.double())
-        features: Tensor = torch.linalg.solve_triangular(self._factor, likeness, upper=False).T.float()
-        return features
+        likeness = _likeness(directions.double(), self._directions.double())
+        return (likeness @ self._turn.T).float()
 
 
 def landmarks_among(directions: Tensor, most: int) -> Tensor:

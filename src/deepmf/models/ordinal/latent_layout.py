@@ -11,6 +11,7 @@ class LatentLayout:
 
     direction: of rows times the head's scale; of columns of length 1 before views are averaged.
     landmarks: of columns the features by landmarks; of rows the moves along these.
+    linear: the latents of the linear part; of rows times its weight.
     row_effect: of rows their effect; of columns 1.
     column_effect: of rows 1; of columns their effect.
     response: of rows the cutpoints and the logarithm of the slope; of columns zeros.
@@ -18,6 +19,7 @@ class LatentLayout:
 
     n_direction: int
     n_landmarks: int
+    n_linear: int
     n_response: int
 
     @property
@@ -28,17 +30,22 @@ class LatentLayout:
     @property
     def landmarks(self) -> slice:
         """What belongs to landmarks."""
-        return slice(self.n_direction, self.row_effect)
+        return slice(self.n_direction, self.n_direction + self.n_landmarks)
 
     @property
     def factors(self) -> slice:
         """Direction and landmarks: what a refinement moves beside the effect."""
-        return slice(0, self.row_effect)
+        return slice(0, self.landmarks.stop)
+
+    @property
+    def linear(self) -> slice:
+        """What belongs to the linear part."""
+        return slice(self.landmarks.stop, self.row_effect)
 
     @property
     def row_effect(self) -> int:
         """The effect of a row."""
-        return self.n_direction + self.n_landmarks
+        return self.n_direction + self.n_landmarks + self.n_linear
 
     @property
     def column_effect(self) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -15,12 +16,15 @@ from deepmf.matrix.arrays import LatentArray
 from deepmf.matrix.encoding import ENCODINGS
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.metrics import rmse_error
 from deepmf.models.fitting import Fitting
+from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
+from deepmf.models.ordinal.encoder_training import trained_encoder
+from deepmf.models.ordinal.held_out import set_aside
 from deepmf.models.ordinal.landmarks import Landmarks
 from deepmf.models.ordinal.masking import Masking, views
-from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder, trained_encoder
+from deepmf.models.ordinal.ordinal_choice import Facts, chosen_settings
+from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder, stored_parts
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 from deepmf.models.ordinal.ordinal_objective import OrdinalObjective
@@ -28,10 +32,11 @@ from deepmf.models.ordinal.ordinal_readout import OrdinalReadout, check_support
 from deepmf.models.ordinal.ordinal_settings import OrdinalDMFSettings
 from deepmf.models.predictive_distribution import ordinal_support
 from deepmf.models.predictor import Predictor, unpack_latents
+from deepmf.models.warm_start import TWO_BRANCHES, LineOf
 from deepmf.storage.packed import Tensors, numbers
 from deepmf.training.declarations import takes_settings
 from deepmf.training.matrix_blocks import MatrixBlocks
-from deepmf.training.runtime import private_generator
+from deepmf.training.runtime import Runtime, private_generator
 from deepmf.training.settings import Settings
 from deepmf.training.trainer import Trainer
 from deepmf.training.validation import ValidationEntries
@@ -58,6 +63,11 @@ class OrdinalDMF(NetworkModel):
 
     settings_class: ClassVar[type[Settings]] = OrdinalDMFSettings
     settings: OrdinalDMFSettings
+    _later_stages: Mapping[str, float] = MappingProxyType({})  # the validation error by what followed the epochs
+    # Views are of places, and bins of one matrix.
+    lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES | dict.fromkeys(
+        ("row_views", "column_views", "head.support", "head.boundaries")
+    )
 
     @takes_settings(OrdinalDMFSettings)
     def __init__(self, **settings: Any) -> None:
@@ -70,20 +80,27 @@ class OrdinalDMF(NetworkModel):
         assert isinstance(encoder, OrdinalEncoder)
         return encoder.landmarks
 
+    def _chosen_for(self, train: ObservedMatrix) -> dict[str, Any]:
+        on_gpu = Runtime(self.settings.device).is_gpu
+        return chosen_settings(Facts(*train.shape, train.n_entries, on_gpu), self.settings.effort)
+
     def _learn(self, train: ObservedMatrix, validation: ValidationEntries | None, fitting: Fitting) -> None:
         super()._learn(train, validation, fitting)
-        if validation is not None and self.history_.best_error is not None:  # by all views, and refined
-            predictor = self.predictor_
-            predictions = predictor.readout.values(predictor.score_pairs(validation.rows, validation.columns))
-            self.history_.best_error = rmse_error(predictions, validation.values)
+        if self._later_stages and self.history_.best_error is not None:
+            self.history_.stages = {"branches": self.history_.best_error} | dict(self._later_stages)
+            self.history_.best_error = list(self._later_stages.values())[-1]
 
     def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
         settings = self.settings
+        seen = train
+        if validation is None:
+            seen, validation = set_aside(train, seed=settings.seed)
         source = MatrixBlocks(
-            train,
+            seen,
             ENCODINGS["scaled"],
             block_rows=settings.block_rows,
             block_columns=settings.block_columns,
+            whole_epochs=True,
             missing=float("nan"),
         )
         return Trainer(self._new_network(train), OrdinalObjective(), source, settings, validation=validation)
@@ -121,16 +138,15 @@ class OrdinalDMF(NetworkModel):
     def _trained(self, trainer: Trainer, entries: EntryStore) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, OrdinalNetwork) and isinstance(source, MatrixBlocks)
-        encoder, rows, columns = trained_encoder(
-            network,
-            source,
-            entries,
-            n_landmarks=self.settings.landmarks,
-            row_penalty=self.settings.row_penalty,
-            column_penalty=self.settings.column_penalty,
+        encoder, rows, columns, self._later_stages = trained_encoder(
+            network, source, entries, trainer.validation, self.settings
         )
-        readout = OrdinalReadout(entries.scale, network.head, encoder.layout)
-        return Predictor(rows, columns, encoder, readout, n_beside=encoder.layout.n_beside)
+        return self._read_by(encoder, rows, columns)
+
+    def _read_by(self, encoder: OrdinalEncoder, rows: Latents, columns: Latents) -> Predictor:
+        layout = encoder.layout
+        readout = OrdinalReadout(encoder.scale, encoder.network.head, layout, encoder.linear_share)
+        return Predictor(rows, columns, encoder, readout, n_beside=layout.n_beside)
 
     def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         landmarks = numbers(tensors, "refinement.landmarks", "float32", (None, self.settings.latent_size))
@@ -143,8 +159,7 @@ class OrdinalDMF(NetworkModel):
             entries.scale,
             landmarks=landmarks,
             refinement_columns=numbers(tensors, "refinement.columns", "float32", (entries.train.shape[1], None)),
-            row_penalty=self.settings.row_penalty,
-            column_penalty=self.settings.column_penalty,
+            **stored_parts(content, entries.train),
         )
         layout = encoder.layout
         if encoder.refinement_columns.shape[1] != layout.width:
@@ -152,5 +167,4 @@ class OrdinalDMF(NetworkModel):
         rows, columns = unpack_latents(tensors, entries, width=layout.width)
         if len(rows) and rows.whole()[:, layout.response][:, -1].max() > _STEEPEST:
             raise BadModelFile("the stored slopes of rows are so steep that they are not finite")
-        readout = OrdinalReadout(entries.scale, network.head, layout)
-        return Predictor(rows, columns, encoder, readout, n_beside=layout.n_beside)
+        return self._read_by(encoder, rows, columns)

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from deepmf.errors import BadModelFile
 from deepmf.layers.vectors import SparseVectors
-from deepmf.matrix.arrays import LatentArray
+from deepmf.matrix.arrays import IndexArray, LatentArray
 from deepmf.matrix.encoding import ENCODINGS
-from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.entry_store import AxisEntries
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkEncoder, sparse_vectors
-from deepmf.models.ordinal.landmarks import Landmarks, landmarks_among
+from deepmf.models.ordinal.landmarks import Landmarks
 from deepmf.models.ordinal.latent_layout import LatentLayout
+from deepmf.models.ordinal.linear_part import Blend, LinearPart
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
-from deepmf.models.ordinal.refinement import RefinedSide, Refinement, column_side, layout_with, row_side
-from deepmf.storage.packed import Packed
-from deepmf.training.matrix_blocks import MatrixBlocks
+from deepmf.models.ordinal.penalties import Penalties
+from deepmf.models.ordinal.refinement import Refinement, column_side, row_side
+from deepmf.storage.packed import Packed, field
 
-# Rows are refined by columns and columns by rows this many times; a third round gains half of what the second does.
-_ROUNDS = 2
+# The largest penalty or weight that a file may hold.
+_LARGEST = 1e12
 
 
 class OrdinalEncoder(NetworkEncoder):
@@ -31,7 +36,8 @@ class OrdinalEncoder(NetworkEncoder):
 
     landmarks: the directions (landmarks, direction) that give the features of columns in the refinement of rows.
     refinement_columns: the latents of the trained columns that rows are refined by, a round behind the final ones.
-    row_penalty, column_penalty: the ridge penalty of the refinement of each side (None: no refinement).
+    penalties: the ridge penalties of the refinement of rows and of columns.
+    linear: the linear part, where there is one.
     """
 
     network: OrdinalNetwork
@@ -43,108 +49,146 @@ class OrdinalEncoder(NetworkEncoder):
         *,
         landmarks: LatentArray,
         refinement_columns: LatentArray,
-        row_penalty: float | None,
-        column_penalty: float | None,
+        penalties: Penalties,
+        linear: LinearPart | None = None,
     ) -> None:
         super().__init__(network)
-        self.landmarks, self.refinement_columns = landmarks, refinement_columns
-        self._scale, self._row_penalty, self._column_penalty = scale, row_penalty, column_penalty
+        self.linear = linear
+        self.landmarks, self.refinement_columns, self.penalties = landmarks, refinement_columns, penalties
+        self.scale = scale
 
     @property
     def layout(self) -> LatentLayout:
         """The fields of latents."""
-        return layout_with(self.network, self._landmarks())
+        return replace(
+            self.network.layout,
+            n_landmarks=len(self.landmarks),
+            n_linear=0 if self.linear is None else self.linear.width,
+        )
+
+    @property
+    def linear_share(self) -> float:
+        """How much of the logits belongs to the linear part."""
+        return 0.0 if self.linear is None else self.linear.blend.share
 
     @torch.no_grad()
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return the latents of rows."""
-        return self.encode_rows(self._vectors(entries))
+        return self._with_linear_rows(self.encode_rows(self.vectors(entries)), entries, columns)
 
     @torch.no_grad()
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return the latents of columns."""
-        return self.encode_columns(self._vectors(entries), rows.base)
+        return self._with_linear_columns(self.encode_columns(self.vectors(entries), rows.base), entries, rows)
+
+    @torch.no_grad()
+    def rows_without_each(self, entries: AxisEntries, left_out: IndexArray, columns: Latents) -> LatentArray:
+        """Return the latents of a single row without each of some of its entries."""
+        refined = self.row_refinement().without_each(self.vectors(entries), torch.from_numpy(left_out))
+        return self._with_linear_rows(as_numpy(refined), entries.without_each(left_out), columns)
+
+    @torch.no_grad()
+    def columns_without_each(self, entries: AxisEntries, left_out: IndexArray, rows: Latents) -> LatentArray:
+        """Return the latents of a single column without each of some of its entries."""
+        refined = self.column_refinement(rows.base).without_each(self.vectors(entries), torch.from_numpy(left_out))
+        return self._with_linear_columns(as_numpy(refined), entries.without_each(left_out), rows)
 
     def encode_rows(self, vectors: SparseVectors) -> LatentArray:
-        """Return the latents of rows as vectors."""
-        side, response = row_side(self.network, self._landmarks()), self.layout.response
+        """Return the latents of rows as vectors, without the linear part."""
+        return as_numpy(self.row_refinement().latents(vectors.to(self._device)))
+
+    def encode_columns(self, vectors: SparseVectors, row_latents: LatentArray) -> LatentArray:
+        """Return the latents of columns as vectors, by the latents of the trained rows, without the linear part."""
+        return as_numpy(self.column_refinement(row_latents).latents(vectors.to(self._device)))
+
+    def row_refinement(self) -> Refinement:
+        """Return the refinement of rows, by the columns that are kept for it."""
+        response = self.layout.response
 
         def own_response(latents: Tensor, others: Tensor) -> Tensor:
             return latents[:, None, response].expand(-1, others.shape[1], -1)
 
-        return self._refined(side, vectors, self.refinement_columns, self._row_penalty, own_response)
+        columns, side = self._on_device(self.refinement_columns), row_side(self.network, self.layout)
+        return Refinement(self.network.head, side, columns, own_response, self.penalties.rows)
 
-    def encode_columns(self, vectors: SparseVectors, row_latents: LatentArray) -> LatentArray:
-        """Return the latents of columns as vectors, by the latents of the trained rows."""
-        side, response = column_side(self.network, self._landmarks()), self.layout.response
+    def column_refinement(self, row_latents: LatentArray) -> Refinement:
+        """Return the refinement of columns, by the latents of the trained rows."""
+        response = self.layout.response
 
         def others_response(latents: Tensor, others: Tensor) -> Tensor:
             return others[..., response]
 
-        return self._refined(side, vectors, row_latents, self._column_penalty, others_response)
+        side = column_side(self.network, self._landmarks(), self.layout)
+        rows = self._on_device(row_latents)
+        return Refinement(self.network.head, side, rows, others_response, self.penalties.columns)
+
+    def join(self, part: LinearPart, latents: LatentArray, linear: LatentArray) -> LatentArray:
+        """Return latents without a linear part, with that of a part among them; from now on it is part of all."""
+        self.linear = part
+        start = self.layout.linear.start
+        return np.hstack([latents[:, :start], linear, latents[:, start:]])
+
+    def _with_linear_rows(self, latents: LatentArray, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return latents of rows, whose fields of the linear part are set."""
+        if self.linear is not None:
+            fields = self.layout.linear
+            latents[:, fields] = self.linear.rows(entries, columns.base[:, fields], latents[:, -1])
+        return latents
+
+    def _with_linear_columns(self, latents: LatentArray, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return latents of columns, whose fields of the linear part are set."""
+        if self.linear is not None:
+            fields = self.layout.linear
+            latents[:, fields] = self.linear.columns(entries, rows.base[:, fields], rows.base[:, -1])
+        return latents
 
     def pack(self) -> Packed:
-        """Return the network, the landmarks and the columns that rows are refined by."""
+        """Return the network, landmarks, the columns that rows are refined by, penalties and the linear part."""
         packed = super().pack()
         learned = {"refinement.columns": self.refinement_columns, "refinement.landmarks": self.landmarks}
-        return Packed(packed.content, packed.tensors | learned)
+        content = {
+            "penalties": [penalty if math.isfinite(penalty) else None for penalty in self.penalties],
+            "linear": None if self.linear is None else {"size": self.linear.size, **self.linear.blend._asdict()},
+        }
+        return Packed(packed.content | content, packed.tensors | learned)
 
-    def _refined(
-        self,
-        side: RefinedSide,
-        vectors: SparseVectors,
-        others: LatentArray,
-        penalty: float | None,
-        response_of: Callable[[Tensor, Tensor], Tensor],
-    ) -> LatentArray:
-        device = self.network.head.scale.device
-        known = torch.from_numpy(others).to(device)
-        refinement = Refinement(self.network.head, side, known, response_of, penalty)
-        return _numpy(refinement.latents(vectors.to(device)))
+    @property
+    def _device(self) -> torch.device:
+        return self.network.head.scale.device
+
+    def _on_device(self, latents: LatentArray) -> Tensor:
+        return torch.from_numpy(latents).to(self._device)
 
     def _landmarks(self) -> Landmarks:
-        return Landmarks(torch.from_numpy(self.landmarks).to(self.network.head.scale.device))
+        return Landmarks(self._on_device(self.landmarks))
 
-    def _vectors(self, entries: AxisEntries) -> SparseVectors:
-        return sparse_vectors(entries, ENCODINGS["scaled"].encode(self._scale, entries.values))
-
-
-def trained_encoder(
-    network: OrdinalNetwork,
-    source: MatrixBlocks,
-    entries: EntryStore,
-    *,
-    n_landmarks: int,
-    row_penalty: float | None,
-    column_penalty: float | None,
-) -> tuple[OrdinalEncoder, Latents, Latents]:
-    """Return the encoder of a trained network, and the latents of all rows and columns.
-
-    Columns start as the branch has them; then rows are refined by columns and these by rows, in rounds.
-    """
-    viewed = network.viewed_column_latents(source.columns)
-    directions = viewed[:, network.layout.direction]
-    chosen = directions[landmarks_among(directions, 0 if row_penalty is None else n_landmarks)]
-    start = column_side(network, Landmarks(chosen)).placed(viewed[:, None])[:, 0]
-    encoder = OrdinalEncoder(
-        network,
-        entries.scale,
-        landmarks=_numpy(chosen),
-        refinement_columns=_numpy(start),
-        row_penalty=row_penalty,
-        column_penalty=column_penalty,
-    )
-    n_rows, n_columns = entries.train.shape
-    row_vectors = encoder._vectors(entries.row_entries(np.arange(n_rows)))
-    column_vectors = encoder._vectors(entries.column_entries(np.arange(n_columns)))
-    column_latents = encoder.refinement_columns
-    for _ in range(1 if None in (row_penalty, column_penalty) else _ROUNDS):
-        encoder.refinement_columns = column_latents
-        row_latents = encoder.encode_rows(row_vectors)
-        column_latents = encoder.encode_columns(column_vectors, row_latents)
-    return encoder, Latents(row_latents), Latents(column_latents)
+    def vectors(self, entries: AxisEntries) -> SparseVectors:
+        """Return entries as the branches read them."""
+        return sparse_vectors(entries, ENCODINGS["scaled"].encode(self.scale, entries.values))
 
 
-def _numpy(latents: Tensor) -> LatentArray:
+def as_numpy(latents: Tensor) -> LatentArray:
     array: LatentArray = latents.cpu().numpy()
     return array
+
+
+def stored_parts(content: Any, train: ObservedMatrix) -> dict[str, Any]:
+    """Return the penalties and the linear part that an encoder packed; anything else raises `BadModelFile`."""
+    penalties, linear = field(content, "penalties"), field(content, "linear")
+    if not isinstance(penalties, list) or len(penalties) != 2:
+        raise BadModelFile("the stored penalties must be two")
+    kept = Penalties(*(math.inf if each is None else _positive(each, "penalty") for each in penalties))
+    part = None
+    if linear is not None:
+        size = field(linear, "size")
+        if type(size) is not int or not 1 <= size <= min(train.shape):
+            raise BadModelFile(f"the stored size of the linear part must be 1 to {min(train.shape)}")
+        share = _positive(field(linear, "share"), "share of the linear part", below=1.0)
+        part = LinearPart(train, size, Blend(share, _positive(field(linear, "slope"), "slope of the linear part")))
+    return {"penalties": kept, "linear": part}
+
+
+def _positive(value: Any, name: str, *, below: float = _LARGEST) -> float:
+    if type(value) not in (int, float) or not 0.0 < value < below:
+        raise BadModelFile(f"the stored {name} must be a number above 0 and below {below:g}")
+    return float(value)

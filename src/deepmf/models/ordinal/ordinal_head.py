@@ -47,6 +47,12 @@ class OrdinalHead(nn.Module):
         return int(self.boundaries.numel()) + 1
 
     @property
+    def cutpoints(self) -> Tensor:
+        """The cutpoints of no row in particular."""
+        gaps = functional.softplus(self.gaps)
+        return torch.cat([self.first_cutpoint, self.first_cutpoint + gaps.cumsum(0)])
+
+    @property
     def n_row_outputs(self) -> int:
         """How many outputs the branch for rows has beside the direction: its effect, and those that become its
         response parameters."""

@@ -48,9 +48,9 @@ class OrdinalNetwork(nn.Module):
 
     @property
     def layout(self) -> LatentLayout:
-        """The fields of what the branches give, without landmarks."""
+        """The fields of what the branches give, without landmarks and linear part."""
         n_direction = self.columns.n_outputs - self.head.n_column_outputs
-        return LatentLayout(n_direction, 0, self.head.n_response)
+        return LatentLayout(n_direction, 0, 0, self.head.n_response)
 
     def row_latents(self, batch: Batch) -> Tensor:
         """Return the latents of rows, cutpoints and slope included, from their visible entries."""

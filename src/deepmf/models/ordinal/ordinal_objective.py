@@ -9,7 +9,7 @@ from deepmf.layers.cosine import inner_products
 from deepmf.layers.input_channels import apply_mask
 from deepmf.layers.vectors import Batch, SparseBatch
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
-from deepmf.training.matrix_blocks import Block, MatrixBlocks
+from deepmf.training.matrix_blocks import Block, BlockEntries, MatrixBlocks
 from deepmf.training.trainer import Objective
 
 # Enough to rank epochs; all views would cost more than the epochs between two validations.
@@ -28,12 +28,9 @@ class OrdinalObjective(Objective):
         column_latents = network.column_latents(
             apply_mask(block.columns, ~masking.masked(rows_of_column, column_of, drawn))
         )
-        scores, response = inner_products(row_latents, column_latents), row_latents[:, network.layout.response]
-        masked = masking.masked(block.row_ids[:, None], block.column_ids, drawn)
-        wanted = ~block.targets.isnan() & masked
-        exceeded = network.head.above(block.targets)
-        static_shapes = not isinstance(block.rows, SparseBatch)
-        return _mean_loss(network, scores, response, exceeded, wanted, static_shapes=static_shapes)
+        if isinstance(block.observed, BlockEntries):
+            return _mean_loss_of_entries(network, row_latents, column_latents, block, block.observed, drawn)
+        return _mean_loss_of_table(network, row_latents, column_latents, block, block.observed, drawn)
 
     def predictions(self, network: OrdinalNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor) -> Tensor:
         """Return the expected values of pairs of positions, by a few views and without refinement."""
@@ -43,17 +40,31 @@ class OrdinalObjective(Objective):
         return network.head.expected(network.head.logits(scores, row_latents[:, network.layout.response][rows]))
 
 
-def _mean_loss(
-    network: OrdinalNetwork, scores: Tensor, response: Tensor, exceeded: Tensor, wanted: Tensor, *, static_shapes: bool
+def _mean_loss_of_entries(
+    network: OrdinalNetwork,
+    row_latents: Tensor,
+    column_latents: Tensor,
+    block: Block,
+    entries: BlockEntries,
+    drawn: Tensor,
 ) -> Tensor:
-    """Return the mean loss of wanted entries: computed over all of the block where shapes are static."""
-    head = network.head
-    if static_shapes:
-        losses = head.loss(head.logits(scores, response[:, None]), exceeded) * wanted
-    else:
-        row_at, column_at = wanted.nonzero(as_tuple=True)
-        logits = head.logits(scores[row_at, column_at], response[row_at])
-        losses = head.loss(logits, exceeded[row_at, column_at])
+    """Return the mean loss of the masked entries of a block, computed for these alone."""
+    row_at, column_at, units = entries
+    masked = network.masking.masked(block.row_ids[row_at], block.column_ids[column_at], drawn).nonzero().squeeze(1)
+    if not masked.numel():
+        return 0.0 * (row_latents.sum() + column_latents.sum())
+    rows, columns = row_latents.index_select(0, row_at[masked]), column_latents.index_select(0, column_at[masked])
+    logits = network.head.logits((rows * columns).sum(1), rows[:, network.layout.response])
+    return network.head.loss(logits, network.head.above(units[masked])).mean()
+
+
+def _mean_loss_of_table(
+    network: OrdinalNetwork, row_latents: Tensor, column_latents: Tensor, block: Block, table: Tensor, drawn: Tensor
+) -> Tensor:
+    """Return the same from a table of targets, by kernels of static shapes."""
+    scores, response = inner_products(row_latents, column_latents), row_latents[:, network.layout.response]
+    wanted = ~table.isnan() & network.masking.masked(block.row_ids[:, None], block.column_ids, drawn)
+    losses = network.head.loss(network.head.logits(scores, response[:, None]), network.head.above(table)) * wanted
     return losses.sum() / wanted.sum().clamp(min=1)
 
 

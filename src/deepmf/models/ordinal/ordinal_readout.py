@@ -18,12 +18,17 @@ from deepmf.models.readout import Readout
 
 
 class OrdinalReadout(Readout):
-    """Scores are expected values; a row's response parameters are its cutpoints and the logarithm of its slope."""
+    """Scores are expected values; a row's response parameters are its cutpoints and the logarithm of its slope.
+
+    linear_share: how much of the logits belongs to the linear part, which has the cutpoints of no row in particular.
+    """
 
     gives_distribution = True
 
-    def __init__(self, scale: Scale, head: OrdinalHead, layout: LatentLayout) -> None:
+    def __init__(self, scale: Scale, head: OrdinalHead, layout: LatentLayout, linear_share: float = 0.0) -> None:
         super().__init__(scale)
+        self.linear_share = linear_share
+        self._cutpoints: LatentArray = head.cutpoints.detach().cpu().numpy()
         self.row_fields = layout.response
         self._support: FloatArray = head.support.cpu().numpy()
         self._unit_boundaries: npt.NDArray[np.float32] = head.boundaries.cpu().numpy()
@@ -40,17 +45,24 @@ class OrdinalReadout(Readout):
 
     def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> FloatArray:
         """Return the expected value of each product, boundary by boundary, in memory of the size of the products."""
-        slanted = products * np.exp(row_fields[..., -1])
+        slanted, cutpoints = self._mixed(products, row_fields)
         expected = np.full(slanted.shape, self._support[0])
         for number, step in enumerate(np.diff(self._support)):
-            expected += step * expit(slanted - row_fields[..., number])
+            expected += step * expit(slanted - cutpoints[..., number])
         return expected
 
     def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
         """Return the distribution over the support of each product."""
-        slanted = products * np.exp(row_fields[:, -1])
-        exceedance = expit(slanted[:, None] - row_fields[:, :-1]).astype(np.float64)
+        slanted, cutpoints = self._mixed(products, row_fields)
+        exceedance = expit(slanted[:, None] - cutpoints).astype(np.float64)
         return PredictiveDistribution(self._support, self.scale.from_unit(self._unit_boundaries), exceedance)
+
+    def _mixed(self, products: npt.NDArray[Any], row_fields: LatentArray) -> tuple[npt.NDArray[Any], LatentArray]:
+        """Return products times slopes, and cutpoints, as the network and the linear part share them."""
+        share = np.float32(self.linear_share)  # of the network there is the rest
+        slanted = products * ((1 - share) * np.exp(row_fields[..., -1]))
+        cutpoints: LatentArray = (1 - share) * row_fields[..., :-1] + share * self._cutpoints
+        return slanted, cutpoints
 
 
 def check_support(head: OrdinalHead, scale: Scale) -> None:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from deepmf.models.ordinal.ordinal_choice import EFFORTS
 from deepmf.models.two_branch_settings import TwoBranchSettings
 from deepmf.training.declarations import settings_dataclass
-from deepmf.training.setting_rules import WIDEST, number, whole
+from deepmf.training.setting_rules import WIDEST, choice, number, whole
 
 
 @settings_dataclass
 class OrdinalDMFSettings(TwoBranchSettings):
     """The settings of OrdinalDMF."""
 
-    epochs: int = 800
+    effort: str = choice(
+        "normal",
+        of=EFFORTS,
+        meaning="How much time to spend for accuracy: sizes, schedule, blocks, dropout, views and landmarks that are "
+        "not given are chosen by it, for the matrix and the machine, when the model is fitted.",
+    )
+    epochs: int = 300
     validate_every: int = 20
     learning_rate: float = 2e-3
     schedule: str = "cosine"
+    hidden_sizes: tuple[int, ...] = (1024,)
     latent_size: int = 256
+    dropout: float = 0.7
     mask_rate: float = number(
         0.6,
         above=0.0,
@@ -29,25 +38,26 @@ class OrdinalDMFSettings(TwoBranchSettings):
         meaning="The share of rows of which a step masks almost everything, to train for rows of one or two entries.",
     )
     views: int = whole(
-        32,
+        16,
         low=1,
         high=WIDEST,
         meaning="How many masked views of a row or column are averaged to its latent; more are better and slower "
         "(1: one view of all entries).",
     )
     row_penalty: float | None = number(
-        3.0,
+        None,
         low=0.01,
         high=1e12,
         optional=True,
-        meaning="The ridge penalty of the refinement of row latents by their own entries (none: no refinement).",
+        meaning="The ridge penalty of the refinement of row latents by their own entries (none: chosen on "
+        "validation entries, down to no refinement at all).",
     )
     column_penalty: float | None = number(
-        20.0,
+        None,
         low=0.01,
         high=1e12,
         optional=True,
-        meaning="The ridge penalty of the refinement of column latents by their own entries (none: no refinement).",
+        meaning="The ridge penalty of the refinement of column latents by their own entries (none: likewise).",
     )
     landmarks: int = whole(
         256,
@@ -55,6 +65,14 @@ class OrdinalDMFSettings(TwoBranchSettings):
         high=WIDEST,
         meaning="By how many columns all others are known in the refinement of rows; more are better up to some "
         "hundreds.",
+    )
+    linear_size: int | None = whole(
+        None,
+        low=0,
+        high=WIDEST,
+        optional=True,
+        meaning="How many latents ALS gives to the linear part, which joins the network where validation entries say "
+        "that it helps (0: there is none; none: as many as rows and columns have entries, 8 to 40).",
     )
     bins: int = whole(
         32,

@@ -2,54 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from deepmf.errors import TrainingDiverged
-from deepmf.layers.input_channels import apply_mask
-from deepmf.layers.vectors import Batch, SparseVectors
+from deepmf.layers.branch import Branch
+from deepmf.layers.vectors import SparseVectors
+from deepmf.models.ordinal.entry_views import PaddedEntries, outputs_by_view, outputs_without_each
 from deepmf.models.ordinal.landmarks import Landmarks
 from deepmf.models.ordinal.latent_layout import LatentLayout
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
-from deepmf.models.ordinal.ordinal_network import OrdinalNetwork, visible_to
+from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 
 # How much of a score's offset a unit of the last feature is, and how much of a row's own moves: both move a latent less
 # readily than directions do.
 _OFFSET_SIZE = 0.3
 _MOVE_SIZE = 0.3
-# What is computed at a time: vectors times views, and entries; some 100 MB at 1024 numbers for a latent.
+# What is computed at a time: vectors times views, and entries; some 100 MB at 1024 numbers for a latent. A GPU, which
+# would mostly wait for its next task, takes more.
 _VIEWED_AT_A_TIME = 1024
 _ENTRIES_AT_A_TIME = 8192
+_MORE_ON_GPU = 16
+
+Solve = Callable[[Tensor, Tensor], Tensor]  # from matrices and right sides to solutions
+
+
+def cholesky_solved(grams: Tensor, wanted: Tensor) -> Tensor:
+    """Return the solutions of systems that a penalty makes positive definite, unless latents are absurdly large."""
+    factors, failed = torch.linalg.cholesky_ex(grams)
+    if bool(failed.any()):
+        raise TrainingDiverged("what was learned is too large to be refined; try a smaller learning_rate")
+    return torch.cholesky_solve(wanted, factors)
 
 
 class RefinedSide(NamedTuple):
     """One side of a network: how it makes latents, what its views see, and which fields of its latents move.
 
+    latents_of: from what the branch gives (batch, outputs) to the network's latents.
     placed: from the network's latents by view (vectors, views, numbers) to those with landmarks.
     features: from the other side's latents (vectors, latent) to what a move is along (vectors, features).
     moved: from latents and moves (vectors, features) to the refined latents.
     """
 
-    latents_of: Callable[[Batch], Tensor]
+    branch: Branch
+    latents_of: Callable[[Tensor], Tensor]
     views: Tensor  # (views, inputs)
     placed: Callable[[Tensor], Tensor]
     features: Callable[[Tensor], Tensor]
     moved: Callable[[Tensor, Tensor], Tensor]
 
 
-def row_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
+def row_side(network: OrdinalNetwork, layout: LatentLayout) -> RefinedSide:
     """Return the side of rows: moves along the landmark features of columns, and one of the effect.
 
     The errors of a row on some columns carry over to similar columns.
     """
-    layout = layout_with(network, landmarks)
 
     def placed(by_view: Tensor) -> Tensor:
-        return _with_landmarks(by_view, by_view.new_zeros(*by_view.shape[:2], len(landmarks)), layout)
+        return _with_landmarks(by_view, by_view.new_zeros(*by_view.shape[:2], layout.n_landmarks), layout)
 
     def features(columns: Tensor) -> Tensor:
         return _with_offset(columns[:, layout.landmarks])
@@ -60,15 +75,14 @@ def row_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
         latents[:, layout.row_effect] += _OFFSET_SIZE * moves[:, -1]
         return latents
 
-    return RefinedSide(network.row_latents, network.row_views, placed, features, moved)
+    return RefinedSide(network.rows, network.head.row_latents, network.row_views, placed, features, moved)
 
 
-def column_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
+def column_side(network: OrdinalNetwork, landmarks: Landmarks, layout: LatentLayout) -> RefinedSide:
     """Return the side of columns: moves along the directions and landmark moves of rows, and one of the effect.
 
     The directions come with the head's scale, which features are freed from.
     """
-    layout = layout_with(network, landmarks)
 
     def placed(by_view: Tensor) -> Tensor:
         features = landmarks.features(by_view[..., layout.direction].mean(1))
@@ -76,7 +90,7 @@ def column_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
 
     def sizes(latents: Tensor) -> Tensor:
         """Return what a unit of each feature is, in numbers of a row's latent."""
-        units = latents.new_full((layout.row_effect,), _MOVE_SIZE)
+        units = latents.new_full((layout.factors.stop,), _MOVE_SIZE)
         units[layout.direction] = 1.0 / network.head.scale
         return units
 
@@ -89,12 +103,7 @@ def column_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
         latents[:, layout.column_effect] += _OFFSET_SIZE * moves[:, -1]
         return latents
 
-    return RefinedSide(network.column_latents, network.column_views, placed, features, moved)
-
-
-def layout_with(network: OrdinalNetwork, landmarks: Landmarks) -> LatentLayout:
-    """Return the fields of refined latents."""
-    return replace(network.layout, n_landmarks=len(landmarks))
+    return RefinedSide(network.columns, network.head.column_latents, network.column_views, placed, features, moved)
 
 
 @dataclass(frozen=True)
@@ -112,96 +121,130 @@ class Refinement:
     others: the latents of the other side (inputs, latent).
     response_of: the response parameters (vectors, entries, n) of the rows of some entries, from own latents and those
         of others.
-    penalty: None for no refinement.
+    penalty: infinity for no refinement.
+    solve: the solutions (vectors, unknowns, 1) of positive definite systems.
     """
 
     head: OrdinalHead
     side: RefinedSide
     others: Tensor
     response_of: Callable[[Tensor, Tensor], Tensor]
-    penalty: float | None
+    penalty: float
+    solve: Solve = cholesky_solved
 
     def latents(self, vectors: SparseVectors) -> Tensor:
         """Return the refined latents of all vectors: the mean over views, and the step from there."""
+        return self.by_penalty(vectors, [self.penalty])[0]
+
+    def by_penalty(self, vectors: SparseVectors, penalties: Sequence[float]) -> Tensor:
+        """Return the refined latents (penalties, vectors, latent) by each of some penalties."""
         counts = vectors.starts.diff()
         order = torch.argsort(counts, stable=True)  # vectors of about one length are computed together
-        refined = torch.empty(len(vectors), self.others.shape[1], dtype=torch.float32, device=self.others.device)
-        for ids in _parts(order, counts, len(self.side.views)):
-            refined[ids] = self._of(vectors, ids)
+        shape = len(penalties), len(vectors), self.others.shape[1]
+        refined = torch.empty(shape, dtype=torch.float32, device=self.others.device)
+        more = _MORE_ON_GPU if self.others.is_cuda else 1
+        for ids in _parts(order, counts, len(self.side.views), more):
+            entries = PaddedEntries.of(vectors, ids)
+            outputs = outputs_by_view(self.side.branch, self.side.views, entries)
+            refined[:, ids] = self._by_penalty(outputs, entries, penalties)
         return refined
 
-    def _of(self, vectors: SparseVectors, ids: Tensor) -> Tensor:
-        views = self.side.views
-        batch = vectors.take(ids.repeat_interleave(len(views)))
-        by_view = self.side.latents_of(apply_mask(batch, visible_to(views, batch))).reshape(ids.numel(), len(views), -1)
+    def without_each(self, vectors: SparseVectors, left_out: Tensor) -> Tensor:
+        """Return the refined latents (left out, latent) of a single vector without each of some of its entries."""
+        side, entries = self.side, PaddedEntries.of(vectors, torch.zeros(1, dtype=torch.int64))
+        parts = []
+        for some in torch.split(left_out, max(1, _ENTRIES_AT_A_TIME // max(1, entries.real.shape[1]))):
+            real = entries.real.repeat(some.numel(), 1)
+            real[torch.arange(some.numel()), some] = False
+            outputs = outputs_without_each(side.branch, side.views, entries, some)
+            parts.append(self.refined(outputs, entries._replace(real=real)))
+        return torch.cat(parts)
+
+    def refined(self, outputs: Tensor, entries: PaddedEntries) -> Tensor:
+        """Return the refined latents of vectors from what the branch gives for each view (vectors, views, outputs).
+
+        Where `indices` of entries are those of a single vector, all vectors have these, less those that are not real.
+        """
+        return self._by_penalty(outputs, entries, [self.penalty])[0]
+
+    def _by_penalty(self, outputs: Tensor, entries: PaddedEntries, penalties: Sequence[float]) -> Tensor:
+        views, (indices, units, real) = self.side.views, entries
+        by_view = self.side.latents_of(outputs.flatten(0, 1)).reshape(*outputs.shape[:2], -1)
         by_view = self.side.placed(by_view)
         latents = by_view.mean(1)
-        if self.penalty is None or not batch.indices.numel():
-            return latents
-        indices, units, real = _padded(vectors, ids)
+        if not indices.numel() or not any(map(math.isfinite, penalties)):
+            return latents.expand(len(penalties), -1, -1)
         others = self.others[indices]
         scores = self._blind_scores(by_view, others, views.T[indices])
         response = self.response_of(latents, others)
         features = self.side.features(others.flatten(0, 1)).reshape(*indices.shape, -1)
-        return self.side.moved(latents, _step(self.head, scores, response, units, real, features, self.penalty))
+        step = NewtonStep.of(self.head, scores, response, units, real, features)
+        moved = [
+            self.side.moved(latents, step.moves(penalty, self.solve)) if math.isfinite(penalty) else latents
+            for penalty in penalties
+        ]
+        return torch.stack(moved)
 
     def _blind_scores(self, by_view: Tensor, others: Tensor, seen: Tensor) -> Tensor:
         """Return the mean score (vectors, entries) by the views that do not see the entry; by all, where all do."""
-        scores = by_view @ others.mT  # (vectors, views, entries)
+        scores = _products(by_view, others)  # (vectors, views, entries)
         blind = (~seen).mT.float()
         blind = torch.where(blind.any(1, keepdim=True), blind, 1.0)
         return (scores * blind).sum(1) / blind.sum(1)
 
 
-def _step(
-    head: OrdinalHead, scores: Tensor, response: Tensor, units: Tensor, real: Tensor, features: Tensor, penalty: float
-) -> Tensor:
-    """Return the moves (vectors, features) of each vector by its entries (vectors, entries)."""
-    chances = head.logits(scores, response).sigmoid()
-    slopes = response[..., -1:].exp()
-    slope = ((head.above(units) - chances) * slopes).sum(-1)
-    curvature = (chances * (1.0 - chances) * slopes.square()).sum(-1).clamp(min=1e-6)
-    root = curvature.sqrt() * real
-    lines = features * root[..., None]
-    wanted = torch.where(real, slope / curvature.sqrt(), 0.0)[..., None]  # root * (slope / curvature)
-    if lines.shape[1] <= lines.shape[2]:  # fewer entries than features
-        grams = lines @ lines.mT + penalty * torch.eye(lines.shape[1], dtype=lines.dtype, device=lines.device)
-        return (lines.mT @ _solved(grams, wanted)).squeeze(-1)
-    grams = lines.mT @ lines + penalty * torch.eye(lines.shape[2], dtype=lines.dtype, device=lines.device)
-    return _solved(grams, lines.mT @ wanted).squeeze(-1)
+class NewtonStep(NamedTuple):
+    """The weighted regression of each vector's entries that a step solves, for any penalty."""
+
+    features: Tensor  # (vectors or 1, entries, features)
+    root: Tensor  # (vectors, entries) the roots of the weights
+    wanted: Tensor  # (vectors, entries, 1) what the weighted features should give
+    grams: Tensor  # of entries where these are fewer, else of features
+
+    @classmethod
+    def of(
+        cls, head: OrdinalHead, scores: Tensor, response: Tensor, units: Tensor, real: Tensor, features: Tensor
+    ) -> NewtonStep:
+        """Return the step on the ordinal loss of entries (vectors, entries) with these scores."""
+        chances = head.logits(scores, response).sigmoid()
+        slopes = response[..., -1:].exp()
+        slope = ((head.above(units) - chances) * slopes).sum(-1)
+        curvature = (chances * (1.0 - chances) * slopes.square()).sum(-1).clamp(min=1e-6)
+        root = curvature.sqrt() * real
+        wanted = torch.where(real, slope / curvature.sqrt(), 0.0)[..., None]  # root * (slope / curvature)
+        if features.shape[1] <= features.shape[2]:  # fewer entries than features
+            return cls(features, root, wanted, (features @ features.mT) * root[..., None] * root[:, None])
+        lines = features * root[..., None]
+        return cls(features, root, lines.mT @ wanted, lines.mT @ lines)
+
+    def moves(self, penalty: float, solve: Solve) -> Tensor:
+        """Return the moves (vectors, features) of each vector, by a ridge penalty."""
+        unit = torch.eye(self.grams.shape[-1], dtype=self.grams.dtype, device=self.grams.device)
+        solution = solve(self.grams + penalty * unit, self.wanted)
+        if self.features.shape[1] <= self.features.shape[2]:
+            return _products((solution * self.root[..., None]).mT, self.features.mT).squeeze(1)
+        return solution.squeeze(-1)
 
 
-def _solved(grams: Tensor, wanted: Tensor) -> Tensor:
-    """Return the solutions of systems that a penalty makes positive definite, unless latents are absurdly large."""
-    factors, failed = torch.linalg.cholesky_ex(grams)
-    if bool(failed.any()):
-        raise TrainingDiverged("what was learned is too large to be refined; try a smaller learning_rate")
-    return torch.cholesky_solve(wanted, factors)
+def _products(vectors: Tensor, others: Tensor) -> Tensor:
+    """Return the products (n, lines, others) of batches of vectors with others, of each batch or the same for all."""
+    if others.shape[0] == vectors.shape[0]:  # len() would fix the number of vectors in an export
+        return vectors @ others.mT
+    return (vectors.flatten(0, 1) @ others[0].T).reshape(vectors.shape[0], vectors.shape[1], -1)
 
 
-def _parts(order: Tensor, counts: Tensor, n_views: int) -> list[Tensor]:
+def _parts(order: Tensor, counts: Tensor, n_views: int, more: int) -> list[Tensor]:
     """Return the vectors, from few entries to many, in parts that fit into memory together."""
-    most = max(1, _VIEWED_AT_A_TIME // n_views)
+    most, most_entries = max(1, more * _VIEWED_AT_A_TIME // n_views), more * _ENTRIES_AT_A_TIME
     parts, start = [], 0
     lengths = counts[order].tolist()
     while start < len(lengths):
         end = start + 1
-        while end < len(lengths) and end - start < most and (end + 1 - start) * lengths[end] <= _ENTRIES_AT_A_TIME:
+        while end < len(lengths) and end - start < most and (end + 1 - start) * lengths[end] <= most_entries:
             end += 1
         parts.append(order[start:end])
         start = end
     return parts
-
-
-def _padded(vectors: SparseVectors, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return indices and values of some vectors' entries (vectors, most entries), and which of them are real."""
-    batch = vectors.take(ids)
-    counts = batch.starts.diff()
-    real = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
-    indices = torch.zeros(real.shape, dtype=torch.int64, device=counts.device)
-    units = torch.zeros(real.shape, dtype=torch.float32, device=counts.device)
-    indices[real], units[real] = batch.indices.long(), batch.weights
-    return indices, units, real
 
 
 def _with_offset(features: Tensor) -> Tensor:
@@ -209,5 +252,6 @@ def _with_offset(features: Tensor) -> Tensor:
 
 
 def _with_landmarks(latents: Tensor, between: Tensor, layout: LatentLayout) -> Tensor:
-    """Return the network's latents with the landmark fields inserted behind the direction."""
-    return torch.cat([latents[..., layout.direction], between, latents[..., layout.n_direction :]], dim=-1)
+    """Return the network's latents with the landmark fields behind the direction, and zeros for the linear part."""
+    linear = latents.new_zeros(*latents.shape[:-1], layout.n_linear)
+    return torch.cat([latents[..., layout.direction], between, linear, latents[..., layout.n_direction :]], dim=-1)

@@ -1,0 +1,157 @@
+"""From a trained network to the encoder: landmarks, penalties, rounds of refinement, and the linear part."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from deepmf.matrix.arrays import LatentArray
+from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.factorization.als import ALS
+from deepmf.models.fitting import Fitting
+from deepmf.models.latents import Latents, pair_products
+from deepmf.models.ordinal.landmarks import Landmarks, landmarks_among
+from deepmf.models.ordinal.linear_part import Blend, LinearPart, best_blend, error_of, linear_size
+from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder, as_numpy
+from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
+from deepmf.models.ordinal.ordinal_settings import OrdinalDMFSettings
+from deepmf.models.ordinal.penalties import HeldOutSide, Penalties, best_penalty
+from deepmf.models.ordinal.refinement import column_side
+from deepmf.training.matrix_blocks import MatrixBlocks
+from deepmf.training.validation import ValidationEntries
+
+# Rows are refined by columns and columns by rows this many times; a third round gains half of what the second does.
+_ROUNDS = 2
+# Where there is nothing to choose penalties on: those that were best on MovieLens.
+_USUAL = Penalties(3.0, 40.0)
+
+
+class Described(NamedTuple):
+    """An encoder with the latents of all rows and columns, and how it came about.
+
+    stages: the error on held-out entries after the refinement, and with the linear part.
+    """
+
+    encoder: OrdinalEncoder
+    rows: Latents
+    columns: Latents
+    stages: dict[str, float]
+
+
+def trained_encoder(
+    network: OrdinalNetwork,
+    source: MatrixBlocks,
+    entries: EntryStore,
+    held_out: ValidationEntries | None,
+    settings: OrdinalDMFSettings,
+) -> Described:
+    """Return the encoder of a trained network, and the latents of all rows and columns.
+
+    entries: those that describe rows and columns; the network was trained on those of the source, which may be fewer.
+    held_out: entries that the network was not trained on; what the settings do not give is chosen on them.
+    """
+    encoder = _start(network, source, entries, settings)
+    start = encoder.refinement_columns
+    if held_out is None:
+        rows, columns = _rounds(encoder, start, entries)
+        return Described(encoder, Latents(rows), Latents(columns), {})
+    seen = entries if source.matrix is entries.train else EntryStore.of(source.matrix)
+    _choose_penalties(encoder, seen, held_out, settings)
+    rows, columns = _rounds(encoder, start, seen)
+    stages, blend, factors = _blended(encoder, rows, columns, source.matrix, held_out, settings)
+    if seen is not entries:
+        rows, columns = _rounds(encoder, start, entries)
+    if blend is not None and factors is not None:
+        part = LinearPart(source.matrix, factors.rows.shape[1] - ALS.n_beside, blend)
+        rows, columns = (
+            encoder.join(part, rows, part.weighted(factors.rows, rows[:, -1])),
+            encoder.join(part, columns, factors.columns),
+        )
+        encoder.refinement_columns = encoder.join(part, encoder.refinement_columns, factors.columns)
+    return Described(encoder, Latents(rows), Latents(columns), stages)
+
+
+def _start(
+    network: OrdinalNetwork, source: MatrixBlocks, entries: EntryStore, settings: OrdinalDMFSettings
+) -> OrdinalEncoder:
+    """Return an encoder with landmarks among the columns, which are as the branch has them."""
+    viewed = network.viewed_column_latents(source.columns)
+    directions = viewed[:, network.layout.direction]
+    chosen = directions[landmarks_among(directions, settings.landmarks)]
+    layout = replace(network.layout, n_landmarks=len(chosen))
+    start = column_side(network, Landmarks(chosen), layout).placed(viewed[:, None])[:, 0]
+    penalties = Penalties(settings.row_penalty or _USUAL.rows, settings.column_penalty or _USUAL.columns)
+    return OrdinalEncoder(
+        network,
+        entries.scale,
+        landmarks=as_numpy(chosen),
+        refinement_columns=as_numpy(start),
+        penalties=penalties,
+    )
+
+
+def _choose_penalties(
+    encoder: OrdinalEncoder, seen: EntryStore, held_out: ValidationEntries, settings: OrdinalDMFSettings
+) -> None:
+    """Choose the penalties that the settings do not give."""
+    n_rows, n_columns = seen.train.shape
+    layout, seed = encoder.layout, settings.seed
+    row_vectors = encoder.vectors(seen.row_entries(np.arange(n_rows)))
+    if settings.row_penalty is None:
+        of_rows = HeldOutSide(held_out.rows, held_out.columns, held_out.values, own_are_rows=True)
+        choice = best_penalty(encoder.row_refinement(), row_vectors, of_rows, layout, seed=seed)
+        encoder.penalties = encoder.penalties._replace(rows=choice)
+    if settings.column_penalty is None:
+        of_columns = HeldOutSide(held_out.columns, held_out.rows, held_out.values, own_are_rows=False)
+        refinement = encoder.column_refinement(encoder.encode_rows(row_vectors))
+        column_vectors = encoder.vectors(seen.column_entries(np.arange(n_columns)))
+        choice = best_penalty(refinement, column_vectors, of_columns, layout, seed=seed)
+        encoder.penalties = encoder.penalties._replace(columns=choice)
+
+
+def _rounds(encoder: OrdinalEncoder, columns: LatentArray, entries: EntryStore) -> tuple[LatentArray, LatentArray]:
+    """Refine rows by columns and these by rows, in rounds; return the latents of both."""
+    n_rows, n_columns = entries.train.shape
+    row_vectors = encoder.vectors(entries.row_entries(np.arange(n_rows)))
+    column_vectors = encoder.vectors(entries.column_entries(np.arange(n_columns)))
+    for _ in range(_ROUNDS if math.isfinite(max(encoder.penalties)) else 1):
+        encoder.refinement_columns = columns
+        rows = encoder.encode_rows(row_vectors)
+        columns = encoder.encode_columns(column_vectors, rows)
+    return rows, columns
+
+
+class Factors(NamedTuple):
+    """The latents of ALS."""
+
+    rows: LatentArray
+    columns: LatentArray
+
+
+def _blended(
+    encoder: OrdinalEncoder,
+    rows: LatentArray,
+    columns: LatentArray,
+    train: ObservedMatrix,
+    held_out: ValidationEntries,
+    settings: OrdinalDMFSettings,
+) -> tuple[dict[str, float], Blend | None, Factors | None]:
+    """Return the errors without and with a linear part, how it joins, and its latents."""
+    pairs = held_out.rows, held_out.columns
+    scores = pair_products(Latents(rows), Latents(columns), *pairs)
+    response, head = rows[held_out.rows][:, encoder.layout.response], encoder.network.head
+    logits = scores[:, None] * np.exp(response[:, -1:]) - response[:, :-1]
+    support = head.support.cpu().numpy()
+    size = linear_size(*train.shape, train.n_entries) if settings.linear_size is None else settings.linear_size
+    if not size:
+        return {"refined": error_of(logits, held_out.values, support)}, None, None
+    als = ALS(latent_size=size, seed=settings.seed)
+    als._learn(train, held_out, Fitting())
+    factors = Factors(als.predictor_.rows.base, als.predictor_.columns.base)
+    linear = pair_products(Latents(factors.rows), Latents(factors.columns), *pairs) - train.mean
+    blend, without, together = best_blend(logits, linear, as_numpy(head.cutpoints), held_out.values, support)
+    return {"refined": without, "with the linear part": together}, blend, factors

@@ -1,0 +1,113 @@
+"""The linear part of OrdinalDMF: the factors of ALS, beside those of the network, with a weight chosen on held-out
+entries."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.entry_store import AxisEntries
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.metrics import rmse_error
+from deepmf.models.factorization.als import ALS, RidgeEncoder
+from deepmf.models.factorization.factorization_settings import ALSSettings
+from deepmf.models.latents import Latents
+
+# The shares of the linear part that are compared, and its slopes: in those of a logistic distribution with the standard
+# deviation of its errors.
+_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_SLOPES = (0.4, 0.5, 0.7, 1.0, 1.4)
+_LOGISTIC = np.pi / np.sqrt(3.0)
+# A linear part that lowers the error by less is left out.
+_LEAST_GAIN = 2e-4
+# The fewest and the most latents.
+_FEWEST, _MOST = 24, 40
+
+
+class Blend(NamedTuple):
+    """How the linear part joins the network.
+
+    A share of the logits are the slope times its values, less the cutpoints of no row in particular.
+    """
+
+    share: float
+    slope: float
+
+    @property
+    def weight(self) -> float:
+        """What the values of the linear part weigh, beside the network's scores times the slopes of rows."""
+        return self.share * self.slope / (1.0 - self.share)
+
+
+def linear_size(n_rows: int, n_columns: int, n_entries: int) -> int:
+    """Return how many latents the linear part has: as many as a row or column has entries, within bounds."""
+    by_vector = 2 * n_entries // (n_rows + n_columns)
+    return min(max(by_vector, _FEWEST), _MOST, n_rows, n_columns)
+
+
+class LinearPart:
+    """ALS as a part of the latents: its factors of trained rows and columns, and those of others by ridge regression.
+
+    Its latents are (u, b, 1, 0) of a row, times the weight and over the row's slope, by which the readout multiplies
+    all scores; and (v, 1, c, 1) of a column. The mean is left to the network.
+    """
+
+    def __init__(self, train: ObservedMatrix, size: int, blend: Blend) -> None:
+        self.size, self.blend, self.width = size, blend, size + ALS.n_beside
+        self._encoder = RidgeEncoder(train, ALSSettings(latent_size=size))
+
+    def rows(self, entries: AxisEntries, columns: LatentArray, log_slopes: LatentArray) -> LatentArray:
+        """Return the latents of rows with these slopes, by those of the trained columns."""
+        return self.weighted(self._encoder.rows(entries, Latents(columns)), log_slopes)
+
+    def columns(self, entries: AxisEntries, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
+        """Return the latents of columns, by those of the trained rows, which have these slopes."""
+        used, places = np.unique(entries.others, return_inverse=True)
+        factors = rows[used] / self._weights(log_slopes[used])
+        return self._encoder.columns(entries._replace(others=places), Latents(factors))
+
+    def weighted(self, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
+        """Return the latents of rows as they are part of others: weighted, without the mean."""
+        weighted = rows * self._weights(log_slopes)
+        weighted[:, -1] = 0.0
+        return weighted
+
+    def _weights(self, log_slopes: LatentArray) -> LatentArray:
+        return (np.float32(self.blend.weight) * np.exp(-log_slopes))[:, None]
+
+
+def best_blend(
+    logits: npt.NDArray[np.float32],
+    linear: npt.NDArray[np.float32],
+    cutpoints: npt.NDArray[np.float32],
+    values: FloatArray,
+    support: FloatArray,
+) -> tuple[Blend | None, float, float]:
+    """Return the blend that predicts held-out entries best, None where the network alone does as well, and both errors.
+
+    logits: those of the network (entries, cutpoints). linear: the linear part of each entry, less the mean.
+    cutpoints: those of no row in particular.
+    """
+
+    def error(share: float, slope: float) -> float:
+        return error_of((1.0 - share) * logits + share * (slope * linear[:, None] - cutpoints), values, support)
+
+    spread = float(np.std(values - linear))
+    unit = _LOGISTIC / max(spread, 1e-6 * float(support[-1] - support[0]) or 1.0)
+    alone = error(0.0, 0.0)
+    found = min(
+        (error(share, slope * unit), share, slope * unit) for share, slope in itertools.product(_SHARES, _SLOPES)
+    )
+    if not found[0] < (1.0 - _LEAST_GAIN) * alone:
+        return None, alone, alone
+    return Blend(found[1], float(found[2])), alone, found[0]
+
+
+def error_of(logits: npt.NDArray[np.float32], values: FloatArray, support: FloatArray) -> float:
+    """Return the root mean squared error of the expected values by logits (entries, cutpoints)."""
+    return rmse_error(support[0] + expit(logits) @ np.diff(support), values)

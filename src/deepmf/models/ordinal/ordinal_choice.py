@@ -1,0 +1,110 @@
+"""The settings of OrdinalDMF that are chosen for a matrix and a machine, where they are not given."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+
+class Facts(NamedTuple):
+    """What settings are chosen by."""
+
+    n_rows: int
+    n_columns: int
+    n_entries: int
+    on_gpu: bool
+
+
+class Effort(NamedTuple):
+    """What an effort spends on a machine; passes are those of training over all entries, for many entries and few."""
+
+    width: int
+    dropout: float
+    passes: float
+    most_passes: float
+    most_blocks: int  # the steps of a pass
+    views: int
+    landmarks: int
+
+
+_ON_CPU = {
+    "quick": Effort(64, 0.2, passes=3, most_passes=10, most_blocks=25, views=4, landmarks=32),
+    "normal": Effort(128, 0.3, passes=15, most_passes=25, most_blocks=25, views=8, landmarks=128),
+    "best": Effort(512, 0.5, passes=45, most_passes=45, most_blocks=50, views=16, landmarks=256),
+}
+_ON_GPU = {
+    "quick": Effort(512, 0.5, passes=15, most_passes=15, most_blocks=50, views=8, landmarks=128),
+    "normal": Effort(1024, 0.65, passes=50, most_passes=50, most_blocks=50, views=16, landmarks=256),
+    "best": Effort(2048, 0.75, passes=60, most_passes=60, most_blocks=50, views=32, landmarks=1024),
+}
+EFFORTS = tuple(_ON_CPU)
+# Up to so many entries there are most passes, above ever fewer.
+_FEW_ENTRIES = 100_000
+# A pass has at least this many steps, and steps of many entries, where there are as many.
+_FEWEST_BLOCKS, _ENTRIES_A_STEP = 9, 14_000
+# Batch norm needs some vectors for its statistics.
+_LEAST_BLOCK = 100
+# A matrix of this many entries takes the dropout of the effort; one of ten times as many this much less, within bounds.
+_USUAL_ENTRIES, _LESS_DROPOUT, _LEAST_DROPOUT, _MORE_DROPOUT = 700_000, 0.25, 0.2, 0.1
+# The step size that suits a schedule of this many steps; fewer take larger ones.
+_STEP_SIZE, _STEPS, _STEP_POWER, _LARGEST_STEP = 2e-3, 16_000, 0.37, 1e-2
+# The most bytes that first layers may take in training, on a CPU and on a GPU, and those of a weight: itself, its
+# gradient and two averages of Adam's.
+_MOST_BYTES, _BYTES_A_WEIGHT = {False: 512 << 20, True: 2 << 30}, 16
+# Above so many entries, ever fewer views.
+_MANY_ENTRIES, _FEWEST_VIEWS = 1_000_000, 4
+# How often the validation error is computed, on a CPU and on a GPU.
+_VALIDATIONS = {False: 6, True: 20}
+
+
+def chosen_settings(facts: Facts, effort: str) -> dict[str, Any]:
+    """Return the settings for a matrix on a machine.
+
+    A pass over the entries costs the less the fewer blocks it is cut into, as every block reads all entries of its rows
+    and columns. Few entries are passed over often, as steps on them cost little. More entries need less dropout, and
+    fewer views of each row and column. Very long rows and columns are read by narrow layers, so that memory is bounded.
+
+    >>> chosen = chosen_settings(Facts(6040, 3706, 712_648, on_gpu=True), "normal")
+    >>> chosen["hidden_sizes"], chosen["latent_size"], chosen["block_rows"], chosen["block_columns"]
+    ((1024,), 256, 855, 525)
+    >>> chosen_settings(Facts(22_000, 296_000, 830_000, on_gpu=False), "normal")["hidden_sizes"]
+    (52,)
+    """
+    spent = (_ON_GPU if facts.on_gpu else _ON_CPU)[effort]
+    most_weights = _MOST_BYTES[facts.on_gpu] // _BYTES_A_WEIGHT
+    width = min(spent.width, max(16, most_weights // (2 * (facts.n_rows + facts.n_columns))))
+    blocks = min(max(facts.n_entries / _ENTRIES_A_STEP, _FEWEST_BLOCKS), spent.most_blocks)
+    block_rows, block_columns = _block(facts, blocks)
+    steps_an_epoch = max(-(-facts.n_rows // block_rows), -(-facts.n_columns // block_columns))
+    fewer = math.sqrt(_FEW_ENTRIES / max(facts.n_entries, _FEW_ENTRIES))
+    passes = max(spent.passes, fewer * spent.most_passes)
+    epochs = max(1, round(passes * blocks / steps_an_epoch))
+    dropout = spent.dropout - _LESS_DROPOUT * math.log10(facts.n_entries / _USUAL_ENTRIES)
+    step_size = _STEP_SIZE * (_STEPS / (epochs * steps_an_epoch)) ** _STEP_POWER
+    views = spent.views * math.sqrt(_MANY_ENTRIES / max(facts.n_entries, _MANY_ENTRIES))
+    return {
+        "hidden_sizes": (width,),
+        "latent_size": min(256, max(32, width // 4)),
+        "dropout": round(min(max(dropout, _LEAST_DROPOUT), spent.dropout + _MORE_DROPOUT), 2),
+        "block_rows": block_rows,
+        "block_columns": block_columns,
+        "epochs": epochs,
+        "validate_every": max(1, epochs // _VALIDATIONS[facts.on_gpu]),
+        "patience": max(1, epochs // 3),
+        "learning_rate": round(min(step_size, _LARGEST_STEP), 5),
+        "views": max(_FEWEST_VIEWS, round(views)),
+        "landmarks": spent.landmarks,
+    }
+
+
+def _block(facts: Facts, blocks: float) -> tuple[int, int]:
+    """Return the rows and columns of a block, so that one of some holds its share of the entries.
+
+    The same share of rows and columns, unless one side is so short that its share would be too few.
+    """
+    share = 1.0 / math.sqrt(blocks)
+    rows = min(max(share * facts.n_rows, _LEAST_BLOCK), facts.n_rows)
+    columns = min(max(share * facts.n_columns, _LEAST_BLOCK), facts.n_columns)
+    rows = min(max(facts.n_rows * facts.n_columns / (blocks * columns), _LEAST_BLOCK), facts.n_rows)
+    columns = min(max(facts.n_rows * facts.n_columns / (blocks * rows), _LEAST_BLOCK), facts.n_columns)
+    return max(2, math.ceil(rows)), max(2, math.ceil(columns))
