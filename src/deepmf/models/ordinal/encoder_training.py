@@ -125,7 +125,7 @@ def _rounds(encoder: OrdinalEncoder, columns: LatentArray, entries: EntryStore) 
     return rows, columns
 
 
-class Factors(NamedTuple):
+class LinearFactors(NamedTuple):
     """The latents of ALS."""
 
     rows: LatentArray
@@ -139,7 +139,7 @@ def _blended(
     train: ObservedMatrix,
     held_out: ValidationEntries,
     settings: OrdinalDMFSettings,
-) -> tuple[dict[str, float], Blend | None, Factors | None]:
+) -> tuple[dict[str, float], Blend | None, LinearFactors | None]:
     """Return the errors without and with a linear part, how it joins, and its latents."""
     pairs = held_out.rows, held_out.columns
     scores = pair_products(Latents(rows), Latents(columns), *pairs)
@@ -151,7 +151,7 @@ def _blended(
         return {"refined": error_of(logits, held_out.values, support)}, None, None
     als = ALS(latent_size=size, seed=settings.seed)
     als._learn(train, held_out, Fitting())
-    factors = Factors(als.predictor_.rows.base, als.predictor_.columns.base)
+    factors = LinearFactors(als.predictor_.rows.base, als.predictor_.columns.base)
     linear = pair_products(Latents(factors.rows), Latents(factors.columns), *pairs) - train.mean
     blend, without, together = best_blend(logits, linear, as_numpy(head.cutpoints), held_out.values, support)
     return {"refined": without, "with the linear part": together}, blend, factors
