@@ -144,7 +144,7 @@ def trained_encoder(
     viewed = network.viewed_column_latents(source.columns)
     directions = viewed[:, network.layout.direction]
     chosen = directions[landmarks_among(directions, 0 if row_penalty is None else n_landmarks)]
-    start = column_side(network, Landmarks(chosen)).placed(viewed[:, None])[:, 0]
+    start = column_side(network, Landmarks(chosen)).placed(viewed)
     encoder = OrdinalEncoder(
         network,
         entries.scale,

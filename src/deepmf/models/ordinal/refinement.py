@@ -41,7 +41,8 @@ class RefinedSide(NamedTuple):
     """One side of a network: how it makes latents, what its views see, and which fields of its latents move.
 
     latents_of: from what the branch gives (batch, outputs) to the network's latents.
-    placed: from the network's latents by view (vectors, views, numbers) to those with landmarks.
+    layout: the fields of latents with landmarks.
+    placed: from the network's latents (vectors, numbers) to those with landmarks.
     features: from the other side's latents (vectors, latent) to what a move is along (vectors, features).
     moved: from latents and moves (vectors, features) to the refined latents.
     """
@@ -49,6 +50,7 @@ class RefinedSide(NamedTuple):
     branch: Branch
     latents_of: Callable[[Tensor], Tensor]
     views: Tensor  # (views, inputs)
+    layout: LatentLayout
     placed: Callable[[Tensor], Tensor]
     features: Callable[[Tensor], Tensor]
     moved: Callable[[Tensor, Tensor], Tensor]
@@ -61,8 +63,8 @@ def row_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
     """
     layout = layout_with(network, landmarks)
 
-    def placed(by_view: Tensor) -> Tensor:
-        return _with_landmarks(by_view, by_view.new_zeros(*by_view.shape[:2], len(landmarks)), layout)
+    def placed(latents: Tensor) -> Tensor:
+        return _with_landmarks(latents, latents.new_zeros(latents.shape[0], len(landmarks)), layout)
 
     def features(columns: Tensor) -> Tensor:
         return _with_offset(columns[:, layout.landmarks])
@@ -73,7 +75,7 @@ def row_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
         latents[:, layout.row_effect] += _OFFSET_SIZE * moves[:, -1]
         return latents
 
-    return RefinedSide(network.rows, network.head.row_latents, network.row_views, placed, features, moved)
+    return RefinedSide(network.rows, network.head.row_latents, network.row_views, layout, placed, features, moved)
 
 
 def column_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
@@ -83,9 +85,8 @@ def column_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
     """
     layout = layout_with(network, landmarks)
 
-    def placed(by_view: Tensor) -> Tensor:
-        features = landmarks.features(by_view[..., layout.direction].mean(1))
-        return _with_landmarks(by_view, features[:, None].expand(-1, by_view.shape[1], -1), layout)
+    def placed(latents: Tensor) -> Tensor:
+        return _with_landmarks(latents, landmarks.features(latents[:, layout.direction]), layout)
 
     def sizes(latents: Tensor) -> Tensor:
         """Return what a unit of each feature is, in numbers of a row's latent."""
@@ -102,7 +103,9 @@ def column_side(network: OrdinalNetwork, landmarks: Landmarks) -> RefinedSide:
         latents[:, layout.column_effect] += _OFFSET_SIZE * moves[:, -1]
         return latents
 
-    return RefinedSide(network.columns, network.head.column_latents, network.column_views, placed, features, moved)
+    return RefinedSide(
+        network.columns, network.head.column_latents, network.column_views, layout, placed, features, moved
+    )
 
 
 def layout_with(network: OrdinalNetwork, landmarks: Landmarks) -> LatentLayout:
@@ -167,20 +170,25 @@ class Refinement:
         """
         views, (indices, units, real) = self.side.views, entries
         by_view = self.side.latents_of(outputs.flatten(0, 1)).reshape(*outputs.shape[:2], -1)
-        by_view = self.side.placed(by_view)
-        latents = by_view.mean(1)
+        latents = self.side.placed(by_view.mean(1))
         if self.penalty is None or not indices.numel():
             return latents
         others = self.others[indices]
-        scores = self._blind_scores(by_view, others, views.T[indices])
+        scores = self._blind_scores(by_view, latents, others, views.T[indices])
         response = self.response_of(latents, others)
         features = self.side.features(others.flatten(0, 1)).reshape(*indices.shape, -1)
         moves = _step(self.head, scores, response, units, real, features, self.penalty, self.solve)
         return self.side.moved(latents, moves)
 
-    def _blind_scores(self, by_view: Tensor, others: Tensor, seen: Tensor) -> Tensor:
-        """Return the mean score (vectors, entries) by the views that do not see the entry; by all, where all do."""
-        scores = _products(by_view, others)  # (vectors, views, entries)
+    def _blind_scores(self, by_view: Tensor, latents: Tensor, others: Tensor, seen: Tensor) -> Tensor:
+        """Return the mean score (vectors, entries) by the views that do not see the entry; by all, where all do.
+
+        What a latent has of landmarks is the same in all of its views.
+        """
+        layout = self.side.layout
+        viewed = torch.cat([others[..., layout.direction], others[..., layout.row_effect :]], dim=-1)
+        scores = _products(by_view, viewed)  # (vectors, views, entries)
+        scores = scores + _products(latents[:, None, layout.landmarks], others[..., layout.landmarks])
         blind = (~seen).mT.float()
         blind = torch.where(blind.any(1, keepdim=True), blind, 1.0)
         return (scores * blind).sum(1) / blind.sum(1)
