@@ -151,12 +151,15 @@ class Refinement:
     def without_each(self, vectors: SparseVectors, left_out: Tensor) -> Tensor:
         """Return the refined latents (left out, latent) of a single vector without each of some of its entries."""
         side, entries = self.side, PaddedEntries.of(vectors, torch.zeros(1, dtype=torch.int64))
-        parts = []
-        for some in torch.split(left_out, max(1, _ENTRIES_AT_A_TIME // max(1, entries.real.shape[1]))):
-            real = entries.real.repeat(some.numel(), 1)
-            real[torch.arange(some.numel()), some] = False
-            outputs = outputs_without_each(side.branch, side.views, entries, some)
-            parts.append(self.refined(outputs, entries._replace(real=real)))
+        real = entries.real.repeat(left_out.numel(), 1)
+        real[torch.arange(left_out.numel()), left_out] = False
+        outputs = outputs_without_each(side.branch, side.views, entries, left_out)
+        # What the vectors share is gathered once for some of them: four times as many fit.
+        step = max(1, 4 * _ENTRIES_AT_A_TIME // max(1, real.shape[1]))
+        parts = [
+            self.refined(outputs[start : start + step], entries._replace(real=real[start : start + step]))
+            for start in range(0, left_out.numel(), step)
+        ]
         return torch.cat(parts)
 
     def _of(self, vectors: SparseVectors, ids: Tensor) -> Tensor:
