@@ -67,16 +67,14 @@ def main() -> None:
     )
     before = day_before(split)
     cold, warm = new_models(), new_models()
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for name, old in new_models().items():
         old.fit(*before)
-        found[name] = {
-            "cold": fitted(cold[name], split.train, split.validation, None),
-            "warm": fitted(warm[name], split.train, split.validation, old),
-        }
-        for kind, result in found[name].items():
+        for kind, model, start in (("cold", cold[name], None), ("warm", warm[name], old)):
+            found[f"{name} {kind}"] = result = fitted(model, split.train, split.validation, start)
             print(f"{name:>8} {kind}: " + ", ".join(f"{figure} {value}" for figure, value in result.items()))
-    print(json.dumps({"benchmark": "warm_start"} | found | {"data": "generated"} | machine()))
+    figures = {figure: {case: result[figure] for case, result in found.items()} for figure in found["als cold"]}
+    print(json.dumps({"benchmark": "warm_start"} | figures | {"data": "generated"} | machine()))
 
 
 if __name__ == "__main__":
