@@ -278,7 +278,19 @@ MEASURED = {
     ],
     "peak memory of fitting": ["memory difference_mb"],
     "one new row: extend and rank": ["latency dmf extend_rank_median_ms", "latency dmf extend_rank_95_ms"],
-    "the same with OrdinalDMF": ["latency dmf-o extend_rank_median_ms", "latency dmf-o, small extend_rank_median_ms"],
+    "the same with OrdinalDMF": [
+        "latency dmf-o, processor time extend_rank_median_ms",
+        "latency dmf-o, processor time extend_rank_95_ms",
+    ],
+    "there: fold-in and the ten best": [
+        "latency dmf-o, processor time fold_in_rank_median_ms",
+        "latency dmf-o, processor time extend_median_ms",
+    ],
+    "there: explaining a prediction": ["latency dmf-o, processor time explain_100_ms"],
+    "there: explaining one of a row of 3,700": ["latency dmf-o, processor time explain_3700_ms"],
+    "fitting again": [
+        f"warm_start cpu_seconds {name} {kind}" for kind in ("cold", "warm") for name in ("als", "dmf", "dmf-o")
+    ],
     "extending by one row of 20 entries": ["extension extend_ms 400000 rows", "extension extend_ms 10000 rows"],
     "forgetting a trained row": ["extension forget_trained_ms 400000 rows", "extension forget_trained_ms 10000 rows"],
     "predicting a million pairs": ["latency dmf million_pairs_seconds", "latency dmf-o million_pairs_seconds"],

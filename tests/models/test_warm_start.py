@@ -108,14 +108,24 @@ def test_rows_that_came_by_extension_are_carried_too() -> None:
     assert not rows[at[1]].any() and not rows[:, 2].any() and not columns[:, 2].any()
 
 
-def test_the_schedule_is_entered_halfway() -> None:
-    settings: dict[str, Any] = {"epochs": 10, "decay_every": 2, "decay": 0.5, "learning_rate": 0.1, "averaging": 0.9}
+@pytest.mark.parametrize(
+    "schedule, epochs",
+    [
+        ({"schedule": "cosine"}, [5, 6, 7, 8, 9]),
+        ({"decay_every": 1, "decay": 0.6}, [2, 3, 5, 6, 8]),  # at 2, the step size is .36 of the first
+        ({"decay_every": 100}, [5, 6, 7, 8, 9]),  # in the middle at the latest
+    ],
+    ids=str,
+)
+def test_the_schedule_is_entered_where_the_step_size_has_fallen_to_half(
+    schedule: dict[str, Any], epochs: list[int]
+) -> None:
+    settings: dict[str, Any] = {"epochs": 10, "learning_rate": 0.1, "averaging": 0.9} | schedule
     cold = model_of("dmf-d", **settings).fit(OLD)
     warm = model_of("dmf-d", **settings).fit(OLD, start_from=cold)
-    rates = [[record.learning_rate for record in model.history_.records] for model in (cold, warm)]
-    assert rates[1] == rates[0][5:]
-    notes = [[record.notes["sharpness"] for record in model.history_.records] for model in (cold, warm)]
-    assert notes[1] == notes[0][5:]
+    for read in (lambda record: record.learning_rate, lambda record: record.notes["sharpness"]):
+        whole = [read(record) for record in cold.history_.records]
+        assert [read(record) for record in warm.history_.records] == [whole[epoch] for epoch in epochs]
 
 
 def test_a_factorisation_of_fewer_latents_gets_the_others_afresh() -> None:

@@ -15,7 +15,7 @@ from deepmf.layers.input_channels import Channels, EntrySums
 from deepmf.layers.sparse_linear import SparseLinear
 from deepmf.layers.vectors import Batch
 
-# Up to so many vectors count as few.
+# The most vectors that count as few.
 _FEW = 64
 
 
@@ -69,13 +69,13 @@ class Branch(nn.Module):
         """Map sums over the entries of vectors to latents (batch, latent), as `forward` maps their channels."""
         latents = sums.scaled()
         if self.summary_features is not None:
-            latents = latents + self.summary_features(sums.summary_features())
+            latents += self.summary_features(sums.summary_features())  # in place: fresh memory costs as much as the sum
         return self._after_first(latents)
 
     def _after_first(self, latents: Tensor) -> Tensor:
         latents = self.norms[0](latents)
         for layer, norm in zip(self.others, list(self.norms)[1:], strict=True):
-            latents = norm(_product(layer, self.dropout(torch.relu(latents))))
+            latents = norm(_product(layer, self.dropout(latents.relu_())))
         return latents
 
     def weights(self) -> list[Tensor]:

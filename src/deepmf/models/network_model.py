@@ -66,7 +66,7 @@ class NetworkModel(Model):
         encoder = start.predictor.encoder
         assert isinstance(encoder, NetworkEncoder)
         weights = start.weights(task.learned(), encoder.network.state_dict(), self.lines)
-        task.begin_from(weights, epoch=start.first_epoch(self.settings))
+        task.begin_from(weights, schedule=start.schedule(self.settings))
 
     def _predictor(self, task: Trainer, entries: EntryStore) -> Predictor:
         network = task.network.eval()

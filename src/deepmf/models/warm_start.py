@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -48,9 +49,17 @@ class WarmStart:
         epochs = getattr(settings, "epochs", None)
         return settings if epochs is None else replace(settings, epochs=math.ceil(_SHARE * epochs))  # type: ignore[call-arg]
 
-    def first_epoch(self, settings: Any) -> int:
-        """Return the epoch of the whole schedule that a warm fit of a network begins with: its steps are smaller."""
-        return int(settings.epochs - self.shortened(settings).epochs)
+    def schedule(self, settings: TrainingSettings) -> Callable[[int], int]:
+        """Return which epoch of the whole schedule each epoch of a warm fit of a network stands for.
+
+        They begin where the step size has fallen to half, in the middle at the latest, and go on to the end.
+        """
+        n_epochs, whole = self.shortened(settings).epochs, settings.epochs
+        fallen = bisect_left(
+            range(whole), -settings.learning_rate / 2, key=lambda each: -settings.learning_rate_at(each)
+        )
+        first = min(fallen, whole - n_epochs)
+        return lambda epoch: first + epoch * (whole - first) // n_epochs
 
     def weights(
         self, fresh: Mapping[str, Tensor], learned: Mapping[str, Tensor], lines: Mapping[str, LineOf]
@@ -89,7 +98,7 @@ class WarmStart:
         return bool(self.train.rows == old.rows and self.train.columns == old.columns)
 
     def latents(self, *, rank: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Return the latents of rows and of columns by label, with so many latents beside what follows them.
+        """Return the latents of rows and of columns by label, `rank` of them and what follows.
 
         Lines of unknown labels are zeros, also where the known have a constant; so are latents that the model has not.
         """

@@ -75,12 +75,12 @@ class Trainer:
         self._average = ExponentialAverage(network.parameters(), settings.averaging) if settings.averaging else None
         self._validation = None if validation is None else validation.to(runtime.device)
         self._loss_sum = torch.zeros((), dtype=torch.float32, device=runtime.device)
-        self._first_epoch = 0
+        self._schedule: Callable[[int], int] | None = None
         self._step = runtime.capture(self._train_step, [self._generator], static_shapes=source.dense)
 
     def run_epoch(self, epoch: int) -> Epoch:
         """Take a step on every block."""
-        epoch += self._first_epoch
+        epoch = epoch if self._schedule is None else self._schedule(epoch)
         rate = self.settings.learning_rate_at(epoch)
         self._optimiser.set_learning_rate(rate)
         self.objective.begin_epoch(epoch)
@@ -114,10 +114,10 @@ class Trainer:
         """Go back to weights learned earlier."""
         self.network.load_state_dict(learned)
 
-    def begin_from(self, learned: Mapping[str, Tensor], *, epoch: int) -> None:
-        """Begin with weights learned earlier, at an epoch of the schedule."""
+    def begin_from(self, learned: Mapping[str, Tensor], *, schedule: Callable[[int], int]) -> None:
+        """Begin with weights learned earlier; `schedule` says which epoch of the whole schedule an epoch stands for."""
         self.set_learned(learned)
-        self._first_epoch = epoch
+        self._schedule = schedule
         if self._average is not None:
             self._average.restart()
 

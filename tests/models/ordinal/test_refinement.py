@@ -162,7 +162,7 @@ def test_both_sides_are_refined_twice(model: OrdinalDMF) -> None:
     def others_response(latents: Tensor, others: Tensor) -> Tensor:
         return others[..., response]
 
-    latents = column.placed(model.network_.viewed_column_latents(columns)[:, None])[:, 0]
+    latents = column.placed(model.network_.viewed_column_latents(columns))
     for _ in range(2):
         met = latents
         of_rows = Refinement(head, row, met, own_response, 3.0).latents(rows)

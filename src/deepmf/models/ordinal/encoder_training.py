@@ -83,7 +83,7 @@ def _start(
     directions = viewed[:, network.layout.direction]
     chosen = directions[landmarks_among(directions, settings.landmarks)]
     layout = replace(network.layout, n_landmarks=len(chosen))
-    start = column_side(network, Landmarks(chosen), layout).placed(viewed[:, None])[:, 0]
+    start = column_side(network, Landmarks(chosen), layout).placed(viewed)
     penalties = Penalties(settings.row_penalty or _USUAL.rows, settings.column_penalty or _USUAL.columns)
     return OrdinalEncoder(
         network,

@@ -57,7 +57,7 @@ def outputs_without_each(branch: Branch, views: Tensor, entries: PaddedEntries, 
     indices, units = entries.indices[0, left_out], entries.units[0, left_out]
     which, view = views.T[indices].nonzero(as_tuple=True)
     less = EntrySums(
-        sums.lines[view] - branch.entry_lines(indices, units)[which],
+        sums.lines.index_select(0, view) - branch.entry_lines(indices, units).index_select(0, which),
         sums.units[view] - units[which],
         sums.counts[view] - 1.0,
     )
