@@ -25,7 +25,7 @@ LAYERS = [
     ["evaluation"],
     ["charts"],
     ["experiments"],
-    ["sklearn", "serving", "report", "tuning", "export"],
+    ["sklearn", "serve", "report", "tuning", "export"],
     ["cli"],
     ["__main__"],
 ]
