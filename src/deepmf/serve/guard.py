@@ -82,7 +82,7 @@ class Guard:
 
     def _tell(self, scope: Scope, status: int, seconds: float) -> None:
         # The path of the route, never that of the request: that has ids in it.
-        route = getattr(scope.get("route"), "path", None) or "(none)"
+        route = getattr(scope.get("route"), "path_format", None) or "(none)"
         name = f"{scope['method'] if route != '(none)' else ''} {route}".strip()
         self._metrics.answered(name, status, seconds)
         fields = {"route": name, "status": status, "ms": round(1000 * seconds, 2), "key": scope.get("deepmf.key")}

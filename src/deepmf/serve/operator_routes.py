@@ -18,6 +18,8 @@ from deepmf.serve.bodies import Health, LiveError, ModelDescription, OperatorNum
 from deepmf.serve.keys import ApiKey
 from deepmf.serve.refusals import Refusal
 from deepmf.serve.routing import REFUSALS, TheService
+from deepmf.serve.service import Service
+from deepmf.serve.snapshot import Snapshot
 
 router = APIRouter(tags=["operate"], responses=REFUSALS)
 logger = logging.getLogger("deepmf.serve")
@@ -85,11 +87,17 @@ async def operator(service: TheService, _: Reader) -> OperatorNumbers:
 @router.post("/v1/model")
 async def reload(service: TheService, _: Admin) -> ModelDescription:
     """Read the model's file anew; the old model answers until the new one does."""
+    return (await asyncio.to_thread(reload_model, service)).describe()
+
+
+def reload_model(service: Service) -> Snapshot:
+    """Read the model's file anew, and log whether that was possible; the answer names no file."""
     try:
-        snapshot = await asyncio.to_thread(service.reload)
+        snapshot = service.reload()
     except Refusal:
         raise
     except (UserError, OSError) as error:
         logger.error("the model file was not loaded", extra={"fields": {"error": type(error).__name__}})
         raise Refusal(409, "bad_model", "the model file cannot be served; the old model still answers") from error
-    return snapshot.describe()
+    logger.info("the model file was read", extra={"fields": {"model_version": snapshot.model_version}})
+    return snapshot
