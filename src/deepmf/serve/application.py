@@ -58,13 +58,24 @@ def create_app(service: Service, *, keys: KeyRing | None = None, rate: float | N
     app.add_exception_handler(Refusal, _on_refusal)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
+    if keys is None:
+        _describe_without_keys(app)
     app.add_middleware(
         Guard,
         metrics=service.metrics,
-        body_bytes=service.limits.body_bytes,
+        limits=service.limits,
         hosts=LOOPBACK_NAMES if keys is None else None,
     )
     return app
+
+
+def _describe_without_keys(app: FastAPI) -> None:
+    """Leave API keys out of the description where none are needed."""
+    described = app.openapi()
+    described["components"].pop("securitySchemes", None)
+    for operations in described["paths"].values():
+        for operation in operations.values():
+            operation.pop("security", None)
 
 
 async def _index() -> FileResponse:

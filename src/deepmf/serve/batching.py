@@ -73,8 +73,8 @@ class Batcher(Generic[Job, Answer]):
             answers = self._answer([job for job, _ in jobs])
         except Exception as error:  # noqa: BLE001 (the thread must live on; whoever waits gets the error)
             answers = [error] * len(jobs)
-        for (_, future), answer in zip(jobs, answers, strict=True):
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
+        for (_, future), result in zip(jobs, answers, strict=True):
+            if isinstance(result, Exception):
+                future.set_exception(result)
             else:
-                future.set_result(answer)
+                future.set_result(result)

@@ -156,7 +156,7 @@ class Transaction:
         asked = select(RECEIPTS.c.key, RECEIPTS.c.request, RECEIPTS.c.answer).where(
             RECEIPTS.c.key.in_(list(keys)), RECEIPTS.c.time >= time.time() - RECEIPT_SECONDS
         )
-        return {key: Receipt(request, bytes(answer)) for key, request, answer in self._connection.execute(asked)}
+        return {line.key: Receipt(line.request, bytes(line.answer)) for line in self._connection.execute(asked)}
 
     def keep_receipts(self, receipts: Mapping[str, Receipt]) -> None:
         """Write receipts; one of the same key that is too old to count is replaced."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -12,6 +13,7 @@ from urllib.parse import unquote_to_bytes
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deepmf.serve.refusals import Refusal
+from deepmf.serve.service import ServiceLimits
 from deepmf.serve.service_metrics import ServiceMetrics
 
 logger = logging.getLogger("deepmf.serve")
@@ -41,11 +43,11 @@ class Guard:
     """
 
     def __init__(
-        self, app: ASGIApp, *, metrics: ServiceMetrics, body_bytes: int, hosts: tuple[str, ...] | None = None
+        self, app: ASGIApp, *, metrics: ServiceMetrics, limits: ServiceLimits, hosts: tuple[str, ...] | None = None
     ) -> None:
         self._app = app
         self._metrics = metrics
-        self._body_bytes = body_bytes
+        self._limits = limits
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,11 +59,11 @@ class Guard:
         try:
             self._check(scope)
             scope["path"] = _path(scope)
-            await self._app(scope, _Bounded(receive, self._body_bytes), answer)
+            body = await _read_in_time(receive, self._limits)
+            await self._app(scope, _Received(body, receive), answer)
         except Refusal as refusal:
-            if not answer.status:
-                await refuse(answer, refusal)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is answered in one sentence, without a trace)
+            await refuse(answer, refusal)
+        except Exception as error:  # noqa: BLE001 (whatever it is, nobody sees more of it than one sentence)
             _log_fault(error)
             if not answer.status:
                 await refuse(answer, Refusal(500, "fault", "the service failed to answer; its log says more"))
@@ -77,8 +79,8 @@ class Guard:
                 raise Refusal(403, "host", "without API keys, this service answers to localhost alone")
         _utf8(scope.get("query_string") or b"")
         length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self._body_bytes:
-            raise _too_large(self._body_bytes)
+        if length.isdigit() and int(length) > self._limits.body_bytes:
+            raise _too_large(self._limits.body_bytes)
 
     def _tell(self, scope: Scope, status: int, seconds: float) -> None:
         # The path of the route, never that of the request: that has ids in it.
@@ -105,19 +107,37 @@ class _Answer:
         await self._send(message)
 
 
-class _Bounded:
-    """Receives a body as long as it is not too long."""
+class _Received:
+    """A body that was read whole, as the application receives it."""
 
-    def __init__(self, receive: Receive, most: int) -> None:
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         self._receive = receive
-        self._left = self._most = most
 
     async def __call__(self) -> Message:
-        message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        if self._left < 0:
-            raise _too_large(self._most)
-        return message
+        return self._messages.pop() if self._messages else await self._receive()
+
+
+async def _read_in_time(receive: Receive, limits: ServiceLimits) -> bytes:
+    """Return a body, as long as it is neither too long nor too slow."""
+    try:
+        return await asyncio.wait_for(_read(receive, limits.body_bytes), limits.seconds)
+    except TimeoutError as error:
+        raise Refusal(400, "too_slow", "the body of the request came too slowly") from error
+
+
+async def _read(receive: Receive, most: int) -> bytes:
+    pieces, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refusal(400, "cut_off", "the request ended before its body did")
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > most:
+            raise _too_large(most)
+        if not message.get("more_body", False):
+            return b"".join(pieces)
 
 
 async def refuse(send: Any, refusal: Refusal) -> None:

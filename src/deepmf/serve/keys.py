@@ -79,7 +79,8 @@ def add_key(path: Path, *, name: str, role: str) -> str:
     content = "".join(f"{key.name} {key.role} {key.digest}\n" for key in lines)
 
     def write(temporary: Path) -> None:
-        temporary.touch(mode=0o600)
+        temporary.touch()
+        temporary.chmod(0o600)
         temporary.write_text(f"# name, role and SHA-256 of each API key\n{content}", encoding="utf-8")
 
     write_atomically(path, write)

@@ -1,4 +1,4 @@
-"""Rate limits: so many requests a second for each key, with some more at once."""
+"""Rate limits: a steady number of requests a second for each key, and twice as many at once."""
 
 from __future__ import annotations
 

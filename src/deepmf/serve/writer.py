@@ -171,12 +171,12 @@ def write_together(database: EntryDatabase, current: Snapshot, writes: Sequence[
             version = transaction.change(staged.changes, in_file, staged.touched)
             transaction.add_live_errors(before.model_version, _live_errors(before, staged))
             after = replace(before, model=model, data_version=version)
-        answers = [_dated(answer, after) for answer in answers]
+        answers = [_dated(one, after) for one in answers]
         transaction.keep_receipts(
             {
-                write.key: Receipt(write.digest(), answer.packed())
-                for write, answer in zip(writes, answers, strict=True)
-                if write.key is not None and isinstance(answer, WriteReceipt) and not answer.repeated
+                write.key: Receipt(write.digest(), one.packed())
+                for write, one in zip(writes, answers, strict=True)
+                if write.key is not None and isinstance(one, WriteReceipt) and not one.repeated
             }
         )
     rows, columns = ({pair[place] for pair in staged.changes} for place in (0, 1))
