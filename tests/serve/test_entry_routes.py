@@ -94,8 +94,8 @@ def test_columns_are_written_likewise(client: TestClient, als: ALS, ratings: Obs
     assert client.get("/v1/columns", params={"search": "premi"}).json()["columns"] == []
 
 
-def test_a_restart_brings_every_latent_back(started: Started, ratings: ObservedMatrix) -> None:
-    first = started()
+def test_a_restart_brings_every_latent_back(started: Started, ratings: ObservedMatrix, url: str) -> None:
+    first = started(url=url)
     films, people = ratings.column_labels.tolist(), ratings.row_labels.tolist()
     first.put("/v1/rows/Wilma/entries", json=entries((films[0], 5), (films[5], 2), ("New film", 3)))
     first.put("/v1/rows/Fred/entries", json=entries((films[1], 1), (films[5], 2)))
@@ -103,7 +103,7 @@ def test_a_restart_brings_every_latent_back(started: Started, ratings: ObservedM
     first.delete(f"/v1/rows/{people[4]}/entries")
     first.delete("/v1/rows/Fred/entries")
     asked = {"pairs": [{"row": row, "column": column} for row in ["Wilma", *people[:6]] for column in films[:20]]}
-    before, after = (one.post("/v1/predict", json=asked).json() for one in (first, started()))
+    before, after = (one.post("/v1/predict", json=asked).json() for one in (first, started(url=url)))
     assert before["version"] == after["version"]
     np.testing.assert_allclose(
         [one["expected"] for one in before["predictions"]],
@@ -137,15 +137,18 @@ def test_the_second_of_two_writers_is_told(client: TestClient, ratings: Observed
     assert client.put("/v1/rows/Betty/entries", json=entries((film, 3)), headers={"If-Match": "*"}).status_code == 412
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_ids_survive_untouched(started: Started, name: str) -> None:
-    first = started()
-    path = f"/v1/rows/{quote(name, safe='')}/entries"
-    assert first.put(path, json=entries((name, 5))).json()["id"] == name
-    again = started()
-    assert again.get(path).json()["entries"] == [{"column": name, "value": 5}]
-    assert again.get("/v1/columns", params={"search": name}).json()["columns"][0]["column"] == name
-    assert again.delete(path).json()["n_forgotten"] == 1
+def test_ids_survive_untouched(started: Started, url: str) -> None:
+    first = started(url=url)
+    paths = {name: f"/v1/rows/{quote(name, safe='')}/entries" for name in HOSTILE}
+    for name, path in paths.items():
+        assert first.put(path, json=entries((name, 5))).json()["id"] == name
+    again = started(url=url)
+    for name, path in paths.items():
+        assert again.get(path).json()["entries"] == [{"column": name, "value": 5}]
+        assert again.post("/v1/recommend", json={"row": name, "n": 1}).json()["row"] == name
+        found = again.get("/v1/columns", params={"search": name, "limit": 1000}).json()["columns"]
+        assert name in [one["column"] for one in found]
+        assert again.delete(path).json()["n_forgotten"] == 1
 
 
 def test_ids_that_are_numbers_are_numbers(started: Started) -> None:

@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from deepmf.errors import BadSetting, MissingDependency, UnreadableFile
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_EXPECTED = "give a file, or postgresql://user@host/name"
 _BUSY_SECONDS = 10  # how long a transaction waits for another process's
 
 
@@ -38,8 +39,8 @@ def named(url: str) -> str:
     """Return a URL as messages show it, without a password."""
     try:
         return make_url(url).render_as_string(hide_password=True) if "://" in url else url
-    except ArgumentError:
-        return "(no valid URL)"
+    except (ArgumentError, ValueError):
+        return "given"
 
 
 def _engine(url: str) -> Engine:
@@ -49,18 +50,16 @@ def _engine(url: str) -> Engine:
         url = f"postgresql+psycopg://{url.split('://', 1)[1]}"
     try:
         parsed = make_url(url)
-        dialect = parsed.get_backend_name()
-        if dialect not in ("sqlite", "postgresql"):
-            raise BadSetting(f"the database must be a SQLite file or postgresql://...; got {named(url)}")
+        dialect = parsed.drivername.split("+")[0]
         if dialect == "sqlite":
             return _sqlite(parsed)
-        return create_engine(parsed, pool_pre_ping=True, isolation_level="READ COMMITTED")
+        if dialect == "postgresql":
+            return create_engine(parsed, pool_pre_ping=True, isolation_level="READ COMMITTED")
     except ModuleNotFoundError as error:
         raise _missing(error) from error
-    except (ArgumentError, NoSuchModuleError) as error:
-        raise BadSetting(
-            f"{named(url)} is no URL of a database; give a file, or postgresql://user@host/name"
-        ) from error
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
+        raise BadSetting(f"the URL {named(url)} is that of no database; {_EXPECTED}") from error
+    raise BadSetting(f"the database {named(url)} is neither SQLite nor PostgreSQL; {_EXPECTED}")
 
 
 def _sqlite(url: Any) -> Engine:

@@ -13,7 +13,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 from deepmf.serve.entry_changes import AxisName, Changes, Pair
 from deepmf.serve.tables import CHANGES, ENTRIES, LIVE_ERRORS, MODELS, RECEIPTS, STATE
 
-KEPT_CHANGES = 10_000  # data versions whose changes other workers can still catch up with one by one
 RECEIPT_SECONDS = 24 * 3600.0
 
 
@@ -105,8 +104,8 @@ class Transaction:
     def changed_since(self, version: int) -> list[tuple[AxisName, Any]] | None:
         """Return which rows and columns changed after a version; None where that is no longer known."""
         oldest = self._connection.execute(select(func.min(CHANGES.c.version))).scalar()
-        if oldest is None or oldest > version + 1:
-            return None
+        if oldest is None or oldest > version + 1:  # every version has some
+            return [] if version == self.state().data_version else None
         asked = select(CHANGES.c.axis, CHANGES.c.label).where(CHANGES.c.version > version).distinct()
         return [(axis, label) for axis, label in self._connection.execute(asked)]
 
@@ -127,10 +126,12 @@ class Transaction:
         lines = [{"version": version, "axis": axis, "label": label} for axis, label in touched]
         self._connection.execute(insert(CHANGES), lines)
         self._connection.execute(update(STATE).values(data_version=version))
-        if version % 100 == 0:
-            self._connection.execute(delete(CHANGES).where(CHANGES.c.version <= version - KEPT_CHANGES))
-            self._connection.execute(delete(RECEIPTS).where(RECEIPTS.c.time < time.time() - RECEIPT_SECONDS))
         return version
+
+    def prune(self, version: int) -> None:
+        """Remove what nobody asks for: which rows and columns changed up to a version, and receipts that are old."""
+        self._connection.execute(delete(CHANGES).where(CHANGES.c.version <= version))
+        self._connection.execute(delete(RECEIPTS).where(RECEIPTS.c.time < time.time() - RECEIPT_SECONDS))
 
     def _put(self, changes: Changes, in_file: set[Pair], version: int) -> None:
         dialect = postgresql if self._connection.dialect.name == "postgresql" else sqlite

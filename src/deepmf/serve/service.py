@@ -36,6 +36,8 @@ Body = TypeVar("Body")
 
 logger = logging.getLogger("deepmf.serve")
 
+_PRUNED_EVERY = 60.0  # seconds
+
 
 @dataclass(frozen=True)
 class ServiceLimits:
@@ -201,8 +203,10 @@ class Service:
 
     def _follow(self) -> None:
         """Look for what other processes wrote, and for a model that another worker was told to load."""
+        pruning = _Pruning(self._database)
         while not self._stopped.wait(self.limits.staleness):
             try:
+                pruning.tick(self.current.data_version)
                 state = self._database.state()
                 if state.model_version != self.current.model_version and self._source is not None:
                     self.reload()
@@ -212,6 +216,26 @@ class Service:
             except Exception as error:  # noqa: BLE001 (the database may be away for a while: look again later)
                 logger.error("cannot follow the database", extra={"fields": {"error": type(error).__name__}})
                 self._stopped.wait(1.0)
+
+
+class _Pruning:
+    """Removes from the database, once a minute, which rows and columns changed more than a minute ago.
+
+    Whoever was away for longer reads everything anew; what is forgotten does not stay in a list of changes.
+    """
+
+    def __init__(self, database: EntryDatabase) -> None:
+        self._database = database
+        self._due, self._version, self._pruned = time.monotonic() + _PRUNED_EVERY, 0, 0
+
+    def tick(self, version: int) -> None:
+        """Prune where it is time."""
+        if time.monotonic() < self._due:
+            return
+        if self._version > self._pruned:
+            with self._database.writing() as transaction:
+                transaction.prune(self._version)
+        self._due, self._version, self._pruned = time.monotonic() + _PRUNED_EVERY, version, self._version
 
 
 def digest_of(path: Path) -> str:
