@@ -2,7 +2,7 @@
 
 import { ColumnCard, blankCards } from "/page/column_card.js";
 import { byId, element, label } from "/page/elements.js";
-import { ask } from "/page/service.js";
+import { ServiceError, ask } from "/page/service.js";
 import { Latest, emptyState, failedState, say } from "/page/states.js";
 import { idText } from "/page/wording.js";
 
@@ -51,8 +51,7 @@ export class BestView extends EventTarget {
         this.list.setAttribute("aria-busy", "true");
         const { best } = await ask("POST", "/v1/recommend", asked, { signal });
         this.#show(best);
-        const explained = await ask("POST", "/v1/recommend", { ...asked, reasons: REASONS }, { signal });
-        for (const { column, reasons } of explained.best) if (reasons) this.cards.get(column)?.why.showShort(reasons);
+        await this.#explain(asked, signal);
       });
     } catch (error) {
       this.list.replaceChildren();
@@ -60,6 +59,16 @@ export class BestView extends EventTarget {
       this.state.replaceChildren(failedState(error, () => this.draw()));
     }
     return undefined;
+  }
+
+  async #explain(asked, signal) {
+    try {
+      const { best } = await ask("POST", "/v1/recommend", { ...asked, reasons: REASONS }, { signal });
+      for (const { column, reasons } of best) if (reasons) this.cards.get(column)?.why.showShort(reasons);
+    } catch (error) {
+      // The list is right without reasons; whoever asks why is told what is wrong.
+      if (!(error instanceof ServiceError)) throw error;
+    }
   }
 
   #empty() {

@@ -6,6 +6,8 @@ import { ratingControl } from "/page/rating.js";
 import { Why } from "/page/why.js";
 import { counted, idText, percent } from "/page/wording.js";
 
+const KINDS = { few: "with-few", many: "with-many", slider: "with-slider" };
+
 export class ColumnCard {
   constructor(column, scale, person) {
     this.column = column;
@@ -22,7 +24,7 @@ export class ColumnCard {
     this.range = element("span", { class: "range" });
     this.node = element(
       "li",
-      { class: `card ${scale.hasButtons ? "with-buttons" : "with-slider"}`, "data-column": column },
+      { class: `card ${KINDS[scale.kind]}`, "data-column": column },
       this.rank,
       element("div", { class: "name" }, element("h3", {}, label(name, { title: name, class: "title" }), this.words), this.note),
       element("div", { class: "figure" }, this.drawing.node, this.rating.node),
@@ -53,6 +55,7 @@ export class ColumnCard {
     this.range.textContent = interval ? rangeText(this.scale, interval) : "";
     this.range.title = interval ? `holds the value with a probability of ${percent(interval.coverage)}` : "";
     this.drawing.show(prediction);
+    this.rating.suggest(prediction.expected);
     this.why.renew();
   }
 

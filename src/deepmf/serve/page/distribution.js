@@ -3,29 +3,31 @@
 import { drawn, set } from "/page/elements.js";
 import { percent } from "/page/wording.js";
 
-const HEIGHT = 50;
-const BASE = 38; // where bars stand; the interval is drawn below
-const FULL = 0.6; // the probability of a bar of full height, so that drawings can be compared
+const BARS = 38; // the height of the highest bar; the interval is drawn below it
+const BELOW = 12;
+const FULL = 3; // times an even share is a bar of full height, so that drawings can be compared
 
 export class DistributionDrawing {
   constructor(scale) {
     this.scale = scale;
     this.bars = [];
-    this.interval = drawn("line", { class: "interval", y1: BASE + 7, y2: BASE + 7 });
-    this.expected = drawn("circle", { class: "expected", cy: BASE + 7, r: 4 });
-    this.node = drawn("svg", { class: "distribution", height: HEIGHT, "aria-hidden": "true" });
-    this.node.append(drawn("line", { class: "base", x1: 0, x2: "100%", y1: BASE, y2: BASE }));
+    this.base = drawn("line", { class: "base", x1: 0, x2: "100%" });
+    this.interval = drawn("line", { class: "interval" });
+    this.expected = drawn("circle", { class: "expected", r: 4 });
+    this.node = drawn("svg", { class: "distribution", "aria-hidden": "true" }, this.base);
+    this.#stand(BARS);
   }
 
   /** Draw a prediction; those of models without a distribution are their expected value alone. */
   show(prediction) {
     const shares = prediction.distribution ?? [];
     if (this.bars.length !== shares.length) this.#makeBars(shares.length);
+    this.#stand(shares.length ? BARS : 2);
     const [edges, heights] = this.#shape(shares);
     this.bars.forEach((bar, at) => {
-      const height = Math.max(1, heights[at] * (BASE - 2));
+      const height = Math.max(1, heights[at] * (BARS - 1));
       const [left, right] = edges[at];
-      set(bar, { x: `${100 * left}%`, width: `${100 * (right - left)}%`, y: BASE - height, height });
+      set(bar, { x: `${100 * left}%`, width: `${100 * (right - left)}%`, y: BARS - height, height });
       bar.classList.toggle("likely", within(shares[at].level, prediction.interval));
     });
     set(this.expected, { cx: `${100 * clipped(this.scale.place(prediction.expected))}%` });
@@ -34,13 +36,21 @@ export class DistributionDrawing {
     if (!this.expected.isConnected) this.node.append(this.interval, this.expected);
   }
 
+  /** Put everything on a base line. */
+  #stand(y) {
+    set(this.node, { height: y + BELOW });
+    set(this.base, { y1: y, y2: y });
+    set(this.interval, { y1: y + 7, y2: y + 7 });
+    set(this.expected, { cy: y + 7 });
+  }
+
   #at(value) {
     return `${100 * clipped(this.scale.place(value))}%`;
   }
 
   #makeBars(count) {
     this.bars.forEach((bar) => bar.remove());
-    this.bars = Array.from({ length: count }, () => drawn("rect", { class: "share", y: BASE, height: 0, rx: count > 30 ? 0 : 2 }));
+    this.bars = Array.from({ length: count }, () => drawn("rect", { class: "share", y: BARS, height: 0, rx: count > 30 ? 0 : 2 }));
     this.node.prepend(...this.bars);
   }
 
@@ -48,7 +58,7 @@ export class DistributionDrawing {
   #shape(shares) {
     if (this.scale.levels !== null) {
       const [n, gap] = [shares.length, shares.length > 30 ? 0.05 : 0.16];
-      const highest = Math.max(FULL, ...shares.map((share) => share.probability));
+      const highest = Math.max(Math.min(FULL / n, 1), ...shares.map((share) => share.probability));
       return [shares.map((_, at) => [(at + gap) / n, (at + 1 - gap) / n]), shares.map((share) => share.probability / highest)];
     }
     // Bins of real values differ in width: their area is the probability.

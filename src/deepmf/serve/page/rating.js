@@ -4,7 +4,7 @@ import { element, set } from "/page/elements.js";
 
 /** Return the control for a scale; `onRate` gets a value, or null where an entry is taken back. */
 export function ratingControl(scale, name, onRate) {
-  return scale.hasButtons ? new LevelButtons(scale, name, onRate) : new ValueSlider(scale, name, onRate);
+  return scale.kind === "slider" ? new ValueSlider(scale, name, onRate) : new LevelButtons(scale, name, onRate);
 }
 
 /** One stop of the Tab key; arrows move between levels, and only Enter, Space or a click rates. */
@@ -37,6 +37,9 @@ class LevelButtons {
     });
   }
 
+  /** What is predicted is seen above the buttons. */
+  suggest() {}
+
   focus() {
     this.buttons.find((button) => button.tabIndex === 0).focus();
   }
@@ -57,7 +60,7 @@ class ValueSlider {
   constructor(scale, name, onRate) {
     this.scale = scale;
     const [low, high, step] = scale.levels ? [0, scale.levels.length - 1, 1] : [scale.low, scale.high, "any"];
-    this.slider = element("input", { type: "range", min: low, max: high, step, "aria-label": `Value for ${name}`, input: () => this.#tell() });
+    this.slider = element("input", { type: "range", min: low, max: high, step, "aria-label": `Value for ${name}`, input: () => this.#touch() });
     this.rate = element("button", { type: "button", class: "rate", click: () => onRate(this.#chosen()) });
     this.clear = element("button", { type: "button", class: "clear", hidden: true, click: () => onRate(null) }, "Clear");
     this.node = element("div", { class: "slider", role: "group", "aria-label": `Rate ${name}` }, this.slider, this.rate, this.clear);
@@ -65,11 +68,16 @@ class ValueSlider {
   }
 
   show(value) {
-    const middle = this.scale.levels ? this.scale.levels[this.scale.levels.length >> 1] : (this.scale.low + this.scale.high) / 2;
-    const shown = value ?? middle;
-    this.slider.value = this.scale.levels ? this.scale.levels.indexOf(shown) : shown;
+    if (value !== null) this.#put(value);
     this.value = value;
     this.clear.hidden = value === null;
+    this.#tell();
+  }
+
+  /** Begin with what is predicted, as long as nobody has chosen. */
+  suggest(expected) {
+    if (this.value !== null || this.isTouched) return;
+    this.#put(expected);
     this.#tell();
   }
 
@@ -77,11 +85,20 @@ class ValueSlider {
     this.slider.focus();
   }
 
+  #put(value) {
+    this.slider.value = this.scale.levels ? this.scale.levels.indexOf(this.scale.nearest(value)) : value;
+  }
+
   #chosen() {
     const at = Number(this.slider.value);
     if (this.scale.levels) return this.scale.levels[at];
     const rounded = Number(at.toFixed(this.scale.decimals)); // a slider has no finer places
     return Math.min(this.scale.high, Math.max(this.scale.low, rounded));
+  }
+
+  #touch() {
+    this.isTouched = true;
+    this.#tell();
   }
 
   #tell() {

@@ -2,6 +2,7 @@
 
 import { fixed, short, signed } from "/page/wording.js";
 
+const FEW = 7;
 const MOST_BUTTONS = 11;
 
 export class Scale {
@@ -15,9 +16,10 @@ export class Scale {
     this.decimals = Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(finest) + 1e-9)));
   }
 
-  /** Whether each level has a button of its own; otherwise values are chosen with a slider. */
-  get hasButtons() {
-    return this.levels !== null && this.levels.length <= MOST_BUTTONS;
+  /** What values are chosen with: a button for each of few or many levels, or a slider. */
+  get kind() {
+    if (this.levels === null || this.levels.length > MOST_BUTTONS) return "slider";
+    return this.levels.length > FEW ? "many" : "few";
   }
 
   /** Return where a value lies from left (0) to right (1); levels lie in the middle of cells of the same width. */
@@ -28,6 +30,11 @@ export class Scale {
     if (above <= 0) return (above < 0 ? last + 0.5 : 0.5) / (last + 1);
     const [from, to] = [this.levels[above - 1], this.levels[above]];
     return (above - 0.5 + (value - from) / (to - from)) / (last + 1);
+  }
+
+  /** Return the level nearest to a value. */
+  nearest(value) {
+    return this.levels.reduce((best, level) => (Math.abs(level - value) < Math.abs(best - value) ? level : best));
   }
 
   /** Return a level or another value that somebody gave. */
