@@ -59,6 +59,8 @@ class ServeOptions:
         """Refuse what cannot be served safely, or at all."""
         if self.workers < 1:
             raise BadSetting(f"--workers must be at least 1; got {self.workers}")
+        if not 0 <= self.port <= 65535:
+            raise BadSetting(f"--port must be between 0 and 65535; got {self.port}")
         if self.rate <= 0:
             raise BadSetting(f"--rate-limit must be above 0; got {self.rate:g}")
         if self.keys is None and self.host not in ("127.0.0.1", "::1", "localhost"):
@@ -162,8 +164,8 @@ def _listener(options: ServeOptions) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     try:
         listener = socket.create_server((options.host, options.port), family=family, backlog=2048)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+    except OSError as error:
+        reason = error.strerror or str(error)
         raise BadSetting(f"{options.host}, port {options.port}, cannot be served ({reason}); give others") from error
     listener.set_inheritable(True)
     with listener:
