@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.supervisors.multiprocess import Multiprocess
@@ -92,6 +94,8 @@ def run(options: ServeOptions, announce: Callable[[str], None]) -> None:
 
 def build(options: ServeOptions) -> FastAPI:
     """Load the model, open the database, and return the application."""
+    sys.setswitchinterval(0.001)  # requests are read while others are computed: they wait less for each other
+    torch.set_num_threads(max(1, torch.get_num_threads() // options.workers))
     keys = None if options.keys is None else read_keys(Path(options.keys))
     path = Path(options.model)
     model = load(path)
