@@ -79,14 +79,18 @@ class Transaction:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._locked: StateLine | None = None
 
     def lock(self) -> StateLine:
         """Wait until no other transaction writes, and return the versions as they are then."""
         line = self._connection.execute(select(STATE).with_for_update()).one()
-        return StateLine(line.data_version, line.model_version, line.exported_version)
+        self._locked = StateLine(line.data_version, line.model_version, line.exported_version)
+        return self._locked
 
     def state(self) -> StateLine:
-        """Return the versions."""
+        """Return the versions as they were at the beginning."""
+        if self._locked is not None:
+            return self._locked
         line = self._connection.execute(select(STATE)).one()
         return StateLine(line.data_version, line.model_version, line.exported_version)
 
@@ -172,7 +176,7 @@ class Transaction:
 
     def add_live_errors(self, model_version: int, errors: Mapping[str, AreaError]) -> None:
         """Add to the sums of errors by area."""
-        known = self.live_errors(model_version)
+        known = self.live_errors(model_version) if errors else {}
         for area, error in errors.items():
             old = known.get(area, AreaError(0, 0.0, 0.0))
             self._connection.execute(

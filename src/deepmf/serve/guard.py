@@ -92,7 +92,7 @@ class Guard:
 
 
 class _Answer:
-    """Sends an answer with the headers that all have."""
+    """Sends an answer, and the headers that all have."""
 
     def __init__(self, send: Send, *, cacheable: bool) -> None:
         self._send = send

@@ -32,9 +32,10 @@ from deepmf.serve.bodies import (
 from deepmf.serve.column_index import ColumnIndex, column_counts
 from deepmf.serve.latent_map import Projection
 from deepmf.serve.predictions import PairFigures
+from deepmf.serve.reasons import reasons_of
 from deepmf.serve.refusals import Refusal
 from deepmf.serve.snapshot import Snapshot
-from deepmf.serve.wire_ids import Id, as_label, known_label, shown
+from deepmf.serve.wire_ids import Id, as_labels, known_label, known_labels, shown
 
 MOST_EXPLAINED = 10  # of the best columns
 
@@ -44,14 +45,15 @@ def history_of(snapshot: Snapshot, history: Sequence[ColumnValue]) -> tuple[list
     entries = snapshot.model.entries_
     if "II" not in snapshot.model.predicts:
         raise Refusal(409, "cannot_extend", f"{type(snapshot.model).__name__} cannot predict for new rows")
-    values: dict[Any, float] = {}
-    for entry in history:
-        label = known_label(entry.column, entries.columns)
-        if label in values:
-            raise Refusal(422, "given_twice", f"column {shown(entry.column)} was given twice")
-        check_value(snapshot, entry.value)
-        values[label] = entry.value
-    return list(values), list(values.values())
+    columns = known_labels([entry.column for entry in history], entries.columns)
+    values = [entry.value for entry in history]
+    if len(set(columns)) < len(columns):
+        twice = next(label for at, label in enumerate(columns) if label in columns[:at])
+        raise Refusal(422, "given_twice", f"column {shown(twice)} was given twice")
+    wrong = np.flatnonzero(~snapshot.model.scale_.holds(values))
+    if wrong.size:
+        check_value(snapshot, values[wrong[0]])
+    return columns, values
 
 
 def check_value(snapshot: Snapshot, value: float) -> None:
@@ -69,13 +71,13 @@ def predict(snapshot: Snapshot, asked: PredictRequest, guest: FoldedRows | None)
     """Return the predictions of pairs, or of a guest for some columns."""
     entries = snapshot.model.entries_
     if guest is not None:
-        columns = [known_label(column, entries.columns) for column in asked.columns or ()]
+        columns = known_labels(asked.columns or (), entries.columns)
         figures = _figures(guest, entries.columns.positions(columns))
         found = [PairPrediction(row=None, column=at, **figures.fields(k)) for k, at in enumerate(columns)]
         return Predictions(predictions=found, version=snapshot.version)
-    label = known_label if asked.unknown == "error" else as_label
-    rows = [label(pair.row, entries.rows) for pair in asked.pairs or ()]
-    columns = [label(pair.column, entries.columns) for pair in asked.pairs or ()]
+    labels = known_labels if asked.unknown == "error" else as_labels
+    rows = labels([pair.row for pair in asked.pairs or ()], entries.rows)
+    columns = labels([pair.column for pair in asked.pairs or ()], entries.columns)
     figures = PairFigures.of_pairs(snapshot.model, rows, columns, asked.unknown)
     pairs = enumerate(zip(rows, columns, strict=True))
     found = [PairPrediction(row=row, column=column, **figures.fields(k)) for k, (row, column) in pairs]
@@ -100,14 +102,11 @@ def recommend(snapshot: Snapshot, asked: RecommendRequest, guest: FoldedRows | N
         columns = entries.columns.positions(best.labels)
         rows = np.repeat(entries.rows.positions([row]), columns.size)
         figures = PairFigures.at(predictor, rows, columns, entries.areas(rows, columns))
-    found = [
-        BestColumn(
-            column=label,
-            reasons=_reasons(snapshot, guest, row, label, asked.reasons) if k < MOST_EXPLAINED else None,
-            **figures.fields(k),
-        )
-        for k, label in enumerate(best.labels.tolist())
-    ]
+    labels = best.labels.tolist()
+    reasons: list[list[Reason] | None] = [None] * len(labels)
+    if asked.reasons:
+        reasons[:MOST_EXPLAINED] = reasons_of(snapshot, guest, row, labels[:MOST_EXPLAINED], asked.reasons)
+    found = [BestColumn(column=label, reasons=reasons[k], **figures.fields(k)) for k, label in enumerate(labels)]
     return Recommendations(row=row, best=found, version=snapshot.version)
 
 
@@ -122,7 +121,7 @@ def explain(snapshot: Snapshot, asked: ExplainRequest, guest: FoldedRows | None)
     else:
         row_at = entries.rows.positions([row])
         figures = PairFigures.at(snapshot.model.predictor_, row_at, at, entries.areas(row_at, at))
-    reasons = _reasons(snapshot, guest, row, column, asked.n) or []
+    (reasons,) = reasons_of(snapshot, guest, row, [column], asked.n)
     return ExplainedPrediction(row=row, column=column, entries=reasons, version=snapshot.version, **figures.fields(0))
 
 
@@ -177,18 +176,10 @@ def _row(snapshot: Snapshot, asked: RowOrHistory | SimilarRequest) -> Any:
 
 
 def _labels(snapshot: Snapshot, ids: Sequence[Id] | None) -> list[Any] | None:
-    return None if ids is None else [known_label(one, snapshot.model.entries_.columns) for one in ids]
+    return None if ids is None else known_labels(ids, snapshot.model.entries_.columns)
 
 
 def _figures(guest: FoldedRows, columns: IndexArray) -> PairFigures:
     entries, rows = guest.entries, np.zeros(columns.size, dtype=np.int64)
     areas = np.where(columns < entries.train.shape[1], "II", "IV")
     return PairFigures.at(guest.predictor, rows, columns, areas)
-
-
-def _reasons(snapshot: Snapshot, guest: FoldedRows | None, row: Any, column: Any, n: int) -> list[Reason] | None:
-    if n == 0:
-        return None
-    found = snapshot.model.explain(row, column, n) if guest is None else guest.explain(column, n)
-    entries = zip(found.labels.tolist(), found.values.tolist(), found.effects.tolist(), strict=True)
-    return [Reason(column=label, value=value, effect=effect) for label, value, effect in entries]

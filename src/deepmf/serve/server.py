@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.supervisors.multiprocess import Multiprocess
@@ -59,6 +61,8 @@ class ServeOptions:
         """Refuse what cannot be served safely, or at all."""
         if self.workers < 1:
             raise BadSetting(f"--workers must be at least 1; got {self.workers}")
+        if not 0 <= self.port <= 65535:
+            raise BadSetting(f"--port must be between 0 and 65535; got {self.port}")
         if self.rate <= 0:
             raise BadSetting(f"--rate-limit must be above 0; got {self.rate:g}")
         if self.keys is None and self.host not in ("127.0.0.1", "::1", "localhost"):
@@ -90,6 +94,8 @@ def run(options: ServeOptions, announce: Callable[[str], None]) -> None:
 
 def build(options: ServeOptions) -> FastAPI:
     """Load the model, open the database, and return the application."""
+    sys.setswitchinterval(0.001)  # requests are read while others are computed: they wait less for each other
+    torch.set_num_threads(max(1, torch.get_num_threads() // options.workers))
     keys = None if options.keys is None else read_keys(Path(options.keys))
     path = Path(options.model)
     model = load(path)
@@ -162,8 +168,8 @@ def _listener(options: ServeOptions) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     try:
         listener = socket.create_server((options.host, options.port), family=family, backlog=2048)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+    except OSError as error:
+        reason = error.strerror or str(error)
         raise BadSetting(f"{options.host}, port {options.port}, cannot be served ({reason}); give others") from error
     listener.set_inheritable(True)
     with listener:

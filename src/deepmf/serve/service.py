@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
+from sqlalchemy.exc import SQLAlchemyError
 
 from deepmf.errors import BadSetting, DeepMFWarning, UnknownLabel, UserError
 from deepmf.models.folded import FoldedRows
@@ -184,6 +185,10 @@ class Service:
         with self._writing:
             try:
                 return self._written(writes).answers
+            except SQLAlchemyError as error:
+                logger.error("cannot write to the database", extra={"fields": {"error": type(error).__name__}})
+                refusal = Refusal(503, "no_database", "the database does not answer; try again", retry_after=1)
+                return [refusal] * len(writes)
             except UserError as error:
                 if len(writes) == 1:
                     return [_refused(error)]

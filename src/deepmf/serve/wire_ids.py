@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from deepmf.errors import BadSetting, UnknownLabel
 from deepmf.matrix.labels import Labels
@@ -29,6 +32,12 @@ def are_numbers(labels: Labels) -> bool:
     return len(labels) > 0 and labels[:1].dtype.kind == "i"
 
 
+def as_labels(given: Sequence[Id], labels: Labels) -> list[Any]:
+    """Return ids as labels of the kind that an axis has."""
+    kind = int if are_numbers(labels) else str
+    return [one if type(one) is kind else as_label(one, labels) for one in given]
+
+
 def as_label(given: Id, labels: Labels) -> Any:
     """Return an id as a label of the kind that an axis has; one that cannot be of this kind is refused."""
     if not are_numbers(labels):
@@ -43,10 +52,16 @@ def as_label(given: Id, labels: Labels) -> Any:
 
 def known_label(given: Id, labels: Labels) -> Any:
     """Return an id as a label that an axis has; an unknown one is refused by its name, without naming others."""
-    label = as_label(given, labels)
-    if label not in labels:
-        raise unknown(given, labels.axis)
-    return label
+    return known_labels([given], labels)[0]
+
+
+def known_labels(given: Sequence[Id], labels: Labels) -> list[Any]:
+    """Return ids as labels that an axis has, all looked up at once."""
+    found = as_labels(given, labels)
+    missing = np.flatnonzero(labels.find(found) < 0)
+    if missing.size:
+        raise unknown(given[missing[0]], labels.axis)
+    return found
 
 
 def unknown(given: Id, axis: str) -> Refusal:

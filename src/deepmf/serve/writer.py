@@ -185,7 +185,8 @@ def write_together(database: EntryDatabase, current: Snapshot, writes: Sequence[
 
 
 def _staged(staged: Staged, writes: Sequence[EntryWrite], transaction: Transaction) -> list[WriteReceipt | Exception]:
-    known = transaction.receipts({write.key for write in writes if write.key is not None})
+    keys = {write.key for write in writes if write.key is not None}
+    known = transaction.receipts(keys) if keys else {}
     answers: list[WriteReceipt | Exception] = []
     for write in writes:
         try:
