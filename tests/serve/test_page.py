@@ -316,7 +316,10 @@ def test_what_fails_is_said_and_taken_back(browser: Any, live: Callable[..., Liv
     assert visitor.own() == {}
     assert visitor.card(0).locator("[aria-pressed=true]").count() == 0
     visitor.page.unroute("**/entries")
+    # Another worker, which has not yet seen the write.
+    late = {"status": 404, "json": {"error": {"code": "unknown_row", "message": "row 'x' is not known"}}}
+    visitor.page.route("**/v1/recommend", lambda route: route.fulfill(**late), times=2)
     visitor.page.get_by_role("button", name="Try again").click()
     visitor.best()
     assert len(visitor.own()) == 1
-    visitor.leave(said=("409",))
+    visitor.leave(said=("409", "404"))

@@ -26,7 +26,7 @@ export class OperatorView {
     this.model = element("div", { class: "panel tall" });
     this.state = element("div");
     this.node.append(
-      element("div", { class: "lead" }, element("h1", {}, "How the service does"), element("p", {}, "Since its start; renewed every three seconds.")),
+      element("div", { class: "lead" }, element("h1", {}, "How the service does"), element("p", {}, "Requests since its start, errors since the model was first served; renewed every three seconds.")),
       this.state,
       this.tiles,
       element("div", { class: "panels" }, this.errors, this.rate, this.model, this.latency),

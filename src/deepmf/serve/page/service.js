@@ -3,6 +3,10 @@
 const IDS = new Set(["row", "column", "id"]);
 const KEY = "deepmf.key";
 const MOST_TRIES = 3;
+const MOST_LOOKS = 15; // for a write that another worker of the service acknowledged
+const LOOK = 100; // milliseconds
+
+let written = 0; // the data version of the last write
 
 let askForKey = async () => null;
 let keyAsked = null;
@@ -24,12 +28,17 @@ export function onKeyNeeded(ask) {
 /** Return the answer to a request; one that did not arrive is sent again, which is safe for all that the page asks. */
 export async function ask(method, path, body, { signal } = {}) {
   const action = method === "GET" || method === "POST" ? null : randomId();
+  let looks = 0;
   for (let tries = 1; ; tries += 1) {
     const answer = await sent(method, path, body, action, signal);
-    if (answer.ok) return answer.content;
-    if (answer.status === 401) {
+    if (action === null && isBehind(answer) && (looks += 1) < MOST_LOOKS) {
+      await pause(LOOK, signal);
+    } else if (answer.ok) {
+      if (action !== null) written = answer.content.version.data;
+      return answer.content;
+    } else if (answer.status === 401) {
       await newKey(answer.error.message);
-    } else if (tries === MOST_TRIES || ![0, 429, 503].includes(answer.status)) {
+    } else if (tries >= MOST_TRIES || ![0, 429, 503].includes(answer.status)) {
       throw answer.error;
     } else {
       await pause(answer.wait ?? 300 * 2 ** tries, signal);
@@ -46,6 +55,11 @@ export function entriesOf(row) {
 export function randomId() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Say whether an answer was made before the last write: workers see those of others a moment later. */
+function isBehind({ ok, content, error }) {
+  return ok ? content.version?.data < written : written > 0 && error.code === "unknown_row";
 }
 
 async function sent(method, path, body, action, signal) {
@@ -66,7 +80,7 @@ async function sent(method, path, body, action, signal) {
   }
   const content = parsed(text);
   if (response.ok && content !== null) return { ok: true, content };
-  const said = content?.error ?? { code: "no_answer", message: `The service answered with status ${response.status}.` };
+  const said = content?.error ?? { code: "no_answer", message: `The service sent the status ${response.status}, and no reason.` };
   const wait = response.headers.has("Retry-After") ? 1000 * Number(response.headers.get("Retry-After")) : null;
   return { ok: false, status: response.status, error: new ServiceError(response.status, said.code, said.message), wait };
 }
