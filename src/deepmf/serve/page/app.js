@@ -22,10 +22,9 @@ start();
 
 async function start() {
   try {
-    const model = await ask("GET", "/v1/model");
-    await show(model);
+    await show(await ask("GET", "/v1/model"));
   } catch (error) {
-    byId("lead").replaceChildren(failedState(error, start));
+    byId("lead").replaceChildren(failedState(error, () => location.reload()));
   }
 }
 

@@ -50,10 +50,10 @@ export class OperatorView {
       this.state.replaceChildren();
       this.#count(figures);
       this.tiles.replaceChildren(...tiles(figures));
-      this.errors.replaceChildren(...errorPanel(figures.live_errors));
-      this.rate.replaceChildren(...ratePanel(this.rates));
-      this.latency.replaceChildren(...latencyPanel(figures.routes));
-      this.model.replaceChildren(...modelPanel(model));
+      fill(this.errors, errorPanel(figures.live_errors));
+      fill(this.rate, ratePanel(this.rates));
+      fill(this.latency, latencyPanel(figures.routes));
+      fill(this.model, modelPanel(model));
     } catch (error) {
       this.stop();
       this.state.replaceChildren(failedState(error, () => this.start()));
@@ -66,6 +66,17 @@ export class OperatorView {
     this.rates.splice(0, this.rates.length - KEPT);
     this.last = { at: now, count };
   }
+}
+
+/** Renew a panel; its table stays scrolled and focused as it was. */
+function fill(panel, parts) {
+  const before = panel.querySelector(".scroll");
+  const [left, isFocused] = [before?.scrollLeft, before === document.activeElement];
+  panel.replaceChildren(...parts);
+  const after = panel.querySelector(".scroll");
+  if (!before || !after) return;
+  after.scrollLeft = left;
+  if (isFocused) after.focus({ preventScroll: true });
 }
 
 function tiles(figures) {

@@ -36,7 +36,7 @@ export class SearchView {
 
   /** Show a column, as if somebody had searched for it. */
   find(column) {
-    this.input.value = column;
+    this.input.value = column.slice(0, this.input.maxLength);
     this.input.scrollIntoView({ block: "center" });
     this.search();
   }
@@ -49,7 +49,6 @@ export class SearchView {
     this.state.replaceChildren();
     this.list.replaceChildren(...blankCards(3));
     await this.#add();
-    if (this.input.value) say(`${counted(this.total ?? 0, "column")} found`);
   }
 
   /** Predict the columns that are shown, for the entries as they are now. */
@@ -87,10 +86,10 @@ export class SearchView {
       return card;
     });
     if (this.offset === 0) this.list.replaceChildren();
+    if (this.offset === 0 && text) say(`${counted(total, "column")} found`);
     this.list.append(...added.map((card) => card.node));
     this.cards.push(...added);
     this.offset = next;
-    this.total = total;
     this.more.hidden = next === null;
     byId("search-hint").textContent = text ? `${counted(total, "column")} found` : "To begin with: those with the most entries.";
     this.state.replaceChildren();
