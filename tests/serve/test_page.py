@@ -20,7 +20,7 @@ from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.serve.application import PAGE, create_app
 from deepmf.serve.database import open_database
 from deepmf.serve.entry_database import EntryDatabase
-from deepmf.serve.keys import ApiKey, KeyRing, digest_of_key
+from deepmf.serve.keys import ROLES, ApiKey, KeyRing, digest_of_key
 from deepmf.serve.service import Service
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -280,19 +280,25 @@ def test_ids_are_shown_as_text(browser: Any, live: Callable[..., Live], ratings:
 @pytest.mark.slow
 def test_real_values_numbers_and_a_key(browser: Any, live: Callable[..., Live]) -> None:
     model = ALS(latent_size=3, seed=0).fit(generate(40, 30, density=0.4, levels=None, named=False, seed=0).matrix)
-    keys = KeyRing([ApiKey("page", "write", digest_of_key("the key"))])
+    keys = KeyRing([ApiKey(role, role, digest_of_key(f"the {role} key")) for role in ROLES])
     visitor = Visitor(browser, live(model, keys).address)
     page = visitor.page
     visitor.arrive()
-    for key in ("wrong", "the key"):
+
+    def give(key: str) -> None:
         page.locator("#key-dialog[open]").wait_for()
         page.fill("#key", key)
-        with page.expect_response(lambda answer: answer.url.endswith("/v1/model")):
+        with page.expect_response(lambda answer: "/v1/" in answer.url):
             page.keyboard.press("Enter")
+
+    give("wrong")
+    give("the read key")
     visitor.card(0).wait_for()
     column = visitor.card(0).get_attribute("data-column")
     visitor.card(0).locator("input").press("Home")
     visitor.card(0).locator(".rate").click()
+    page.get_by_role("button", name="Use another key").click()
+    give("the write key")
     assert column not in visitor.best()
     page.reload()
     visitor.best()
@@ -300,7 +306,7 @@ def test_real_values_numbers_and_a_key(browser: Any, live: Callable[..., Live]) 
     assert page.locator("#own .rate").inner_text().startswith("Rated −")
     page.click("#own .dismiss")
     page.locator("#best-state .state").wait_for()
-    visitor.leave(said=("401",))
+    visitor.leave(said=("401", "403"))
 
 
 @pytest.mark.slow
@@ -312,7 +318,7 @@ def test_what_fails_is_said_and_taken_back(browser: Any, live: Callable[..., Liv
     visitor.page.route("**/entries", lambda route: route.fulfill(**refused))
     visitor.card(0).locator(".level").first.click()
     visitor.page.locator(".alert").wait_for()
-    assert visitor.page.locator(".alert p").inner_text() == "this <b>cannot</b> be"
+    assert visitor.page.locator(".alert p").inner_text() == "This <b>cannot</b> be"
     assert visitor.own() == {}
     assert visitor.card(0).locator("[aria-pressed=true]").count() == 0
     visitor.page.unroute("**/entries")

@@ -8,7 +8,7 @@ import { OperatorView } from "/page/operator_view.js";
 import { Person } from "/page/person.js";
 import { Scale } from "/page/scale.js";
 import { SearchView } from "/page/search_view.js";
-import { ask, onKeyNeeded } from "/page/service.js";
+import { ask, dropKey, onKeyNeeded } from "/page/service.js";
 import { alertOf, failedState } from "/page/states.js";
 import { counted, whole } from "/page/wording.js";
 
@@ -39,7 +39,9 @@ async function show(model) {
   person.addEventListener("change", tell);
   person.addEventListener("saved", ({ detail }) => detail && follow(model, detail.version));
   person.addEventListener("failed", ({ detail: { error, column, value } }) => {
-    alertOf(error.message, column === undefined ? null : () => person.rate(column, value));
+    const again = () => person.rate(column, value);
+    if (error.code === "role") alertOf(error.message, () => (dropKey(), again()), "Use another key");
+    else alertOf(error.message, column === undefined ? null : again);
   });
   addEventListener("keydown", (event) => {
     const isTyping = event.target.closest?.("input, textarea, dialog");

@@ -174,7 +174,7 @@ function legend() {
   const kinds = [
     [key({ class: "column rows", r: 2 }), "row"],
     [key({ class: "column rated" }), "rated by you"],
-    [key(...[0.15, 0.45, 0.95].map((depth) => ({ class: "depth", "fill-opacity": depth }))), "column: the deeper, the higher the prediction"],
+    [key(...[0.15, 0.45, 0.95].map((depth) => ({ class: "depth", "fill-opacity": depth }))), "column: the stronger, the higher the prediction"],
   ];
   return element("ul", { class: "legend" }, ...kinds.map(([mark, words]) => element("li", {}, mark, words)));
 }

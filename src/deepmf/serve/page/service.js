@@ -14,7 +14,7 @@ let keyAsked = null;
 /** A request that was refused, or that never arrived; its message is a sentence for people. */
 export class ServiceError extends Error {
   constructor(status, code, message) {
-    super(message);
+    super(message.charAt(0).toUpperCase() + message.slice(1));
     this.status = status;
     this.code = code;
   }
@@ -44,6 +44,11 @@ export async function ask(method, path, body, { signal } = {}) {
       await pause(answer.wait ?? 300 * 2 ** tries, signal);
     }
   }
+}
+
+/** Forget the API key, so that the next request asks for another. */
+export function dropKey() {
+  sessionStorage.removeItem(KEY);
 }
 
 /** Return the path of the entries of a row. */
@@ -98,7 +103,8 @@ function parsed(text) {
 
 /** Ask for a key, once for all requests that wait for it. */
 async function newKey(reason) {
-  keyAsked ??= askForKey(reason).finally(() => (keyAsked = null));
+  const isFirst = sessionStorage.getItem(KEY) === null;
+  keyAsked ??= askForKey(isFirst ? "This service answers those who have one." : reason).finally(() => (keyAsked = null));
   sessionStorage.setItem(KEY, await keyAsked);
 }
 

@@ -19,10 +19,10 @@ export function say(text) {
 }
 
 /** Show a sentence that went wrong, with a way to try again where there is one, until it is dismissed. */
-export function alertOf(text, again = null) {
+export function alertOf(text, again = null, word = "Try again") {
   const shown = element("div", { class: "alert" }, element("p", {}, text));
   const close = () => shown.remove();
-  if (again) shown.append(element("button", { type: "button", click: () => (close(), again()) }, "Try again"));
+  if (again) shown.append(element("button", { type: "button", click: () => (close(), again()) }, word));
   shown.append(element("button", { type: "button", "aria-label": "Dismiss", class: "dismiss", click: close }, "×"));
   byId("alerts").replaceChildren(shown);
 }
