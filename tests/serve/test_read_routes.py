@@ -83,6 +83,13 @@ def test_choices_of_columns_are_kept(client: TestClient, ratings: ObservedMatrix
     assert sorted(found) == sorted(films[2:])
 
 
+def test_where_nothing_is_left_nothing_is_best(client: TestClient, ratings: ObservedMatrix) -> None:
+    film = ratings.column_labels[0]
+    history = [{"column": film, "value": 5}]
+    for asked in ({"among": [film], "exclude": [film]}, {"among": [film]}):
+        assert client.post("/v1/recommend", json={"history": history, **asked}).json()["best"] == []
+
+
 def test_explanations_are_the_models(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
     row, column = ratings.row_labels[1], ratings.column_labels[2]
     found = client.post("/v1/explain", json={"row": row, "column": column, "n": 3}).json()

@@ -291,6 +291,9 @@ class ModelDescription(BaseModel):
     areas: list[Area] = Field(description="Where it predicts.")
     gives_distribution: bool
     ids: dict[str, Literal["text", "number"]]
+    recall: float | None = Field(
+        default=None, description="The share of the ten best columns that approximate rankings find; null: exact."
+    )
     version: VersionBody
 
 

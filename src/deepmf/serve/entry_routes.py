@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Depends, Header, Path, Response
 
@@ -67,8 +67,7 @@ async def row_entries(
     limit: Limit = 1_000,
 ) -> RowEntriesAnswer:
     """Return the entries of a row, in the order of their columns."""
-    snapshot = service.current
-    label, trained, entries = _found(snapshot, "row", row, response)
+    snapshot, label, trained, entries = await _found(service, "row", row, response)
     page = [ColumnValue(column=at, value=value) for at, value in entries[offset : offset + limit]]
     after = offset + limit if offset + limit < len(entries) else None
     return RowEntriesAnswer(
@@ -110,8 +109,7 @@ async def column_entries(
     limit: Limit = 1_000,
 ) -> ColumnEntriesAnswer:
     """Return the entries of a column, in the order of their rows."""
-    snapshot = service.current
-    label, trained, entries = _found(snapshot, "column", column, response)
+    snapshot, label, trained, entries = await _found(service, "column", column, response)
     page = [RowValue(row=at, value=value) for at, value in entries[offset : offset + limit]]
     after = offset + limit if offset + limit < len(entries) else None
     return ColumnEntriesAnswer(
@@ -143,15 +141,26 @@ async def forget_column(column: PathId, service: TheService, response: Response,
     return await _written(service, _write("column", column, "delete", (), given), response)
 
 
-def _found(
-    snapshot: Snapshot, axis: AxisName, given: str, response: Response
-) -> tuple[Id, bool, list[tuple[Id, float]]]:
-    store = snapshot.model.entries_
-    labels, trained = (store.rows, store.train.rows) if axis == "row" else (store.columns, store.train.columns)
-    label = known_label(given, labels)
-    entries = entries_of(snapshot.model, axis, label)
-    response.headers["etag"] = etag_of(entries)
-    return label, label in trained, sorted(entries.items())
+class Found(NamedTuple):
+    """The entries of a row, or of a column, in the order of their columns, or rows."""
+
+    snapshot: Snapshot
+    label: Id
+    trained: bool
+    entries: list[tuple[Id, float]]
+
+
+async def _found(service: Service, axis: AxisName, given: str, response: Response) -> Found:
+    def find(snapshot: Snapshot, _: object) -> tuple[Found, str]:
+        store = snapshot.model.entries_
+        labels, trained = (store.rows, store.train.rows) if axis == "row" else (store.columns, store.train.columns)
+        label = known_label(given, labels)
+        entries = entries_of(snapshot.model, axis, label)
+        return Found(snapshot, label, label in trained, sorted(entries.items())), etag_of(entries)
+
+    # Columns may have very many entries: they do not hold up what takes milliseconds.
+    found, response.headers["etag"] = await service.answer(find, slow=axis == "column")
+    return found
 
 
 def _write(

@@ -30,6 +30,7 @@ from deepmf.serve.bodies import (
     SimilarRequest,
 )
 from deepmf.serve.column_index import ColumnIndex, column_counts
+from deepmf.serve.column_neighbours import ColumnNeighbours
 from deepmf.serve.latent_map import Projection
 from deepmf.serve.predictions import PairFigures
 from deepmf.serve.reasons import reasons_of
@@ -84,14 +85,21 @@ def predict(snapshot: Snapshot, asked: PredictRequest, guest: FoldedRows | None)
     return Predictions(predictions=found, version=snapshot.version)
 
 
-def recommend(snapshot: Snapshot, asked: RecommendRequest, guest: FoldedRows | None) -> Recommendations:
-    """Return the best columns of a known row, or of a guest."""
+def recommend(
+    snapshot: Snapshot,
+    asked: RecommendRequest,
+    guest: FoldedRows | None,
+    neighbours: ColumnNeighbours | None = None,
+) -> Recommendations:
+    """Return the best columns of a known row, or of a guest; of those near it where there are very many."""
     entries, predictor = snapshot.model.entries_, snapshot.model.predictor_
     choice: dict[str, Any] = {
         "among": _labels(snapshot, asked.among),
         "exclude": _labels(snapshot, asked.exclude),
         "include_observed": asked.include_observed,
     }
+    if neighbours is not None and asked.among is None:
+        choice["among"] = _near(snapshot, asked, guest, neighbours)
     if guest is not None:
         row = None
         best: Ranking = guest.recommend(asked.n, **choice)
@@ -168,6 +176,19 @@ def place(snapshot: Snapshot, projection: Projection, asked: RowOrHistory, guest
         at = snapshot.model.entries_.rows.positions([_row(snapshot, asked)])[0]
         x, y = projection.place(snapshot.model.predictor_, int(at))
     return Place(x=x, y=y, version=snapshot.version)
+
+
+def _near(
+    snapshot: Snapshot, asked: RecommendRequest, guest: FoldedRows | None, neighbours: ColumnNeighbours
+) -> list[Any]:
+    """Return the columns among which the best are looked for: enough of them after what is left out."""
+    entries = snapshot.model.entries_
+    at = np.zeros(1, dtype=np.int64) if guest is not None else entries.rows.positions([_row(snapshot, asked)])
+    observed = guest.observed if guest is not None else entries.seen_columns(at)
+    n = asked.n + observed.values.size + len(asked.exclude or ())
+    predictor = snapshot.model.predictor_ if guest is None else guest.predictor
+    near: list[Any] = entries.columns[neighbours.candidates(predictor, int(at[0]), n)].tolist()
+    return near
 
 
 def _row(snapshot: Snapshot, asked: RowOrHistory | SimilarRequest) -> Any:

@@ -40,7 +40,9 @@ async def predict(asked: PredictRequest, service: TheService) -> Predictions:
 async def recommend(asked: RecommendRequest, service: TheService) -> Recommendations:
     """Return the best columns of a row, or of a history that is not stored, without what is observed."""
     return await service.answer(
-        lambda snapshot, guest: queries.recommend(snapshot, asked, guest), asked.history, slow=asked.reasons > 0
+        lambda snapshot, guest: queries.recommend(snapshot, asked, guest, service.neighbours(snapshot)),
+        asked.history,
+        slow=asked.reasons > 0,
     )
 
 
@@ -77,7 +79,9 @@ async def columns(
 @router.get("/model")
 async def model(service: TheService) -> ModelDescription:
     """Describe the model that answers."""
-    return service.current.describe()
+    snapshot = service.current
+    near = service.neighbours(snapshot)
+    return snapshot.describe().model_copy(update={"recall": None if near is None else near.recall})
 
 
 @router.get("/map")

@@ -16,13 +16,15 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 from sqlalchemy.exc import SQLAlchemyError
 
-from deepmf.errors import BadSetting, DeepMFWarning, UnknownLabel, UserError
+from deepmf.errors import BadSetting, DeepMFWarning, MissingDependency, UnknownLabel, UserError
 from deepmf.models.folded import FoldedRows
 from deepmf.models.load import load
 from deepmf.models.model import Model
+from deepmf.models.predictor import Predictor
 from deepmf.serve.batching import Batcher
 from deepmf.serve.bodies import ColumnValue
 from deepmf.serve.column_index import ColumnIndex
+from deepmf.serve.column_neighbours import LEAST_COLUMNS, ColumnNeighbours
 from deepmf.serve.entry_database import AreaError, EntryDatabase
 from deepmf.serve.latent_map import Projection
 from deepmf.serve.queries import fold_in, history_of
@@ -47,11 +49,13 @@ class ServiceLimits:
     seconds: how long a request may take; after this it is given up.
     body_bytes: how long a body may be.
     staleness: seconds between looks for what other processes wrote.
+    exact_columns: with fewer columns, rankings are exact; from this number on approximate, where faiss is installed.
     """
 
     seconds: float = 10.0
     body_bytes: int = 1 << 20
     staleness: float = 0.1
+    exact_columns: int = LEAST_COLUMNS
 
 
 class ReadJob(NamedTuple):
@@ -87,10 +91,12 @@ class Service:
         self.current = self._started(Snapshot.of(model), digest)
         self._index: ColumnIndex | None = None
         self._projection: tuple[int, Projection] | None = None
+        self._neighbours: tuple[int, ColumnNeighbours] | None = None
         # What takes long (explain, search) does not hold up what takes milliseconds.
         self._quick: Batcher[ReadJob, Any] = Batcher(self._answer_together, name="quick answers")
         self._slow: Batcher[ReadJob, Any] = Batcher(self._answer_together, name="slow answers")
         self._writes: Batcher[EntryWrite, WriteReceipt] = Batcher(self._write_together, name="writer")
+        self._approximates = True
         self._stopped = threading.Event()
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
         self._follower.start()
@@ -131,6 +137,24 @@ class Service:
         if self._projection is None or self._projection[0] != snapshot.model_version:
             self._projection = snapshot.model_version, Projection.of(snapshot.base)
         return self._projection[1]
+
+    def neighbours(self, snapshot: Snapshot) -> ColumnNeighbours | None:
+        """Return what makes rankings of a snapshot approximate; None while they are exact."""
+        found = self._neighbours
+        return None if found is None or found[0] != snapshot.model_version else found[1]
+
+    def _build_neighbours(self) -> None:
+        """Build the index of a model with very many columns; rankings are exact until it is there."""
+        snapshot = self.current
+        is_many = len(snapshot.base.entries_.columns) >= self.limits.exact_columns
+        ranks_by_products = type(snapshot.base.predictor_) is Predictor  # others score in a way of their own
+        if self.neighbours(snapshot) or not (self._approximates and is_many and ranks_by_products):
+            return
+        try:
+            self._neighbours = snapshot.model_version, ColumnNeighbours(snapshot.base)
+        except MissingDependency as error:
+            self._approximates = False
+            logger.warning(str(error))
 
     def reload(self) -> Snapshot:
         """Read the model's file anew; the old model answers until the new one does, and for ever where it is bad."""
@@ -211,6 +235,7 @@ class Service:
         pruning = _Pruning(self._database)
         while not self._stopped.wait(self.limits.staleness):
             try:
+                self._build_neighbours()
                 pruning.tick(self.current.data_version)
                 state = self._database.state()
                 if state.model_version != self.current.model_version and self._source is not None:
