@@ -26,7 +26,7 @@ LAYERS = [
     ["models"],
     ["evaluation"],
     ["experiments"],
-    ["sklearn", "serving", "report", "tuning", "export"],
+    ["sklearn", "serve", "report", "tuning", "export"],
     ["cli"],
     ["__main__"],
 ]

@@ -111,3 +111,26 @@ def test_a_group_without_each_of_some_entries() -> None:
     assert less.starts.tolist() == [0, 2, 4]
     assert less.others.tolist() == [1, 4, 4, 6] and less.values.tolist() == [5, 3, 3, 1]
     assert group.without_each(np.empty(0, dtype=np.int64)).starts.tolist() == [0]
+
+
+def test_entries_that_come_one_by_one_are_those_of_one_extension() -> None:
+    generator = np.random.default_rng(0)
+    rows = [f"row {number}" for number in generator.integers(0, 12, 60)]
+    columns = [f"column {number}" for number in generator.integers(0, 9, 60)]
+    values = {pair: float(1 + at % 5) for at, pair in enumerate(zip(rows, columns, strict=True))}
+    one_by_one = EntryStore.of(TRAIN)
+    for (row, column), value in values.items():
+        one_by_one = one_by_one.extended(ObservedMatrix.from_entries([row], [column], [value], STARS)).entries
+    # In the order in which they came first, as positions are given in that order.
+    known = list(dict.fromkeys(row for row, _ in values)), list(dict.fromkeys(column for _, column in values))
+    new = ObservedMatrix.from_entries(
+        *zip(*values, strict=True), list(values.values()), STARS, row_labels=known[0], column_labels=known[1]
+    )
+    together = EntryStore.of(TRAIN).extended(new).entries
+    assert (one_by_one.rows, one_by_one.columns) == (together.rows, together.columns)
+    every = np.arange(len(together.rows))[::-1], np.array([5, 0, 5, 3, 1])
+    for axis, positions in (("seen_columns", every[0]), ("seen_rows", every[1]), ("column_entries", every[1])):
+        found, wanted = (getattr(store, axis)(positions) for store in (one_by_one, together))
+        for part in ("starts", "others", "values"):
+            np.testing.assert_array_equal(getattr(found, part), getattr(wanted, part))
+    assert together.columns_as_trained(np.arange(0)).size == 0

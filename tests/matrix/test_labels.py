@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepmf.errors import BadEntries, UnknownLabel
-from deepmf.matrix.labels import Labels
+from deepmf.matrix.labels import JoinedLabels, Labels
 
 some_labels = st.one_of(
     st.lists(st.integers(-(2**63), 2**63 - 1)),
@@ -188,3 +188,19 @@ def test_joined_labels_are_those_of_one_list(first: Any, rest: Any) -> None:
     assert joined.join(start) is joined and rest[1] in joined
     with pytest.raises(UnknownLabel, match="is not known"):
         joined.positions([12345 if isinstance(rest[0], int) else "nobody"])
+
+
+def test_labels_that_come_one_by_one_are_those_of_one_list() -> None:
+    names = [f"name {number}" for number in range(1500)]
+    joined = Labels(names[:3], axis="row")
+    for name in names[3:]:
+        joined = joined.join(Labels([name], axis="row"))
+    assert joined.positions(names).tolist() == list(range(1500))
+    assert joined.find(["nobody"]).tolist() == [-1]
+    mixed = np.array([1499, 0, 700, 2])
+    assert joined[mixed].tolist() == [names[at] for at in mixed]
+    assert joined.array.tolist() == names
+    parts, first = 1, joined
+    while isinstance(first, JoinedLabels):
+        parts, first = parts + 1, first._first
+    assert 2 < parts < 8  # few to look through, and the longest is not copied each time

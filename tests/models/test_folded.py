@@ -132,3 +132,10 @@ def test_a_scale_without_levels(means: Means) -> None:
     for ask in (lambda: folded.predict_levels(ASKED), lambda: folded.predict_levels_at(np.array([0]), ASKED[:1])):
         with pytest.raises(BadSetting, match="the scale 0 to 1 has no levels; predict gives real values"):
             ask()
+
+
+def test_one_of_several_is_as_if_it_were_alone(ordinal: OrdinalDMF) -> None:
+    alone, second = ordinal.fold_in(*TWO), ordinal.fold_in_many([ONE, TWO]).row(1)
+    np.testing.assert_allclose(second.predict(ASKED), alone.predict(ASKED), rtol=1e-5)
+    assert second.recommend(3).labels.tolist() == alone.recommend(3).labels.tolist()
+    np.testing.assert_allclose(second.explain(ASKED[0]).effects, alone.explain(ASKED[0]).effects, atol=1e-5)

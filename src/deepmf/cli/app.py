@@ -27,6 +27,7 @@ from deepmf.cli.output import say
 from deepmf.cli.predict import predict
 from deepmf.cli.recommend import recommend
 from deepmf.cli.reproduce import reproduce
+from deepmf.cli.serve import api_key, export_entries, serve
 from deepmf.cli.settings_command import settings
 from deepmf.cli.signals import ending_signals
 from deepmf.cli.similar import similar
@@ -88,9 +89,12 @@ for _command in (
     complete,
     inspect,
     export,
+    serve,
+    export_entries,
+    api_key,
     reproduce,
 ):
-    app.command(_command.__name__, cls=FlagCommand)(_command)
+    app.command(_command.__name__.replace("_", "-"), cls=FlagCommand)(_command)
 app.add_typer(datasets, name="datasets")
 
 

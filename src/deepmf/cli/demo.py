@@ -266,5 +266,6 @@ def _show_next_steps() -> None:
         "  deepmf evaluate model.safetensors test.csv --report report.html\n"
         "  deepmf predict model.safetensors pairs.csv -o predictions.csv --extend new_rows.csv\n"
         "  deepmf recommend model.safetensors --row alice -n 10\n"
-        "  deepmf recommend model.safetensors --history me.csv -n 10"
+        "  deepmf recommend model.safetensors --history me.csv -n 10\n"
+        "Or meet it in a browser: deepmf serve --demo"
     )

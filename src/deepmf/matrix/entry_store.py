@@ -55,34 +55,43 @@ class AddedEntries:
         order = np.lexsort((columns, rows))
         self.rows, self.columns, self.values = rows[order], columns[order], values[order]
 
+    @classmethod
+    def _in_order(cls, rows: IndexArray, columns: IndexArray, values: FloatArray) -> AddedEntries:
+        """Return entries that are in row order already."""
+        added = cls.__new__(cls)
+        added.rows, added.columns, added.values = rows, columns, values
+        return added
+
     def followed_by(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> AddedEntries:
-        """Return these entries and others."""
-        return AddedEntries(
-            np.concatenate([self.rows, rows]),
-            np.concatenate([self.columns, columns]),
-            np.concatenate([self.values, values]),
+        """Return these entries and others, which are sorted alone and put between these."""
+        new = AddedEntries(rows, columns, values)
+        width = 1 + max(int(part.max(initial=0)) for part in (self.columns, new.columns))
+        at = np.searchsorted(self.rows * width + self.columns, new.rows * width + new.columns)
+        return AddedEntries._in_order(
+            np.insert(self.rows, at, new.rows),
+            np.insert(self.columns, at, new.columns),
+            np.insert(self.values, at, new.values),
         )
 
     def kept(self, which: npt.NDArray[np.bool_]) -> AddedEntries:
         """Return some of these entries, by a mask."""
-        return self if which.all() else AddedEntries(self.rows[which], self.columns[which], self.values[which])
+        if which.all():
+            return self
+        return AddedEntries._in_order(self.rows[which], self.columns[which], self.values[which])
+
+    def moved(self, rows: IndexArray, columns: IndexArray) -> AddedEntries:
+        """Return these entries at other positions, which are in the same order."""
+        return AddedEntries._in_order(rows, columns, self.values)
 
     def of_rows(self, positions: IndexArray, *, below: int | None = None) -> _Entries:
         """Return the entries of some rows, those alone whose column is below a number."""
-        return _looked_up(positions, *self._by_row, below=below)
+        return _looked_up(positions, _Entries(self.rows, self.columns, self.values), below=below)
 
     def of_columns(self, positions: IndexArray, *, below: int | None = None) -> _Entries:
         """Return the entries of some columns, those alone whose row is below a number."""
-        return _looked_up(positions, *self._by_column, below=below)
-
-    @cached_property
-    def _by_row(self) -> tuple[IndexArray, AxisEntries]:
-        return _by_first(self.rows, self.columns, self.values)
-
-    @cached_property
-    def _by_column(self) -> tuple[IndexArray, AxisEntries]:
-        order = np.argsort(self.columns, kind="stable")
-        return _by_first(self.columns[order], self.rows[order], self.values[order])
+        some = np.flatnonzero(np.isin(self.columns, positions)) if positions.size else NOTHING
+        some = some[np.argsort(self.columns[some], kind="stable")]
+        return _looked_up(positions, _Entries(self.columns[some], self.rows[some], self.values[some]), below=below)
 
 
 @dataclass(frozen=True)
@@ -377,18 +386,16 @@ def _gathered(
     return _Entries(which, others[places], values[entries].astype(np.float64))
 
 
-def _by_first(firsts: IndexArray, others: IndexArray, values: FloatArray) -> tuple[IndexArray, AxisEntries]:
-    """Group entries that are in order of their first position: the positions that occur, and the entries of each."""
-    occurring, starts = np.unique(firsts, return_index=True)
-    return occurring, AxisEntries(np.append(starts, firsts.size), others, values)
-
-
-def _looked_up(positions: IndexArray, occurring: IndexArray, entries: AxisEntries, *, below: int | None) -> _Entries:
-    """Collect the entries of those positions that occur, as (which of them, other axis, value)."""
-    places = np.minimum(np.searchsorted(occurring, positions), max(occurring.size - 1, 0))
-    which = np.flatnonzero(occurring[places] == positions) if occurring.size else np.empty(0, dtype=np.int64)
-    found = _gathered(places[which], *entries, below=below)
-    return _Entries(which[found.rows], found.columns, found.values)
+def _looked_up(positions: IndexArray, entries: _Entries, *, below: int | None) -> _Entries:
+    """Collect the entries of some positions, from entries in the order of theirs, as (which, other axis, value)."""
+    first, last = (np.searchsorted(entries.rows, positions, side=side) for side in ("left", "right"))
+    ends = np.cumsum(last - first)
+    places = np.repeat(first - (ends - (last - first)), last - first) + np.arange(ends[-1] if ends.size else 0)
+    which = np.repeat(np.arange(positions.size), last - first)
+    if below is not None:
+        kept = entries.columns[places] < below
+        places, which = places[kept], which[kept]
+    return _Entries(which, entries.columns[places], entries.values[places])
 
 
 def _grouped(count: int, *parts: _Entries) -> AxisEntries:

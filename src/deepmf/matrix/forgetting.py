@@ -81,7 +81,7 @@ def without(store: EntryStore, asked: Asked) -> Forgotten:
     left = added.kept(~leaving)
     row_labels = _labels_without(store.rows, store.train.rows, gone_rows)
     column_labels = _labels_without(store.columns, store.train.columns, gone_columns)
-    moved = AddedEntries(_moved_up(left.rows, gone_rows), _moved_up(left.columns, gone_columns), left.values)
+    moved = left.moved(_moved_up(left.rows, gone_rows), _moved_up(left.columns, gone_columns))
     dropped = np.union1d(store.dropped, places) if places.size else store.dropped
     return Forgotten(
         store.changed(row_labels, column_labels, moved, dropped),

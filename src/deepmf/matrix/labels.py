@@ -18,6 +18,9 @@ from deepmf.matrix.arrays import IndexArray
 # Integer labels spread over at most this many times their number are looked up in a table, not by sorting.
 _TABLE_SPREAD = 8
 
+# Of labels joined again and again, each part is at least this many times as long as the next.
+_PART_GROWTH = 8
+
 
 class Labelled(NamedTuple):
     """What an axis is called, and the position on it of each item that was given."""
@@ -240,9 +243,14 @@ class JoinedLabels(Labels):
         return positions
 
     def _followed_by(self, fresh: npt.NDArray[Any]) -> Labels:
+        # Parts grow by a factor from the last to the first, so that there are few of them, and each is seldom copied.
+        first: Labels = self
+        while isinstance(first, JoinedLabels) and len(first._rest) < _PART_GROWTH * fresh.size:
+            fresh = np.concatenate([first._rest.array, fresh])
+            first = first._first
         rest = Labels.__new__(Labels)
-        rest._set(np.concatenate([self._rest.array, fresh]), self.axis)
-        return JoinedLabels(self._first, rest)
+        rest._set(fresh, self.axis)
+        return JoinedLabels(first, rest)
 
     @property
     def nbytes(self) -> int:
@@ -275,7 +283,10 @@ class JoinedLabels(Labels):
             return self._first[position]
         if positions.min() >= n_first:
             return self._rest[position - n_first]
-        return self.array[position]
+        taken = np.empty(positions.shape, dtype=self._dtype)
+        inside = positions < n_first
+        taken[inside], taken[~inside] = self._first[positions[inside]], self._rest[positions[~inside] - n_first]
+        return taken
 
 
 def label_array(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:

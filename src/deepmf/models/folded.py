@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.explanation import Axis, Explanation, explained
+from deepmf.models.latents import Latents
 from deepmf.models.predictive_distribution import Interval, check_coverage
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import Ranking, choice_of, ranked
@@ -101,6 +102,12 @@ class FoldedRows(Folded):
 
     def _placed(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
         return folded, others
+
+    def row(self, number: int) -> FoldedRows:
+        """Return one of the rows, by its number from 0, as if it had been folded in alone."""
+        one = np.array([number])
+        predictor = replace(self.predictor, rows=Latents(self.predictor.rows.take(one)))
+        return FoldedRows(self.entries, predictor, self.observed.take(one), single=True)
 
     def predict_at(self, rows: IndexArray, columns: Iterable[Any]) -> FloatArray:
         """Return the prediction for each pair of a row, by its number from 0, and a column."""

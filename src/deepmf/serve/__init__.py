@@ -1,0 +1,1 @@
+"""The service: a model behind HTTP that learns entries while it runs."""

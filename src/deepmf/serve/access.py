@@ -1,0 +1,53 @@
+"""Access: which key a request came with, whether its role is enough, and whether it asks too often."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from deepmf.serve.keys import ApiKey, KeyRing, KeyRole
+from deepmf.serve.rate_limit import RateLimit
+from deepmf.serve.refusals import Refusal
+
+_BEARER = HTTPBearer(auto_error=False, description="An API key; none is needed where the service has no file of keys.")
+
+EVERYBODY = ApiKey("anyone", "admin", "")  # without a file of keys, on this machine alone
+
+
+class Access:
+    """Who may do what: the keys, and how often each may ask; without keys, everybody may do everything."""
+
+    def __init__(self, keys: KeyRing | None, rate: RateLimit | None) -> None:
+        self.keys = keys
+        self._rate = rate
+
+    def check(self, given: str | None, role: KeyRole) -> ApiKey:
+        """Return the key of a request that is allowed, or refuse it."""
+        if self.keys is None:
+            return EVERYBODY
+        key = self.keys.find(given) if given else None
+        if key is None:
+            reason = "an API key is needed: Authorization: Bearer ..." if not given else "this API key is not known"
+            raise Refusal(401, "no_key", reason)
+        if self._rate is not None and not self._rate.allows(key.name):
+            raise Refusal(429, "too_often", "too many requests with this API key; try again in a second", retry_after=1)
+        if not key.allows(role):
+            raise Refusal(403, "role", f"this needs an API key of the role {role}; this one has the role {key.role}")
+        return key
+
+
+def needs(role: KeyRole) -> Callable[..., Awaitable[ApiKey]]:
+    """Return the dependency that lets requests with a role pass."""
+
+    async def check_role(
+        request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
+    ) -> ApiKey:
+        access: Access = request.app.state.access
+        key = access.check(None if credentials is None else credentials.credentials, role)
+        request.scope["deepmf.key"] = key.name
+        return key
+
+    return check_role

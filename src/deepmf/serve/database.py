@@ -1,0 +1,107 @@
+"""The database: how it is opened, made durable, and brought to the newest tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.runtime.environment import EnvironmentContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from deepmf.errors import BadSetting, MissingDependency, UnreadableFile
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_EXPECTED = "give a file, or postgresql://user@host/name"
+_BUSY_SECONDS = 10  # how long a transaction waits for another process's
+
+
+def open_database(url: str) -> Engine:
+    """Open a database by URL (a plain path is a SQLite file) and bring its tables up to date."""
+    engine = _engine(url)
+    try:
+        with engine.begin() as connection:
+            _migrate(connection)
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    except SQLAlchemyError as error:
+        engine.dispose()
+        reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+        raise UnreadableFile(f"the database {named(url)} cannot be used ({reason})") from error
+    return engine
+
+
+def named(url: str) -> str:
+    """Return a URL as messages show it, without a password."""
+    try:
+        return make_url(url).render_as_string(hide_password=True) if "://" in url else url
+    except (ArgumentError, ValueError):
+        return "given"
+
+
+def _engine(url: str) -> Engine:
+    if "://" not in url:
+        url = f"sqlite:///{Path(url).absolute()}"
+    if url.startswith(("postgresql://", "postgres://")):
+        url = f"postgresql+psycopg://{url.split('://', 1)[1]}"
+    try:
+        parsed = make_url(url)
+        dialect = parsed.drivername.split("+")[0]
+        if dialect == "sqlite":
+            return _sqlite(parsed)
+        if dialect == "postgresql":
+            return create_engine(parsed, pool_pre_ping=True, isolation_level="READ COMMITTED")
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
+        raise BadSetting(f"the URL {named(url)} is that of no database; {_EXPECTED}") from error
+    raise BadSetting(f"the database {named(url)} is neither SQLite nor PostgreSQL; {_EXPECTED}")
+
+
+def _sqlite(url: Any) -> Engine:
+    if not url.database or url.database == ":memory:":
+        raise BadSetting("the database of a service must be a file: one in memory would lose what it learned")
+    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # sqlite3 would begin transactions too late
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")  # what is committed survives a loss of power too
+        cursor.execute("PRAGMA secure_delete=ON")  # what is forgotten is overwritten
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        reading = connection.get_execution_options().get("reading")
+        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _migrate(connection: Connection) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    script = ScriptDirectory.from_config(config)
+    head = script.get_current_head()
+    if connection.dialect.name == "postgresql":  # several workers may start at once
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(4271906)")
+    if MigrationContext.configure(connection).get_current_revision() == head:
+        return
+
+    def steps(revision: Any, _: Any) -> Any:
+        return script._upgrade_revs("head", revision)
+
+    with EnvironmentContext(config, script, fn=steps) as environment:
+        environment.configure(connection=connection)
+        environment.run_migrations()
+
+
+def _missing(error: ModuleNotFoundError) -> MissingDependency:
+    extra = "postgres" if "psycopg" in str(error) else "serve"
+    return MissingDependency(f"{error.name} is not installed; pip install 'deepmf[{extra}]' brings it")

@@ -1,0 +1,211 @@
+"""The entries that came since training, in a database: read whole, read since a version, changed in transactions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Engine, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from deepmf.serve.entry_changes import AxisName, Changes, Pair
+from deepmf.serve.tables import CHANGES, ENTRIES, LIVE_ERRORS, MODELS, RECEIPTS, STATE
+
+RECEIPT_SECONDS = 24 * 3600.0
+
+
+class StateLine(NamedTuple):
+    """The versions that the database is at."""
+
+    data_version: int
+    model_version: int
+    exported_version: int
+
+
+class Receipt(NamedTuple):
+    """The answer that a request with an Idempotency-Key was given, and the digest of that request."""
+
+    request: str
+    answer: bytes
+
+
+class AreaError(NamedTuple):
+    """Sums of the errors of predictions made before their entries arrived."""
+
+    n_entries: int
+    squared: float
+    absolute: float
+
+
+class EntryDatabase:
+    """The database behind a service; several processes may use it at once."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._reading = engine.execution_options(reading=True)
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """Begin a transaction that no other one runs beside; it is durable when the block ends."""
+        with self._engine.begin() as connection:
+            yield Transaction(connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """Begin a transaction that sees one state of the database and changes nothing."""
+        with self._reading.connect() as connection:
+            if connection.dialect.name == "postgresql":
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield Transaction(connection)
+
+    def state(self) -> StateLine:
+        """Return the versions that the database is at."""
+        with self.reading() as transaction:
+            return transaction.state()
+
+    def close(self) -> None:
+        """Let go of the database."""
+        if self._engine.dialect.name == "sqlite":
+            with self._engine.connect() as connection:  # so that nothing forgotten stays in the log
+                connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._engine.dispose()
+
+
+class Transaction:
+    """What is read and written between a begin and its commit."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._locked: StateLine | None = None
+
+    def lock(self) -> StateLine:
+        """Wait until no other transaction writes, and return the versions as they are then."""
+        line = self._connection.execute(select(STATE).with_for_update()).one()
+        self._locked = StateLine(line.data_version, line.model_version, line.exported_version)
+        return self._locked
+
+    def state(self) -> StateLine:
+        """Return the versions as they were at the beginning."""
+        if self._locked is not None:
+            return self._locked
+        line = self._connection.execute(select(STATE)).one()
+        return StateLine(line.data_version, line.model_version, line.exported_version)
+
+    def all_entries(self) -> dict[Pair, float | None]:
+        """Return every entry that differs from the model's file; None where it is forgotten."""
+        found = self._connection.execute(select(ENTRIES.c.row_id, ENTRIES.c.column_id, ENTRIES.c.value))
+        return {(row, column): value for row, column, value in found}
+
+    def entries_at(self, axis: AxisName, label: Any) -> dict[Pair, float | None]:
+        """Return those of one row, or of one column."""
+        where = (ENTRIES.c.row_id if axis == "row" else ENTRIES.c.column_id) == label
+        found = self._connection.execute(select(ENTRIES.c.row_id, ENTRIES.c.column_id, ENTRIES.c.value).where(where))
+        return {(row, column): value for row, column, value in found}
+
+    def changed_since(self, version: int) -> list[tuple[AxisName, Any]] | None:
+        """Return which rows and columns changed after a version; None where that is no longer known."""
+        oldest = self._connection.execute(select(func.min(CHANGES.c.version))).scalar()
+        if oldest is None or oldest > version + 1:  # every version has some
+            return [] if version == self.state().data_version else None
+        asked = select(CHANGES.c.axis, CHANGES.c.label).where(CHANGES.c.version > version).distinct()
+        return [(axis, label) for axis, label in self._connection.execute(asked)]
+
+    def change(self, changes: Changes, in_file: set[Pair], touched: Iterable[tuple[AxisName, Any]]) -> int:
+        """Write changes and which rows and columns they are of; return the new data version.
+
+        `in_file` are the pairs that the model's file has: what is forgotten of them stays forgotten. So do entries
+        that were exported, as a model may have been trained on them; any other is gone from the database.
+        """
+        state = self.state()
+        version = state.data_version + 1
+        self._put(changes, in_file, version)
+        dropped = [{"b_row": row, "b_column": column} for (row, column), value in changes.items() if value is None]
+        if dropped:
+            at = and_(ENTRIES.c.row_id == bindparam("b_row"), ENTRIES.c.column_id == bindparam("b_column"))
+            exported = ENTRIES.c.first_version > state.exported_version
+            self._connection.execute(delete(ENTRIES).where(at, exported), dropped)
+        lines = [{"version": version, "axis": axis, "label": label} for axis, label in touched]
+        self._connection.execute(insert(CHANGES), lines)
+        self._connection.execute(update(STATE).values(data_version=version))
+        return version
+
+    def prune(self, version: int) -> None:
+        """Remove what nobody asks for: which rows and columns changed up to a version, and receipts that are old."""
+        self._connection.execute(delete(CHANGES).where(CHANGES.c.version <= version))
+        self._connection.execute(delete(RECEIPTS).where(RECEIPTS.c.time < time.time() - RECEIPT_SECONDS))
+
+    def _put(self, changes: Changes, in_file: set[Pair], version: int) -> None:
+        dialect = postgresql if self._connection.dialect.name == "postgresql" else sqlite
+        put = dialect.insert(ENTRIES)
+        put = put.on_conflict_do_update(
+            index_elements=["row_id", "column_id"],
+            set_={"value": put.excluded.value, "version": put.excluded.version},
+        )
+        lines = [
+            {
+                "row_id": pair[0],
+                "column_id": pair[1],
+                "value": value,
+                "version": version,
+                "first_version": 0 if pair in in_file else version,
+            }
+            for pair, value in changes.items()
+        ]
+        self._connection.execute(put, lines)
+
+    def receipts(self, keys: Iterable[str]) -> dict[str, Receipt]:
+        """Return the receipts of some keys."""
+        asked = select(RECEIPTS.c.key, RECEIPTS.c.request, RECEIPTS.c.answer).where(
+            RECEIPTS.c.key.in_(list(keys)), RECEIPTS.c.time >= time.time() - RECEIPT_SECONDS
+        )
+        return {line.key: Receipt(line.request, bytes(line.answer)) for line in self._connection.execute(asked)}
+
+    def keep_receipts(self, receipts: Mapping[str, Receipt]) -> None:
+        """Write receipts; one of the same key that is too old to count is replaced."""
+        if not receipts:
+            return
+        self._connection.execute(delete(RECEIPTS).where(RECEIPTS.c.key.in_(list(receipts))))
+        lines = [
+            {"key": key, "request": one.request, "answer": one.answer, "time": time.time()}
+            for key, one in receipts.items()
+        ]
+        self._connection.execute(insert(RECEIPTS), lines)
+
+    def add_live_errors(self, model_version: int, errors: Mapping[str, AreaError]) -> None:
+        """Add to the sums of errors by area."""
+        known = self.live_errors(model_version) if errors else {}
+        for area, error in errors.items():
+            old = known.get(area, AreaError(0, 0.0, 0.0))
+            self._connection.execute(
+                delete(LIVE_ERRORS).where(LIVE_ERRORS.c.model_version == model_version, LIVE_ERRORS.c.area == area)
+            )
+            line = {
+                "model_version": model_version,
+                "area": area,
+                "n_entries": old.n_entries + error.n_entries,
+                "squared_error": old.squared + error.squared,
+                "absolute_error": old.absolute + error.absolute,
+            }
+            self._connection.execute(insert(LIVE_ERRORS), line)
+
+    def live_errors(self, model_version: int) -> dict[str, AreaError]:
+        """Return the sums of errors by area since a model version was first served."""
+        found = self._connection.execute(select(LIVE_ERRORS).where(LIVE_ERRORS.c.model_version == model_version))
+        return {line.area: AreaError(line.n_entries, line.squared_error, line.absolute_error) for line in found}
+
+    def register_model(self, digest: str) -> int:
+        """Return the version of a model file by its digest: that of the newest where it is the same, or one more."""
+        newest = self._connection.execute(select(MODELS).order_by(MODELS.c.version.desc()).limit(1)).first()
+        if newest is not None and newest.digest == digest:
+            return int(newest.version)
+        version = 1 if newest is None else int(newest.version) + 1
+        self._connection.execute(insert(MODELS), {"version": version, "digest": digest})
+        self._connection.execute(update(STATE).values(model_version=version))
+        return version
+
+    def mark_exported(self) -> None:
+        """Remember that everything up to now may be in the training data of a later model."""
+        self._connection.execute(update(STATE).values(exported_version=STATE.c.data_version))

@@ -1,0 +1,147 @@
+// The list of recommendations: it changes with every entry, and says what moved.
+
+import { ColumnCard, blankCards } from "/page/column_card.js";
+import { byId, element, label } from "/page/elements.js";
+import { ServiceError, ask } from "/page/service.js";
+import { Latest, emptyState, failedState, say } from "/page/states.js";
+import { idText } from "/page/wording.js";
+
+const PAGE = 8;
+const REASONS = 2;
+const MOVING = { duration: 380, easing: "cubic-bezier(.2, .7, .2, 1)" };
+
+/** Events: "drawn" when the list is new; `columns` are those of its best. */
+export class BestView extends EventTarget {
+  constructor(scale, person) {
+    super();
+    this.scale = scale;
+    this.person = person;
+    this.list = byId("best");
+    this.state = byId("best-state");
+    this.more = byId("best-more");
+    this.cards = new Map();
+    this.count = PAGE;
+    this.latest = new Latest();
+    this.more.addEventListener("click", () => {
+      this.count += PAGE;
+      this.draw();
+    });
+    this.glance = byId("glance");
+    this.glance.addEventListener("click", () => byId("best-title").scrollIntoView({ behavior: "smooth" }));
+    new IntersectionObserver(([seen]) => {
+      this.isSeen = seen.isIntersecting;
+      this.#showGlance();
+    }).observe(this.list.parentNode);
+    person.addEventListener("change", () => this.cards.forEach((card) => card.showRating()));
+    person.addEventListener("saved", () => this.draw());
+  }
+
+  get columns() {
+    return [...this.cards.keys()];
+  }
+
+  /** Ask for the best columns, show them at once, and then why. */
+  async draw() {
+    if (!this.person.isKnown) return this.#empty();
+    if (!this.cards.size) this.list.replaceChildren(...blankCards(4));
+    this.state.replaceChildren();
+    const asked = { row: this.person.row, n: this.count };
+    try {
+      await this.latest.run(async (signal) => {
+        this.list.setAttribute("aria-busy", "true");
+        const { best } = await ask("POST", "/v1/recommend", asked, { signal });
+        this.#show(best);
+        await this.#explain(asked, signal);
+      });
+    } catch (error) {
+      this.list.replaceChildren();
+      this.cards.clear();
+      this.state.replaceChildren(failedState(error, () => this.draw()));
+    }
+    return undefined;
+  }
+
+  async #explain(asked, signal) {
+    try {
+      const { best } = await ask("POST", "/v1/recommend", { ...asked, reasons: REASONS }, { signal });
+      for (const { column, reasons } of best) if (reasons) this.cards.get(column)?.why.showShort(reasons);
+    } catch (error) {
+      // The list is right without reasons; whoever asks why is told what is wrong.
+      if (!(error instanceof ServiceError)) throw error;
+    }
+  }
+
+  #empty() {
+    this.latest.run(async () => undefined);
+    this.cards.clear();
+    this.list.replaceChildren();
+    this.list.removeAttribute("aria-busy");
+    this.more.hidden = true;
+    this.#showGlance();
+    byId("best-hint").hidden = true;
+    this.state.replaceChildren(
+      element("div", { class: "invitation" }, preview(), emptyState("Your list begins with your first rating.", "Rate one or two columns. The list is made at once, from your entries alone, and changes with each of them.")),
+    );
+    this.dispatchEvent(new CustomEvent("drawn"));
+  }
+
+  #show(best) {
+    const before = this.columns;
+    const places = new Map(before.map((column) => [column, this.cards.get(column).node.getBoundingClientRect().top]));
+    const active = document.activeElement;
+    const focused = before.findIndex((column) => this.cards.get(column).node.contains(active));
+    const isFirst = before.length === 0;
+    const cards = best.map((prediction, at) => {
+      const card = this.cards.get(prediction.column) ?? new ColumnCard(prediction.column, this.scale, this.person);
+      const place = before.indexOf(prediction.column);
+      card.showRank(at + 1, isFirst || at >= before.length ? undefined : place < 0 ? null : place + 1);
+      card.show(prediction);
+      return card;
+    });
+    this.cards = new Map(cards.map((card) => [card.column, card]));
+    this.list.replaceChildren(...cards.map((card) => card.node));
+    this.list.removeAttribute("aria-busy");
+    byId("best-hint").hidden = false;
+    this.more.hidden = best.length < this.count;
+    this.#showGlance();
+    this.#move(places);
+    if (focused >= 0) this.#keepFocus(active, focused);
+    this.dispatchEvent(new CustomEvent("drawn"));
+    if (best.length) say(`Recommendations are new. First: ${idText(best[0].column)}, predicted ${this.scale.expectedText(best[0].expected)}`);
+    else this.state.replaceChildren(emptyState("Nothing is left to recommend.", "You have rated every column."));
+  }
+
+  /** On a phone the list lies below: its first line stands at the edge of the screen until the list is seen. */
+  #showGlance() {
+    const [first] = this.cards.values();
+    this.glance.hidden = first === undefined || this.isSeen || byId("you").hidden;
+    if (first === undefined) return;
+    const number = element("span", { class: "number" }, first.expected.textContent);
+    this.glance.replaceChildren("First for you", label(idText(first.column), { class: "title" }), number);
+  }
+
+  /** Let cards glide from where they were to where they are. */
+  #move(places) {
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+    for (const { column, node } of this.cards.values()) {
+      const from = places.get(column);
+      const frames =
+        from === undefined
+          ? [{ opacity: 0 }, { opacity: 1 }]
+          : [{ transform: `translateY(${from - node.getBoundingClientRect().top}px)` }, { transform: "none" }];
+      node.animate(frames, MOVING);
+    }
+  }
+
+  /** A card that was rated leaves the list: the one that is in its place gets the focus, not the top of the page. */
+  #keepFocus(active, focused) {
+    if (active.isConnected) return active.focus({ preventScroll: true });
+    const cards = [...this.cards.values()];
+    return cards[Math.min(focused, cards.length - 1)]?.rating.focus();
+  }
+}
+
+/** Return three cards that are only hinted at. */
+function preview() {
+  return element("ol", { class: "cards hinted", "aria-hidden": "true" }, ...blankCards(3));
+}

@@ -1,0 +1,73 @@
+// The card of a column: its id, what is predicted with its distribution, the control that rates it, and why.
+
+import { DistributionDrawing, predictionWords, rangeText } from "/page/distribution.js";
+import { element, label } from "/page/elements.js";
+import { ratingControl } from "/page/rating.js";
+import { Why } from "/page/why.js";
+import { counted, idText, percent } from "/page/wording.js";
+
+const KINDS = { few: "with-few", many: "with-many", slider: "with-slider" };
+
+export class ColumnCard {
+  constructor(column, scale, person) {
+    this.column = column;
+    this.scale = scale;
+    this.person = person;
+    const name = idText(column);
+    this.rating = ratingControl(scale, name, (value) => person.rate(column, value));
+    this.drawing = new DistributionDrawing(scale);
+    this.why = new Why(column, scale, person);
+    this.rank = element("span", { class: "rank", "aria-hidden": "true" });
+    this.note = element("span", { class: "note" });
+    this.words = element("span", { class: "unseen" });
+    this.expected = element("span", { class: "number" }, "–");
+    this.range = element("span", { class: "range" });
+    this.node = element(
+      "li",
+      { class: `card ${KINDS[scale.kind]}`, "data-column": column },
+      this.rank,
+      element("div", { class: "name" }, element("h3", {}, label(name, { title: name, class: "title" }), this.words), this.note),
+      element("div", { class: "figure" }, this.drawing.node, this.rating.node),
+      element("div", { class: "value", "aria-hidden": "true" }, this.expected, this.range),
+      this.why.button,
+      this.why.list,
+    );
+    this.showRating();
+  }
+
+  /** Show how many entries a column has. */
+  showCount(count) {
+    this.note.textContent = counted(count, "entry");
+  }
+
+  /** Show the place in a list, and how it changed since the list was drawn last. */
+  showRank(rank, before) {
+    this.rank.textContent = rank;
+    const moved = before === null ? "new" : before > rank ? `▲ ${before - rank}` : before < rank ? `▼ ${rank - before}` : "";
+    this.rank.dataset.moved = before === undefined ? "" : moved;
+  }
+
+  /** Show a prediction. */
+  show(prediction) {
+    this.expected.textContent = this.scale.expectedText(prediction.expected);
+    this.words.textContent = `, ${predictionWords(this.scale, prediction)}`;
+    const { interval } = prediction;
+    this.range.textContent = interval ? rangeText(this.scale, interval) : "";
+    this.range.title = interval ? `holds the value with a probability of ${percent(interval.coverage)}` : "";
+    this.drawing.show(prediction);
+    this.rating.suggest(prediction.expected);
+    this.why.renew();
+  }
+
+  /** Show the value that the person gave, if any. */
+  showRating() {
+    const value = this.person.values.get(this.column) ?? null;
+    this.rating.show(value);
+    this.node.classList.toggle("rated", value !== null);
+  }
+}
+
+/** Return cards as they look before there is anything to show. */
+export function blankCards(count) {
+  return Array.from({ length: count }, () => element("li", { class: "card blank", "aria-hidden": "true" }, element("span"), element("span")));
+}

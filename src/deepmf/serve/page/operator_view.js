@@ -1,0 +1,180 @@
+// The operator's view: requests and their latency, entries learned, errors since training, the model.
+
+import { byId, drawn, element } from "/page/elements.js";
+import { ask } from "/page/service.js";
+import { failedState } from "/page/states.js";
+import { duration, fixed, milliseconds, short, whole } from "/page/wording.js";
+
+const EVERY = 3000; // milliseconds
+const KEPT = 60; // of the rates that are drawn
+const QUANTILES = ["p50", "p95", "p99"];
+const AREAS = {
+  I: "known row, known column",
+  II: "new row, known column",
+  III: "known row, new column",
+  IV: "new row, new column",
+};
+
+export class OperatorView {
+  constructor() {
+    this.node = byId("operator");
+    this.rates = [];
+    this.tiles = element("dl", { class: "tiles" });
+    this.rate = element("div", { class: "panel" });
+    this.latency = element("div", { class: "panel wide" });
+    this.errors = element("div", { class: "panel" });
+    this.model = element("div", { class: "panel tall" });
+    this.state = element("div");
+    this.node.append(
+      element("div", { class: "lead" }, element("h1", {}, "How the service does"), element("p", {}, "Requests since its start, errors since the model was first served; renewed every three seconds.")),
+      this.state,
+      this.tiles,
+      element("div", { class: "panels" }, this.errors, this.rate, this.model, this.latency),
+    );
+  }
+
+  /** Renew the figures as long as the view is seen. */
+  start() {
+    this.stop();
+    this.draw();
+    this.timer = setInterval(() => document.visibilityState === "visible" && this.draw(), EVERY);
+  }
+
+  stop() {
+    clearInterval(this.timer);
+  }
+
+  async draw() {
+    try {
+      const [figures, model] = await Promise.all([ask("GET", "/v1/operator"), ask("GET", "/v1/model")]);
+      this.state.replaceChildren();
+      this.#count(figures);
+      this.tiles.replaceChildren(...tiles(figures));
+      fill(this.errors, errorPanel(figures.live_errors));
+      fill(this.rate, ratePanel(this.rates));
+      fill(this.latency, latencyPanel(figures.routes));
+      fill(this.model, modelPanel(model));
+    } catch (error) {
+      this.stop();
+      this.state.replaceChildren(failedState(error, () => this.start()));
+    }
+  }
+
+  #count({ n_requests: count }) {
+    const now = performance.now() / 1000;
+    if (this.last) this.rates.push(Math.max(0, count - this.last.count) / Math.max(now - this.last.at, 0.1));
+    this.rates.splice(0, this.rates.length - KEPT);
+    this.last = { at: now, count };
+  }
+}
+
+/** Renew a panel; its table stays scrolled and focused as it was. */
+function fill(panel, parts) {
+  const before = panel.querySelector(".scroll");
+  const [left, isFocused] = [before?.scrollLeft, before === document.activeElement];
+  panel.replaceChildren(...parts);
+  const after = panel.querySelector(".scroll");
+  if (!before || !after) return;
+  after.scrollLeft = left;
+  if (isFocused) after.focus({ preventScroll: true });
+}
+
+function tiles(figures) {
+  const shown = [
+    ["requests", whole(figures.n_requests)],
+    ["failed", whole(figures.n_failed)],
+    ["entries learned", whole(figures.n_learned)],
+    ["up for", duration(figures.seconds_up)],
+    ["model version", whole(figures.version.model)],
+    ["data version", whole(figures.version.data)],
+  ];
+  return shown.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)));
+}
+
+function errorPanel(errors) {
+  const heading = element("h2", {}, "Errors since training");
+  const note = "Each entry that arrives is predicted first, from what was known before it: a test error that never ends.";
+  const parts = [heading, element("p", { class: "hint" }, note)];
+  if (!errors.length) return [...parts, element("p", { class: "state" }, "No entry has arrived that could be predicted before.")];
+  const largest = Math.max(...errors.map(({ rmse }) => rmse), 1e-9);
+  const rows = errors.map(({ area, n_entries: count, rmse, mae }) => [
+    element("span", {}, `Area ${area}`, element("small", {}, AREAS[area])),
+    bar(rmse / largest, "rmse"),
+    fixed(rmse, 3),
+    fixed(mae, 3),
+    whole(count),
+  ]);
+  return [...parts, table(["area", "", "RMSE", "MAE", "entries"], rows)];
+}
+
+function ratePanel(rates) {
+  const parts = [element("h2", {}, "Requests a second"), element("p", { class: "hint" }, "Since this view was opened, its own among them.")];
+  const most = Math.max(...rates, 1);
+  const place = (rate, at) => `${((KEPT - rates.length + at) / (KEPT - 1)) * 300},${78 - (rate / most) * 70}`;
+  const line = rates.map(place).join(" ");
+  const figure = drawn("svg", { class: "rates", viewBox: "0 0 300 80", preserveAspectRatio: "none", "aria-hidden": "true" });
+  if (rates.length > 1) {
+    const [first, last] = [rates.length, 1].map((back) => ((KEPT - back) / (KEPT - 1)) * 300);
+    figure.append(drawn("polygon", { points: `${first},80 ${line} ${last},80` }), drawn("polyline", { points: line }));
+  }
+  const now = rates.length ? `${fixed(rates.at(-1), 1)} now, ${fixed(Math.max(...rates), 1)} at most` : "Counting …";
+  return [...parts, figure, element("p", { class: "hint" }, now)];
+}
+
+function latencyPanel(routes) {
+  const parts = [element("h2", {}, "Latency by route"), element("p", { class: "hint" }, "From the median to the 99th percentile, on a logarithmic axis from 1 ms to 10 s.")];
+  const asked = routes.filter(({ route }) => route !== "(none)");
+  const rows = asked.map(({ route, n_requests: count, n_refused: refused, n_failed: failed, seconds }) => [
+    element("code", {}, route.replace(/:id\}/g, "}")),
+    span(seconds),
+    ...QUANTILES.map((name) => milliseconds(seconds[name])),
+    whole(count),
+    whole(refused),
+    whole(failed),
+  ]);
+  return [...parts, table(["route", "", ...QUANTILES, "requests", "refused", "failed"], rows)];
+}
+
+function modelPanel(model) {
+  const { levels, low, high } = model.scale;
+  const since = (count, trained) => (count > trained ? `${whole(count)}, ${whole(count - trained)} of them new` : whole(count));
+  const facts = [
+    ["class", model.model],
+    ["rows", since(model.n_rows, model.n_trained_rows)],
+    ["columns", since(model.n_columns, model.n_trained_columns)],
+    ["entries", whole(model.n_entries)],
+    ["scale", levels && levels.length <= 11 ? levels.map(short).join(", ") : `${short(low)} to ${short(high)}${levels ? `, ${levels.length} levels` : ""}`],
+    ["predicts in areas", model.areas.join(", ")],
+    ["gives distributions", model.gives_distribution ? "yes" : "no"],
+  ];
+  const list = facts.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)));
+  return [element("h2", {}, "The model"), element("dl", { class: "facts" }, ...list)];
+}
+
+/** Return a table that scrolls by itself where it is too wide. */
+function table(head, rows) {
+  const cells = (row) => row.map((cell, at) => element(at ? "td" : "th", at ? {} : { scope: "row" }, cell));
+  const headings = head.map((text) => (text ? element("th", { scope: "col" }, text) : element("td", {})));
+  return element(
+    "div",
+    { class: "scroll", tabindex: 0, role: "region", "aria-label": head[0] },
+    element("table", {}, element("thead", {}, element("tr", {}, ...headings)), element("tbody", {}, ...rows.map((row) => element("tr", {}, ...cells(row))))),
+  );
+}
+
+function bar(share) {
+  return drawn("svg", { class: "bar", "aria-hidden": "true" }, drawn("rect", { y: 3, width: `${100 * share}%`, height: 10, rx: 2 }));
+}
+
+function span(seconds) {
+  const place = (value) => `${Math.min(100, Math.max(0, 25 * Math.log10(Math.max(value, 0.001) / 0.001)))}%`;
+  const [low, middle, high] = QUANTILES.map((name) => place(seconds[name]));
+  return drawn(
+    "svg",
+    { class: "bar span", "aria-hidden": "true" },
+    drawn("line", { x1: 0, x2: "100%", y1: 8, y2: 8, class: "base" }),
+    drawn("line", { x1: low, x2: high, y1: 8, y2: 8 }),
+    drawn("circle", { cx: low, cy: 8, r: 4 }),
+    drawn("circle", { cx: middle, cy: 8, r: 2.5, class: "inner" }),
+  );
+}

@@ -1,0 +1,61 @@
+// How ids, numbers and times are written.
+
+const WHOLE = new Intl.NumberFormat("en");
+
+/** Return an id as text that can be seen: one without visible characters is quoted. */
+export function idText(id) {
+  return id.trim() === "" ? JSON.stringify(id) : id;
+}
+
+/** Return a number of things, with the noun in its right form. */
+export function counted(count, noun) {
+  const plural = noun.endsWith("y") ? `${noun.slice(0, -1)}ies` : `${noun}s`;
+  return `${whole(count)} ${count === 1 ? noun : plural}`;
+}
+
+/** Return a whole number with separators. */
+export function whole(count) {
+  return WHOLE.format(count);
+}
+
+/** Return a number with some decimals and a true minus sign. */
+export function fixed(value, decimals) {
+  const text = Math.abs(value).toFixed(decimals);
+  return value < 0 && Number(text) !== 0 ? `−${text}` : text;
+}
+
+/** Return a number with its sign. */
+export function signed(value, decimals) {
+  const text = fixed(value, decimals);
+  return value > 0 && Number(text) !== 0 ? `+${text}` : text;
+}
+
+/** Return a value as short as it can be written without a visible loss. */
+export function short(value) {
+  const rounded = Number(value.toPrecision(6));
+  return (Math.abs(rounded) >= 1e6 ? rounded.toExponential() : String(rounded)).replace("-", "−");
+}
+
+/** Return a share in percent. */
+export function percent(share) {
+  return `${Math.round(100 * share)} %`;
+}
+
+/** Return seconds of a latency in milliseconds. */
+export function milliseconds(seconds) {
+  const value = 1000 * seconds;
+  return `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
+}
+
+/** Return a long time in its two largest units. */
+export function duration(seconds) {
+  const parts = [
+    [Math.floor(seconds / 86400), "d"],
+    [Math.floor((seconds % 86400) / 3600), "h"],
+    [Math.floor((seconds % 3600) / 60), "min"],
+    [Math.floor(seconds % 60), "s"],
+  ];
+  const first = parts.findIndex(([count]) => count > 0);
+  const shown = first < 0 ? parts.slice(-1) : parts.slice(first, first + 2);
+  return shown.map(([count, unit]) => `${count} ${unit}`).join(" ");
+}

@@ -1,0 +1,206 @@
+"""Questions to a snapshot: predict, recommend, explain, similar, search; bodies in, bodies out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deepmf.matrix.arrays import IndexArray
+from deepmf.models.folded import FoldedRows
+from deepmf.models.ranking import Ranking
+from deepmf.serve.bodies import (
+    BestColumn,
+    ColumnValue,
+    ExplainedPrediction,
+    ExplainRequest,
+    FoundColumn,
+    FoundColumns,
+    PairPrediction,
+    Place,
+    Predictions,
+    PredictRequest,
+    Reason,
+    Recommendations,
+    RecommendRequest,
+    RowOrHistory,
+    SimilarLabel,
+    SimilarLabels,
+    SimilarRequest,
+)
+from deepmf.serve.column_index import ColumnIndex, column_counts
+from deepmf.serve.column_neighbours import ColumnNeighbours
+from deepmf.serve.latent_map import Projection
+from deepmf.serve.predictions import PairFigures
+from deepmf.serve.reasons import reasons_of
+from deepmf.serve.refusals import Refusal
+from deepmf.serve.snapshot import Snapshot
+from deepmf.serve.wire_ids import Id, as_labels, known_label, known_labels, shown
+
+MOST_EXPLAINED = 10  # of the best columns
+
+
+def history_of(snapshot: Snapshot, history: Sequence[ColumnValue]) -> tuple[list[Any], list[float]]:
+    """Return the labels and values of a history; what cannot be folded in is refused."""
+    entries = snapshot.model.entries_
+    if "II" not in snapshot.model.predicts:
+        raise Refusal(409, "cannot_extend", f"{type(snapshot.model).__name__} cannot predict for new rows")
+    columns = known_labels([entry.column for entry in history], entries.columns)
+    values = [entry.value for entry in history]
+    if len(set(columns)) < len(columns):
+        twice = next(label for at, label in enumerate(columns) if label in columns[:at])
+        raise Refusal(422, "given_twice", f"column {shown(twice)} was given twice")
+    wrong = np.flatnonzero(~snapshot.model.scale_.holds(values))
+    if wrong.size:
+        check_value(snapshot, values[wrong[0]])
+    return columns, values
+
+
+def check_value(snapshot: Snapshot, value: float) -> None:
+    """Refuse a value that is not on the scale."""
+    if not snapshot.model.scale_.holds(value):
+        raise Refusal(422, "off_scale", f"the value {value:g} is not on the scale, which is {snapshot.model.scale_}")
+
+
+def fold_in(snapshot: Snapshot, histories: Sequence[tuple[list[Any], list[float]]]) -> FoldedRows:
+    """Return one row for each history, embedded together."""
+    return snapshot.model.fold_in_many(histories)
+
+
+def predict(snapshot: Snapshot, asked: PredictRequest, guest: FoldedRows | None) -> Predictions:
+    """Return the predictions of pairs, or of a guest for some columns."""
+    entries = snapshot.model.entries_
+    if guest is not None:
+        columns = known_labels(asked.columns or (), entries.columns)
+        figures = _figures(guest, entries.columns.positions(columns))
+        found = [PairPrediction(row=None, column=at, **figures.fields(k)) for k, at in enumerate(columns)]
+        return Predictions(predictions=found, version=snapshot.version)
+    labels = known_labels if asked.unknown == "error" else as_labels
+    rows = labels([pair.row for pair in asked.pairs or ()], entries.rows)
+    columns = labels([pair.column for pair in asked.pairs or ()], entries.columns)
+    figures = PairFigures.of_pairs(snapshot.model, rows, columns, asked.unknown)
+    pairs = enumerate(zip(rows, columns, strict=True))
+    found = [PairPrediction(row=row, column=column, **figures.fields(k)) for k, (row, column) in pairs]
+    return Predictions(predictions=found, version=snapshot.version)
+
+
+def recommend(
+    snapshot: Snapshot,
+    asked: RecommendRequest,
+    guest: FoldedRows | None,
+    neighbours: ColumnNeighbours | None = None,
+) -> Recommendations:
+    """Return the best columns of a known row, or of a guest; of those near it where there are very many."""
+    entries, predictor = snapshot.model.entries_, snapshot.model.predictor_
+    choice: dict[str, Any] = {
+        "among": _labels(snapshot, asked.among),
+        "exclude": _labels(snapshot, asked.exclude),
+        "include_observed": asked.include_observed,
+    }
+    if neighbours is not None and asked.among is None:
+        choice["among"] = _near(snapshot, asked, guest, neighbours)
+    if guest is not None:
+        row = None
+        best: Ranking = guest.recommend(asked.n, **choice)
+        figures = _figures(guest, entries.columns.positions(best.labels))
+    else:
+        row = _row(snapshot, asked)
+        best = snapshot.model.recommend(row, asked.n, **choice)
+        columns = entries.columns.positions(best.labels)
+        rows = np.repeat(entries.rows.positions([row]), columns.size)
+        figures = PairFigures.at(predictor, rows, columns, entries.areas(rows, columns))
+    labels = best.labels.tolist()
+    reasons: list[list[Reason] | None] = [None] * len(labels)
+    if asked.reasons:
+        reasons[:MOST_EXPLAINED] = reasons_of(snapshot, guest, row, labels[:MOST_EXPLAINED], asked.reasons)
+    found = [BestColumn(column=label, reasons=reasons[k], **figures.fields(k)) for k, label in enumerate(labels)]
+    return Recommendations(row=row, best=found, version=snapshot.version)
+
+
+def explain(snapshot: Snapshot, asked: ExplainRequest, guest: FoldedRows | None) -> ExplainedPrediction:
+    """Return a prediction and the entries of the row that pulled it up or down the most."""
+    entries = snapshot.model.entries_
+    column = known_label(asked.column, entries.columns)
+    at = entries.columns.positions([column])
+    row = None if guest is not None else _row(snapshot, asked)
+    if guest is not None:
+        figures = _figures(guest, at)
+    else:
+        row_at = entries.rows.positions([row])
+        figures = PairFigures.at(snapshot.model.predictor_, row_at, at, entries.areas(row_at, at))
+    (reasons,) = reasons_of(snapshot, guest, row, [column], asked.n)
+    return ExplainedPrediction(row=row, column=column, entries=reasons, version=snapshot.version, **figures.fields(0))
+
+
+def similar(snapshot: Snapshot, asked: SimilarRequest) -> SimilarLabels:
+    """Return the columns, or rows, most similar to one."""
+    model = snapshot.model
+    if asked.column is not None:
+        label = known_label(asked.column, model.entries_.columns)
+        best = model.similar_columns(label, asked.n)
+    else:
+        label = _row(snapshot, asked)
+        best = model.similar_rows(label, asked.n)
+    found = zip(best.labels.tolist(), best.values.tolist(), strict=True)
+    return SimilarLabels(
+        axis="row" if asked.column is None else "column",
+        id=label,
+        similar=[SimilarLabel(id=other, cosine=cosine) for other, cosine in found],
+        version=snapshot.version,
+    )
+
+
+def search_columns(snapshot: Snapshot, index: ColumnIndex, text: str, *, offset: int, limit: int) -> FoundColumns:
+    """Return a page of the columns whose id begins with a text, or contains it."""
+    entries = snapshot.model.entries_
+    page = index.search(text, offset=offset, limit=limit)
+    counts, n_trained = column_counts(entries), entries.train.shape[1]
+    end = offset + len(page.positions)
+    return FoundColumns(
+        columns=[
+            FoundColumn(column=label, n_entries=int(counts[at]), trained=at < n_trained)
+            for at, label in zip(page.positions, index.columns[np.array(page.positions, dtype=np.int64)], strict=True)
+        ],
+        total=page.total,
+        next_offset=end if end < page.total else None,
+        version=snapshot.version,
+    )
+
+
+def place(snapshot: Snapshot, projection: Projection, asked: RowOrHistory, guest: FoldedRows | None) -> Place:
+    """Return where a known row, or a guest, lies on the map."""
+    if guest is not None:
+        x, y = projection.place(guest.predictor, 0)
+    else:
+        at = snapshot.model.entries_.rows.positions([_row(snapshot, asked)])[0]
+        x, y = projection.place(snapshot.model.predictor_, int(at))
+    return Place(x=x, y=y, version=snapshot.version)
+
+
+def _near(
+    snapshot: Snapshot, asked: RecommendRequest, guest: FoldedRows | None, neighbours: ColumnNeighbours
+) -> list[Any]:
+    """Return the columns among which the best are looked for: enough of them after what is left out."""
+    entries = snapshot.model.entries_
+    at = np.zeros(1, dtype=np.int64) if guest is not None else entries.rows.positions([_row(snapshot, asked)])
+    observed = guest.observed if guest is not None else entries.seen_columns(at)
+    n = asked.n + observed.values.size + len(asked.exclude or ())
+    predictor = snapshot.model.predictor_ if guest is None else guest.predictor
+    near: list[Any] = entries.columns[neighbours.candidates(predictor, int(at[0]), n)].tolist()
+    return near
+
+
+def _row(snapshot: Snapshot, asked: RowOrHistory | SimilarRequest) -> Any:
+    assert asked.row is not None
+    return known_label(asked.row, snapshot.model.entries_.rows)
+
+
+def _labels(snapshot: Snapshot, ids: Sequence[Id] | None) -> list[Any] | None:
+    return None if ids is None else known_labels(ids, snapshot.model.entries_.columns)
+
+
+def _figures(guest: FoldedRows, columns: IndexArray) -> PairFigures:
+    entries, rows = guest.entries, np.zeros(columns.size, dtype=np.int64)
+    areas = np.where(columns < entries.train.shape[1], "II", "IV")
+    return PairFigures.at(guest.predictor, rows, columns, areas)

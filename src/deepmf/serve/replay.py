@@ -1,0 +1,64 @@
+"""Replay: from a model as its file has it, or an older snapshot, to one with every entry that the database has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from deepmf.errors import BadSetting
+from deepmf.models.model import Model
+from deepmf.serve.entry_changes import AxisName, Changes, Pair, changed_model, entries_of
+from deepmf.serve.entry_database import Transaction
+from deepmf.serve.snapshot import Snapshot
+from deepmf.serve.wire_ids import are_numbers
+
+
+def replayed(base: Snapshot, transaction: Transaction) -> Snapshot:
+    """Return the snapshot of a model's file with everything that the database has."""
+    state, entries = transaction.state(), transaction.all_entries()
+    check_fits(base.base, entries)
+    return replace(base, model=changed_model(base.base, entries), data_version=state.data_version)
+
+
+def caught_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
+    """Return a snapshot with what other processes wrote since; the same where there is nothing."""
+    version = transaction.state().data_version
+    if version == snapshot.data_version:
+        return snapshot
+    touched = transaction.changed_since(snapshot.data_version)
+    if touched is None:
+        return replayed(Snapshot.of(snapshot.base, model_version=snapshot.model_version), transaction)
+    changes: dict[Pair, float | None] = {}
+    for axis, label in touched:
+        changes |= _difference(snapshot, axis, label, transaction.entries_at(axis, label))
+    return replace(snapshot, model=changed_model(snapshot.model, changes), data_version=version)
+
+
+def check_fits(model: Model, entries: Changes) -> None:
+    """Refuse entries that a model cannot take: ids of another kind, or values that are not on its scale."""
+    numbers = tuple(are_numbers(labels) for labels in (model.entries_.rows, model.entries_.columns))
+    for pair, value in entries.items():
+        for axis, number, label in zip(("row", "column"), numbers, pair, strict=True):
+            if isinstance(label, int) != number:
+                kinds = ("whole numbers", "text") if number else ("text", "whole numbers")
+                raise BadSetting(
+                    f"the database and the model do not belong together: the {axis}s of the model are {kinds[0]}, "
+                    f"those of the database {kinds[1]}"
+                )
+        if value is not None and not model.scale_.holds(value):
+            raise BadSetting(
+                "the database and the model do not belong together: the database has the value "
+                f"{value:g}; the scale of the model is {model.scale_}"
+            )
+
+
+def _difference(
+    snapshot: Snapshot, axis: AxisName, label: object, stored: dict[Pair, float | None]
+) -> dict[Pair, float | None]:
+    """Return what has to change in a snapshot for a row, or a column, to be as the database has it."""
+    place = 1 if axis == "row" else 0
+    wanted: dict[object, float | None] = dict(entries_of(snapshot.base, axis, label))
+    wanted |= {pair[place]: value for pair, value in stored.items()}
+    known = entries_of(snapshot.model, axis, label)
+    others = wanted.keys() | known.keys()
+    found = {other: wanted.get(other) for other in others if wanted.get(other) != known.get(other)}
+    return {(label, other) if axis == "row" else (other, label): value for other, value in found.items()}

@@ -1,0 +1,176 @@
+"""The server: options to a running process, with its socket, its signals and its workers."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.supervisors.multiprocess import Multiprocess
+
+from deepmf.errors import BadSetting, UserError
+from deepmf.models.load import load
+from deepmf.serve.application import create_app
+from deepmf.serve.database import open_database
+from deepmf.serve.entry_database import EntryDatabase
+from deepmf.serve.keys import read_keys
+from deepmf.serve.operator_routes import reload_model
+from deepmf.serve.request_log import configure_log
+from deepmf.serve.service import Service, digest_of
+from deepmf.serve.service_metrics import SHARED_FOLDER
+
+logger = logging.getLogger("deepmf.serve")
+
+_OPTIONS = "DEEPMF_SERVE_OPTIONS"  # how workers, which are processes of their own, get their options
+_GRACE_SECONDS = 30  # for requests to finish after SIGTERM
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """What `deepmf serve` was told.
+
+    database: a SQLite file, or a URL.
+    keys: a file of API keys; None: none are needed, which is for this machine alone.
+    rate: requests a second for each key.
+    """
+
+    model: str
+    database: str
+    host: str = "127.0.0.1"
+    port: int = 8000
+    keys: str | None = None
+    rate: float = 1_000.0
+    workers: int = 1
+    log_level: str = "info"
+
+    def check(self) -> None:
+        """Refuse what cannot be served safely, or at all."""
+        if self.workers < 1:
+            raise BadSetting(f"--workers must be at least 1; got {self.workers}")
+        if not 0 <= self.port <= 65535:
+            raise BadSetting(f"--port must be between 0 and 65535; got {self.port}")
+        if self.rate <= 0:
+            raise BadSetting(f"--rate-limit must be above 0; got {self.rate:g}")
+        if self.keys is None and self.host not in ("127.0.0.1", "::1", "localhost"):
+            raise BadSetting(
+                f"others can reach {self.host}: give --keys FILE (deepmf api-key FILE makes one), or --host 127.0.0.1"
+            )
+
+
+def run(options: ServeOptions, announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; `announce` is told the address once it answers."""
+    options.check()
+    configure_log(options.log_level)
+    with ExitStack() as stack:
+        listener = stack.enter_context(_listener(options))
+        address = f"http://{options.host if ':' not in options.host else f'[{options.host}]'}"
+        address = f"{address}:{listener.getsockname()[1]}"
+        if options.workers == 1:
+            app = build(options)
+            server = _Server(_config(app, options), app, options, lambda: announce(address))
+            server.run([listener])
+            return
+        open_database(options.database).dispose()  # one process makes the tables
+        os.environ[_OPTIONS] = json.dumps(asdict(options))
+        os.environ[SHARED_FOLDER] = stack.enter_context(tempfile.TemporaryDirectory(prefix="deepmf-metrics-"))
+        config = _config("deepmf.serve.server:worker_app", options, factory=True, workers=options.workers)
+        announce(address)
+        Multiprocess(config, sockets=[listener]).run()
+
+
+def build(options: ServeOptions) -> FastAPI:
+    """Load the model, open the database, and return the application."""
+    sys.setswitchinterval(0.001)  # requests are read while others are computed: they wait less for each other
+    torch.set_num_threads(max(1, torch.get_num_threads() // options.workers))
+    keys = None if options.keys is None else read_keys(Path(options.keys))
+    path = Path(options.model)
+    model = load(path)
+    database = EntryDatabase(open_database(options.database))
+    return create_app(Service(model, database, source=path, digest=digest_of(path)), keys=keys, rate=options.rate)
+
+
+def worker_app() -> FastAPI:
+    """Return the application of one of several workers."""
+    options = ServeOptions(**json.loads(os.environ[_OPTIONS]))
+    configure_log(options.log_level)
+    return build(options)
+
+
+def _config(app: Any, options: ServeOptions, **named: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        timeout_worker_healthcheck=60,
+        backlog=2048,
+        **named,
+    )
+
+
+class _Server(uvicorn.Server):
+    """A server that ends in peace by SIGTERM and SIGINT, and reads model and keys anew by SIGHUP."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, options: ServeOptions, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._application, self._options, self._ready = app, options, ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals while serving; ending by one is no failure."""
+        handlers: dict[int, Any] = {signal.SIGINT: self.handle_exit, signal.SIGTERM: self.handle_exit}
+        if hasattr(signal, "SIGHUP"):
+            handlers[signal.SIGHUP] = self._on_hangup
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_hangup(self, _: int, __: FrameType | None) -> None:
+        threading.Thread(target=self._read_anew, daemon=True).start()
+
+    def _read_anew(self) -> None:
+        try:
+            if self._options.keys is not None:
+                self._application.state.access.keys = read_keys(Path(self._options.keys))
+            reload_model(self._application.state.service)
+        except UserError as error:
+            logger.error("SIGHUP changed nothing", extra={"fields": {"error": type(error).__name__}})
+
+
+@contextmanager
+def _listener(options: ServeOptions) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    try:
+        listener = socket.create_server((options.host, options.port), family=family, backlog=2048)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BadSetting(f"{options.host}, port {options.port}, cannot be served ({reason}); give others") from error
+    listener.set_inheritable(True)
+    with listener:
+        yield listener

@@ -1,0 +1,326 @@
+"""The service: the snapshot that answers, the one writer that replaces it, and what keeps it up to date."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+from sqlalchemy.exc import SQLAlchemyError
+
+from deepmf.errors import BadSetting, DeepMFWarning, MissingDependency, UnknownLabel, UserError
+from deepmf.models.folded import FoldedRows
+from deepmf.models.load import load
+from deepmf.models.model import Model
+from deepmf.models.predictor import Predictor
+from deepmf.serve.batching import Batcher
+from deepmf.serve.bodies import ColumnValue
+from deepmf.serve.column_index import ColumnIndex
+from deepmf.serve.column_neighbours import LEAST_COLUMNS, ColumnNeighbours
+from deepmf.serve.entry_database import AreaError, EntryDatabase
+from deepmf.serve.latent_map import Projection
+from deepmf.serve.queries import fold_in, history_of
+from deepmf.serve.refusals import Refusal
+from deepmf.serve.replay import caught_up, replayed
+from deepmf.serve.service_metrics import ServiceMetrics
+from deepmf.serve.snapshot import Snapshot
+from deepmf.serve.wire_ids import named_unknown
+from deepmf.serve.writer import EntryWrite, WriteReceipt, Written, write_together
+
+Body = TypeVar("Body")
+
+logger = logging.getLogger("deepmf.serve")
+
+_PRUNED_EVERY = 60.0  # seconds
+
+
+@dataclass(frozen=True)
+class ServiceLimits:
+    """What a request may cost at most.
+
+    seconds: how long a request may take; after this it is given up.
+    body_bytes: how long a body may be.
+    staleness: seconds between looks for what other processes wrote.
+    exact_columns: with fewer columns, rankings are exact; from this number on approximate, where faiss is installed.
+    """
+
+    seconds: float = 10.0
+    body_bytes: int = 1 << 20
+    staleness: float = 0.1
+    exact_columns: int = LEAST_COLUMNS
+
+
+class ReadJob(NamedTuple):
+    """A question to the snapshot, and the history that is embedded for it, if any."""
+
+    ask: Callable[[Snapshot, FoldedRows | None], Any]
+    history: Sequence[ColumnValue] | None
+
+
+class Service:
+    """A model that answers, learns entries, and can be replaced while it runs.
+
+    source: the file that the model came from, to read it anew; None: it cannot be replaced.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        database: EntryDatabase,
+        *,
+        source: Path | None = None,
+        digest: str = "in memory",
+        limits: ServiceLimits | None = None,
+    ) -> None:
+        warnings.simplefilter("ignore", DeepMFWarning)  # they name rows and columns, and nobody reads them here
+        self.limits = limits or ServiceLimits()
+        self.metrics = ServiceMetrics()
+        self._database = database
+        self._source = source
+        self._digest = digest
+        self.started = time.monotonic()
+        self._writing, self._loading = threading.Lock(), threading.Lock()
+        self.current = self._started(Snapshot.of(model), digest)
+        self._index: ColumnIndex | None = None
+        self._projection: tuple[int, Projection] | None = None
+        self._neighbours: tuple[int, ColumnNeighbours] | None = None
+        # What takes long (explain, search) does not hold up what takes milliseconds.
+        self._quick: Batcher[ReadJob, Any] = Batcher(self._answer_together, name="quick answers")
+        self._slow: Batcher[ReadJob, Any] = Batcher(self._answer_together, name="slow answers")
+        self._writes: Batcher[EntryWrite, WriteReceipt] = Batcher(self._write_together, name="writer")
+        self._approximates = True
+        self._stopped = threading.Event()
+        self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
+        self._follower.start()
+        self.metrics.show(self.current)
+
+    async def answer(
+        self,
+        ask: Callable[[Snapshot, FoldedRows | None], Body],
+        history: Sequence[ColumnValue] | None = None,
+        *,
+        slow: bool = False,
+    ) -> Body:
+        """Return what a question is answered, of the snapshot of the moment."""
+        batcher = self._slow if slow else self._quick
+        return cast("Body", await batcher.answer(ReadJob(ask, history), timeout=self.limits.seconds))
+
+    async def write(self, write: EntryWrite) -> WriteReceipt:
+        """Change entries; when this returns, the change is durable, and every later answer has it."""
+        return await self._writes.answer(write, timeout=self.limits.seconds)
+
+    def is_ready(self) -> bool:
+        """Say whether the database answers."""
+        return self._database.state().data_version >= 0
+
+    def live_errors(self) -> dict[str, AreaError]:
+        """Return the errors of predictions made before their entries came, by area."""
+        with self._database.reading() as transaction:
+            return transaction.live_errors(self.current.model_version)
+
+    def index(self, snapshot: Snapshot) -> ColumnIndex:
+        """Return the index of a snapshot's columns, built anew where there are new ones."""
+        if self._index is None or self._index.columns is not snapshot.model.entries_.columns:
+            self._index = ColumnIndex(snapshot.model.entries_)
+        return self._index
+
+    def projection(self, snapshot: Snapshot) -> Projection:
+        """Return the map of a model version, made once."""
+        if self._projection is None or self._projection[0] != snapshot.model_version:
+            self._projection = snapshot.model_version, Projection.of(snapshot.base)
+        return self._projection[1]
+
+    def neighbours(self, snapshot: Snapshot) -> ColumnNeighbours | None:
+        """Return what makes rankings of a snapshot approximate; None while they are exact."""
+        found = self._neighbours
+        return None if found is None or found[0] != snapshot.model_version else found[1]
+
+    def _build_neighbours(self) -> None:
+        """Build the index of a model with very many columns; rankings are exact until it is there."""
+        snapshot = self.current
+        is_many = len(snapshot.base.entries_.columns) >= self.limits.exact_columns
+        ranks_by_products = type(snapshot.base.predictor_) is Predictor  # others score in a way of their own
+        if self.neighbours(snapshot) or not (self._approximates and is_many and ranks_by_products):
+            return
+        try:
+            self._neighbours = snapshot.model_version, ColumnNeighbours(snapshot.base)
+        except MissingDependency as error:
+            self._approximates = False
+            logger.warning(str(error))
+
+    def reload(self) -> Snapshot:
+        """Read the model's file anew; the old model answers until the new one does, and for ever where it is bad."""
+        if self._source is None:
+            raise Refusal(409, "no_file", "this service was not started from a model file")
+        with self._loading:
+            digest = digest_of(self._source)
+            if digest != self._digest:
+                base = Snapshot.of(load(self._source))
+                with self._database.reading() as transaction:
+                    fresh = replayed(base, transaction)
+                _warm_up(fresh)
+                with self._writing:
+                    self._publish(self._registered(fresh, digest))
+                self._digest = digest
+            return self.current
+
+    def close(self) -> None:
+        """Finish what waits, and let go of the database."""
+        self._stopped.set()
+        for batcher in (self._writes, self._quick, self._slow):
+            batcher.close()
+        self._follower.join()
+        self._database.close()
+
+    def _started(self, base: Snapshot, digest: str) -> Snapshot:
+        with self._database.reading() as transaction:
+            fresh = replayed(base, transaction)
+        _warm_up(fresh)
+        return self._registered(fresh, digest)
+
+    def _registered(self, fresh: Snapshot, digest: str) -> Snapshot:
+        with self._database.writing() as transaction:
+            transaction.lock()
+            version = transaction.register_model(digest)
+            return caught_up(replace(fresh, model_version=version), transaction)
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        self.current = snapshot
+        self.metrics.show(snapshot)
+
+    def _answer_together(self, jobs: Sequence[ReadJob]) -> list[Any]:
+        snapshot = self.current
+        guests = _guests(snapshot, jobs)
+        self.metrics.embedded(sum(isinstance(guest, FoldedRows) for guest in guests))
+        return [
+            guest if isinstance(guest, Exception) else _tried(partial(job.ask, snapshot, guest))
+            for job, guest in zip(jobs, guests, strict=True)
+        ]
+
+    def _write_together(self, writes: Sequence[EntryWrite]) -> list[WriteReceipt | Exception]:
+        with self._writing:
+            try:
+                return self._written(writes).answers
+            except SQLAlchemyError as error:
+                logger.error("cannot write to the database", extra={"fields": {"error": type(error).__name__}})
+                refusal = Refusal(503, "no_database", "the database does not answer; try again", retry_after=1)
+                return [refusal] * len(writes)
+            except UserError as error:
+                if len(writes) == 1:
+                    return [_refused(error)]
+            answers: list[WriteReceipt | Exception] = []  # one of them is not to be learned: find out which
+            for write in writes:
+                try:
+                    answers += self._written([write]).answers
+                except UserError as error:
+                    answers.append(_refused(error))
+            return answers
+
+    def _written(self, writes: Sequence[EntryWrite]) -> Written:
+        written = write_together(self._database, self.current, writes)
+        self._publish(written.snapshot)
+        self.metrics.learned(written.n_learned, written.n_latents)
+        return written
+
+    def _follow(self) -> None:
+        """Look for what other processes wrote, and for a model that another worker was told to load."""
+        pruning = _Pruning(self._database)
+        while not self._stopped.wait(self.limits.staleness):
+            try:
+                self._build_neighbours()
+                pruning.tick(self.current.data_version)
+                state = self._database.state()
+                if state.model_version != self.current.model_version and self._source is not None:
+                    self.reload()
+                if state.data_version != self.current.data_version:
+                    with self._writing, self._database.reading() as transaction:
+                        self._publish(caught_up(self.current, transaction))
+            except Exception as error:  # noqa: BLE001 (the database may be away for a while: look again later)
+                logger.error("cannot follow the database", extra={"fields": {"error": type(error).__name__}})
+                self._stopped.wait(1.0)
+
+
+class _Pruning:
+    """Removes from the database, once a minute, which rows and columns changed more than a minute ago.
+
+    Whoever was away for longer reads everything anew; what is forgotten does not stay in a list of changes.
+    """
+
+    def __init__(self, database: EntryDatabase) -> None:
+        self._database = database
+        self._due, self._version, self._pruned = time.monotonic() + _PRUNED_EVERY, 0, 0
+
+    def tick(self, version: int) -> None:
+        """Prune where it is time."""
+        if time.monotonic() < self._due:
+            return
+        if self._version > self._pruned:
+            with self._database.writing() as transaction:
+                transaction.prune(self._version)
+        self._due, self._version, self._pruned = time.monotonic() + _PRUNED_EVERY, version, self._version
+
+
+def digest_of(path: Path) -> str:
+    """Return the digest of a model file; the same file is the same version of the model."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _guests(snapshot: Snapshot, jobs: Sequence[ReadJob]) -> list[FoldedRows | Exception | None]:
+    """Return the row that each history makes, embedded together; the reason where it makes none."""
+    histories: list[tuple[list[Any], list[float]]] = []
+    found: list[FoldedRows | Exception | None] = []
+    places = []
+    for job in jobs:
+        found.append(None)
+        if job.history is not None:
+            checked = _tried(partial(history_of, snapshot, job.history))
+            if isinstance(checked, Exception):
+                found[-1] = checked
+            else:
+                places.append(len(found) - 1)
+                histories.append(checked)
+    if histories:
+        together = _tried(partial(fold_in, snapshot, histories))
+        for number, place in enumerate(places):
+            found[place] = together if isinstance(together, Exception) else together.row(number)
+    return found
+
+
+def _tried(ask: Callable[[], Any]) -> Any:
+    """Return an answer, or the error that it raised."""
+    try:
+        return ask()
+    except UserError as error:
+        return _refused(error)
+    except Exception as error:  # noqa: BLE001 (of this job alone; the others are answered)
+        return error
+
+
+def _refused(error: UserError) -> Refusal:
+    """Return an error of the library as a refusal that names nothing but what was given."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, UnknownLabel):
+        return Refusal(404, "unknown_label", named_unknown(error))
+    if isinstance(error, BadSetting | NotImplementedError):
+        return Refusal(409, "cannot", str(error))
+    return Refusal(422, "refused", str(error))
+
+
+def _warm_up(snapshot: Snapshot) -> None:
+    """Answer once before anyone asks: what is computed at first use is ready then."""
+    entries = snapshot.model.entries_
+    first = np.zeros(1, dtype=np.int64)
+    snapshot.model.predictor_.score_pairs(first, first)
+    if "II" in snapshot.model.predicts:
+        entry = entries.train.entries()
+        snapshot.model.fold_in([entry.columns[0]], [float(entry.values[0])]).recommend(1)

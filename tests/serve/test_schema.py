@@ -1,0 +1,123 @@
+"""The OpenAPI description is true: hostile requests get documented answers, and never a fault."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import schemathesis
+import uvicorn
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    ignored_auth,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from deepmf.models.factorization.als import ALS
+from deepmf.serve.application import create_app
+from deepmf.serve.database import open_database
+from deepmf.serve.entry_database import EntryDatabase
+from deepmf.serve.entry_routes import router as entry_router
+from deepmf.serve.operator_routes import router as operator_router
+from deepmf.serve.read_routes import router as read_router
+from deepmf.serve.service import Service
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+    negative_data_rejection,
+    ignored_auth,
+]
+
+
+def described() -> list[tuple[str, str]]:
+    """Return every route of the description."""
+    app = FastAPI()
+    for router in (read_router, entry_router, operator_router):
+        app.include_router(router)
+    return sorted((method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods)
+
+
+@pytest.fixture(scope="module")
+def app(als: ALS, tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
+    path = tmp_path_factory.mktemp("database") / "entries.sqlite"
+    return create_app(Service(als, EntryDatabase(open_database(str(path)))))
+
+
+@pytest.fixture(scope="module")
+def address(app: FastAPI) -> Iterator[str]:
+    """The application on a free port of this machine."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "path"), described())
+def test_requests_get_documented_answers(address: str, method: str, path: str) -> None:
+    operation = schemathesis.openapi.from_url(f"{address}/openapi.json")[path][method]
+
+    @settings(max_examples=25, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(case=operation.as_strategy())
+    def check(case: Any) -> None:
+        case.call_and_validate(checks=CHECKS)
+
+    check()
+
+
+ids = (
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
+    | st.integers()
+    | st.sampled_from(["..", "\x00", "%2F"])
+)
+odd = ids | st.just("\ud800") | st.none() | st.booleans() | st.floats() | st.lists(st.integers(), max_size=2)
+entries = st.lists(st.fixed_dictionaries({"column": odd, "value": odd}), max_size=3)
+bodies = st.fixed_dictionaries(
+    {},
+    optional={
+        "entries": entries,
+        "history": entries,
+        "row": odd,
+        "column": odd,
+        "n": odd,
+        "pairs": entries,
+        "among": odd,
+    },
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=ids, body=bodies, route=st.sampled_from(described()))
+def test_no_body_and_no_id_makes_a_fault(client: TestClient, name: object, body: Any, route: tuple[str, str]) -> None:
+    method, path = route
+    quoted = quote(str(name), safe="")
+    answer = client.request(
+        method,
+        path.replace("{row}", quoted).replace("{column}", quoted),
+        content=json.dumps(body),  # with what JSON does not have, too: NaN, Infinity
+        headers={"Content-Type": "application/json"},
+    )
+    assert answer.status_code < 500
+    if answer.status_code >= 400:
+        assert answer.json()["error"]["message"]
+        assert "Traceback" not in answer.text
+        assert "/" not in answer.json()["error"]["message"].replace(repr(name), "").replace("/docs", "")

@@ -1,0 +1,210 @@
+"""Whole processes: what was acknowledged survives kill -9, models are replaced under load, workers agree."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2 as httpx
+import pytest
+
+from deepmf.cli.app import main
+from deepmf.errors import BadSetting
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.factorization.als import ALS
+from deepmf.serve.server import ServeOptions
+
+pytestmark = pytest.mark.slow
+
+
+class Running(NamedTuple):
+    """A service in a process of its own."""
+
+    process: subprocess.Popen[str]
+    client: httpx.Client
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def start(tmp_path: Path, als: ALS) -> Iterator[Start]:
+    """Start `deepmf serve` on a free port; whatever still runs at the end is killed."""
+    als.save(tmp_path / "model.safetensors")
+    running: list[Running] = []
+
+    def started(*options: str) -> Running:
+        command = [
+            sys.executable,
+            "-m",
+            "deepmf",
+            "serve",
+            str(tmp_path / "model.safetensors"),
+            "--port",
+            "0",
+            "--json",
+        ]
+        with (tmp_path / "log.jsonl").open("a") as log:
+            process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=log, text=True)
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["address"]
+        running.append(Running(process, httpx.Client(base_url=address, timeout=30)))
+        return running[-1]
+
+    yield started
+    for process, client in running:
+        client.close()
+        process.kill()
+        process.wait()
+        process.stdout.close()  # type: ignore[union-attr]
+
+
+def write_until_it_ends(client: httpx.Client, writer: int, film: Any, acknowledged: dict[str, float]) -> None:
+    """Write one row after the other, and remember those that were acknowledged."""
+    for number in range(10_000):
+        row, value = f"{writer}-{number}-{random.random()}", float(1 + number % 5)
+        try:
+            answer = client.put(f"/v1/rows/{row}/entries", json={"entries": [{"column": film, "value": value}]})
+        except httpx.TransportError:
+            return
+        if answer.status_code == 200:
+            acknowledged[row] = value
+
+
+def lost(client: httpx.Client, acknowledged: dict[str, float]) -> list[str]:
+    """Return the rows whose acknowledged entry is not there."""
+    missing = []
+    for row, value in acknowledged.items():
+        answer = client.get(f"/v1/rows/{row}/entries")
+        if answer.status_code != 200 or answer.json()["entries"][0]["value"] != value:
+            missing.append(row)
+    return missing
+
+
+def serve_here(arguments: list[str], file: str) -> None:
+    """Serve in this process, whose standard output goes to a file."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(descriptor, 1)
+    sys.stdout = os.fdopen(1, "w", buffering=1)
+    main(arguments)
+
+
+@pytest.fixture
+def forked(tmp_path: Path, als: ALS) -> Iterator[Callable[[], tuple[Any, httpx.Client]]]:
+    """Start a service in a fork of a process that has imported everything: it can be killed many times."""
+    als.save(tmp_path / "model.safetensors")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["deepmf.serve.server", "deepmf.cli.app"])
+    clients: list[httpx.Client] = []
+
+    def started() -> tuple[Any, httpx.Client]:
+        shown = tmp_path / f"shown {len(clients)}"
+        arguments = ["serve", str(tmp_path / "model.safetensors"), "--port", "0", "--json", "--log-level", "warning"]
+        process = context.Process(target=serve_here, args=(arguments, str(shown)))
+        process.start()
+        while not (shown.exists() and shown.read_text().endswith("\n")):
+            assert process.is_alive()
+            time.sleep(0.02)
+        clients.append(httpx.Client(base_url=json.loads(shown.read_text())["address"], timeout=30))
+        return process, clients[-1]
+
+    yield started
+    for client in clients:
+        client.close()
+
+
+def test_what_was_acknowledged_survives(
+    forked: Callable[[], tuple[Any, httpx.Client]], ratings: ObservedMatrix
+) -> None:
+    film, chance = ratings.column_labels[0], random.Random(0)
+    acknowledged: dict[str, float] = {}
+    codes = []
+    for ending in [signal.SIGKILL] * 6 + [signal.SIGTERM]:
+        process, client = forked()
+        newest = dict(list(acknowledged.items())[-40:])  # all of them at the end
+        assert lost(client, newest) == []
+        before = len(acknowledged)
+        with ThreadPoolExecutor(4) as threads:
+            for writer in range(4):
+                threads.submit(write_until_it_ends, client, writer, film, acknowledged)
+            while len(acknowledged) == before:
+                time.sleep(0.01)
+            time.sleep(chance.uniform(0.0, 0.4))
+            os.kill(process.pid, ending)
+            process.join()
+        codes.append(process.exitcode)
+    assert codes == [-signal.SIGKILL] * 6 + [0]
+    process, client = forked()
+    assert lost(client, acknowledged) == []
+    process.kill()
+    process.join()
+
+
+def test_a_model_is_replaced_without_a_dropped_request(start: Start, tmp_path: Path, ratings: ObservedMatrix) -> None:
+    process, client = start("--log-level", "warning")
+    film = ratings.column_labels[0]
+    client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
+    statuses: list[int] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        while not done.is_set():
+            statuses.append(client.post("/v1/recommend", json={"row": "Wilma"}).status_code)
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(ask)
+        ALS(latent_size=3, seed=1).fit(ratings).save(tmp_path / "model.safetensors")
+        process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 30
+        while client.get("/v1/model").json()["version"]["model"] == 1 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        (tmp_path / "model.safetensors").write_bytes(b"not a model")
+        refused = client.post("/v1/model")
+        done.set()
+    assert client.get("/v1/model").json()["version"] == {"model": 2, "data": 1}
+    assert set(statuses) == {200}
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "bad_model")
+    assert client.get("/v1/rows/Wilma/entries").json()["entries"] == [{"column": film, "value": 5}]
+
+
+def test_workers_see_each_others_writes(start: Start, ratings: ObservedMatrix) -> None:
+    process, client = start("--workers", "2", "--log-level", "warning")
+    address, film = client.base_url, ratings.column_labels[0]
+    # Each connection stays with one worker: with some, both are asked.
+    clients = [httpx.Client(base_url=address, timeout=60) for _ in range(6)]
+    for value in (5.0, 2.0, 4.0):
+        answer = clients[0].put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": value}]})
+        written, version = time.monotonic(), answer.json()["version"]["data"]
+        for one in clients:
+            while one.get("/v1/model").json()["version"]["data"] < version:
+                assert time.monotonic() - written < 5.0
+                time.sleep(0.02)
+            assert one.get("/v1/rows/Wilma/entries").json()["entries"][0]["value"] == value
+    assert "deepmf_entries_learned_total 3.0" in client.get("/metrics").text
+    for one in clients:
+        one.close()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"host": "0.0.0.0"}, "--keys"),
+        ({"host": "192.168.0.7"}, "--keys"),
+        ({"workers": 0}, "--workers"),
+        ({"rate": 0.0}, "--rate-limit"),
+    ],
+)
+def test_what_cannot_be_served_safely_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadSetting, match=said):
+        ServeOptions(model="m", database="d", **given).check()

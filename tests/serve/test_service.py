@@ -1,0 +1,82 @@
+"""The service by itself: what fails is told to those it concerns, and leaves everything as it was."""
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy.exc import OperationalError
+from tests.serve.conftest import Started
+
+from deepmf.data.synthetic.generator import generate
+from deepmf.errors import BadSetting, TrainingDiverged
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.factorization.als import ALS
+from deepmf.serve import service as service_module
+from deepmf.serve.database import open_database
+from deepmf.serve.entry_database import EntryDatabase
+from deepmf.serve.service import Service
+from deepmf.serve.writer import EntryWrite
+
+
+def body(film: str, value: float = 5) -> dict[str, Any]:
+    return {"entries": [{"column": film, "value": value}]}
+
+
+def test_a_database_that_is_away_refuses_writes_and_not_questions(
+    client: TestClient, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def away(_: EntryDatabase) -> Any:
+        raise OperationalError("INSERT", {"row": "Wilma"}, Exception("disk I/O error"))
+        yield
+
+    monkeypatch.setattr(EntryDatabase, "writing", away)
+    answer = client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0]))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_database")
+    assert answer.headers["retry-after"] == "1"
+    assert client.get("/v1/rows/Wilma/entries").status_code == 404
+    assert client.post("/v1/recommend", json={"row": ratings.row_labels[0]}).status_code == 200
+    monkeypatch.undo()
+    assert client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0])).status_code == 200
+
+
+def test_one_write_that_cannot_be_learned_does_not_stop_those_beside_it(
+    tmp_path: Path, als: ALS, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = service_module.write_together
+
+    def failing(database: EntryDatabase, current: Any, writes: Any) -> Any:
+        if any(write.id == "Betty" for write in writes):
+            raise TrainingDiverged("latents of new entries are not finite numbers")
+        return changed(database, current, writes)
+
+    monkeypatch.setattr(service_module, "write_together", failing)
+    service = Service(als, EntryDatabase(open_database(str(tmp_path / "entries.sqlite"))))
+    film = ratings.column_labels[0]
+    writes = [EntryWrite("row", name, "put", ((film, 5.0),)) for name in ("Wilma", "Betty", "Fred")]
+    first, second, third = service._write_together(writes)
+    service.close()
+    assert isinstance(second, Exception)
+    assert [first.n_entries, third.n_entries] == [1, 1]  # type: ignore[union-attr]
+
+
+def test_a_database_of_another_model_is_refused(started: Started, ratings: ObservedMatrix) -> None:
+    started().put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0]))
+    numbered = generate(20, 15, density=0.4, named=False, seed=0).matrix
+    with pytest.raises(BadSetting, match="do not belong together: the rows of the model are whole numbers"):
+        started(ALS(latent_size=2, seed=0).fit(numbered))
+    rows, columns, values = ratings.entries()
+    doubled = ObservedMatrix.from_entries(rows, columns, 10 * values)
+    with pytest.raises(BadSetting, match="the database has the value 5; the scale"):
+        started(ALS(latent_size=2, seed=0).fit(doubled))
+
+
+def test_ids_of_other_kinds_are_refused_at_the_start(started: Started) -> None:
+    from datetime import date
+
+    days = [date(2020, 1, day) for day in range(1, 9)]
+    matrix = ObservedMatrix.from_entries([*days, *days], ["a"] * 8 + ["b"] * 8, [1, 2, 3, 4, 5, 1, 2, 3] * 2)
+    with pytest.raises(BadSetting, match="text or whole numbers; this model's rows are of type date"):
+        started(ALS(latent_size=2, seed=0).fit(matrix))
