@@ -18,6 +18,7 @@ from deepmf.cli.options import (
     Config,
     Device,
     Duplicates,
+    Effort,
     Json,
     ModelName,
     Ratings,
@@ -30,7 +31,7 @@ from deepmf.cli.options import (
     Value,
 )
 from deepmf.cli.output import check_writable, say, show_json, show_table
-from deepmf.cli.setting_options import gather_settings, parse_scale, show_value
+from deepmf.cli.setting_options import check_effort, gather_settings, parse_scale, show_value
 from deepmf.errors import BadSetting, DeepMFWarning, TrainingInterrupted
 from deepmf.models.registry import model_class
 from deepmf.training.epoch_progress import show_epochs
@@ -52,7 +53,8 @@ def tune(
     ] = None,
     validation: Validation = None,
     validation_share: ValidationShare = None,
-    model: ModelName = "dmf",
+    model: ModelName = "dmf-o",
+    effort: Effort = None,
     assignments: Assignments = None,
     config: Config = None,
     scale: ScaleText = None,
@@ -80,7 +82,9 @@ def tune(
 
     if trials < 1:
         raise BadSetting(f"--trials must be at least 1; got {trials}")
-    settings = gather_settings(config, assignments, seed=seed, device=device)
+    if effort is not None:
+        check_effort(effort, model)
+    settings = gather_settings(config, assignments, seed=seed, device=device, effort=effort)
     defaults = model_class(model)(**settings).settings
     kept = file or Path(f"{ratings.name.partition('.')[0].strip('-') or 'ratings'}-{model}.study")
     inputs = [ratings, validation, config]
@@ -94,7 +98,7 @@ def tune(
     if held_out is None:
         raise BadSetting("settings are compared on validation entries; --validation-share must be above 0")
     study = Study(model, train, held_out, settings=settings, file=kept)
-    interrupted = _run(study, trials, epochs=getattr(defaults, "epochs", None))
+    interrupted = _run(study, trials, epochs=study.defaults.get("epochs"))
     if study.tried:
         how = {name: given for name, given in vars(reading).items() if given != getattr(Reading(), name)}
         how |= {"validation": validation, "validation-share": validation_share, "scale": scale}
