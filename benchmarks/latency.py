@@ -1,7 +1,7 @@
 """After training on a CPU: one new row let in, folded in, explained and forgotten; predicting a million pairs.
 
 DMF at 2048 -> 1024: at most 20 ms (median) to extend and rank, and at most 1 s (best of five) for a million pairs.
-OrdinalDMF at 2048 -> 256, whose new row is looked at in 32 views and refined: at most 8 ms; its small preset beside it.
+OrdinalDMF as it is by normal effort: at most 8 ms; quick and best beside it.
 Fold-in and top 10: within 1.2x of an extension by one row. Explaining a row of 100 entries: at most 10x one fold-in;
 one of 3,700 entries is bounded. `extension.py` times forgetting, as rows grow. One epoch of training is enough, as time
 does not depend on weights. On a busy machine, `--cpu` with OMP_NUM_THREADS=1 measures processor time instead.
@@ -22,7 +22,6 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.model import Model
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
-from deepmf.models.presets import preset
 
 REPEATS, PAIRS = 50, 1_000_000
 EXPLAINED, LONGEST = 100, 3700  # entries of a row that is explained
@@ -96,7 +95,8 @@ def main() -> None:
     models = {
         "dmf": DMF(epochs=1, device="cpu"),
         "dmf-o": OrdinalDMF(epochs=1, device="cpu"),
-        "dmf-o, small": OrdinalDMF(**preset("dmf-o", "small") | {"epochs": 1}, device="cpu"),
+        "dmf-o, quick": OrdinalDMF(effort="quick", epochs=1, device="cpu"),
+        "dmf-o, best": OrdinalDMF(effort="best", epochs=1, device="cpu"),
     }
     times = {title: measured(model.fit(matrix), matrix) for title, model in models.items()}
     print(name)

@@ -1,4 +1,4 @@
-"""The race on two cores: OrdinalDMF's small preset against myFM (rank 10, 60 iterations), on the authors' split.
+"""The race on two cores: OrdinalDMF against myFM (rank 10, 60 iterations), on the authors' split.
 
 myFM (`pip install myfm 'setuptools<80'`, no dependency of this project) is a Bayesian factorisation machine on the ids
 of rows and columns. Both are given the training and the validation entries: myFM learns from all of them, ours learns
@@ -22,7 +22,6 @@ from deepmf.data.splits import Split
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
-from deepmf.models.presets import preset
 
 RANK, ITERATIONS, TURNS = 10, 60, 2
 
@@ -30,8 +29,8 @@ Predictions = npt.NDArray[np.float64]
 
 
 def ours(split: Split) -> Predictions:
-    """Fit the small preset, and predict the test entries."""
-    model = OrdinalDMF(**preset("dmf-o", "small"), device="cpu").fit(split.train, split.validation)
+    """Fit with the settings chosen for the matrix, and predict the test entries."""
+    model = OrdinalDMF(device="cpu").fit(split.train, split.validation)
     rows, columns, _ = split.test.entries()
     return model.extend(split.validation).predict(rows, columns)
 
@@ -58,7 +57,7 @@ def _one_hot(matrix: ObservedMatrix) -> scipy.sparse.csr_matrix:
 def main() -> None:
     """Run both in turns, and print the best times beside the errors."""
     split = load_split("ml-1m")
-    runners: dict[str, Callable[[Split], Predictions]] = {"deepmf, OrdinalDMF small": ours}
+    runners: dict[str, Callable[[Split], Predictions]] = {"deepmf, OrdinalDMF": ours}
     if find_spec("myfm") is None:
         print("myfm cannot be imported (pip install myfm 'setuptools<80'): deepmf runs alone")
     else:

@@ -294,7 +294,7 @@ MEASURED = {
     "extending by one row of 20 entries": ["extension extend_ms 400000 rows", "extension extend_ms 10000 rows"],
     "forgetting a trained row": ["extension forget_trained_ms 400000 rows", "extension forget_trained_ms 10000 rows"],
     "predicting a million pairs": ["latency dmf million_pairs_seconds", "latency dmf-o million_pairs_seconds"],
-    "OrdinalDMF, preset small": [
+    "OrdinalDMF at 128 → 32, 20 epochs": [
         "race seconds deepmf, OrdinalDMF small",
         "race seconds myFM, rank 10, 60 iterations",
     ],

@@ -41,9 +41,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture(scope="session")
 def tiny() -> list[str]:
-    """Settings of a network that learns in no time."""
+    """A network that learns in no time."""
     settings = ["hidden_sizes=16,", "latent_size=4", "dropout=0.2", "validate_every=1"]
-    return [word for setting in settings for word in ("--set", setting)] + ["--device", "cpu"]
+    return ["--model", "dmf", *(word for setting in settings for word in ("--set", setting)), "--device", "cpu"]
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,8 @@ from deepmf.models.dmf.dmf import DMF
 from deepmf.models.load import load
 from deepmf.training import runtime, threads
 
+ONE_EPOCH = ["--set", "epochs=1", "--device", "cpu"]
+
 
 def summary_of(run: Any, *arguments: object) -> dict[str, Any]:
     outcome = run("fit", *arguments, "--json")
@@ -126,10 +128,42 @@ def test_set_wins_over_the_config_and_seed_and_device_over_both(
     assert (settings.epochs, settings.latent_size, settings.seed, settings.device) == (3, 4, 2, "cpu")
 
 
+def test_ordinal_dmf_is_fitted_by_default_with_settings_for_the_file(run: Any, folder: Path, tmp_path: Path) -> None:
+    quick, best = (
+        summary_of(run, folder / "train.csv", "-o", tmp_path / name, "--effort", name, *ONE_EPOCH)
+        for name in ("quick", "best")
+    )
+    assert quick["model"] == best["model"] == "OrdinalDMF"
+    chosen = [load(tmp_path / name).settings for name in ("quick", "best")]
+    assert [settings.effort for settings in chosen] == ["quick", "best"]
+    assert chosen[0].hidden_sizes < chosen[1].hidden_sizes
+
+
+def test_an_effort_is_for_models_that_choose_by_it(run: Any, folder: Path, tmp_path: Path) -> None:
+    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--effort"]
+    code, _, err = run(*fit, "quick", "--model", "als")
+    assert (code, err) == (
+        2,
+        "deepmf: --effort quick is for dmf-o; 'als' has settings alone (--set NAME=VALUE)\n",
+    )
+    code, _, err = run(*fit, "quicker")
+    assert code == 2 and "effort must be 'quick' or 'normal' or 'best'; got 'quicker'" in err
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_model_to_start_from_hands_on_what_was_chosen_for_it(run: Any, folder: Path, tmp_path: Path) -> None:
+    first = ["-o", tmp_path / "a", "--effort", "quick", *ONE_EPOCH]
+    summary_of(run, folder / "train.csv", *first)
+    summary_of(run, folder / "train.csv", "-o", tmp_path / "b", "--start-from", tmp_path / "a")
+    before, after = load(tmp_path / "a"), load(tmp_path / "b")
+    assert after.settings == before.settings
+    assert after.chosen_ == before.chosen_ and "hidden_sizes" in after.chosen_
+
+
 def test_dmf_d(run: Any, folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     output = tmp_path / "m"
     summary = summary_of(
-        run, folder / "train.csv", "-o", output, "--model", "dmf-d", *tiny, "--set", "epochs=2", "--set", "sharpness=1"
+        run, folder / "train.csv", "-o", output, *tiny, "--model", "dmf-d", "--set", "epochs=2", "--set", "sharpness=1"
     )
     assert summary["model"] == "DMFD"
     assert load(output).settings.sharpness == 1

@@ -56,7 +56,7 @@ def test_the_command_fits_the_best(run: Any, folder: Path, here: Path, validatio
         ).write_csv(here / name, separator="|")
     how = ["--row", "who", "--column", "what", "--value", "points", "--separator", "|", "--scale", "1,2,3,4,5"]
     tiny = ["--set", "epochs=2", "--set", "latent_size=4", "--set", "block_rows=20", "--set", "hidden_sizes=8,"]
-    tune = ["my ratings.csv", *how, *validation, *tiny, "--trials", 2, "--seed", 2, "--device", "cpu"]
+    tune = ["my ratings.csv", "--model", "dmf", *how, *validation, *tiny, "--trials", 2, "--seed", 2, "--device", "cpu"]
     summary = summary_of(run, *tune)
     program, *words = shlex.split(summary["command"])
     assert program == "deepmf"

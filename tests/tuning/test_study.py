@@ -15,6 +15,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.training.history import EpochRecord, History
 from deepmf.tuning.space import Choice, Factors, Range
 from deepmf.tuning.study import Study, Tried
@@ -41,6 +42,16 @@ def test_errors_are_those_of_the_model_and_the_best_is_the_smallest(split: Split
     assert study.tried[0].settings == {"seed": 1, "shrinkage": 5.0}  # the defaults come first
     assert study.best.error == min(trial.error for trial in study.tried if trial.error is not None)
     assert len({trial.settings["shrinkage"] for trial in study.tried}) == 8
+
+
+def test_the_first_trial_is_what_is_chosen_for_the_matrix(split: Split) -> None:
+    given = {"epochs": 1, "device": "cpu", "effort": "quick"}
+    study = Study("dmf-o", split.train, split.validation, settings=given).run(1)
+    model = OrdinalDMF(**given).fit(split.train, split.validation)
+    assert {name: study.tried[0].settings[name] for name in study.space} == {
+        name: getattr(model.settings, name) for name in study.space
+    }
+    assert study.tried[0].error == model.history_.best_error
 
 
 @pytest.mark.slow

@@ -262,7 +262,7 @@ def _show_newcomer(entries: ObservedMatrix, best: Ranking, *, milliseconds: floa
 def _show_next_steps() -> None:
     say(
         "\nWith your own file (a row, a column and a value per line):\n"
-        "  deepmf fit ratings.csv -o model.safetensors --model dmf-o --preset small\n"
+        "  deepmf fit ratings.csv -o model.safetensors\n"
         "  deepmf evaluate model.safetensors test.csv --report report.html\n"
         "  deepmf predict model.safetensors pairs.csv -o predictions.csv --extend new_rows.csv\n"
         "  deepmf recommend model.safetensors --row alice -n 10\n"

@@ -19,6 +19,7 @@ from deepmf.cli.options import (
     Decimal,
     Device,
     Duplicates,
+    Effort,
     Json,
     MissingValues,
     ModelName,
@@ -33,10 +34,9 @@ from deepmf.cli.options import (
     Wide,
 )
 from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, say, show_json
-from deepmf.cli.setting_options import gather_settings, parse_scale
+from deepmf.cli.setting_options import check_effort, gather_settings, parse_scale
 from deepmf.cli.validation_entries import split_off
 from deepmf.errors import BadSetting, BadSplit, TrainingDiverged
-from deepmf.models.presets import preset
 from deepmf.models.registry import model_class
 
 if TYPE_CHECKING:
@@ -53,16 +53,8 @@ def fit(
     ],
     validation: Validation = None,
     validation_share: ValidationShare = None,
-    model: ModelName = "dmf",
-    preset_name: Annotated[
-        str | None,
-        typer.Option(
-            "--preset",
-            metavar="NAME",
-            help="Settings for a purpose: small (with --model dmf-o; a million entries in well under a minute on two "
-            "cores). --config and --set override it.",
-        ),
-    ] = None,
+    model: ModelName = "dmf-o",
+    effort: Effort = None,
     assignments: Assignments = None,
     config: Config = None,
     scale: ScaleText = None,
@@ -103,12 +95,15 @@ def fit(
 
     Ctrl-C ends training early and saves the best weights so far (exit status 130); so do SIGTERM and SIGHUP.
 
-    Example: deepmf fit ratings.csv -o model.safetensors --set epochs=100 --set hidden_sizes=512
+    Settings that are not given are chosen for the file and the machine (deepmf inspect shows them).
+
+    Example: deepmf fit ratings.csv -o model.safetensors --effort quick
     """
-    settings = {} if preset_name is None else preset(model, preset_name)
-    settings |= gather_settings(config, assignments, seed=seed, device=device)
+    settings = gather_settings(config, assignments, seed=seed, device=device, effort=effort)
     reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
     start = None if start_from is None else load_model(start_from, extensions=(), reading=reading)
+    if effort is not None and start is None:
+        check_effort(effort, model)
     new_model = model_class(model)(**settings) if start is None else _like(start, model, settings, context)
     if tensorboard is not None and not hasattr(new_model.settings, "epochs"):
         raise BadSetting(f"{model!r} is not learned in epochs, so there is nothing to log to TensorBoard")
@@ -144,7 +139,8 @@ def _like(start: Model, name: str, settings: dict[str, Any], context: typer.Cont
     source = context.get_parameter_source("model")
     if source is not None and source.name == "COMMANDLINE" and model_class(name) is not type(start):
         raise BadSetting(f"--model {name} cannot start from a {type(start).__name__}; leave --model out, or fit afresh")
-    return type(start)(**start.settings.to_dict() | settings)
+    kept = {name: value for name, value in start.settings.to_dict().items() if name not in start.chosen_}
+    return type(start)(**kept | settings)
 
 
 def _split_off_unseen(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from deepmf.cli.shell_completion import assignments, model_names
+from deepmf.models.ordinal.ordinal_choice import EFFORTS
 from deepmf.models.registry import HOMES
 
 VALIDATION_SHARE = 0.05
@@ -41,6 +42,14 @@ ValidationShare = Annotated[
 ModelName = Annotated[
     str,
     typer.Option("--model", metavar="NAME", help=f"What to fit: {', '.join(HOMES)}.", autocompletion=model_names),
+]
+Effort = Annotated[
+    str | None,
+    typer.Option(
+        "--effort",
+        metavar="|".join(EFFORTS),
+        help="How much time to spend for accuracy, with --model dmf-o; normal unless set.",
+    ),
 ]
 Assignments = Annotated[
     list[str] | None,

@@ -7,11 +7,13 @@ import json
 import tomllib
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deepmf.cli.inputs import local_file
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
+from deepmf.models.registry import HOMES, settings_class
 
 if TYPE_CHECKING:
     from deepmf.matrix.scale import Scale
@@ -31,6 +33,13 @@ def gather_settings(config: Path | None, assignments: Iterable[str] | None, **op
             settings |= read_config(file)
     settings |= dict(map(parse_assignment, assignments or ()))
     return settings | {name: given for name, given in options.items() if given is not None}
+
+
+def check_effort(effort: str, model: str) -> None:
+    """Refuse an effort for a model that has none."""
+    able = [name for name in HOMES if any(field.name == "effort" for field in fields(settings_class(name)))]
+    if settings_class(model) not in map(settings_class, able):
+        raise BadSetting(f"--effort {effort} is for {', '.join(able)}; {model!r} has settings alone (--set NAME=VALUE)")
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:

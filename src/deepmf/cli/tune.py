@@ -19,6 +19,7 @@ from deepmf.cli.options import (
     Decimal,
     Device,
     Duplicates,
+    Effort,
     Json,
     MissingValues,
     ModelName,
@@ -33,7 +34,7 @@ from deepmf.cli.options import (
     Wide,
 )
 from deepmf.cli.output import check_writable, say, show_json, show_table
-from deepmf.cli.setting_options import gather_settings, parse_scale, show_value
+from deepmf.cli.setting_options import check_effort, gather_settings, parse_scale, show_value
 from deepmf.cli.validation_entries import split_off
 from deepmf.errors import BadSetting, DeepMFWarning, TrainingInterrupted
 from deepmf.models.registry import model_class
@@ -56,7 +57,8 @@ def tune(
     ] = None,
     validation: Validation = None,
     validation_share: ValidationShare = None,
-    model: ModelName = "dmf",
+    model: ModelName = "dmf-o",
+    effort: Effort = None,
     assignments: Assignments = None,
     config: Config = None,
     scale: ScaleText = None,
@@ -87,7 +89,9 @@ def tune(
 
     if trials < 1:
         raise BadSetting(f"--trials must be at least 1; got {trials}")
-    settings = gather_settings(config, assignments, seed=seed, device=device)
+    if effort is not None:
+        check_effort(effort, model)
+    settings = gather_settings(config, assignments, seed=seed, device=device, effort=effort)
     defaults = model_class(model)(**settings).settings
     kept = file or Path(f"{ratings.name.partition('.')[0].strip('-') or 'ratings'}-{model}.study")
     inputs = [ratings, validation, config]
@@ -101,7 +105,7 @@ def tune(
     if held_out is None:
         raise BadSetting("settings are compared on validation entries; --validation-share must be above 0")
     study = Study(model, train, held_out, settings=settings, file=kept)
-    interrupted = _run(study, trials, epochs=getattr(defaults, "epochs", None))
+    interrupted = _run(study, trials, epochs=study.defaults.get("epochs"))
     if study.tried:
         how = {name: given for name, given in vars(reading).items() if given != getattr(Reading(), name)}
         how |= {"validation": validation, "validation-share": validation_share, "scale": scale}

@@ -158,6 +158,11 @@ class Model(ABC):
                 remove_checkpoint(path)
         return self
 
+    def settings_for(self, train: ObservedMatrix) -> Settings:
+        """Return the settings that `fit` takes for a matrix: those that were given, and those chosen for it."""
+        chosen = {name: value for name, value in self._chosen_for(train).items() if name not in self._given}
+        return replace(self.settings, **chosen)
+
     def _choose(self, train: ObservedMatrix, start_from: Model | None) -> None:
         """Choose the settings that were not given, for a matrix and the machine, or as in a model to start from."""
         chosen = self._chosen_for(train)

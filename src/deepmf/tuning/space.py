@@ -74,6 +74,23 @@ def completed(space: Space, model: str) -> Space:
     }
 
 
+def with_values(space: Space, values: Mapping[str, Any]) -> Space:
+    """Return a space that also holds some values: settings that were chosen for a matrix may lie outside.
+
+    >>> with_values({"width": Choice((512,)), "rate": Range(0.1, 0.5)}, {"width": 128, "rate": 0.7})
+    {'width': Choice(options=(512, 128)), 'rate': Range(low=0.1, high=0.7)}
+    """
+    return {name: _with_value(dimension, values[name]) for name, dimension in space.items()}
+
+
+def _with_value(dimension: Dimension, value: Any) -> Dimension:
+    if value is None or dimension.holds(value):
+        return dimension
+    if isinstance(dimension, Choice):
+        return Choice((*dimension.options, value))
+    return replace(dimension, low=min(dimension.low, value), high=max(dimension.high, value))
+
+
 def _completed(name: str, dimension: Dimension, rule: Rule) -> Dimension:
     if isinstance(dimension, Choice):
         options = dimension.options or (rule.of if isinstance(rule, OneOf) else ())
@@ -136,10 +153,9 @@ SEARCHED: Mapping[str, Space] = {
     },
     "dmf-o": {
         **_BRANCHES,
+        "hidden_sizes": Choice(((64,), (128,), (512,), (1024,), (2048,))),
         "learning_rate": Factors(3e-4, 1e-2),
         "mask_rate": Range(0.2, 0.9),
-        "row_penalty": Factors(1.0, 30.0),
-        "column_penalty": Factors(3.0, 100.0),
     },
     "i-autorec": _AUTOREC,
     "u-autorec": _AUTOREC,

@@ -18,7 +18,7 @@ from deepmf.models.fitting import digest
 from deepmf.models.registry import model_class
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Callback
-from deepmf.tuning.space import Choice, Dimension, Factors, Space, completed, space_of
+from deepmf.tuning.space import Choice, Dimension, Factors, Space, completed, space_of, with_values
 from deepmf.tuning.study_file import open_study
 
 if TYPE_CHECKING:
@@ -73,9 +73,10 @@ class Study:
             raise BadSetting("settings are compared on validation entries; there are none")
         self.train, self.validation = train, validation
         self.fixed = dict(settings or {})
-        self.defaults = self._model_class(**self.fixed).settings.to_dict()
+        self.defaults = self._model_class(**self.fixed).settings_for(train).to_dict()
         searched = space_of(model) if space is None else completed(space, model)
-        self.space = _free_part(searched, self.defaults, self.fixed, model)
+        free = _free_part(searched, self.defaults, self.fixed, model)
+        self.space = with_values(free, self.defaults) if space is None else free
         self._study, self._held = open_study(None if file is None else Path(file), self._fingerprint(model))
 
     def run(self, n_trials: int, *, callbacks: Sequence[Callback] = ()) -> Self:

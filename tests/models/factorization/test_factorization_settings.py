@@ -30,4 +30,4 @@ def test_a_device_is_no_setting() -> None:
 
 
 def test_only_als_stops_early_by_default() -> None:  # with growing penalties the validation error rises and falls
-    assert [settings().patience for settings in ALL] == [2, None, None, None, None]
+    assert [settings().patience for settings in ALL] == [6, None, None, None, None]

@@ -12,12 +12,12 @@ class ALSSettings(LoopSettings):
     """The settings of ALS; the defaults were chosen on validation entries of MovieLens-1M.
 
     A `count_power` of 1 is that of Zhou et al., "Large-scale parallel collaborative filtering for the Netflix prize",
-    2008. Most often the validation error rises after a few sweeps, and two that do not lower it end the fit; at times
-    it falls on later, by up to .0014 in the fits of the recipes, which make all sweeps.
+    2008. Most often the validation error rises after a few sweeps, and six that do not lower it end the fit. Of the 50
+    fits of recipes, which make all sweeps, none has a lower error later; after two sweeps 8 of them had.
     """
 
     epochs: int = whole(15, low=1, meaning="Sweeps, each of which solves for all rows and then for all columns.")
-    patience: int | None = 2
+    patience: int | None = 6
     latent_size: int = whole(
         40,
         low=1,

@@ -29,6 +29,9 @@ _ROUNDS = 2
 # Where there is nothing to choose penalties on: those that were best on MovieLens.
 _USUAL = Penalties(3.0, 40.0)
 
+# Sweeps of the linear part that do not lower its error: a part need not be the best that it could be alone.
+_ALS_PATIENCE = 2
+
 
 class Described(NamedTuple):
     """An encoder with the latents of all rows and columns, and how it came about.
@@ -149,7 +152,7 @@ def _blended(
     size = linear_size(*train.shape, train.n_entries) if settings.linear_size is None else settings.linear_size
     if not size:
         return {"refined": error_of(logits, held_out.values, support)}, None, None
-    als = ALS(latent_size=size, seed=settings.seed)
+    als = ALS(latent_size=size, patience=_ALS_PATIENCE, seed=settings.seed)
     als._learn(train, held_out, Fitting())
     factors = LinearFactors(als.predictor_.rows.base, als.predictor_.columns.base)
     linear = pair_products(Latents(factors.rows), Latents(factors.columns), *pairs) - train.mean
