@@ -1,0 +1,182 @@
+"""OrdinalDMF by default, with nothing set, on matrices of many shapes, beside the means and ALS by default.
+
+python benchmarks/defaults.py                         all that this machine can do, one after another
+python benchmarks/defaults.py tiny u1 --device cpu    some of them
+python benchmarks/defaults.py --jobs 8 --effort quick
+
+Prints a JSON line for each matrix: the test RMSE of all three, seconds of each fit, peak memory (of the
+process, Python and torch included), calibration error and coverage of 90 % intervals on the test entries, and what was chosen.
+Generated matrices have noise 1 unless said otherwise; MovieLens is left out where it is not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from workload import machine
+
+from deepmf.data.datasets.local import find, load, load_split
+from deepmf.data.splits import Split, split_entries
+from deepmf.data.synthetic.generator import generate
+from deepmf.errors import DeepMFWarning
+from deepmf.evaluation.calibration import calibration
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import interval_coverage_score, rmse_error
+from deepmf.models.factorization.als import ALS
+from deepmf.models.means import Means
+from deepmf.models.model import Model
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+
+SEED = 5
+
+
+def generated(n_rows: int, n_columns: int, n_entries: int, *, rank: int = 12, noise: float = 1.0, **more: Any) -> Split:
+    """Return a generated matrix in parts."""
+    settings = {"rank": rank, "noise": noise, "named": False, "seed": SEED} | more
+    matrix = generate(n_rows, n_columns, n_entries=n_entries, **settings).matrix
+    return parted(matrix, few=n_entries >= 3_000_000)
+
+
+def parted(matrix: ObservedMatrix, *, few: bool = False) -> Split:
+    """Return the entries as 80 / 5 / 15 %, or with few to validate and test on."""
+    shares = (0.88, 0.02, 0.10) if few else (0.80, 0.05, 0.15)
+    return split_entries(matrix, train=shares[0], validation=shares[1], test=shares[2], seed=0)
+
+
+def real_values(n_rows: int, n_columns: int, n_entries: int, noise: float) -> Split:
+    """Return real values in [-10, 10]."""
+    drawn = generate(n_rows, n_columns, n_entries=n_entries, levels=None, rank=5, noise=noise, named=False, seed=SEED)
+    rows, columns, values = drawn.matrix.entries()
+    scale = Scale(low=-10, high=10)
+    return parted(ObservedMatrix.from_entries(rows, columns, np.clip(4 * values, -10, 10), scale))
+
+
+def some_entries(name: str, n_entries: int) -> Split:
+    """Return random entries of a data set."""
+    matrix = load(name)
+    chosen = np.random.default_rng(0).permutation(matrix.n_entries)[:n_entries]
+    return parted(matrix.take_entries(np.sort(chosen)))
+
+
+def published(name: str) -> Split:
+    """Return the published split, 5 % of its training entries for validation where it has none."""
+    split = load_split(name)
+    if split.validation.n_entries:
+        return split
+    parts = split_entries(split.train, train=0.95, validation=0.05, test=0.0, seed=0)
+    return Split(parts.train, parts.validation, split.test)
+
+
+HALF_STARS, HUNDRED = np.arange(1, 11) / 2, np.arange(101.0)
+CASES: dict[str, tuple[str, Callable[[], Split]]] = {
+    "tiny": ("80 x 60, half observed", lambda: generated(80, 60, 2400, rank=4)),
+    "ml-100k, 10,000": ("10,000 entries of MovieLens-100K", lambda: some_entries("ml-100k", 10_000)),
+    "ml-100k": ("100,000 entries of MovieLens-100K", lambda: some_entries("ml-100k", 100_000)),
+    "u1": ("MovieLens-100K, u1", lambda: published("ml-100k")),
+    "authors": ("MovieLens-1M, the authors' split", lambda: published("ml-1m")),
+    "tall": ("50,000 x 40, 60 % observed", lambda: generated(50_000, 40, 1_200_000, rank=6)),
+    "wide": ("500 x 50,000, 1 % observed", lambda: generated(500, 50_000, 250_000, rank=6)),
+    "half stars": (
+        "1,500 x 2,000, 28,000 half stars",
+        lambda: generated(1500, 2000, 28_000, rank=6, levels=HALF_STARS),
+    ),
+    "hundred": ("2,000 x 1,000, 101 levels", lambda: generated(2000, 1000, 100_000, rank=6, levels=HUNDRED)),
+    "binary": ("2,000 x 1,000, 0 / 1", lambda: generated(2000, 1000, 100_000, rank=6, levels=(0.0, 1.0))),
+    "genotypes": (
+        "1,000 x 800, 0 / 1 / 2, 80 % observed, rank 5, noise .3",
+        lambda: generated(1000, 800, 640_000, rank=5, noise=0.3, levels=(0.0, 1.0, 2.0), popularity=0.0, selection=0.0),
+    ),
+    "real": ("5,000 x 100, real values in [-10, 10], 70 % observed", lambda: real_values(5000, 100, 350_000, 1.0)),
+    "noisy": ("2,000 x 300, real values, 10 % observed, noise 2", lambda: real_values(2000, 300, 60_000, 2.0)),
+    "long": ("20,000 x 250,000, 800,000 entries", lambda: generated(20_000, 250_000, 800_000, rank=6)),
+    "3 million": ("20,000 x 8,000, 3 million entries", lambda: generated(20_000, 8000, 3_000_000)),
+    "10 million": ("70,000 x 10,700, 10 million entries", lambda: generated(70_000, 10_700, 10_000_000)),
+}
+
+
+def measured(case: str, effort: str, device: str) -> dict[str, Any]:
+    """Return the errors and costs of all three models on one matrix."""
+    words, make = CASES[case]
+    split = make()
+    models: dict[str, Model] = {
+        "means": Means(),
+        "als": ALS(),
+        "dmf-o": OrdinalDMF(effort=effort, device=device),
+    }
+    found: dict[str, Any] = {"rmse": {}, "seconds": {}}
+    for name, model in models.items():
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeepMFWarning)
+            model.fit(split.train, split.validation, progress=False)
+        found["seconds"][name] = round(time.perf_counter() - start, 2)
+        found["rmse"][name] = round(rmse_of(model, split.test), 4)
+    ours = models["dmf-o"]
+    lower, upper = ours.predict_interval(*split.test.entries()[:2], coverage=0.9)
+    found["coverage"] = round(interval_coverage_score(lower, upper, split.test.entries()[2]), 4)
+    if split.test.scale.levels is not None:
+        found["calibration_error"] = round(calibration(ours, split.test).error, 4)  # type: ignore[arg-type]
+    history = ours.history_
+    found |= {"validation": {name: round(error, 4) for name, error in history.stages.items()}, "chosen": ours.chosen_}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    size = {"rows": split.train.shape[0], "columns": split.train.shape[1], "entries": split.train.n_entries}
+    return (
+        {"benchmark": "defaults", "case": case, "matrix": words, "effort": effort}
+        | size
+        | found
+        | {"peak_mb": round(peak)}
+        | machine()
+    )
+
+
+def rmse_of(model: Model, test: ObservedMatrix) -> float:
+    """Return the error on test entries."""
+    rows, columns, values = test.entries()
+    return rmse_error(model.predict(rows, columns), values)
+
+
+def runnable(cases: Iterable[str]) -> list[str]:
+    """Return the cases whose data is here."""
+    needs = {"ml-100k, 10,000": "ml-100k", "ml-100k": "ml-100k", "u1": "ml-100k", "authors": "ml-1m"}
+    return [case for case in cases if case not in needs or find(needs[case]) is not None]
+
+
+def main() -> None:
+    """Run every case in a process of its own, and print what each found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("--effort", default="normal")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--here", action="store_true", help="in this process, which must have one case")
+    options = parser.parse_args()
+    if unknown := [case for case in options.cases if case not in CASES]:
+        parser.error(f"there is no case {unknown[0]!r}; there are: {', '.join(CASES)}")
+    if options.here:
+        print(json.dumps(measured(options.cases[0], options.effort, options.device)))
+        return
+    cases = runnable(options.cases or sorted(CASES, key=lambda case: math.inf if "million" in case else 0))
+
+    def in_child(case: str) -> None:
+        command = [sys.executable, __file__, case, "--here", "--effort", options.effort, "--device", options.device]
+        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        print(run.stdout if run.returncode == 0 else f"{case} failed", end="" if run.stdout else "\n", flush=True)
+
+    with ThreadPoolExecutor(options.jobs) as threads:
+        list(threads.map(in_child, cases))
+
+
+if __name__ == "__main__":
+    main()
