@@ -151,11 +151,11 @@ class Refinement:
 
     def without_each(self, vectors: SparseVectors, left_out: Tensor) -> Tensor:
         """Return the refined latents (left out, latent) of a single vector without each of some of its entries."""
-        side, entries = self.side, PaddedEntries.of(vectors, torch.zeros(1, dtype=torch.int64))
+        side, entries = self.side, PaddedEntries.of(vectors, left_out.new_zeros(1))
         parts = []
         for some in torch.split(left_out, max(1, _ENTRIES_AT_A_TIME // max(1, entries.real.shape[1]))):
             real = entries.real.repeat(some.numel(), 1)
-            real[torch.arange(some.numel()), some] = False
+            real[torch.arange(some.numel(), device=some.device), some] = False
             outputs = outputs_without_each(side.branch, side.views, entries, some)
             parts.append(self.refined(outputs, entries._replace(real=real)))
         return torch.cat(parts)
