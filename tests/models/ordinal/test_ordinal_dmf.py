@@ -19,6 +19,7 @@ from deepmf.metrics import calibration_error, interval_coverage_score, level_acc
 from deepmf.models.load import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder
 from deepmf.storage.model_file import read_file, write_file
 
 QUICK: dict[str, Any] = {
@@ -32,7 +33,8 @@ QUICK: dict[str, Any] = {
     "device": "cpu",
 }
 LONGER = QUICK | {"epochs": 60, "learning_rate": 3e-2, "bins": 12}
-PLAIN: dict[str, Any] = {"row_penalty": None, "column_penalty": None}  # latents as the branches have them
+# Latents as the branches have them.
+PLAIN: dict[str, Any] = {"row_penalty": 1e12, "column_penalty": 1e12, "landmarks": 1, "linear_size": 0}
 STARS = Scale([1, 2, 3, 4, 5])
 
 
@@ -104,9 +106,13 @@ def test_distributions_are_the_formula_of_the_latents(stars: HeldOut) -> None:
     rows, columns = pairs.rows, pairs.columns
     of_rows = model.predictor_.rows.whole()[rows].astype(float)
     of_columns = model.predictor_.columns.whole()[columns].astype(float)
-    cutpoints, slopes = of_rows[:, -5:-1], np.exp(of_rows[:, -1])
-    assert np.all(np.diff(cutpoints) > 0) and of_rows.shape[1] == 16 + len(model.landmarks_) + 2 + 5
-    logits = (slopes * (of_rows * of_columns).sum(1))[:, None] - cutpoints
+    encoder = encoder_of(model)
+    share, n_linear = encoder.linear_share, encoder.layout.n_linear
+    assert 0 < share < 1 and n_linear > 24 + 2
+    own, slopes = of_rows[:, -5:-1], np.exp(of_rows[:, -1])
+    assert np.all(np.diff(own) > 0) and of_rows.shape[1] == 16 + len(model.landmarks_) + n_linear + 2 + 5
+    cutpoints = (1 - share) * own + share * model.network_.head.cutpoints.detach().double().numpy()
+    logits = ((1 - share) * slopes * (of_rows * of_columns).sum(1))[:, None] - cutpoints
     exceeded = np.concatenate([np.ones((rows.size, 1)), 1 / (1 + np.exp(-logits)), np.zeros((rows.size, 1))], axis=1)
     np.testing.assert_allclose(model.predict_distribution(*stars.pairs), exceeded[:, :-1] - exceeded[:, 1:], atol=2e-6)
 
@@ -215,11 +221,18 @@ def test_rankings_and_blocks_agree_with_pairs(stars: HeldOut, real: HeldOut) -> 
         np.testing.assert_allclose(model.complete()[missing], model.predict(rows, others), atol=1e-5)
 
 
+def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
+    encoder = model.predictor_.encoder
+    assert isinstance(encoder, OrdinalEncoder)
+    return encoder
+
+
 def test_similar_rows_are_compared_by_directions_alone() -> None:
     board = np.where((np.arange(24)[:, None] + np.arange(20)) % 2, 1.0, 5.0)
     board[np.random.default_rng(0).random(board.shape) < 0.2] = np.nan
     model = OrdinalDMF(**QUICK).fit(ObservedMatrix.from_array(board))
-    assert model.predictor_.n_beside == len(model.landmarks_) + 2 + 2  # then two effects, a cutpoint, a slope
+    layout = encoder_of(model).layout
+    assert model.predictor_.n_beside == layout.n_landmarks + layout.n_linear + 2 + 2  # two effects, cutpoint, slope
     assert all(label % 2 == 0 for label in model.similar_columns(4, n=5).labels)
     assert all(label % 2 == 1 for label in model.similar_rows(5, n=5).labels)
     directions = model.predictor_.directions(model.predictor_.rows)
@@ -319,7 +332,7 @@ def test_one_level() -> None:
 def test_a_level_nobody_used_is_unlikely() -> None:
     matrix = additive()
     spread = with_values(matrix, matrix.values + (matrix.values > 2), Scale([1, 2, 3, 4, 5, 6]))  # no 3
-    model = OrdinalDMF(**QUICK).fit(spread)
+    model = OrdinalDMF(**QUICK, linear_size=0).fit(spread)
     rows, columns, values = spread.entries()
     table = model.predict_distribution(rows, columns)
     assert table[:, 2].mean() < 0.02
@@ -346,7 +359,9 @@ def test_one_view_is_a_look_at_everything() -> None:
     units = torch.tensor(matrix.scale.to_unit(matrix.to_array()), dtype=torch.float32)
     with torch.no_grad():
         expected = model.network_.row_latents(units)
-    np.testing.assert_allclose(model.predictor_.rows.whole(), expected, atol=1e-5)
+    rows, landmarks = model.predictor_.rows.whole(), encoder_of(model).layout.landmarks
+    np.testing.assert_allclose(np.delete(rows, landmarks, axis=1), expected, atol=1e-5)
+    np.testing.assert_allclose(rows[:, landmarks], 0, atol=1e-9)
 
 
 def test_views_are_those_of_the_seed_and_of_no_step() -> None:
@@ -429,7 +444,11 @@ def test_the_best_epoch_is_kept_and_its_error_is_that_of_the_model() -> None:
     model = OrdinalDMF(**QUICK | {"validate_every": 5, "views": 12}).fit(split.train, split.validation)
     rows, columns, values = split.validation.entries()
     # Epochs are compared by a few views; the error told at the end is by all of them, refined.
-    assert model.history_.best_error == rmse_error(model.predict(rows, columns), values)
+    assert model.history_.best_error == pytest.approx(rmse_error(model.predict(rows, columns), values), rel=1e-5)
+    stages = model.history_.stages
+    assert list(stages) == ["branches", "refined", "with the linear part"]
+    assert stages["branches"] == min(record.validation_error or 9 for record in model.history_.records)
+    assert stages["refined"] >= stages["with the linear part"] == model.history_.best_error
     looks = {record.epoch: record.validation_error for record in model.history_.records if record.validation_error}
     assert list(looks) == [*range(4, 40, 5)] and model.history_.best_epoch == min(looks, key=lambda at: looks[at] or 9)
     rates = [record.learning_rate for record in model.history_.records]

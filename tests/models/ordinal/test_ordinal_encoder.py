@@ -20,6 +20,9 @@ SMALL: dict[str, Any] = {
     "epochs": 5,
     "views": 3,
     "landmarks": 6,
+    "row_penalty": 3.0,
+    "column_penalty": 20.0,
+    "linear_size": 0,
     "dropout": 0.0,
     "device": "cpu",
 }
@@ -92,23 +95,12 @@ def test_encoding_changes_and_draws_nothing(model: OrdinalDMF) -> None:
 
 def test_what_is_packed(model: OrdinalDMF) -> None:
     packed, encoder = encoder_of(model).pack(), encoder_of(model)
-    assert packed.content == {}
+    assert packed.content == {"penalties": list(encoder.penalties), "linear": None}
     np.testing.assert_array_equal(packed.tensors["refinement.columns"], encoder.refinement_columns)
     np.testing.assert_array_equal(packed.tensors["refinement.landmarks"], model.landmarks_)
     network = {name for name in packed.tensors if name.startswith("network.")}
     assert network == {f"network.{name}" for name in model.network_.state_dict()}
     assert len(packed.tensors) == len(network) + 2
-
-
-def test_without_a_row_penalty_there_are_no_landmarks_and_one_round() -> None:
-    model = OrdinalDMF(**SMALL, row_penalty=None).fit(MATRIX)
-    encoder = encoder_of(model)
-    assert encoder.layout.n_landmarks == 0 and encoder.landmarks.shape == (0, 4)
-    with torch.no_grad():
-        vectors = encoder._vectors(model.entries_.column_entries(np.arange(15)))
-        viewed = model.network_.viewed_column_latents(vectors).numpy()
-    np.testing.assert_allclose(encoder.refinement_columns, viewed, atol=1e-5)
-    assert not np.allclose(model.predictor_.columns.base, viewed, atol=1e-3)  # columns are refined
 
 
 def test_values_enter_in_units_of_the_scale(model: OrdinalDMF) -> None:

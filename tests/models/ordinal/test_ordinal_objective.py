@@ -75,8 +75,9 @@ class Step:
 
 
 def source_of(matrix: ObservedMatrix) -> MatrixBlocks:
-    """The blocks of a matrix, as the model would have them."""
-    source = OrdinalDMF(**SIZES)._task(matrix, None).source
+    """The blocks of a matrix, as the model would have them; with validation entries, nothing is set aside."""
+    validation = ValidationEntries(np.array([0]), np.array([0]), np.array([matrix.scale.low]))
+    source = OrdinalDMF(**SIZES)._task(matrix, validation).source
     assert isinstance(source, MatrixBlocks)
     return source
 
@@ -212,7 +213,6 @@ def test_the_validation_error_is_that_of_a_few_views(
     monkeypatch.setattr(ordinal_objective, "_VIEWS_TO_VALIDATE", 3)
     split = split_entries(matrix, train=0.8, validation=0.2, test=0.0, seed=0)
     model = OrdinalDMF(**SIZES)
-    assert model._task(split.train, None).validation_error() is None
     trainer = model._task(split.train, ValidationEntries.of(split.train, split.validation))
     assert isinstance(trainer, Trainer) and isinstance(trainer.network, OrdinalNetwork)
     network = trainer.network.eval()

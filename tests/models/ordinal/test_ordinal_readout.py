@@ -10,7 +10,7 @@ from deepmf.models.ordinal.latent_layout import LatentLayout
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
 from deepmf.models.ordinal.ordinal_readout import OrdinalReadout, check_support
 
-LAYOUT = LatentLayout(n_direction=4, n_landmarks=2, n_response=3)
+LAYOUT = LatentLayout(n_direction=4, n_landmarks=2, n_linear=0, n_response=3)
 LEVELS = [1.0, 2.0, 5.0]
 SCALE = Scale(LEVELS)
 

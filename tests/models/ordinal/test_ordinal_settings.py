@@ -7,7 +7,7 @@ from deepmf.models.ordinal.ordinal_settings import OrdinalDMFSettings
 
 
 @pytest.mark.parametrize("name", ["row_penalty", "column_penalty"])
-def test_refinement_may_be_left_out(name: str) -> None:
+def test_a_penalty_may_be_left_to_be_chosen(name: str) -> None:
     assert getattr(OrdinalDMFSettings(**{name: None}), name) is None
     for bad in (0.0, 1e13, True):
         with pytest.raises(BadSetting, match=f"^{name} must be a number at least 0.01 and at most 1e.12; got {bad}$"):
@@ -16,5 +16,5 @@ def test_refinement_may_be_left_out(name: str) -> None:
 
 def test_defaults_of_training_are_its_own() -> None:
     settings = OrdinalDMFSettings()
-    assert (settings.epochs, settings.schedule, settings.learning_rate) == (800, "cosine", 2e-3)
-    assert (settings.latent_size, settings.hidden_sizes) == (256, (2048,))
+    assert (settings.epochs, settings.schedule, settings.learning_rate) == (300, "cosine", 2e-3)
+    assert (settings.latent_size, settings.hidden_sizes) == (256, (1024,))

@@ -1,5 +1,7 @@
-"""Refinement: one vector restated by hand, both ways of solving, no step without a penalty, and what it is good for."""
+"""Refinement: one vector restated by hand, both ways of solving, no step by an infinite penalty, its use."""
 
+import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from deepmf.data.splits import split_areas
+from deepmf.data.splits import split_areas, split_entries
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.layers.input_channels import apply_mask
@@ -16,13 +18,14 @@ from deepmf.metrics import rmse_error
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
+from deepmf.models.ordinal.penalties import Penalties
 from deepmf.models.ordinal.refinement import (
     _MOVE_SIZE,
     _OFFSET_SIZE,
+    NewtonStep,
     RefinedSide,
     Refinement,
     _parts,
-    _step,
     cholesky_solved,
     column_side,
     row_side,
@@ -35,13 +38,18 @@ SMALL: dict[str, Any] = {
     "epochs": 30,
     "learning_rate": 1e-2,
     "views": 5,
+    "landmarks": 64,
+    "row_penalty": 3.0,
+    "column_penalty": 20.0,
+    "linear_size": 0,
     "device": "cpu",
 }
 
 
 @pytest.fixture(scope="module")
 def model() -> OrdinalDMF:
-    return OrdinalDMF(**SMALL).fit(generate(40, 30, density=0.4, seed=0).matrix)
+    split = split_entries(generate(40, 30, density=0.4, seed=0).matrix, train=0.95, validation=0.05, test=0, seed=0)
+    return OrdinalDMF(**SMALL).fit(split.train, split.validation)
 
 
 class Asked(NamedTuple):
@@ -60,13 +68,13 @@ def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
 
 def sides(model: OrdinalDMF) -> dict[str, Asked]:
     seen, encoder = model.entries_, encoder_of(model)
-    landmarks = encoder._landmarks()
+    landmarks, layout = encoder._landmarks(), encoder.layout
     n_rows, n_columns = seen.train.shape
     rows, columns = seen.row_entries(np.arange(n_rows)), seen.column_entries(np.arange(n_columns))
-    row, column = row_side(model.network_, landmarks), column_side(model.network_, landmarks)
+    row, column = row_side(model.network_, layout), column_side(model.network_, landmarks, layout)
     return {
-        "row": Asked(row, encoder._vectors(rows), torch.from_numpy(encoder.refinement_columns)),
-        "column": Asked(column, encoder._vectors(columns), torch.from_numpy(model.predictor_.rows.base)),
+        "row": Asked(row, encoder.vectors(rows), torch.from_numpy(encoder.refinement_columns)),
+        "column": Asked(column, encoder.vectors(columns), torch.from_numpy(model.predictor_.rows.base)),
     }
 
 
@@ -137,9 +145,9 @@ def test_an_entry_that_is_foretold_for_certain_moves_a_latent_by_a_finite_step()
     for n_copies in (1, 5):  # fewer entries than features, and more: solved either way
         scores = torch.full((1, n_copies), -400.0)  # so sure of the lowest answer that all chances are 0 in float32
         units, real = torch.ones(1, n_copies), torch.ones(1, n_copies, dtype=torch.bool)
-        found = _step(
-            head, scores, response.expand(1, n_copies, 3), units, real, features.expand(1, n_copies, 2), 3.0
-        ).numpy()[0]
+        responses, many = response.expand(1, n_copies, 3), features.expand(1, n_copies, 2)
+        step = NewtonStep.of(head, scores, responses, units, real, many)
+        found = step.moves(3.0, cholesky_solved).numpy()[0]
         # Two boundaries are exceeded against all expectation: a slope of 2, and the least curvature there is.
         line = features[0, 0].double().numpy()
         gram = n_copies * 1e-6 * np.outer(line, line) + 3.0 * np.eye(2)
@@ -173,47 +181,54 @@ def test_both_sides_are_refined_twice(model: OrdinalDMF) -> None:
 
 
 def test_fewer_entries_than_features_are_solved_the_other_way() -> None:
-    few = OrdinalDMF(**SMALL, landmarks=5).fit(generate(40, 30, density=0.4, seed=0).matrix)
-    many = OrdinalDMF(**SMALL, landmarks=30).fit(few.entries_.train)
+    few = OrdinalDMF(**SMALL | {"landmarks": 5}).fit(generate(40, 30, density=0.4, seed=0).matrix)
+    many = OrdinalDMF(**SMALL | {"landmarks": 30}).fit(few.entries_.train)
     counts = np.diff(few.entries_.train.by_row.starts)
     assert len(few.landmarks_) < counts[3] < len(many.landmarks_)
     for model in (few, many):
         np.testing.assert_allclose(model.predictor_.rows.base[3], by_hand(model, "row", 3, 3.0), atol=2e-4)
 
 
-def test_without_a_penalty_there_is_no_step() -> None:
-    matrix = generate(40, 30, density=0.4, seed=0).matrix
-    model = OrdinalDMF(**SMALL, row_penalty=None, column_penalty=None).fit(matrix)
-    assert model.landmarks_.shape == (0, 6)
-    for axis, (_, vectors, _) in sides(model).items():
-        with torch.no_grad():
-            viewed = getattr(model.network_, f"viewed_{axis}_latents")(vectors).numpy()
-        np.testing.assert_allclose(getattr(model.predictor_, f"{axis}s").base, viewed, atol=1e-5)
+@torch.no_grad()
+def test_an_infinite_penalty_is_no_step_and_a_heavy_one_almost_none(model: OrdinalDMF) -> None:
+    encoder, rows = encoder_of(model), model.predictor_.rows.base
+    refinements = {"row": encoder.row_refinement(), "column": encoder.column_refinement(rows)}
+    for axis, (side, vectors, _) in sides(model).items():
+        viewed = getattr(model.network_, f"viewed_{axis}_latents")(vectors)
+        alone = side.placed(viewed[:, None])[:, 0]
+        light, heavy, none = refinements[axis].by_penalty(vectors, [3.0, 1e9, math.inf])
+        np.testing.assert_allclose(none, alone, atol=1e-5)
+        np.testing.assert_allclose(heavy, none, atol=1e-5)
+        assert not np.allclose(light, none, atol=1e-2)
+        only = replace(refinements[axis], penalty=math.inf).latents(vectors)
+        np.testing.assert_array_equal(only, none)
 
 
-def test_a_heavy_penalty_is_no_step_either(model: OrdinalDMF) -> None:
-    heavy = OrdinalDMF(**SMALL, row_penalty=1e6, column_penalty=1e6).fit(model.entries_.train)
-    none = OrdinalDMF(**SMALL, row_penalty=None, column_penalty=None).fit(model.entries_.train)
-    rows, columns, _ = model.entries_.train.entries()
-    np.testing.assert_allclose(heavy.predict(rows, columns), none.predict(rows, columns), atol=1e-3)
+@torch.no_grad()
+def test_penalties_together_are_each_alone(model: OrdinalDMF) -> None:
+    refinement, vectors = encoder_of(model).row_refinement(), sides(model)["row"].vectors
+    together = refinement.by_penalty(vectors, [1.0, math.inf, 30.0])
+    for penalty, found in zip((1.0, math.inf, 30.0), together, strict=True):
+        np.testing.assert_array_equal(found, replace(refinement, penalty=penalty).latents(vectors))
 
 
 @pytest.mark.slow
 def test_new_rows_are_predicted_better() -> None:
     split = split_areas(generate(300, 150, density=0.2, noise=0.8, seed=0).matrix, seed=0)
     errors = {}
-    for penalty in (None, 3.0):
-        settings = SMALL | {"hidden_sizes": (64,), "latent_size": 16, "epochs": 40, "row_penalty": penalty}
-        more = OrdinalDMF(**settings, column_penalty=None).fit(split.train).extend(split.extension)
+    for penalty in (1e9, 3.0):
+        sizes: dict[str, Any] = {"hidden_sizes": (64,), "latent_size": 16, "epochs": 40}
+        settings = SMALL | sizes | {"row_penalty": penalty, "column_penalty": 1e9}
+        more = OrdinalDMF(**settings).fit(split.train, split.validation).extend(split.extension)
         rows, columns, values = split.test["II"].entries()
         errors[penalty] = rmse_error(more.predict(rows, columns), values)
-    assert errors[3.0] < 0.98 * errors[None]
+    assert errors[3.0] < 0.98 * errors[1e9]
 
 
 def test_parts_hold_every_vector_once_and_fit() -> None:
     counts = torch.randint(0, 3000, (500,), generator=torch.Generator().manual_seed(0))
     order = torch.argsort(counts, stable=True)
-    parts = _parts(order, counts, 32)
+    parts = _parts(order, counts, 32, 1)
     assert torch.equal(torch.cat(parts), order)
     assert all(
         part.numel() <= 32 and (part.numel() == 1 or part.numel() * counts[part].max() <= 8192) for part in parts
@@ -228,11 +243,16 @@ def test_bad_penalties(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("n_landmarks", [3, 64])  # fewer features than entries, and more
-@pytest.mark.parametrize("penalty", [3.0, None])
-def test_without_each_entry_it_is_the_refinement_of_the_others(n_landmarks: int, penalty: float | None) -> None:
-    settings = SMALL | {"landmarks": n_landmarks, "row_penalty": penalty, "column_penalty": penalty, "epochs": 3}
+@pytest.mark.parametrize("penalty", [3.0, math.inf])
+@pytest.mark.parametrize("linear_size", [0, 4])
+def test_without_each_entry_it_is_the_refinement_of_the_others(
+    n_landmarks: int, penalty: float, linear_size: int
+) -> None:
+    settings = SMALL | {"landmarks": n_landmarks, "linear_size": linear_size, "epochs": 3}
     model = OrdinalDMF(**settings).fit(generate(40, 30, density=0.5, seed=0).matrix)
     encoder, entries, predictor = encoder_of(model), model.entries_, model.predictor_
+    encoder.penalties = Penalties(penalty, penalty)
+    assert encoder.layout.n_linear == (linear_size and linear_size + 3)
     left_out = np.array([4, 0, 7])
     row, column = entries.row_entries(np.array([3])), entries.column_entries(np.array([5]))
     for found, expected in (

@@ -15,7 +15,14 @@ from deepmf.models.factorization.als import ALS
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents, pair_products
 from deepmf.models.ordinal.landmarks import Landmarks, landmarks_among
-from deepmf.models.ordinal.linear_part import Blend, LinearPart, best_blend, error_of, linear_size
+from deepmf.models.ordinal.linear_part import (
+    Blend,
+    LinearPart,
+    best_blend,
+    error_of,
+    linear_size,
+    linear_values,
+)
 from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder, as_numpy
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 from deepmf.models.ordinal.ordinal_settings import OrdinalDMFSettings
@@ -65,16 +72,13 @@ def trained_encoder(
     seen = entries if source.matrix is entries.train else EntryStore.of(source.matrix)
     _choose_penalties(encoder, seen, held_out, settings)
     rows, columns = _rounds(encoder, start, seen)
-    stages, blend, factors = _blended(encoder, rows, columns, source.matrix, held_out, settings)
+    linear = _linear_columns(source.matrix, held_out, settings)
+    stages, blend = _blended(encoder, rows, columns, linear, entries.train, seen, held_out)
     if seen is not entries:
         rows, columns = _rounds(encoder, start, entries)
-    if blend is not None and factors is not None:
-        part = LinearPart(source.matrix, factors.rows.shape[1] - ALS.n_beside, blend)
-        rows, columns = (
-            encoder.join(part, rows, part.weighted(factors.rows, rows[:, -1])),
-            encoder.join(part, columns, factors.columns),
-        )
-        encoder.refinement_columns = encoder.join(part, encoder.refinement_columns, factors.columns)
+    if blend is not None and linear is not None:
+        part = LinearPart(entries.train, linear.shape[1] - ALS.n_beside, blend)
+        rows, columns = encoder.join(part, linear, rows, columns, entries)
     return Described(encoder, Latents(rows), Latents(columns), stages)
 
 
@@ -128,33 +132,35 @@ def _rounds(encoder: OrdinalEncoder, columns: LatentArray, entries: EntryStore) 
     return rows, columns
 
 
-class LinearFactors(NamedTuple):
-    """The latents of ALS."""
-
-    rows: LatentArray
-    columns: LatentArray
+def _linear_columns(
+    seen: ObservedMatrix, held_out: ValidationEntries, settings: OrdinalDMFSettings
+) -> LatentArray | None:
+    """Return the columns that the linear part begins with, those of ALS; None where there is to be no such part."""
+    size = linear_size(*seen.shape, seen.n_entries) if settings.linear_size is None else settings.linear_size
+    if not size:
+        return None
+    als = ALS(latent_size=size, patience=_ALS_PATIENCE, seed=settings.seed)
+    als._learn(seen, held_out, Fitting())
+    return als.predictor_.columns.base
 
 
 def _blended(
     encoder: OrdinalEncoder,
     rows: LatentArray,
     columns: LatentArray,
+    linear: LatentArray | None,
     train: ObservedMatrix,
+    seen: EntryStore,
     held_out: ValidationEntries,
-    settings: OrdinalDMFSettings,
-) -> tuple[dict[str, float], Blend | None, LinearFactors | None]:
-    """Return the errors without and with a linear part, how it joins, and its latents."""
+) -> tuple[dict[str, float], Blend | None]:
+    """Return the errors without and with a linear part that begins with some columns, and how it joins."""
     pairs = held_out.rows, held_out.columns
     scores = pair_products(Latents(rows), Latents(columns), *pairs)
     response, head = rows[held_out.rows][:, encoder.layout.response], encoder.network.head
     logits = scores[:, None] * np.exp(response[:, -1:]) - response[:, :-1]
     support = head.support.cpu().numpy()
-    size = linear_size(*train.shape, train.n_entries) if settings.linear_size is None else settings.linear_size
-    if not size:
-        return {"refined": error_of(logits, held_out.values, support)}, None, None
-    als = ALS(latent_size=size, patience=_ALS_PATIENCE, seed=settings.seed)
-    als._learn(train, held_out, Fitting())
-    factors = LinearFactors(als.predictor_.rows.base, als.predictor_.columns.base)
-    linear = pair_products(Latents(factors.rows), Latents(factors.columns), *pairs) - train.mean
-    blend, without, together = best_blend(logits, linear, as_numpy(head.cutpoints), held_out.values, support)
-    return {"refined": without, "with the linear part": together}, blend, factors
+    if linear is None:
+        return {"refined": error_of(logits, held_out.values, support)}, None
+    values = linear_values(train, linear, seen, *pairs)
+    blend, without, together = best_blend(logits, values, as_numpy(head.cutpoints), held_out.values, support)
+    return {"refined": without, "with the linear part": together}, blend

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from deepmf.matrix.arrays import FloatArray, LatentArray
-from deepmf.matrix.entry_store import AxisEntries
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.entry_store import AxisEntries, EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.factorization.als import ALS, RidgeEncoder
 from deepmf.models.factorization.factorization_settings import ALSSettings
-from deepmf.models.latents import Latents
+from deepmf.models.latents import Latents, pair_products
 
 # The shares of the linear part that are compared, and its slopes: in those of a logistic distribution with the standard
 # deviation of its errors.
@@ -51,19 +51,22 @@ def linear_size(n_rows: int, n_columns: int, n_entries: int) -> int:
 
 
 class LinearPart:
-    """ALS as a part of the latents: its factors of trained rows and columns, and those of others by ridge regression.
+    """ALS as a part of the latents: factors of rows and columns by ridge regression on their entries.
 
+    It begins with the columns that ALS has learned: rows are solved for by these, and columns by the trained rows.
     Its latents are (u, b, 1, 0) of a row, times the weight and over the row's slope, by which the readout multiplies
     all scores; and (v, 1, c, 1) of a column. The mean is left to the network.
     """
 
     def __init__(self, train: ObservedMatrix, size: int, blend: Blend) -> None:
         self.size, self.blend, self.width = size, blend, size + ALS.n_beside
-        self._encoder = RidgeEncoder(train, ALSSettings(latent_size=size))
+        self._encoder = _ridge(train, size)
 
     def rows(self, entries: AxisEntries, columns: LatentArray, log_slopes: LatentArray) -> LatentArray:
-        """Return the latents of rows with these slopes, by those of the trained columns."""
-        return self.weighted(self._encoder.rows(entries, Latents(columns)), log_slopes)
+        """Return the latents of rows with these slopes, by the columns that it begins with."""
+        rows = self._encoder.rows(entries, Latents(columns)) * self._weights(log_slopes)
+        rows[:, -1] = 0.0  # the mean
+        return rows
 
     def columns(self, entries: AxisEntries, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of columns, by those of the trained rows, which have these slopes."""
@@ -71,14 +74,23 @@ class LinearPart:
         factors = rows[used] / self._weights(log_slopes[used])
         return self._encoder.columns(entries._replace(others=places), Latents(factors))
 
-    def weighted(self, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
-        """Return the latents of rows as they are part of others: weighted, without the mean."""
-        weighted = rows * self._weights(log_slopes)
-        weighted[:, -1] = 0.0
-        return weighted
-
     def _weights(self, log_slopes: LatentArray) -> LatentArray:
         return (np.float32(self.blend.weight) * np.exp(-log_slopes))[:, None]
+
+
+def linear_values(
+    train: ObservedMatrix, columns: LatentArray, seen: EntryStore, row_at: IndexArray, column_at: IndexArray
+) -> LatentArray:
+    """Return the linear part of pairs of positions, less the mean, by some columns of ALS and the entries seen."""
+    ridge, (n_rows, n_columns) = _ridge(train, columns.shape[1] - ALS.n_beside), train.shape
+    rows = Latents(ridge.rows(seen.row_entries(np.arange(n_rows)), Latents(columns)))
+    solved = Latents(ridge.columns(seen.column_entries(np.arange(n_columns)), rows))
+    values: LatentArray = pair_products(rows, solved, row_at, column_at) - np.float32(train.mean)
+    return values
+
+
+def _ridge(train: ObservedMatrix, size: int) -> RidgeEncoder:
+    return RidgeEncoder(train, ALSSettings(latent_size=size))
 
 
 def best_blend(

@@ -14,7 +14,7 @@ from deepmf.errors import BadModelFile
 from deepmf.layers.vectors import SparseVectors
 from deepmf.matrix.arrays import IndexArray, LatentArray
 from deepmf.matrix.encoding import ENCODINGS
-from deepmf.matrix.entry_store import AxisEntries
+from deepmf.matrix.entry_store import AxisEntries, EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.latents import Latents
@@ -35,7 +35,8 @@ class OrdinalEncoder(NetworkEncoder):
     """Views of the entries by the network, averaged, and refined along landmarks and along rows.
 
     landmarks: the directions (landmarks, direction) that give the features of columns in the refinement of rows.
-    refinement_columns: the latents of the trained columns that rows are refined by, a round behind the final ones.
+    refinement_columns: the latents of the trained columns that rows are refined by, a round behind the final ones;
+        those of the linear part are the ones that it begins with.
     penalties: the ridge penalties of the refinement of rows and of columns.
     linear: the linear part, where there is one.
     """
@@ -74,7 +75,7 @@ class OrdinalEncoder(NetworkEncoder):
     @torch.no_grad()
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return the latents of rows."""
-        return self._with_linear_rows(self.encode_rows(self.vectors(entries)), entries, columns)
+        return self._with_linear_rows(self.encode_rows(self.vectors(entries)), entries)
 
     @torch.no_grad()
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
@@ -84,13 +85,13 @@ class OrdinalEncoder(NetworkEncoder):
     @torch.no_grad()
     def rows_without_each(self, entries: AxisEntries, left_out: IndexArray, columns: Latents) -> LatentArray:
         """Return the latents of a single row without each of some of its entries."""
-        refined = self.row_refinement().without_each(self.vectors(entries), torch.from_numpy(left_out))
-        return self._with_linear_rows(as_numpy(refined), entries.without_each(left_out), columns)
+        refined = self.row_refinement().without_each(*self._to_leave_out(entries, left_out))
+        return self._with_linear_rows(as_numpy(refined), entries.without_each(left_out))
 
     @torch.no_grad()
     def columns_without_each(self, entries: AxisEntries, left_out: IndexArray, rows: Latents) -> LatentArray:
         """Return the latents of a single column without each of some of its entries."""
-        refined = self.column_refinement(rows.base).without_each(self.vectors(entries), torch.from_numpy(left_out))
+        refined = self.column_refinement(rows.base).without_each(*self._to_leave_out(entries, left_out))
         return self._with_linear_columns(as_numpy(refined), entries.without_each(left_out), rows)
 
     def encode_rows(self, vectors: SparseVectors) -> LatentArray:
@@ -122,17 +123,25 @@ class OrdinalEncoder(NetworkEncoder):
         rows = self._on_device(row_latents)
         return Refinement(self.network.head, side, rows, others_response, self.penalties.columns)
 
-    def join(self, part: LinearPart, latents: LatentArray, linear: LatentArray) -> LatentArray:
-        """Return latents without a linear part, with that of a part among them; from now on it is part of all."""
-        self.linear = part
-        start = self.layout.linear.start
-        return np.hstack([latents[:, :start], linear, latents[:, start:]])
+    def join(
+        self, part: LinearPart, begin: LatentArray, rows: LatentArray, columns: LatentArray, entries: EntryStore
+    ) -> tuple[LatentArray, LatentArray]:
+        """Take a linear part that begins with some columns; return the latents of all rows and columns with it."""
+        start, (n_rows, n_columns) = self.layout.linear.start, entries.train.shape
 
-    def _with_linear_rows(self, latents: LatentArray, entries: AxisEntries, columns: Latents) -> LatentArray:
+        def placed(latents: LatentArray, linear: LatentArray) -> LatentArray:
+            return np.hstack([latents[:, :start], linear, latents[:, start:]])
+
+        self.linear, self.refinement_columns = part, placed(self.refinement_columns, begin)
+        rows, columns = (placed(each, np.zeros((len(each), part.width), dtype=np.float32)) for each in (rows, columns))
+        rows = self._with_linear_rows(rows, entries.row_entries(np.arange(n_rows)))
+        return rows, self._with_linear_columns(columns, entries.column_entries(np.arange(n_columns)), Latents(rows))
+
+    def _with_linear_rows(self, latents: LatentArray, entries: AxisEntries) -> LatentArray:
         """Return latents of rows, whose fields of the linear part are set."""
         if self.linear is not None:
             fields = self.layout.linear
-            latents[:, fields] = self.linear.rows(entries, columns.base[:, fields], latents[:, -1])
+            latents[:, fields] = self.linear.rows(entries, self.refinement_columns[:, fields], latents[:, -1])
         return latents
 
     def _with_linear_columns(self, latents: LatentArray, entries: AxisEntries, rows: Latents) -> LatentArray:
@@ -159,6 +168,9 @@ class OrdinalEncoder(NetworkEncoder):
     def _on_device(self, latents: LatentArray) -> Tensor:
         return torch.from_numpy(latents).to(self._device)
 
+    def _to_leave_out(self, entries: AxisEntries, left_out: IndexArray) -> tuple[SparseVectors, Tensor]:
+        return self.vectors(entries).to(self._device), torch.from_numpy(left_out).to(self._device)
+
     def _landmarks(self) -> Landmarks:
         return Landmarks(self._on_device(self.landmarks))
 
@@ -184,7 +196,9 @@ def stored_parts(content: Any, train: ObservedMatrix) -> dict[str, Any]:
         if type(size) is not int or not 1 <= size <= min(train.shape):
             raise BadModelFile(f"the stored size of the linear part must be 1 to {min(train.shape)}")
         share = _positive(field(linear, "share"), "share of the linear part", below=1.0)
-        part = LinearPart(train, size, Blend(share, _positive(field(linear, "slope"), "slope of the linear part")))
+        width = train.scale.high - train.scale.low or 1.0
+        slope = _positive(field(linear, "slope"), "slope of the linear part", below=_LARGEST / width)
+        part = LinearPart(train, size, Blend(share, slope))
     return {"penalties": kept, "linear": part}
 
 

@@ -72,7 +72,7 @@ class OrdinalDMFSettings(TwoBranchSettings):
         high=WIDEST,
         optional=True,
         meaning="How many latents ALS gives to the linear part, which joins the network where validation entries say "
-        "that it helps (0: there is none; none: as many as rows and columns have entries, 8 to 40).",
+        "that it helps (0: there is none; none: as many as rows and columns have entries, 24 to 40).",
     )
     bins: int = whole(
         32,

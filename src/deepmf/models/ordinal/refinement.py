@@ -154,9 +154,9 @@ class Refinement:
 
     def without_each(self, vectors: SparseVectors, left_out: Tensor) -> Tensor:
         """Return the refined latents (left out, latent) of a single vector without each of some of its entries."""
-        side, entries = self.side, PaddedEntries.of(vectors, torch.zeros(1, dtype=torch.int64))
+        side, entries = self.side, PaddedEntries.of(vectors, left_out.new_zeros(1))
         real = entries.real.repeat(left_out.numel(), 1)
-        real[torch.arange(left_out.numel()), left_out] = False
+        real[torch.arange(left_out.numel(), device=left_out.device), left_out] = False
         outputs = outputs_without_each(side.branch, side.views, entries, left_out)
         # What the vectors share is gathered once for some of them: four times as many fit.
         step = max(1, 4 * _ENTRIES_AT_A_TIME // max(1, real.shape[1]))
