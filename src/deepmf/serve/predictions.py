@@ -13,7 +13,6 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.models.label_pairs import Unknown
 from deepmf.models.model import Model
 from deepmf.models.predictor import Predictor
-from deepmf.serve.bodies import Likelihood, RangeBody
 
 COVERAGE = 0.9
 
@@ -54,24 +53,32 @@ class PairFigures:
         ends = np.stack(model.predict_interval(rows, columns, coverage=COVERAGE, unknown=unknown), axis=1)
         return cls(expected, areas, levels, model.support_, probabilities, ends)
 
-    def fields(self, pair: int) -> dict[str, Any]:
-        """Return what is said of one pair, by the names that bodies have; what is not a number is null."""
-        expected = float(self.expected[pair])
-        known = expected == expected  # NaN is what an unknown pair may be asked to give
-        has_distribution = known and self.probabilities is not None
-        return {
-            "expected": expected if known else None,
-            "level": None if self.levels is None or not known else float(self.levels[pair]),
-            "distribution": self._distribution(pair) if has_distribution else None,
-            "interval": self._interval(pair) if has_distribution else None,
-            "area": str(self.areas[pair]) or None,
-        }
+    def fields(self) -> list[dict[str, Any]]:
+        """Return what is said of each pair, by the names that bodies have; what is not a number is null."""
+        expected, n_pairs = self.expected.tolist(), self.expected.size
+        parts = zip(
+            expected,
+            [None] * n_pairs if self.levels is None else self.levels.tolist(),
+            [None] * n_pairs if self.probabilities is None else self._distributions(self.probabilities),
+            [None] * n_pairs if self.ends is None else self._intervals(self.ends),
+            self.areas.tolist(),
+            strict=True,
+        )
+        names = ("expected", "level", "distribution", "interval")
+        return [
+            # NaN is what an unknown pair may be asked to give
+            (dict(zip(names, said, strict=True)) if said[0] == said[0] else dict.fromkeys(names))
+            | {"area": area or None}
+            for *said, area in parts
+        ]
 
-    def _distribution(self, pair: int) -> list[Likelihood]:
-        assert self.support is not None and self.probabilities is not None
-        chances = np.clip(self.probabilities[pair], 0.0, 1.0).tolist()
-        return [Likelihood(level=at, probability=p) for at, p in zip(self.support.tolist(), chances, strict=True)]
+    def _distributions(self, probabilities: FloatArray) -> list[Any]:
+        assert self.support is not None
+        levels = self.support.tolist()
+        return [
+            [{"level": level, "probability": chance} for level, chance in zip(levels, chances, strict=True)]
+            for chances in np.nan_to_num(np.clip(probabilities, 0.0, 1.0)).tolist()
+        ]
 
-    def _interval(self, pair: int) -> RangeBody:
-        assert self.ends is not None
-        return RangeBody(low=float(self.ends[pair, 0]), high=float(self.ends[pair, 1]), coverage=COVERAGE)
+    def _intervals(self, ends: FloatArray) -> list[Any]:
+        return [{"low": low, "high": high, "coverage": COVERAGE} for low, high in ends.tolist()]

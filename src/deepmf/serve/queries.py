@@ -74,14 +74,19 @@ def predict(snapshot: Snapshot, asked: PredictRequest, guest: FoldedRows | None)
     if guest is not None:
         columns = known_labels(asked.columns or (), entries.columns)
         figures = _figures(guest, entries.columns.positions(columns))
-        found = [PairPrediction(row=None, column=at, **figures.fields(k)) for k, at in enumerate(columns)]
+        said = zip(columns, figures.fields(), strict=True)
+        found = [PairPrediction(row=None, column=column, **fields) for column, fields in said]
         return Predictions(predictions=found, version=snapshot.version)
     labels = known_labels if asked.unknown == "error" else as_labels
     rows = labels([pair.row for pair in asked.pairs or ()], entries.rows)
     columns = labels([pair.column for pair in asked.pairs or ()], entries.columns)
-    figures = PairFigures.of_pairs(snapshot.model, rows, columns, asked.unknown)
-    pairs = enumerate(zip(rows, columns, strict=True))
-    found = [PairPrediction(row=row, column=column, **figures.fields(k)) for k, (row, column) in pairs]
+    if asked.unknown == "error":
+        at = entries.rows.positions(rows), entries.columns.positions(columns)
+        figures = PairFigures.at(snapshot.model.predictor_, *at, entries.areas(*at))
+    else:
+        figures = PairFigures.of_pairs(snapshot.model, rows, columns, asked.unknown)
+    pairs = zip(rows, columns, figures.fields(), strict=True)
+    found = [PairPrediction(row=row, column=column, **fields) for row, column, fields in pairs]
     return Predictions(predictions=found, version=snapshot.version)
 
 
@@ -114,7 +119,8 @@ def recommend(
     reasons: list[list[Reason] | None] = [None] * len(labels)
     if asked.reasons:
         reasons[:MOST_EXPLAINED] = reasons_of(snapshot, guest, row, labels[:MOST_EXPLAINED], asked.reasons)
-    found = [BestColumn(column=label, reasons=reasons[k], **figures.fields(k)) for k, label in enumerate(labels)]
+    lines = zip(labels, reasons, figures.fields(), strict=True)
+    found = [BestColumn(column=label, reasons=why, **fields) for label, why, fields in lines]
     return Recommendations(row=row, best=found, version=snapshot.version)
 
 
@@ -130,7 +136,7 @@ def explain(snapshot: Snapshot, asked: ExplainRequest, guest: FoldedRows | None)
         row_at = entries.rows.positions([row])
         figures = PairFigures.at(snapshot.model.predictor_, row_at, at, entries.areas(row_at, at))
     (reasons,) = reasons_of(snapshot, guest, row, [column], asked.n)
-    return ExplainedPrediction(row=row, column=column, entries=reasons, version=snapshot.version, **figures.fields(0))
+    return ExplainedPrediction(row=row, column=column, entries=reasons, version=snapshot.version, **figures.fields()[0])
 
 
 def similar(snapshot: Snapshot, asked: SimilarRequest) -> SimilarLabels:

@@ -95,7 +95,8 @@ def run(options: ServeOptions, announce: Callable[[str], None]) -> None:
 def build(options: ServeOptions) -> FastAPI:
     """Load the model, open the database, and return the application."""
     sys.setswitchinterval(0.001)  # requests are read while others are computed: they wait less for each other
-    torch.set_num_threads(max(1, torch.get_num_threads() // options.workers))
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)  # so little is computed at a time that threads would wait for each other
     keys = None if options.keys is None else read_keys(Path(options.keys))
     path = Path(options.model)
     model = load(path)
