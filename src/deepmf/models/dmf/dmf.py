@@ -102,6 +102,10 @@ class DMF(NetworkModel):
     settings: DMFSettings
     lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES
 
+    @property
+    def _latent_width(self) -> int:
+        return self.settings.latent_size
+
     def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
         settings = self.settings
         source = MatrixBlocks(
