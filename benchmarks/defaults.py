@@ -4,8 +4,8 @@ python benchmarks/defaults.py                         all that this machine can 
 python benchmarks/defaults.py tiny u1 --device cpu    some of them
 python benchmarks/defaults.py --jobs 8 --effort quick
 
-Prints a JSON line for each matrix: the test RMSE of all three, seconds of each fit, peak memory (of the
-process, Python and torch included), calibration error and coverage of 90 % intervals on the test entries, and what was chosen.
+Prints a JSON line for each matrix: the test RMSE of all three, seconds of each fit, peak memory (of the process, Python
+and torch included), calibration error and coverage of 90 % intervals on the test entries, and what was chosen.
 Generated matrices have noise 1 unless said otherwise; MovieLens is left out where it is not there.
 """
 
@@ -49,6 +49,11 @@ def generated(n_rows: int, n_columns: int, n_entries: int, *, rank: int = 12, no
     return parted(matrix, few=n_entries >= 3_000_000)
 
 
+def of_several(make: Callable[[int], Split], number: int) -> list[Split]:
+    """Return several of the smallest matrices, whose errors are mostly chance one by one."""
+    return [make(seed) for seed in range(number)]
+
+
 def parted(matrix: ObservedMatrix, *, few: bool = False) -> Split:
     """Return the entries as 80 / 5 / 15 %, or with few to validate and test on."""
     shares = (0.88, 0.02, 0.10) if few else (0.80, 0.05, 0.15)
@@ -80,8 +85,11 @@ def published(name: str) -> Split:
 
 
 HALF_STARS, HUNDRED = np.arange(1, 11) / 2, np.arange(101.0)
-CASES: dict[str, tuple[str, Callable[[], Split]]] = {
-    "tiny": ("80 x 60, half observed", lambda: generated(80, 60, 2400, rank=4)),
+CASES: dict[str, tuple[str, Callable[[], Split | list[Split]]]] = {
+    "tiny": (
+        "80 x 60, half observed (mean of 10 matrices)",
+        lambda: of_several(lambda seed: generated(80, 60, 2400, rank=4, seed=seed), 10),
+    ),
     "ml-100k, 10,000": ("10,000 entries of MovieLens-100K", lambda: some_entries("ml-100k", 10_000)),
     "ml-100k": ("100,000 entries of MovieLens-100K", lambda: some_entries("ml-100k", 100_000)),
     "u1": ("MovieLens-100K, u1", lambda: published("ml-100k")),
@@ -107,38 +115,48 @@ CASES: dict[str, tuple[str, Callable[[], Split]]] = {
 
 
 def measured(case: str, effort: str, device: str) -> dict[str, Any]:
-    """Return the errors and costs of all three models on one matrix."""
+    """Return the errors and costs of all three models on one matrix, or their means over several."""
     words, make = CASES[case]
-    split = make()
-    models: dict[str, Model] = {
-        "means": Means(),
-        "als": ALS(),
-        "dmf-o": OrdinalDMF(effort=effort, device=device),
-    }
+    made = make()
+    splits = made if isinstance(made, list) else [made]
+    runs = [measured_on(split, effort, device) for split in splits]
+    first, peak = splits[0].train, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    size = {"rows": first.shape[0], "columns": first.shape[1], "entries": first.n_entries}
+    return (
+        {"benchmark": "defaults", "case": case, "matrix": words, "effort": effort}
+        | size
+        | mean_of(runs)
+        | {"peak_mb": round(peak)}
+        | machine()
+    )
+
+
+def measured_on(split: Split, effort: str, device: str) -> dict[str, Any]:
+    """Return the errors and costs of all three models on one split."""
+    models: dict[str, Model] = {"means": Means(), "als": ALS(), "dmf-o": OrdinalDMF(effort=effort, device=device)}
     found: dict[str, Any] = {"rmse": {}, "seconds": {}}
     for name, model in models.items():
         start = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeepMFWarning)
             model.fit(split.train, split.validation, progress=False)
-        found["seconds"][name] = round(time.perf_counter() - start, 2)
-        found["rmse"][name] = round(rmse_of(model, split.test), 4)
+        found["seconds"][name] = time.perf_counter() - start
+        found["rmse"][name] = rmse_of(model, split.test)
     ours = models["dmf-o"]
-    lower, upper = ours.predict_interval(*split.test.entries()[:2], coverage=0.9)
-    found["coverage"] = round(interval_coverage_score(lower, upper, split.test.entries()[2]), 4)
+    rows, columns, values = split.test.entries()
+    lower, upper = ours.predict_interval(rows, columns, coverage=0.9)
+    found["coverage"] = interval_coverage_score(lower, upper, values)
     if split.test.scale.levels is not None:
-        found["calibration_error"] = round(calibration(ours, split.test).error, 4)  # type: ignore[arg-type]
-    history = ours.history_
-    found |= {"validation": {name: round(error, 4) for name, error in history.stages.items()}, "chosen": ours.chosen_}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    size = {"rows": split.train.shape[0], "columns": split.train.shape[1], "entries": split.train.n_entries}
-    return (
-        {"benchmark": "defaults", "case": case, "matrix": words, "effort": effort}
-        | size
-        | found
-        | {"peak_mb": round(peak)}
-        | machine()
-    )
+        found["calibration_error"] = calibration(ours, split.test).error
+    return found | {"validation": dict(ours.history_.stages), "chosen": ours.chosen_}
+
+
+def mean_of(runs: list[Any]) -> Any:
+    """Return the means of numbers by name, rounded; what is no number is that of the first."""
+    first = runs[0]
+    if isinstance(first, dict):
+        return {name: first[name] if name == "chosen" else mean_of([run[name] for run in runs]) for name in first}
+    return round(float(np.mean(runs)), 4)
 
 
 def rmse_of(model: Model, test: ObservedMatrix) -> float:

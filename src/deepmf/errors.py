@@ -17,6 +17,7 @@ DeepMFError
 │   ├── CannotExtend            (NotImplementedError)  the method cannot predict there
 │   ├── TrainingDiverged        (ArithmeticError)      the loss is no longer a number
 │   ├── DeviceUnavailable       (RuntimeError)         a GPU that is not there
+│   ├── NotEnoughMemory         (MemoryError)          a fit that needs more than is free
 │   └── MissingDependency       (ImportError)          an optional package is not installed
 └── (everything else is a bug of ours)
 
@@ -106,6 +107,10 @@ class TrainingDiverged(UserError, ArithmeticError):
 
 class DeviceUnavailable(UserError, RuntimeError):
     """A device that this runtime does not have."""
+
+
+class NotEnoughMemory(UserError, MemoryError):
+    """A fit that needs more memory than its device has left."""
 
 
 class MissingDependency(UserError, ImportError):

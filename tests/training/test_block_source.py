@@ -33,10 +33,17 @@ def test_on_a_cpu_tables_are_dense_from_a_share_on(count: int, dense: bool) -> N
 def test_on_a_gpu_tables_are_dense_where_they_fit(
     monkeypatch: pytest.MonkeyPatch, half: bool, bytes_per_cell: int
 ) -> None:
+    monkeypatch.setattr(block_source, "free_bytes", lambda _: 1 << 40)
     for room, dense in ((100 * bytes_per_cell, True), (100 * bytes_per_cell - 1, False)):
         monkeypatch.setattr(block_source, "DENSE_BYTES_ON_GPU", room)
         for count in (1, 100):
             assert prefer_dense(with_entries(count), GPU, half=half) is dense
+
+
+def test_tables_take_a_third_of_what_a_gpu_has_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    for free, dense in ((3 * 1200, True), (3 * 1200 - 3, False)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 1 << 40))
+        assert prefer_dense(with_entries(50), GPU, half=False) is dense
 
 
 @pytest.mark.parametrize("missing", [0.0, float("nan"), -7.0])

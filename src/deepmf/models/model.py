@@ -139,6 +139,7 @@ class Model(ABC):
             _check_matrix(validation, "validation")
         aligned = ValidationEntries.of(train, validation)
         self._choose(train, start_from)
+        self._check_memory(train)
         start = None if start_from is None else self._warm_start(start_from, train, aligned)
         path = None if checkpoint is None else Path(checkpoint)
         over = False
@@ -178,6 +179,9 @@ class Model(ABC):
             raise BadModelFile(f"the stored choice must name settings; got {reprlib.repr(names)}")
         self.chosen_ = {name: known[name] for name in names}
         self._given -= self.chosen_.keys()
+
+    def _check_memory(self, train: ObservedMatrix) -> None:
+        """Refuse a fit that would need more memory than is free."""
 
     def _chosen_for(self, train: ObservedMatrix) -> dict[str, Any]:
         """Return settings that suit a matrix and the machine."""

@@ -21,6 +21,8 @@ from deepmf.models.model import Model
 from deepmf.models.predictor import Encoder, Predictor
 from deepmf.models.warm_start import LineOf, WarmStart
 from deepmf.storage.packed import Packed, Tensors, numbers
+from deepmf.training.fit_memory import check_memory, fit_bytes
+from deepmf.training.runtime import Runtime
 from deepmf.training.settings import TrainingSettings
 from deepmf.training.trainer import Trainer
 
@@ -61,6 +63,25 @@ class NetworkModel(Model):
     @abstractmethod
     def _trained(self, trainer: Trainer, entries: EntryStore) -> Predictor:
         """Return the predictor of a trained network; gradients are off."""
+
+    @property
+    def _latent_width(self) -> int:
+        """How many numbers the latents of a row or column are; 0 where they are not kept."""
+        return 0
+
+    def _check_memory(self, train: ObservedMatrix) -> None:
+        settings, name = self.settings, type(self).__name__
+        runtime = Runtime(settings.device, settings.precision)
+        with torch.device("meta"):  # shapes that take neither memory nor time
+            network = self._new_network(train)
+        smaller = [name for name in ("hidden_sizes", "hidden_size", "latent_size") if hasattr(settings, name)]
+        by_effort = ', effort="quick"' if hasattr(settings, "effort") else ""
+        check_memory(
+            fit_bytes(network, train, settings, runtime, latent_width=self._latent_width),
+            runtime.device,
+            what=f"fitting {name} to {train.shape[0]:,} rows x {train.shape[1]:,} columns",
+            instead=f"a smaller {' or '.join(smaller)}{by_effort} or another model (ALS, als) needs less",
+        )
 
     def _begin_from(self, task: Trainer, start: WarmStart) -> None:
         encoder = start.predictor.encoder

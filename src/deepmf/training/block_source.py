@@ -13,12 +13,14 @@ from torch import Tensor
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.training.block_sampler import BlockSampler, SampledAxis
+from deepmf.training.free_memory import free_bytes
 
 # On a CPU torch's sparse products run at a seventh of the speed of its dense ones (docs/log.md), so a dense first layer
 # wins when more than a seventh of the matrix is observed; on a GPU it always does, as long as the tables fit into this
-# many bytes.
+# many bytes and into this share of its free memory.
 DENSE_SHARE_ON_CPU = 1 / 7
 DENSE_BYTES_ON_GPU = 16 << 30
+DENSE_SHARE_OF_FREE = 1 / 3
 
 
 class BlockSource(ABC):
@@ -62,10 +64,20 @@ class BlockSource(ABC):
 
 def prefer_dense(matrix: ObservedMatrix, device: torch.device, *, half: bool) -> bool:
     """Return whether dense tables of a matrix are faster on a device, and fit."""
-    n_cells = matrix.shape[0] * matrix.shape[1]
     if device.type == "cuda":
-        return n_cells * (4 + 2 * (2 if half else 4)) <= DENSE_BYTES_ON_GPU
-    return matrix.n_entries >= DENSE_SHARE_ON_CPU * n_cells
+        return dense_bytes(matrix, half=half) <= dense_budget(device)
+    return matrix.n_entries >= DENSE_SHARE_ON_CPU * matrix.shape[0] * matrix.shape[1]
+
+
+def dense_budget(device: torch.device) -> float:
+    """Return how many bytes dense tables may take on a GPU."""
+    free = free_bytes(device)
+    return DENSE_BYTES_ON_GPU if free is None else min(DENSE_BYTES_ON_GPU, DENSE_SHARE_OF_FREE * free)
+
+
+def dense_bytes(matrix: ObservedMatrix, *, half: bool) -> int:
+    """Return the bytes of dense tables: targets in single precision, and inputs by row and by column."""
+    return matrix.shape[0] * matrix.shape[1] * (4 + 2 * (2 if half else 4))
 
 
 def tensor_on(device: torch.device, array: npt.NDArray[Any]) -> Tensor:

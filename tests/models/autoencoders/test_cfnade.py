@@ -383,12 +383,16 @@ def test_dense_tables_are_for_gpus_where_they_fit(monkeypatch: pytest.MonkeyPatc
     def dense(matrix: ObservedMatrix, device: torch.device, *, batch_size: int | None = size) -> bool:
         return NadeBlocks(matrix, axis="row", batch_size=batch_size)._prefers_dense(device, half=True)
 
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1 << 40, 1 << 40))
     assert not dense(matrix, CPU)
     assert dense(matrix, GPU)
     fine = ObservedMatrix.from_array(matrix.to_array(), Scale(range(1, 300)))
     assert not dense(fine, GPU)
     assert not dense(matrix, GPU, batch_size=10_000_000)
     monkeypatch.setattr(block_source, "DENSE_BYTES_ON_GPU", 30 * 25 * 8 - 1)  # where the tables themselves do not fit
+    assert not dense(matrix, GPU)
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (30 * 25 * 8, 1 << 40))  # where little is free
     assert not dense(matrix, GPU)
 
 

@@ -27,7 +27,7 @@ from deepmf.models.predictor import Predictor, unpack_latents
 from deepmf.models.readout import Readout
 from deepmf.models.warm_start import LineOf
 from deepmf.storage.packed import Tensors
-from deepmf.training.block_source import DENSE_BYTES_ON_GPU
+from deepmf.training.block_source import dense_budget
 from deepmf.training.declarations import takes_settings
 from deepmf.training.runtime import private_generator
 from deepmf.training.settings import Settings
@@ -99,11 +99,12 @@ class NadeBlocks(VectorBlocks):
         super().__init__(train, numbers, axis=axis, batch_size=batch_size, force_dense=force_dense)
         n_levels = train.scale.levels_for("CF-NADE").size
         n_places = n_outputs(train, axis)
-        step_bytes = 4 * _NUMBERS_A_SCORE * (batch_size or sum(train.shape) - n_places) * n_places * n_levels
-        self._fits_dense = n_levels <= _MOST_DENSE_LEVELS and step_bytes <= DENSE_BYTES_ON_GPU
+        self._step_bytes = 4 * _NUMBERS_A_SCORE * (batch_size or sum(train.shape) - n_places) * n_places * n_levels
+        self._has_few_levels = n_levels <= _MOST_DENSE_LEVELS
 
     def _prefers_dense(self, device: torch.device, *, half: bool) -> bool:
-        return device.type == "cuda" and self._fits_dense and super()._prefers_dense(device, half=half)
+        fits = device.type == "cuda" and self._has_few_levels and self._step_bytes <= dense_budget(device)
+        return fits and super()._prefers_dense(device, half=half)
 
 
 class NadePredictor(Predictor):

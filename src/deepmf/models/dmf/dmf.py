@@ -107,6 +107,10 @@ class DMF(NetworkModel):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
+    @property
+    def _latent_width(self) -> int:
+        return self.settings.latent_size
+
     def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
         settings = self.settings
         source = MatrixBlocks(

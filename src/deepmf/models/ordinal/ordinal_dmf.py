@@ -80,6 +80,10 @@ class OrdinalDMF(NetworkModel):
         assert isinstance(encoder, OrdinalEncoder)
         return encoder.landmarks
 
+    @property
+    def _latent_width(self) -> int:
+        return self.settings.latent_size + self.settings.landmarks
+
     def _chosen_for(self, train: ObservedMatrix) -> dict[str, Any]:
         on_gpu = Runtime(self.settings.device).is_gpu
         return chosen_settings(Facts(*train.shape, train.n_entries, on_gpu), self.settings.effort)

@@ -1,0 +1,60 @@
+"""The memory of a fit: counted from shapes, and refused before anything is allocated."""
+
+import pytest
+import torch
+
+from deepmf.data.synthetic.generator import generate
+from deepmf.errors import NotEnoughMemory, UserError
+from deepmf.models.autoencoders.autorec import IAutoRec
+from deepmf.models.dmf.dmf import DMF
+from deepmf.models.factorization.als import ALS
+from deepmf.models.model import Model
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.training import fit_memory
+from deepmf.training.fit_memory import fit_bytes
+from deepmf.training.runtime import Runtime
+from deepmf.training.settings import TrainingSettings
+
+MATRIX = generate(60, 40, density=0.1, seed=0).matrix
+DENSE = generate(60, 40, density=0.5, seed=0).matrix
+
+
+def test_bytes_are_those_of_shapes() -> None:
+    with torch.device("meta"):
+        network = torch.nn.Linear(1_000_000, 1_000_000, bias=False)
+    settings, runtime = TrainingSettings(), Runtime("cpu")
+    found = fit_bytes(network, MATRIX, settings, runtime, latent_width=10)
+    assert found == (20 * 10**12, 28 * MATRIX.n_entries, 100 * 10 * 8)
+    assert found.total == sum(found)
+    averaged = fit_bytes(network, DENSE, TrainingSettings(averaging=0.9), runtime, latent_width=0)
+    assert averaged == (24 * 10**12, 60 * 40 * 12, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "named"),
+    [
+        (OrdinalDMF, {"hidden_sizes": (10**6,)}, 'hidden_sizes or latent_size, effort="quick"'),
+        (DMF, {"hidden_sizes": (10**6, 10**6)}, "hidden_sizes or latent_size"),
+        (IAutoRec, {"hidden_size": 10**6}, "hidden_size"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    monkeypatch: pytest.MonkeyPatch, model: type[Model], settings: dict[str, object], named: str
+) -> None:
+    monkeypatch.setattr(fit_memory, "free_bytes", lambda _: 1 << 30)
+    new = model(**settings, device="cpu")
+    monkeypatch.setattr(model, "_learn", lambda *_, **__: pytest.fail("it began"))
+    with pytest.raises(NotEnoughMemory) as caught:
+        new.fit(MATRIX)
+    told = str(caught.value)
+    assert isinstance(caught.value, UserError)
+    assert told.startswith(f"fitting {model.__name__} to 60 rows x 40 columns needs at least ")
+    assert "GiB of memory, most of it for weights, and 1.0 GiB are free; " in told
+    assert told.endswith(f"a smaller {named} or another model (ALS, als) needs less")
+    assert not new.is_fitted
+
+
+def test_where_the_system_does_not_tell_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit_memory, "free_bytes", lambda _: None)
+    assert DMF(hidden_sizes=(4,), latent_size=2, epochs=1, device="cpu").fit(MATRIX).is_fitted
+    assert ALS(epochs=1).fit(MATRIX).is_fitted
