@@ -9,6 +9,7 @@ from tests.serve.conftest import Started
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS
+from deepmf.serve.keys import KeyRing
 from deepmf.serve.service import digest_of
 
 
@@ -108,6 +109,14 @@ def test_the_page_of_routes_needs_nothing_from_elsewhere(client: TestClient) -> 
         assert route in page.text
     assert "http" not in page.text.replace("HTTP", "")
     assert "<script" not in page.text
+
+
+def test_keys_are_described_where_they_are_needed(started: Started) -> None:
+    without = started().get("/openapi.json").json()
+    assert "security" not in without["paths"]["/v1/model"]["get"]
+    assert "securitySchemes" not in without["components"]
+    needed = started(keys=KeyRing([])).get("/openapi.json").json()
+    assert needed["paths"]["/v1/model"]["get"]["security"]
 
 
 def test_a_path_that_is_not_there_is_refused(client: TestClient) -> None:

@@ -70,12 +70,18 @@ def create_app(service: Service, *, keys: KeyRing | None = None, rate: float | N
 
 
 def _describe_without_keys(app: FastAPI) -> None:
-    """Leave API keys out of the description where none are needed."""
-    described = app.openapi()
-    described["components"].pop("securitySchemes", None)
-    for operations in described["paths"].values():
-        for operation in operations.values():
-            operation.pop("security", None)
+    """Leave API keys out of the description where none are needed; it is made when it is first asked for."""
+    describe = app.openapi
+
+    def described() -> dict[str, Any]:
+        description = describe()
+        description["components"].pop("securitySchemes", None)
+        for operations in description["paths"].values():
+            for operation in operations.values():
+                operation.pop("security", None)
+        return description
+
+    app.openapi = described  # type: ignore[method-assign]
 
 
 async def _index() -> FileResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -101,7 +102,11 @@ def build(options: ServeOptions) -> FastAPI:
     path = Path(options.model)
     model = load(path)
     database = EntryDatabase(open_database(options.database))
-    return create_app(Service(model, database, source=path, digest=digest_of(path)), keys=keys, rate=options.rate)
+    service = Service(model, database, source=path, digest=digest_of(path))
+    app = create_app(service, keys=keys, rate=options.rate)
+    gc.collect()
+    gc.freeze()  # what is there now stays: looking through it again and again would hold up requests
+    return app
 
 
 def worker_app() -> FastAPI:
