@@ -92,7 +92,12 @@ def _part(whole: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
     """Return what lies between some values of a graph, as the content of an ONNX file."""
     from onnx.utils import Extractor
 
-    content: bytes = Extractor(whole).extract_model(list(inputs), list(outputs)).SerializeToString()
+    part = Extractor(whole).extract_model(list(inputs), list(outputs))
+    # Constants that only the body of a loop reads: no input of a node names them.
+    inner = [node for outer in part.graph.node for each in outer.attribute for node in each.g.node]
+    missing = {name for node in inner for name in node.input} - {each.name for each in part.graph.initializer}
+    part.graph.initializer.extend(each for each in whole.graph.initializer if each.name in missing)
+    content: bytes = part.SerializeToString()
     return content
 
 

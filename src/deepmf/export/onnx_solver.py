@@ -23,24 +23,28 @@ def conjugate_gradients(matrices: FLOAT[...], right: FLOAT[...]) -> FLOAT[...]:
     diagonal = op.ReduceSum(op.Mul(matrices, one), op.Constant(value_ints=[2]), keepdims=1)
     roots = op.Reciprocal(op.Sqrt(diagonal))
     scaled = op.Mul(op.Mul(matrices, roots), op.Transpose(roots, perm=[0, 2, 1]))
-    axis = op.Constant(value_ints=[1])
-    tiny = op.Constant(value_float=1e-30)
-    residual = op.Mul(right, roots)
-    direction = op.Identity(residual)
-    solution = op.Sub(residual, residual)
-    squares = op.ReduceSumSquare(residual, axis)
+    first = op.Mul(right, roots)
+    # One state for all: onnxscript orders several of a loop at random, and files are cut out of a graph by what its
+    # nodes name as inputs, which what the body of a loop reads from outside is not. Its last three columns are the
+    # solution, the residual and the direction.
+    state = op.Concat(scaled, op.Sub(first, first), first, first, axis=2)
     for _ in range(128):
-        image = op.MatMul(scaled, direction)
-        step = op.Div(squares, op.Max(op.ReduceSum(op.Mul(direction, image), axis), tiny))
-        solution = op.Add(solution, op.Mul(step, direction))
-        residual = op.Sub(residual, op.Mul(step, image))
-        before = op.Max(squares, tiny)
+        last = op.Constant(value_ints=[2])
+        system = op.Slice(state, op.Constant(value_ints=[0]), op.Constant(value_ints=[-3]), last)
+        solution = op.Slice(state, op.Constant(value_ints=[-3]), op.Constant(value_ints=[-2]), last)
+        residual = op.Slice(state, op.Constant(value_ints=[-2]), op.Constant(value_ints=[-1]), last)
+        direction = op.Slice(state, op.Constant(value_ints=[-1]), op.Constant(value_ints=[2147483647]), last)
+        axis = op.Constant(value_ints=[1])
+        tiny = op.Constant(value_float=1e-30)
         squares = op.ReduceSumSquare(residual, axis)
-        direction = op.Add(residual, op.Mul(op.Div(squares, before), direction))
-        scaled = op.Identity(scaled)  # carried along: a graph is cut into files by what its nodes name as inputs,
-        axis = op.Identity(axis)  # and what the body of a loop reads from outside is none
-        tiny = op.Identity(tiny)
-    return op.Mul(solution, roots)
+        image = op.MatMul(system, direction)
+        step = op.Div(squares, op.Max(op.ReduceSum(op.Mul(direction, image), axis), tiny))
+        moved = op.Add(solution, op.Mul(step, direction))
+        left = op.Sub(residual, op.Mul(step, image))
+        turn = op.Div(op.ReduceSumSquare(left, axis), op.Max(squares, tiny))
+        state = op.Concat(system, moved, left, op.Add(left, op.Mul(turn, direction)), axis=2)
+    found = op.Slice(state, op.Constant(value_ints=[-3]), op.Constant(value_ints=[-2]), op.Constant(value_ints=[2]))
+    return op.Mul(found, roots)
 
 
 def translations() -> dict[Callable[..., Any], Any]:

@@ -22,26 +22,27 @@ class Effort(NamedTuple):
     dropout: float
     passes: float
     most_passes: float
-    most_blocks: int  # the steps of a pass
+    most_blocks: int  # the steps of a pass, so long as each has this many entries
+    entries_a_step: int
     views: int
     landmarks: int
 
 
 _ON_CPU = {
-    "quick": Effort(64, 0.2, passes=3, most_passes=10, most_blocks=25, views=4, landmarks=32),
-    "normal": Effort(128, 0.3, passes=15, most_passes=25, most_blocks=25, views=8, landmarks=128),
-    "best": Effort(512, 0.5, passes=45, most_passes=45, most_blocks=50, views=16, landmarks=256),
+    "quick": Effort(64, 0.2, passes=3, most_passes=10, most_blocks=25, entries_a_step=14_000, views=4, landmarks=32),
+    "normal": Effort(128, 0.3, passes=15, most_passes=25, most_blocks=25, entries_a_step=14_000, views=8, landmarks=128),
+    "best": Effort(512, 0.5, passes=45, most_passes=45, most_blocks=50, entries_a_step=3000, views=16, landmarks=256),
 }
 _ON_GPU = {
-    "quick": Effort(512, 0.5, passes=15, most_passes=15, most_blocks=50, views=8, landmarks=128),
-    "normal": Effort(1024, 0.65, passes=50, most_passes=50, most_blocks=50, views=16, landmarks=256),
-    "best": Effort(2048, 0.75, passes=60, most_passes=60, most_blocks=50, views=32, landmarks=1024),
+    "quick": Effort(512, 0.5, passes=15, most_passes=15, most_blocks=50, entries_a_step=3000, views=8, landmarks=128),
+    "normal": Effort(1024, 0.6, passes=50, most_passes=50, most_blocks=64, entries_a_step=3000, views=16, landmarks=256),
+    "best": Effort(2048, 0.7, passes=60, most_passes=60, most_blocks=100, entries_a_step=3000, views=32, landmarks=1024),
 }
 EFFORTS = tuple(_ON_CPU)
 # Up to so many entries there are most passes, above ever fewer.
 _FEW_ENTRIES = 100_000
-# A pass has at least this many steps, and steps of many entries, where there are as many.
-_FEWEST_BLOCKS, _ENTRIES_A_STEP = 9, 14_000
+# A pass has at least this many steps.
+_FEWEST_BLOCKS = 9
 # Batch norm needs some vectors for its statistics.
 _LEAST_BLOCK = 100
 # A matrix of this many entries takes the dropout of the effort; one of ten times as many this much less, within bounds.
@@ -54,7 +55,7 @@ _MOST_BYTES, _BYTES_A_WEIGHT = {False: 512 << 20, True: 2 << 30}, 16
 # Above so many entries, ever fewer views.
 _MANY_ENTRIES, _FEWEST_VIEWS = 1_000_000, 4
 # How often the validation error is computed, on a CPU and on a GPU.
-_VALIDATIONS = {False: 6, True: 20}
+_VALIDATIONS = {False: 6, True: 12}
 
 
 def chosen_settings(facts: Facts, effort: str) -> dict[str, Any]:
@@ -66,14 +67,14 @@ def chosen_settings(facts: Facts, effort: str) -> dict[str, Any]:
 
     >>> chosen = chosen_settings(Facts(6040, 3706, 712_648, on_gpu=True), "normal")
     >>> chosen["hidden_sizes"], chosen["latent_size"], chosen["block_rows"], chosen["block_columns"]
-    ((1024,), 256, 855, 525)
+    ((1024,), 256, 755, 464)
     >>> chosen_settings(Facts(22_000, 296_000, 830_000, on_gpu=False), "normal")["hidden_sizes"]
     (52,)
     """
     spent = (_ON_GPU if facts.on_gpu else _ON_CPU)[effort]
     most_weights = _MOST_BYTES[facts.on_gpu] // _BYTES_A_WEIGHT
     width = min(spent.width, max(16, most_weights // (2 * (facts.n_rows + facts.n_columns))))
-    blocks = min(max(facts.n_entries / _ENTRIES_A_STEP, _FEWEST_BLOCKS), spent.most_blocks)
+    blocks = min(max(facts.n_entries / spent.entries_a_step, _FEWEST_BLOCKS), spent.most_blocks)
     block_rows, block_columns = _block(facts, blocks)
     steps_an_epoch = max(-(-facts.n_rows // block_rows), -(-facts.n_columns // block_columns))
     fewer = math.sqrt(_FEW_ENTRIES / max(facts.n_entries, _FEW_ENTRIES))
