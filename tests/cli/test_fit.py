@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,17 +14,20 @@ import numpy as np
 import polars
 import pytest
 import torch
+from tests.cli.conftest import write_entries
 
 from deepmf.cli import fit as fit_module
 from deepmf.cli.app import main
 from deepmf.data.read import read_matrix
 from deepmf.data.splits import AreaSplit, split_entries
+from deepmf.data.synthetic.generator import generate
 from deepmf.errors import DeviceUnavailable, TrainingDiverged
 from deepmf.matrix.scale import Scale
 from deepmf.models import model as model_module
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.load import load
-from deepmf.training import runtime, threads
+from deepmf.training import epoch_progress, runtime, threads
+from deepmf.training.history import describe_stages
 
 ONE_EPOCH = ["--set", "epochs=1", "--device", "cpu"]
 
@@ -58,7 +62,11 @@ def test_the_summary_in_words(run: Any, folder: Path, tmp_path: Path, tiny: list
     output = tmp_path / "model.safetensors"
     code, out, err = run("fit", folder / "train.csv", "-o", output, *tiny, "--set", "epochs=2")
     assert (code, err) == (0, "")  # standard error is no terminal: no progress
-    first, second = out.splitlines()
+    plan, first, second = out.splitlines()
+    n_train = load(output).entries_.train.n_entries
+    assert (
+        plan == f"fitting DMF to {n_train} entries: 1 hidden layer of 16, 2 epochs of 1 step on the CPU; about a second"
+    )
     assert first.startswith("fitted DMF to ")
     assert "best epoch" in first
     history = load(output).history_
@@ -99,7 +107,7 @@ def test_fewer_threads_on_a_busy_machine_are_told(
     finally:
         torch.set_num_threads(before)
     assert code == 0
-    assert out.splitlines()[1] == "torch used 1 of 2 threads, because other programs keep the cores busy"
+    assert out.splitlines()[2] == "torch used 1 of 2 threads, because other programs keep the cores busy"
     assert load(tmp_path / "m").history_.threads == 1
 
 
@@ -158,6 +166,40 @@ def test_a_model_to_start_from_hands_on_what_was_chosen_for_it(run: Any, folder:
     before, after = load(tmp_path / "a"), load(tmp_path / "b")
     assert after.settings == before.settings
     assert after.chosen_ == before.chosen_ and "hidden_sizes" in after.chosen_
+
+
+def test_what_was_chosen_and_what_followed_is_told(run: Any, folder: Path, tmp_path: Path) -> None:
+    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--effort", "quick", *ONE_EPOCH]
+    code, out, err = run(*fit)
+    assert (code, err) == (0, "")
+    plan, summary, stages, chosen, _ = out.splitlines()
+    model = load(tmp_path / "m")
+    assert plan.startswith("fitting OrdinalDMF (effort quick) to 308 entries: 1 hidden layer of 64, 1 epochs of 1 step")
+    assert stages == f"stages: {describe_stages(model.history_.stages)}"
+    assert f"validation RMSE {list(model.history_.stages.values())[-1]:.4f} on 16 entries" in summary
+    assert chosen.startswith("chosen: hidden_sizes=64, latent_size=32 dropout=")
+    assert chosen.endswith(" and 4 more (deepmf inspect shows all)")
+    found = summary_of(run, *fit[1:])
+    assert found["stages"] == model.history_.stages
+    assert found["chosen"].keys() == model.chosen_.keys() and "epochs" not in found["chosen"]
+
+
+def test_entries_set_aside_are_told(run: Any, tmp_path: Path) -> None:
+    write_entries(tmp_path / "r.csv", generate(60, 40, density=0.3, seed=0).matrix)
+    code, out, _ = run("fit", tmp_path / "r.csv", "-o", tmp_path / "m", "--validation-share", 0, *ONE_EPOCH)
+    assert code == 0
+    assert re.search(r"validation RMSE [\d.]+ on entries set aside\n", out)
+
+
+def test_a_terminal_is_told_the_plan_once(
+    run: Any, folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epoch_progress, "is_terminal", lambda: True)
+    monkeypatch.setattr(epoch_progress, "find_spec", lambda _: None)  # a plain line
+    code, out, err = run("fit", folder / "train.csv", "-o", tmp_path / "m", *tiny, "--set", "epochs=2")
+    assert code == 0
+    assert "fitting DMF to" not in out
+    assert err.startswith("fitting DMF to 308 entries: ")
 
 
 def test_dmf_d(run: Any, folder: Path, tmp_path: Path, tiny: list[str]) -> None:
@@ -288,7 +330,8 @@ def test_a_loss_that_diverges_later_keeps_the_last_good_weights(
     monkeypatch.setattr(DMF, "fit", fit)
     output = tmp_path / "m"
     code, out, err = run("fit", folder / "train.csv", "-o", output, *tiny, "--set", "epochs=2")
-    assert (code, out, err) == (2, "", f"deepmf: no longer a number; it is saved in {output}\n")
+    assert (code, err) == (2, f"deepmf: no longer a number; it is saved in {output}\n")
+    assert out.startswith("fitting DMF to ") and out.count("\n") == 1
     assert len(load(output).history_) == 2
 
 

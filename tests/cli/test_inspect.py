@@ -14,6 +14,8 @@ from deepmf.cli.setting_options import parse_assignment
 from deepmf.data.splits import AreaSplit
 from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.load import load
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.training.history import describe_stages
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +43,7 @@ def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
         "model": "DMFD",
         "predicts": ["I", "II", "III", "IV"],
         "settings": json.loads(json.dumps(fitted.settings.to_dict())),
+        "chosen": {},
         "scale": {"low": 1, "high": 5, "levels": [1, 2, 3, 4, 5]},
         "rows": n_rows,
         "columns": n_columns,
@@ -51,6 +54,7 @@ def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
             "best_epoch": (history.best_epoch or 0) + 1,
             "validation_rmse": history.best_error,
             "means_rmse": history.means_error,
+            "stages": {},
             "last_loss": history.records[-1].loss,
             "stopped": "epochs",
             "seconds": round(history.seconds, 3),
@@ -75,6 +79,22 @@ def test_in_words(run: Any, model: Path) -> None:
     assert f"validation RMSE {error:.4f} (the means: {means_error:.4f})" in " ".join(out.split())
     words = out.partition("settings")[2].partition("\nmatrix")[0].split()
     assert DMFD(**dict(map(parse_assignment, words))).settings == load(model).settings  # as --set takes them
+
+
+def test_what_was_chosen_and_the_stages(run: Any, tmp_path: Path, split: AreaSplit) -> None:
+    path = tmp_path / "m.safetensors"
+    given: dict[str, Any] = {"effort": "quick", "epochs": 2, "device": "cpu"}
+    fitted = OrdinalDMF(**given).fit(split.train, split.validation)
+    fitted.save(path)
+    shown = json.loads(run("inspect", path, "--json").out)
+    assert shown["chosen"] == json.loads(json.dumps(fitted.chosen_)) and shown["chosen"]["latent_size"] == 32
+    assert "epochs" not in shown["chosen"] and shown["settings"]["epochs"] == 2
+    assert shown["training"]["stages"] == fitted.history_.stages
+    out = run("inspect", path).out
+    chosen = out.partition("\nchosen")[2].partition("\nmatrix")[0].split()
+    assert dict(map(parse_assignment, chosen)) == fitted.chosen_
+    assert " effort=quick " in " ".join(out.partition("\nchosen")[0].split())
+    assert f"stages validation RMSE {describe_stages(fitted.history_.stages)}" in " ".join(out.split())
 
 
 def test_a_method_without_epochs_on_an_interval(run: Any, tmp_path: Path) -> None:

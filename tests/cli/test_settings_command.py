@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from deepmf.cli.setting_options import show_value
+from deepmf.models.ordinal.ordinal_choice import Facts, chosen_settings
 from deepmf.models.registry import HOMES, SUMMARIES, settings_class
 from deepmf.training.declarations import declared
 
@@ -23,7 +24,7 @@ def test_a_table_of_all_settings(run: Any, model: str) -> None:
     assert list(shown) == [setting.name for setting in declared(settings_class(model))]
     for setting in declared(settings_class(model)):
         default, values, meaning = shown[setting.name]
-        assert default == show_value(setting.default)
+        assert default == ("chosen" if setting.chosen else show_value(setting.default))
         assert values and setting.rule.allowed.startswith(values)  # a long one goes on in the next line
         assert meaning and setting.rule.meaning.startswith(meaning)
 
@@ -50,6 +51,7 @@ def test_json_has_ends_and_choices(run: Any) -> None:
     assert found["dropout"] == {
         "type": "float",
         "default": 0.7,
+        "chosen_at_fit": True,
         "optional": False,
         "low": 0.0,
         "high": 0.99,
@@ -58,6 +60,14 @@ def test_json_has_ends_and_choices(run: Any) -> None:
     assert found["mask_rate"]["above"] == 0.0
     assert found["schedule"]["choices"] == ["steps", "cosine"]
     assert found["row_penalty"]["optional"]
+
+
+def test_what_is_chosen_at_fit_is_marked(run: Any) -> None:
+    found = json.loads(run("settings", "dmf-o", "--json").out)["settings"]
+    marked = {each["name"] for each in found if each["chosen_at_fit"]}
+    assert marked == chosen_settings(Facts(60, 40, 300, on_gpu=True), "best").keys()
+    assert "chosen: at fit, for the matrix and the machine" in run("settings", "dmf-o").out
+    assert "chosen" not in run("settings", "als").out
 
 
 def test_without_a_model_the_models(run: Any) -> None:

@@ -19,11 +19,12 @@ from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
 from deepmf.models.model import Model
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.report import write_report
 from deepmf.report.content import LeftOut, Section
 from deepmf.report.findings import find
 from deepmf.report.page import SECTIONS, written
-from deepmf.training.history import EpochRecord, History
+from deepmf.training.history import EpochRecord, History, describe_stages
 
 VOID = {"meta", "link", "br"}
 
@@ -245,11 +246,14 @@ def ring(page: Outline) -> tuple[float, float]:
     return float(found["cx"] or "nan"), float(found["cy"] or "nan")
 
 
+STAGES = {"branches": 0.1, "refined": 0.08}
+
+
 @pytest.mark.parametrize("best_epoch", [500, 501, 502, 999])
 def test_the_best_epoch_is_marked_on_its_curve(split: AreaSplit, best_epoch: int) -> None:
     losses = [10 + 5 * math.cos(epoch) for epoch in range(1000)]
     losses[best_epoch] = 1.0
-    page = with_history(split, losses, best_epoch=best_epoch, best_error=0.08, stopped="epochs")
+    page = with_history(split, losses, best_epoch=best_epoch, best_error=0.08, stages=STAGES, stopped="epochs")
     points = [tuple(map(float, point.split(","))) for point in curves(page)[-1]]
     x, y = ring(page)
     assert min(math.hypot(x - at, y - height) for at, height in points) < 0.1
@@ -257,7 +261,7 @@ def test_the_best_epoch_is_marked_on_its_curve(split: AreaSplit, best_epoch: int
     assert f"best: 0.1 in epoch {best_epoch + 1}" in page.text("figcaption")
     assert (
         f"The model is that of epoch {best_epoch + 1}, whose validation RMSE of 0.1000 is the lowest. "
-        "With all that is done after the epochs, its validation RMSE is 0.0800."
+        "What follows the epochs is not on the curve: 0.1000 by the branches, 0.0800 refined (-0.0200)."
     ) in page.text("p")
 
 
@@ -303,3 +307,11 @@ def test_what_the_model_does_not_know_is_told(split: AreaSplit, entries: Observe
     assert "<dt>unknown</dt><dd>a row or column that the model does not know" in page
     assert f"On {entries.n_entries} test entries, DMFD is off by" in page
     assert f"{told}; this page leaves them out." in written(find(model, entries, unknown="nan"))
+
+
+def test_settings_that_were_chosen_are_marked(split: AreaSplit) -> None:
+    model = OrdinalDMF(effort="quick", epochs=1, device="cpu").fit(split.train, split.validation)
+    page = page_of(model, split.test["I"])
+    assert f"{model.settings.landmarks} (chosen)" in page.text("td")
+    assert "1 (chosen)" not in page.texts["td"]  # the epochs
+    assert f"What follows the epochs is not on the curve: {describe_stages(model.history_.stages)}." in page.text("p")

@@ -100,7 +100,8 @@ def test_a_file_gets_a_line_now_and_then_and_the_last(
 ) -> None:
     monkeypatch.setattr(epoch_progress, "_WRITTEN_EVERY", 60.0)
     ALS(latent_size=2, epochs=9).fit(additive(12, 10), progress=True)
-    first, last = capsys.readouterr().err.splitlines()
+    plan, first, last = capsys.readouterr().err.splitlines()
+    assert plan == "fitting ALS to 67 entries: 9 epochs; about a second"
     assert first.startswith("fitting ALS: epoch 1 of 9, 0:00:00 left, loss ")
     assert last.startswith("fitting ALS: epoch 9 of 9, 0:00:00 left, loss ")
 

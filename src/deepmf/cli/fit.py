@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ from deepmf.cli.options import (
     Wide,
 )
 from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, say, show_json
-from deepmf.cli.setting_options import check_effort, gather_settings, parse_scale
+from deepmf.cli.setting_options import check_effort, gather_settings, parse_scale, show_value
 from deepmf.cli.validation_entries import split_off
 from deepmf.errors import BadSetting, BadSplit, TrainingDiverged
 from deepmf.models.registry import model_class
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.model import Model
     from deepmf.training.loop import Callback
+
+# How many of the chosen settings the summary names; the first are those that matter most.
+_SHOWN_CHOSEN = 6
 
 
 def fit(
@@ -120,9 +124,12 @@ def fit(
     else:
         train, held_out = _split_off_unseen(entries, start, validation_share, seed=new_model.settings.seed)
     begin = time.perf_counter()
-    with _log_epochs(tensorboard) as logged:
+    in_words = not as_json and str(output) != STANDARD
+    with _log_epochs(tensorboard) as logged, _tell_plan(new_model, train, start, in_words=in_words) as told:
         try:
-            new_model.fit(train, held_out, start_from=start, callbacks=logged, checkpoint=kept, keep_checkpoint=True)
+            new_model.fit(
+                train, held_out, start_from=start, callbacks=[*told, *logged], checkpoint=kept, keep_checkpoint=True
+            )
         except TrainingDiverged as error:
             _save(new_model, output, checkpoint=kept)
             if not new_model.is_fitted:
@@ -188,6 +195,22 @@ def _checkpoint(output: Path, checkpoint: Path | None, *, resume: bool) -> Path 
 
 
 @contextmanager
+def _tell_plan(
+    model: Model, train: ObservedMatrix, start: Model | None, *, in_words: bool
+) -> Iterator[Sequence[Callback]]:
+    """Yield the callbacks that say on standard output what is going to be done; none where `fit` shows it itself."""
+    from deepmf.training.epoch_progress import is_terminal
+    from deepmf.training.fit_plan import plan_line
+
+    plan = model.plan(train, start_from=start) if in_words and not is_terminal() else None
+    if plan is None or sys.stdout is None:
+        yield ()
+        return
+    with plan_line(plan, sys.stdout) as line:
+        yield (line,)
+
+
+@contextmanager
 def _log_epochs(folder: Path | None) -> Iterator[Sequence[Callback]]:
     """Yield the callbacks that log each epoch for TensorBoard; none without a folder."""
     if folder is None:
@@ -214,6 +237,8 @@ def _summary(
         "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
         "validation_rmse": history.best_error,
         "means_rmse": history.means_error,
+        "stages": history.stages,
+        "chosen": model.chosen_,
         "stopped": history.stopped,
         "threads": history.threads,
         "seconds": round(seconds, 3),
@@ -229,16 +254,31 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
         return
     from torch import get_num_threads
 
+    from deepmf.training.history import describe_stages
+
     shown = f"{summary['entries']:,} entries, {summary['rows']:,} rows, {summary['columns']:,} columns"
     words = [f"fitted {summary['model']} to {shown} in {summary['seconds']:.1f} s"]
     if summary["best_epoch"] is not None:
         words.append(f"best epoch {summary['best_epoch']} of {summary['epochs']}")
     if summary["validation_rmse"] is not None:
-        words.append(f"validation RMSE {summary['validation_rmse']:.4f} on {summary['validation_entries']:,} entries")
+        n_validation = summary["validation_entries"]
+        on = f"{n_validation:,} entries" if n_validation else "entries set aside"
+        words.append(f"validation RMSE {summary['validation_rmse']:.4f} on {on}")
     if summary["means_rmse"] is not None and summary["epochs"]:  # the means themselves have none
         words.append(f"the means: {summary['means_rmse']:.4f}")
     say("; ".join(words))
+    if summary["stages"]:
+        say(f"stages: {describe_stages(summary['stages'])}")
+    if summary["chosen"]:
+        say(f"chosen: {_chosen(summary['chosen'])}")
     n_all = get_num_threads()
     if summary["threads"] is not None and summary["threads"] < n_all:
         say(f"torch used {summary['threads']} of {n_all} threads, because other programs keep the cores busy")
     say(f"saved in {summary['file']}")
+
+
+def _chosen(chosen: dict[str, Any]) -> str:
+    """Return the first of the settings that were chosen, and how many more there are."""
+    shown = [f"{name}={show_value(value)}" for name, value in list(chosen.items())[:_SHOWN_CHOSEN]]
+    n_more = len(chosen) - len(shown)
+    return " ".join(shown) + (f" and {n_more} more (deepmf inspect shows all)" if n_more else "")

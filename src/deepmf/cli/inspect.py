@@ -48,6 +48,7 @@ def _described(model: Model) -> dict[str, Any]:
         "model": type(model).__name__,
         "predicts": list(model.predicts),
         "settings": model.settings.to_dict(),
+        "chosen": model.chosen_,
         "scale": {
             "low": scale.low,
             "high": scale.high,
@@ -62,6 +63,7 @@ def _described(model: Model) -> dict[str, Any]:
             "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
             "validation_rmse": history.best_error,
             "means_rmse": history.means_error,
+            "stages": history.stages,
             "last_loss": history.records[-1].loss if history.records else None,
             "stopped": history.stopped or None,
             "seconds": round(history.seconds, 3),
@@ -79,15 +81,20 @@ def _described(model: Model) -> dict[str, Any]:
 
 def _lines(described: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what is known in words, line by line."""
-    settings = " ".join(f"{name}={show_value(value)}" for name, value in described["settings"].items())
+    from deepmf.training.history import describe_stages
+
+    given = {name: value for name, value in described["settings"].items() if name not in described["chosen"]}
     lines = [
         ("file", "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**described)),
         ("model", f"{described['model']}, predicts in area {', '.join(described['predicts'])}"),
-        ("settings", settings),
+        ("settings", _named(given)),
+        *([("chosen", _named(described["chosen"]))] if described["chosen"] else []),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**described)),
         ("scale", _scale(described["scale"])),
         ("training", _training(described["training"])),
     ]
+    if described["training"]["stages"]:
+        lines.append(("stages", f"validation RMSE {describe_stages(described['training']['stages'])}"))
     if described["boundaries"] is not None:
         lines.append(("boundaries", " ".join(f"{boundary:.4f}" for boundary in described["boundaries"])))
     if described["dropped"]:
@@ -99,6 +106,10 @@ def _lines(described: dict[str, Any]) -> list[tuple[str, str]]:
         )
         lines.append(("extended by", shown))
     return lines
+
+
+def _named(settings: dict[str, Any]) -> str:
+    return " ".join(f"{name}={show_value(value)}" for name, value in settings.items())
 
 
 def _scale(scale: dict[str, Any]) -> str:

@@ -56,12 +56,16 @@ def _show_settings(model: str, *, as_json: bool) -> None:
     if as_json:
         show_json({"model": model, "class": HOMES[model][1], "settings": [_entry(setting) for setting in found]})
         return
-    lines = [
-        [setting.name, show_value(setting.default), setting.rule.allowed, setting.rule.meaning] for setting in found
-    ]
+    lines = [[setting.name, _default(setting), setting.rule.allowed, setting.rule.meaning] for setting in found]
     show_table(["setting", "default", "values", "meaning"], lines, title=f"{HOMES[model][1]}: {SUMMARIES[model]}")
     name, default = found[-1].name, show_value(found[-1].default)
+    if any(setting.chosen for setting in found):
+        say("chosen: at fit, for the matrix and the machine, by the effort; deepmf inspect shows what it was")
     say(f"as in: deepmf fit ratings.csv -o model.safetensors --model {model} --set {name}={default}")
+
+
+def _default(setting: DeclaredSetting) -> str:
+    return "chosen" if setting.chosen else show_value(setting.default)
 
 
 def _entry(setting: DeclaredSetting) -> dict[str, Any]:
@@ -69,6 +73,7 @@ def _entry(setting: DeclaredSetting) -> dict[str, Any]:
         "name": setting.name,
         "type": setting.type,
         "default": setting.default,
+        "chosen_at_fit": setting.chosen,
         "optional": setting.rule.optional,
         **setting.rule.to_dict(),
         "meaning": setting.rule.meaning,

@@ -50,9 +50,10 @@ from deepmf.storage.model_file import write_file
 from deepmf.storage.packed import Packed, Tensors, field, numbers, refusing
 from deepmf.training.checkpoint import remove_checkpoint
 from deepmf.training.epoch_progress import show_epochs
+from deepmf.training.fit_plan import FitPlan
 from deepmf.training.history import History
 from deepmf.training.loop import Callback, Task
-from deepmf.training.settings import Settings
+from deepmf.training.settings import LoopSettings, Settings
 from deepmf.training.threads import training_threads
 from deepmf.training.validation import ValidationEntries
 
@@ -144,8 +145,9 @@ class Model(ABC):
         path = None if checkpoint is None else Path(checkpoint)
         over = False
         try:
-            epochs = getattr(self.settings if start is None else start.shortened(self.settings), "epochs", None)
-            with show_epochs(f"fitting {type(self).__name__}", epochs, progress) as shown:
+            plan = self.plan(train, start_from=start_from)
+            epochs = None if plan is None else plan.epochs
+            with show_epochs(f"fitting {type(self).__name__}", epochs, progress, plan) as shown:
                 self._learn(train, aligned, Fitting([*shown, *callbacks], path, checkpoint_every, start=start))
             if aligned is not None and self.history_.best_error is not None:
                 self.history_.means_error = self._means_error(aligned)
@@ -158,6 +160,25 @@ class Model(ABC):
             if over and path is not None and not keep_checkpoint:
                 remove_checkpoint(path)
         return self
+
+    def plan(self, train: ObservedMatrix, *, start_from: Model | None = None) -> FitPlan | None:
+        """Return what `fit` is going to do with a matrix, in words; None for a model that is not learned in epochs."""
+        self._choose(train, start_from)
+        settings = self.settings if start_from is None else WarmStart.shortened(self.settings)
+        if not isinstance(settings, LoopSettings):
+            return None
+        effort = getattr(settings, "effort", None)
+        name = type(self).__name__ + ("" if effort is None else f" (effort {effort})")
+        text = f"fitting {name} to {train.n_entries:,} entries: {self._work(train, settings.epochs)}"
+        return FitPlan(text, settings.epochs, self._share_after(train), n_slow=int(self._on_gpu))
+
+    def _work(self, train: ObservedMatrix, epochs: int) -> str:
+        """Say in a few words what is computed."""
+        return f"{epochs} epochs"
+
+    def _share_after(self, train: ObservedMatrix) -> float:
+        """Return about how long it takes after the epochs, as a share of their time."""
+        return 0.0
 
     def settings_for(self, train: ObservedMatrix) -> Settings:
         """Return the settings that `fit` takes for a matrix: those that were given, and those chosen for it."""
@@ -182,6 +203,7 @@ class Model(ABC):
 
     def _check_memory(self, train: ObservedMatrix) -> None:
         """Refuse a fit that would need more memory than is free."""
+        return  # linear algebra needs little beside the matrix
 
     def _chosen_for(self, train: ObservedMatrix) -> dict[str, Any]:
         """Return settings that suit a matrix and the machine."""
@@ -514,6 +536,11 @@ class Model(ABC):
     def is_fitted(self) -> bool:
         """Whether it has learned anything."""
         return self._fitted is not None
+
+    @property
+    def _on_gpu(self) -> bool:
+        """Whether it is trained on a GPU."""
+        return False
 
     @property
     def gives_distribution(self) -> bool:

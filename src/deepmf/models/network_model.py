@@ -69,6 +69,21 @@ class NetworkModel(Model):
         """How many numbers the latents of a row or column are; 0 where they are not kept."""
         return 0
 
+    @property
+    def _on_gpu(self) -> bool:
+        return Runtime(self.settings.device).is_gpu
+
+    def _steps_of(self, train: ObservedMatrix) -> int | None:
+        """Return the steps of an epoch; None where that is not known before it begins."""
+        return None
+
+    def _work(self, train: ObservedMatrix, epochs: int) -> str:
+        widths = getattr(self.settings, "hidden_sizes", None) or (getattr(self.settings, "hidden_size", None),)
+        layers = f"{len(widths)} hidden layer{'s' if len(widths) > 1 else ''} of {', '.join(map(str, widths))}"
+        steps = self._steps_of(train)
+        of_steps = "" if steps is None else f" of {steps} step{'s' if steps > 1 else ''}"
+        return f"{layers}, {epochs} epochs{of_steps} on the {'GPU' if self._on_gpu else 'CPU'}"
+
     def _check_memory(self, train: ObservedMatrix) -> None:
         settings, name = self.settings, type(self).__name__
         runtime = Runtime(settings.device, settings.precision)

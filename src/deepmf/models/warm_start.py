@@ -44,7 +44,8 @@ class WarmStart:
     predictor: Predictor
     train: ObservedMatrix
 
-    def shortened(self, settings: AnySettings) -> AnySettings:
+    @staticmethod
+    def shortened(settings: AnySettings) -> AnySettings:
         """Return the settings of the loop: those of a fit with half the epochs."""
         epochs = getattr(settings, "epochs", None)
         return settings if epochs is None else replace(settings, epochs=math.ceil(_SHARE * epochs))  # type: ignore[call-arg]

@@ -13,7 +13,7 @@ import torch
 from deepmf.charts.styles import OTHER
 from deepmf.report.content import Figure, LeftOut, Section, Table
 from deepmf.report.findings import Findings
-from deepmf.training.history import History
+from deepmf.training.history import History, describe_stages
 from deepmf.training.history_view import learning_curves, noted, training_in_words
 from deepmf.training.runtime import Runtime
 
@@ -54,8 +54,8 @@ def _sentence(history: History, errors: dict[int, float]) -> str:
         return f"{sentence} There were no validation entries to choose an epoch by; the model is that of epoch {kept}."
     lowest = errors.get(kept, history.best_error)
     sentence += f" The model is that of epoch {kept}, whose validation RMSE of {lowest:.4f} is the lowest."
-    if f"{history.best_error:.4f}" != f"{lowest:.4f}":
-        sentence += f" With all that is done after the epochs, its validation RMSE is {history.best_error:.4f}."
+    if history.stages:
+        sentence += f" What follows the epochs is not on the curve: {describe_stages(history.stages)}."
     means = history.means_error
     return sentence if means is None else f"{sentence} That of the shrunk means is {means:.4f}."
 
@@ -63,7 +63,10 @@ def _sentence(history: History, errors: dict[int, float]) -> str:
 def settings_section(found: Findings) -> Section:
     """Return the settings of the model and what made this page."""
     model = found.model
-    settings = [[name, _setting(value)] for name, value in model.settings.to_dict().items()]
+    settings = [
+        [name, _setting(value) + (" (chosen)" if name in model.chosen_ else "")]
+        for name, value in model.settings.to_dict().items()
+    ]
     runtime = [
         ["page written", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())],
         ["deepmf", _version()],
@@ -75,7 +78,8 @@ def settings_section(found: Findings) -> Section:
     ]
     return Section(
         title="Settings and environment",
-        how="With these settings and the same entries the same model can be fitted again; the second table says where "
+        how="With these settings and the same entries the same model can be fitted again (those marked as chosen were "
+        "chosen for the matrix and the machine); the second table says where "
         "this page was made, which need not be where the model was fitted.",
         template="settings.html",
         content={

@@ -22,6 +22,7 @@ class DeclaredSetting(NamedTuple):
     annotation: Any
     default: Any
     rule: Rule
+    chosen: bool  # at fit, for the matrix and the machine, where it is not given
 
     @property
     def type(self) -> str:
@@ -49,9 +50,11 @@ def declared(settings: type[Any]) -> list[DeclaredSetting]:
     >>> [(setting.name, setting.default) for setting in declared(LoopSettings)][:2]
     [('seed', 0), ('epochs', 100)]
     """
-    types = get_type_hints(settings)
+    types, chosen = get_type_hints(settings), getattr(settings, "chosen_at_fit", ())
     return [
-        DeclaredSetting(field.name, types[field.name], field.default, rule_of(settings, field.name))
+        DeclaredSetting(
+            field.name, types[field.name], field.default, rule_of(settings, field.name), field.name in chosen
+        )
         for field in fields(settings)
     ]
 
@@ -93,4 +96,5 @@ def rule_of(settings: type, name: str) -> Rule:
 
 def _explained(setting: DeclaredSetting) -> str:
     meaning = textwrap.fill(setting.rule.meaning, 100, initial_indent="    ", subsequent_indent="    ")
-    return f"{setting.name}: {setting.type} = {setting.default!r} ({setting.rule.allowed})\n{meaning}"
+    default = "chosen at fit" if setting.chosen else repr(setting.default)
+    return f"{setting.name}: {setting.type} = {default} ({setting.rule.allowed})\n{meaning}"

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, TextIO
 
 from deepmf.errors import BadSetting
+from deepmf.training.fit_plan import FitPlan, plan_line
 
 if TYPE_CHECKING:
     from deepmf.training.history import EpochRecord, History
@@ -36,10 +37,13 @@ def is_notebook() -> bool:
 
 
 @contextmanager
-def show_epochs(title: str, n_epochs: int | None, progress: bool | None = None) -> Iterator[Sequence[Callback]]:
+def show_epochs(
+    title: str, n_epochs: int | None, progress: bool | None = None, plan: FitPlan | None = None
+) -> Iterator[Sequence[Callback]]:
     """Yield the callbacks that show each epoch: loss, validation error, best so far, time left. None where unseen.
 
-    `progress` is True (always), False (never) or None: on a terminal and in a notebook. Without epochs there is none.
+    A plan is told first, in a line of its own. `progress` is True (always), False (never) or None: on a terminal and in
+    a notebook. Without epochs there is none.
     """
     if progress is not None and not isinstance(progress, bool):
         raise BadSetting(f"progress must be True, False or None (where it is seen); got {progress!r}")
@@ -50,7 +54,11 @@ def show_epochs(title: str, n_epochs: int | None, progress: bool | None = None) 
     # In notebooks, the bar of rich would need further packages.
     shown = _bar if is_terminal() and not is_notebook() and find_spec("rich") is not None else _line
     with shown(title, n_epochs) as callback:
-        yield (callback,)
+        if plan is None:
+            yield (callback,)
+            return
+        with plan_line(plan, sys.stderr) as line:
+            yield (line, lambda record, history: callback(record, history) if line.told else None)
 
 
 def describe_epoch(record: EpochRecord, error: float | None, history: History) -> str:
@@ -80,16 +88,20 @@ def _bar(title: str, n_epochs: int) -> Iterator[Callback]:
         TextColumn("{task.fields[state]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
     )
     # Left on the screen, the bar would stand above the summary that says the same.
-    with Progress(*columns, console=console, transient=True, expand=True) as progress:
-        task = progress.add_task(title, total=n_epochs, state="")
-        error: float | None = None
+    progress = Progress(*columns, console=console, transient=True, expand=True)
+    task = progress.add_task(title, total=n_epochs, state="")
+    error: float | None = None
 
-        def show(record: EpochRecord, history: History) -> None:
-            nonlocal error
-            error = record.validation_error if record.validation_error is not None else error
-            progress.update(task, completed=record.epoch + 1, state=describe_epoch(record, error, history))
+    def show(record: EpochRecord, history: History) -> None:
+        nonlocal error
+        error = record.validation_error if record.validation_error is not None else error
+        progress.start()  # not before: the line of a plan may have to be ended first
+        progress.update(task, completed=record.epoch + 1, state=describe_epoch(record, error, history))
 
+    try:
         yield show
+    finally:
+        progress.stop()
 
 
 @contextmanager

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from deepmf.errors import BadSetting, nearest_name
 from deepmf.training.declarations import rule_of, settings_dataclass
@@ -15,6 +15,8 @@ from deepmf.training.setting_rules import choice, number, period, whole
 @settings_dataclass
 class Settings:
     """The settings of every model."""
+
+    chosen_at_fit: ClassVar[Collection[str]] = ()  # the names of those that are chosen where they are not given
 
     # As large as what numpy draws where no seed is given.
     seed: int = whole(0, low=0, high=2**128 - 1, meaning="The seed of all that is random.")

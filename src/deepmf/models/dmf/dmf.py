@@ -107,6 +107,10 @@ class DMF(NetworkModel):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
+    def _steps_of(self, train: ObservedMatrix) -> int:
+        blocks = zip(train.shape, (self.settings.block_rows, self.settings.block_columns), strict=True)
+        return min(-(-n // block) for n, block in blocks)
+
     @property
     def _latent_width(self) -> int:
         return self.settings.latent_size

@@ -30,13 +30,19 @@ class Effort(NamedTuple):
 
 _ON_CPU = {
     "quick": Effort(64, 0.2, passes=3, most_passes=10, most_blocks=25, entries_a_step=14_000, views=4, landmarks=32),
-    "normal": Effort(128, 0.3, passes=15, most_passes=25, most_blocks=25, entries_a_step=14_000, views=8, landmarks=128),
+    "normal": Effort(
+        128, 0.3, passes=15, most_passes=25, most_blocks=25, entries_a_step=14_000, views=8, landmarks=128
+    ),
     "best": Effort(512, 0.5, passes=45, most_passes=45, most_blocks=50, entries_a_step=3000, views=16, landmarks=256),
 }
 _ON_GPU = {
     "quick": Effort(512, 0.5, passes=15, most_passes=15, most_blocks=50, entries_a_step=3000, views=8, landmarks=128),
-    "normal": Effort(1024, 0.6, passes=50, most_passes=50, most_blocks=64, entries_a_step=3000, views=16, landmarks=256),
-    "best": Effort(2048, 0.7, passes=60, most_passes=60, most_blocks=100, entries_a_step=3000, views=32, landmarks=1024),
+    "normal": Effort(
+        1024, 0.6, passes=50, most_passes=50, most_blocks=64, entries_a_step=3000, views=16, landmarks=256
+    ),
+    "best": Effort(
+        2048, 0.7, passes=60, most_passes=60, most_blocks=100, entries_a_step=3000, views=32, landmarks=1024
+    ),
 }
 EFFORTS = tuple(_ON_CPU)
 # Up to so many entries there are most passes, above ever fewer.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from deepmf.models.ordinal.ordinal_choice import EFFORTS
+from collections.abc import Collection
+from typing import ClassVar
+
+from deepmf.models.ordinal.ordinal_choice import EFFORTS, Facts, chosen_settings
 from deepmf.models.two_branch_settings import TwoBranchSettings
 from deepmf.training.declarations import settings_dataclass
 from deepmf.training.setting_rules import WIDEST, choice, number, whole
@@ -11,6 +14,8 @@ from deepmf.training.setting_rules import WIDEST, choice, number, whole
 @settings_dataclass
 class OrdinalDMFSettings(TwoBranchSettings):
     """The settings of OrdinalDMF."""
+
+    chosen_at_fit: ClassVar[Collection[str]] = tuple(chosen_settings(Facts(2, 2, 4, on_gpu=False), EFFORTS[0]))
 
     effort: str = choice(
         "normal",
