@@ -26,7 +26,7 @@ OLD = additive(14, 12)
 # What is learned is looked at without views of places, without refinement, and read by label.
 PLAIN: dict[str, dict[str, Any]] = {
     "dmf": {"summary_filters": 0},
-    "dmf-o": {"views": 1, "row_penalty": None, "column_penalty": None},
+    "dmf-o": {"views": 1, "row_penalty": 1e12, "column_penalty": 1e12, "linear_size": 0},
 }
 every_model = pytest.mark.parametrize("name", [name for name in HOMES if name != "means"])
 

@@ -1,0 +1,221 @@
+"""From a trained network to the encoder: what is chosen on held-out entries, and a linear part in all that follows."""
+
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.models.contract import additive
+
+from deepmf.data.splits import Split, split_entries
+from deepmf.data.synthetic.generator import generate
+from deepmf.errors import BadModelFile, NotBetterThanMeans
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.metrics import rmse_error
+from deepmf.models.load import load
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder
+from deepmf.storage.model_file import read_file, write_file
+
+SMALL: dict[str, Any] = {
+    "hidden_sizes": (8,),
+    "latent_size": 4,
+    "epochs": 8,
+    "views": 3,
+    "landmarks": 6,
+    "dropout": 0.0,
+    "linear_size": 3,
+    "device": "cpu",
+}
+MATRIX = generate(50, 40, density=0.5, noise=0.3, seed=0).matrix
+
+
+def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
+    encoder = model.predictor_.encoder
+    assert isinstance(encoder, OrdinalEncoder)
+    return encoder
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    return split_entries(MATRIX, train=0.8, validation=0.1, test=0.1, seed=0)
+
+
+@pytest.fixture(scope="module")
+def alone() -> OrdinalDMF:
+    """One that was fitted without validation entries, and has a linear part."""
+    model = OrdinalDMF(**SMALL).fit(MATRIX)
+    assert encoder_of(model).linear is not None
+    return model
+
+
+@pytest.fixture(scope="module")
+def validated(split: Split) -> OrdinalDMF:
+    """One that was fitted with validation entries, and has a linear part."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotBetterThanMeans)
+        model = OrdinalDMF(**SMALL).fit(split.train, split.validation)
+    assert encoder_of(model).linear is not None
+    return model
+
+
+@pytest.fixture(params=["alone", "validated"])
+def model(request: pytest.FixtureRequest) -> OrdinalDMF:
+    model: OrdinalDMF = request.getfixturevalue(request.param)
+    return model
+
+
+def test_trained_latents_are_what_the_encoder_makes_of_all_entries(model: OrdinalDMF) -> None:
+    encoder, entries, predictor = encoder_of(model), model.entries_, model.predictor_
+    n_rows, n_columns = entries.train.shape
+    rows = encoder.rows(entries.row_entries(np.arange(n_rows)), predictor.columns)
+    columns = encoder.columns(entries.column_entries(np.arange(n_columns)), predictor.rows)
+    np.testing.assert_allclose(rows, predictor.rows.base, atol=1e-5)
+    np.testing.assert_allclose(columns, predictor.columns.base, atol=1e-5)
+    fields = encoder.layout.linear
+    assert rows[:, fields].any(axis=0)[:-1].all() and not rows[:, fields][:, -1].any()  # the mean is the network's
+    np.testing.assert_array_equal(columns[:, fields][:, [-3, -1]], 1)
+
+
+def test_copies_are_predicted_as_the_originals(model: OrdinalDMF) -> None:
+    train, n_columns = model.entries_.train, model.entries_.train.shape[1]
+    rows, columns, values = train.entries()
+    row, column = train.row_labels[3], train.column_labels[5]
+    row_copy = model.extend(
+        ObservedMatrix.from_entries(["new"] * sum(rows == row), columns[rows == row], values[rows == row], train.scale)
+    )
+    found, expected = (row_copy.predict([each] * n_columns, train.column_labels) for each in ("new", row))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    mine = columns == column
+    column_copy = model.extend(ObservedMatrix.from_entries(rows[mine], ["new"] * sum(mine), values[mine], train.scale))
+    found, expected = (column_copy.predict(train.row_labels, [each] * train.shape[0]) for each in ("new", column))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_what_is_loaded_extends_folds_in_and_forgets_to_the_bit(model: OrdinalDMF, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
+    columns, some = model.column_labels_, model.column_labels_[:6]
+    new = ObservedMatrix.from_entries(["new"] * 6, some, [5, 1, 4, 2, 5, 3], model.scale_)
+    trained = tuple(part[:4] for part in model.entries_.train.entries()[:2])
+    for again in (load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):  # noqa: S301
+        for change in (lambda each: each, lambda each: each.extend(new), lambda each: each.forget(entries=trained)):
+            np.testing.assert_array_equal(change(again).complete(), change(model).complete())
+        folded = [each.fold_in(some, [5, 1, 4, 2, 5, 3]).predict(columns) for each in (again, model)]
+        np.testing.assert_array_equal(*folded)
+        np.testing.assert_array_equal(folded[0], model.extend(new).predict(["new"] * columns.size, columns))
+
+
+def test_forgetting_what_was_added_is_as_if_it_had_never_come(model: OrdinalDMF) -> None:
+    new = ObservedMatrix.from_entries(["new"] * 6, model.column_labels_[:6], [5, 1, 4, 2, 5, 3], model.scale_)
+    np.testing.assert_array_equal(model.extend(new).forget(rows=["new"]).complete(), model.complete())
+
+
+@pytest.mark.parametrize("axis", ["row", "column"])
+def test_an_explanation_is_the_difference_without_each_entry(model: OrdinalDMF, axis: Any) -> None:
+    train = model.entries_.train
+    row, column = train.row_labels[3], train.column_labels[5]
+    told = model.explain(row, column, n=4, axis=axis)
+    assert np.abs(told.effects).max() > 1e-3
+    for label, effect in zip(told.labels, told.effects, strict=True):
+        pair = (row, label) if axis == "row" else (label, column)
+        less = model.forget(entries=([pair[0]], [pair[1]])).predictor_
+        # The other side stays as it is: an entry that is forgotten describes both.
+        whole = model.predictor_
+        rows, columns = (less.rows, whole.columns) if axis == "row" else (whole.rows, less.columns)
+        products = rows.take(np.array([3])) @ columns.take(np.array([5])).T
+        own = rows.take(np.array([3]), whole.readout.row_fields)
+        expected = whole.readout.units(whole.readout.scores(products[0], own))
+        assert told.prediction - effect == pytest.approx(expected[0], abs=1e-4)
+
+
+def test_the_share_of_the_linear_part_is_in_every_answer(model: OrdinalDMF) -> None:
+    encoder, predictor = encoder_of(model), model.predictor_
+    share, fields = encoder.linear_share, encoder.layout.linear
+    assert encoder.linear is not None
+    rows, columns = predictor.rows.base.astype(float), predictor.columns.base.astype(float)
+    response, head = rows[:, encoder.layout.response], encoder.network.head
+    slopes = np.exp(response[:, -1:])
+    linear = rows[:, fields] @ columns[:, fields].T * slopes / encoder.linear.blend.weight
+    network = np.delete(rows, fields, axis=1) @ np.delete(columns, fields, axis=1).T
+    cutpoints = head.cutpoints.detach().double().numpy()
+    logits = (1 - share) * ((slopes * network)[..., None] - response[:, None, :-1])
+    logits += share * (encoder.linear.blend.slope * linear[..., None] - cutpoints)
+    expected = 1 + (1 / (1 + np.exp(-logits))).sum(-1)
+    found = predictor.score_block(np.arange(len(rows)), np.arange(len(columns)))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_stages_are_told_and_the_last_is_the_error_of_the_model(validated: OrdinalDMF, split: Split) -> None:
+    history = validated.history_
+    assert list(history.stages) == ["branches", "refined", "with the linear part"]
+    assert history.stages["with the linear part"] < history.stages["refined"]
+    rows, columns, values = split.validation.entries()
+    assert history.best_error == pytest.approx(rmse_error(validated.predict(rows, columns), values), rel=1e-5)
+
+
+def test_without_a_linear_part() -> None:
+    model = OrdinalDMF(**SMALL | {"linear_size": 0}).fit(MATRIX)
+    encoder = encoder_of(model)
+    assert encoder.linear is None and encoder.layout.n_linear == 0 and encoder.linear_share == 0
+    assert list(model.history_.stages) == ["branches", "refined"]
+    few = OrdinalDMF(**SMALL).fit(additive(12, 10))  # too few entries for a choice
+    assert encoder_of(few).linear is None and few.history_.stages == {} and few.history_.best_error is None
+    assert tuple(encoder_of(few).penalties) == (3.0, 40.0)
+
+
+def test_more_latents_than_the_matrix_has_columns() -> None:
+    model = OrdinalDMF(**SMALL | {"linear_size": 1000}).fit(MATRIX)
+    part = encoder_of(model).linear
+    assert part is not None and part.size == 40
+
+
+def test_penalties_that_are_given_are_kept() -> None:
+    model = OrdinalDMF(**SMALL | {"row_penalty": 7.0, "column_penalty": 9.0}).fit(MATRIX)
+    assert tuple(encoder_of(model).penalties) == (7.0, 9.0)
+    one = OrdinalDMF(**SMALL | {"row_penalty": 7.0}).fit(MATRIX)
+    assert encoder_of(one).penalties.rows == 7.0 and encoder_of(one).penalties.columns != 9.0
+
+
+LINEAR: dict[str, Any] = {"size": 3, "share": 0.3, "slope": 2.0}
+
+
+@pytest.mark.parametrize(
+    "lie, message",
+    [
+        ({"penalties": None}, "the stored penalties must be two"),
+        ({"penalties": [3.0]}, "the stored penalties must be two"),
+        ({"penalties": [0, 3.0]}, "the stored penalty must be a number above 0"),
+        ({"penalties": [3.0, 1e300]}, "the stored penalty must be a number above 0 and below 1e.12"),
+        ({"penalties": [3.0, True]}, "the stored penalty must be a number"),
+        ({"linear": 7}, "stored"),
+        ({"linear": {}}, "stored"),
+        ({"linear": LINEAR | {"share": 1.0}}, "the stored share of the linear part must be .* above 0 and below 1"),
+        ({"linear": LINEAR | {"share": 0}}, "the stored share of the linear part"),
+        ({"linear": LINEAR | {"share": "much"}}, "the stored share of the linear part"),
+        ({"linear": LINEAR | {"slope": -1.0}}, "the stored slope of the linear part"),
+        ({"linear": LINEAR | {"slope": 10**400}}, "the stored slope of the linear part"),
+        ({"linear": LINEAR | {"size": 0}}, "the stored size of the linear part must be 1 to 40"),
+        ({"linear": LINEAR | {"size": 41}}, "the stored size of the linear part must be 1 to 40"),
+        ({"linear": LINEAR | {"size": True}}, "the stored size of the linear part must be 1 to 40"),
+        ({"linear": LINEAR | {"size": 4}}, "the stored columns of the refinement are of another width"),
+        ({"linear": None}, "the stored columns of the refinement are of another width"),
+    ],
+    ids=str,
+)
+def test_files_that_lie(alone: OrdinalDMF, lie: dict[str, Any], message: str, tmp_path: Path) -> None:
+    alone.save(tmp_path / "model")
+    stored = read_file(tmp_path / "model")
+    content = stored.content | {"learned": stored.content["learned"] | lie}
+    write_file(tmp_path / "model", kind="model", content=content, tensors=stored.tensors)
+    with pytest.raises(BadModelFile, match=message):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("factor", [1e-15, 1e9])
+def test_the_slope_of_a_narrow_or_wide_scale_can_be_stored(factor: float, tmp_path: Path) -> None:
+    values = generate(50, 40, density=0.5, levels=None, noise=0.3, seed=0).matrix.to_array()
+    model = OrdinalDMF(**SMALL).fit(ObservedMatrix.from_array(factor * values))
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").complete(), model.complete())

@@ -1,0 +1,45 @@
+"""Entries that are set aside: always the same, never seen, and none where there are too few."""
+
+import numpy as np
+import pytest
+from tests.models.contract import additive
+
+from deepmf.models.ordinal import held_out as held_out_module
+from deepmf.models.ordinal.held_out import set_aside
+
+
+def test_one_entry_in_twenty_is_set_aside_and_no_longer_seen() -> None:
+    matrix = additive(40, 30)
+    seen, held_out = set_aside(matrix, seed=0)
+    assert held_out is not None and held_out.values.size == matrix.n_entries // 20
+    assert seen.n_entries + held_out.values.size == matrix.n_entries
+    assert seen.shape == matrix.shape and seen.scale == matrix.scale and seen.rows == matrix.rows
+    left, whole = seen.to_array(), matrix.to_array()
+    assert np.isnan(left[held_out.rows, held_out.columns]).all()
+    left[held_out.rows, held_out.columns] = held_out.values
+    np.testing.assert_array_equal(left, whole)
+    assert held_out.values.dtype == np.float64
+
+
+def test_the_seed_says_which() -> None:
+    matrix = additive(40, 30)
+    first, again, other = (set_aside(matrix, seed=seed)[1] for seed in (0, 0, 1))
+    assert first is not None and again is not None and other is not None
+    for one, same in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(first.rows, other.rows)
+
+
+def test_none_where_there_are_too_few() -> None:
+    matrix = additive(40, 30)
+    some = matrix.take_entries(np.arange(400))
+    fewer = matrix.take_entries(np.arange(399))
+    assert set_aside(some, seed=0)[1] is not None
+    seen, held_out = set_aside(fewer, seed=0)
+    assert seen is fewer and held_out is None
+
+
+def test_no_more_than_a_choice_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_out_module, "_MOST", 25)
+    _, held_out = set_aside(additive(40, 30), seed=0)
+    assert held_out is not None and held_out.values.size == 25

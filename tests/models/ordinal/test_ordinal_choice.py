@@ -1,0 +1,133 @@
+"""The settings that OrdinalDMF chooses: by how much there is of a matrix, by the machine, never against the user."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.models.contract import additive
+
+from deepmf.errors import BadModelFile, BadSetting
+from deepmf.models.load import load
+from deepmf.models.ordinal.ordinal_choice import EFFORTS, Facts, chosen_settings
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.ordinal_settings import OrdinalDMFSettings
+from deepmf.storage.model_file import read_file, write_file
+
+SHAPES = [(30, 25), (1, 40), (40, 1), (2, 100_000), (943, 1682), (6040, 3706), (22_000, 296_000), (10**6, 10**6)]
+# Everything that makes a fit of some seconds, and nothing that the tests below look at.
+TINY: dict[str, Any] = {"hidden_sizes": (8,), "epochs": 2, "linear_size": 0, "device": "cpu"}
+
+every_machine = pytest.mark.parametrize("on_gpu", [False, True], ids=["CPU", "GPU"])
+every_effort = pytest.mark.parametrize("effort", EFFORTS)
+
+
+def counts_of(shape: tuple[int, int]) -> list[int]:
+    """From a single entry to a full matrix, or to 10^9 entries."""
+    most = min(shape[0] * shape[1], 10**9)
+    return sorted({int(count) for count in np.geomspace(1, most, 25)})
+
+
+@every_machine
+@every_effort
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_choice_is_a_legal_one(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
+    for count in counts_of(shape):
+        chosen = chosen_settings(Facts(*shape, count, on_gpu), effort)
+        OrdinalDMFSettings(**chosen)  # refuses what is not legal
+        assert 2 <= chosen["block_rows"] <= max(2, shape[0])
+        assert 2 <= chosen["block_columns"] <= max(2, shape[1])
+        assert 1 <= chosen["validate_every"] <= chosen["epochs"] and chosen["patience"] <= chosen["epochs"]
+
+
+@every_machine
+@every_effort
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_more_entries_never_take_more_dropout_or_views(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
+    chosen = [chosen_settings(Facts(*shape, count, on_gpu), effort) for count in counts_of(shape)]
+    for name in ("dropout", "views"):
+        values = [each[name] for each in chosen]
+        assert values == sorted(values, reverse=True), name
+    assert all(0.2 <= each["dropout"] <= 0.85 and each["views"] >= 4 for each in chosen)
+
+
+@every_machine
+@every_effort
+@pytest.mark.parametrize("shape", [(22_000, 296_000), (296_000, 22_000), (10**6, 10**6)], ids=str)
+def test_first_layers_fit_into_memory(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
+    chosen = chosen_settings(Facts(*shape, 10**7, on_gpu), effort)
+    (width,) = chosen["hidden_sizes"]
+    # A weight for the value and one for its being there, of each row and column; itself, its gradient, Adam's averages.
+    n_bytes = 2 * sum(shape) * width * 4 * 4
+    assert n_bytes <= (2 << 30 if on_gpu else 512 << 20) or width == 16
+    assert n_bytes <= 2 << 30
+
+
+@every_machine
+def test_more_effort_is_never_less_of_anything(on_gpu: bool) -> None:
+    for shape in SHAPES[3:]:
+        for count in counts_of(shape)[12:]:
+            quick, normal, best = (chosen_settings(Facts(*shape, count, on_gpu), effort) for effort in EFFORTS)
+            for less, more in ((quick, normal), (normal, best)):
+                for name in ("hidden_sizes", "latent_size", "views", "landmarks"):
+                    assert less[name] <= more[name], name
+    sizes = [chosen_settings(Facts(943, 1682, 90_000, on_gpu), effort)["hidden_sizes"] for effort in EFFORTS]
+    assert sizes == sorted(set(sizes))  # and here it is more
+
+
+def test_what_is_given_is_never_overridden() -> None:
+    matrix = additive()
+    given = TINY | {"latent_size": 5, "dropout": 0.0, "views": 3, "landmarks": 2, "block_rows": 7, "validate_every": 1}
+    model = OrdinalDMF(**given).fit(matrix)
+    kept = model.settings.to_dict()
+    assert {name: kept[name] for name in given} == given | {"hidden_sizes": kept["hidden_sizes"]}
+    assert tuple(kept["hidden_sizes"]) == (8,) and not model.chosen_.keys() & given.keys()
+    facts = Facts(*matrix.shape, matrix.n_entries, on_gpu=False)
+    assert model.chosen_ == {
+        name: value for name, value in chosen_settings(facts, "normal").items() if name not in given
+    }
+    # What is given as it is by default is given all the same.
+    assert OrdinalDMF(**TINY, views=16).fit(matrix).settings.views == 16
+
+
+def test_each_fit_chooses_for_its_matrix() -> None:
+    small, large = additive(12, 10), additive(40, 30)
+    model = OrdinalDMF(**TINY)
+    assert model.chosen_ == {}
+    first, second = (dict(model.fit(matrix).chosen_) for matrix in (small, large))
+    assert first["block_rows"] == 12 and second["block_rows"] == 40 and model.settings.block_rows == 40
+    assert OrdinalDMF(**TINY, effort="quick").fit(large).chosen_["views"] < second["views"]
+
+
+def test_a_loaded_model_knows_what_was_chosen_and_chooses_anew(tmp_path: Path) -> None:
+    model = OrdinalDMF(**TINY, views=3).fit(additive(12, 10))
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.chosen_ == model.chosen_ and again.settings == model.settings
+    assert again.fit(additive(40, 30)).chosen_ == model.fit(additive(40, 30)).chosen_
+    assert again.settings == model.settings and again.chosen_["block_rows"] == 40
+    for more in (again.extend(additive(41, 30).take(np.array([40]), np.arange(30))), again):
+        assert more.chosen_ == model.chosen_
+
+
+@pytest.mark.parametrize("chosen", [None, "views", {"views": 3}, [3], ["unheard of"], [["views"]], [None]], ids=str)
+def test_a_stored_choice_of_what_is_no_setting(chosen: Any, tmp_path: Path) -> None:
+    OrdinalDMF(**TINY).fit(additive(12, 10)).save(tmp_path / "model")
+    stored = read_file(tmp_path / "model")
+    write_file(tmp_path / "model", kind="model", content=stored.content | {"chosen": chosen}, tensors=stored.tensors)
+    with pytest.raises(BadModelFile, match="the stored choice must name settings"):
+        load(tmp_path / "model")
+
+
+def test_a_warm_fit_takes_the_sizes_of_its_start() -> None:
+    start = OrdinalDMF(**TINY, latent_size=5, views=3, landmarks=2).fit(additive(12, 10))
+    model = OrdinalDMF(**TINY).fit(additive(40, 30), start_from=start)
+    assert (model.settings.latent_size, model.settings.views, model.settings.landmarks) == (5, 3, 2)
+    assert model.chosen_["latent_size"] == 5
+    with pytest.raises(BadSetting, match="start_from has other settings: latent_size 5, not 6"):
+        OrdinalDMF(**TINY, latent_size=6).fit(additive(40, 30), start_from=start)
+
+
+def test_an_effort_that_there_is_not() -> None:
+    with pytest.raises(BadSetting, match="effort must be 'quick' or 'normal' or 'best'; got 'most'"):
+        OrdinalDMF(effort="most")
