@@ -122,13 +122,8 @@ def measured(case: str, effort: str, device: str) -> dict[str, Any]:
     runs = [measured_on(split, effort, device) for split in splits]
     first, peak = splits[0].train, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     size = {"rows": first.shape[0], "columns": first.shape[1], "entries": first.n_entries}
-    return (
-        {"benchmark": "defaults", "case": case, "matrix": words, "effort": effort}
-        | size
-        | mean_of(runs)
-        | {"peak_mb": round(peak)}
-        | machine()
-    )
+    named: dict[str, Any] = {"benchmark": "defaults", "case": case, "matrix": words, "effort": effort}
+    return named | size | mean_of(runs) | {"peak_mb": round(peak)} | machine()
 
 
 def measured_on(split: Split, effort: str, device: str) -> dict[str, Any]:
@@ -151,12 +146,13 @@ def measured_on(split: Split, effort: str, device: str) -> dict[str, Any]:
     return found | {"validation": dict(ours.history_.stages), "chosen": ours.chosen_}
 
 
-def mean_of(runs: list[Any]) -> Any:
-    """Return the means of numbers by name, rounded; what is no number is that of the first."""
-    first = runs[0]
-    if isinstance(first, dict):
-        return {name: first[name] if name == "chosen" else mean_of([run[name] for run in runs]) for name in first}
-    return round(float(np.mean(runs)), 4)
+def mean_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the means of numbers by name, rounded; what was chosen is that of the first."""
+
+    def mean(values: list[Any]) -> Any:
+        return mean_of(values) if isinstance(values[0], dict) else round(float(np.mean(values)), 4)
+
+    return {name: first if name == "chosen" else mean([run[name] for run in runs]) for name, first in runs[0].items()}
 
 
 def rmse_of(model: Model, test: ObservedMatrix) -> float:
