@@ -49,7 +49,7 @@ def test_json_has_ends_and_choices(run: Any) -> None:
     found = {each.pop("name"): each for each in json.loads(run("settings", "dmf-o", "--json").out)["settings"]}
     assert found["dropout"] == {
         "type": "float",
-        "default": 0.8,
+        "default": 0.7,
         "optional": False,
         "low": 0.0,
         "high": 0.99,
@@ -58,6 +58,7 @@ def test_json_has_ends_and_choices(run: Any) -> None:
     assert found["mask_rate"]["above"] == 0.0
     assert found["schedule"]["choices"] == ["steps", "cosine"]
     assert found["row_penalty"]["optional"]
+    assert found["effort"]["choices"] == ["quick", "normal", "best"]
 
 
 def test_without_a_model_the_models(run: Any) -> None:

@@ -15,7 +15,7 @@ from deepmf.layers.input_channels import Channels, EntrySums
 from deepmf.layers.sparse_linear import SparseLinear
 from deepmf.layers.vectors import Batch
 
-# Up to so many vectors count as few.
+# Up to this many vectors count as few.
 _FEW = 64
 
 

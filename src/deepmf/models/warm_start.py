@@ -89,7 +89,7 @@ class WarmStart:
         return bool(self.train.rows == old.rows and self.train.columns == old.columns)
 
     def latents(self, *, rank: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Return the latents of rows and of columns by label, with so many latents beside what follows them.
+        """Return the latents of rows and of columns by label, with `rank` latents beside what follows them.
 
         Lines of unknown labels are zeros, also where the known have a constant; so are latents that the model has not.
         """

@@ -134,12 +134,12 @@ SEARCHED: Mapping[str, Space] = {
         "sharpness_growth": Range(high=1.05),
         "gamma_boundaries": Factors(1e-2, 1.0),
     },
+    # Penalties are chosen on validation entries in every fit.
     "dmf-o": {
         **_BRANCHES,
+        "hidden_sizes": Choice(((128,), (512,), (1024,), (2048,))),
         "learning_rate": Factors(3e-4, 1e-2),
         "mask_rate": Range(0.2, 0.9),
-        "row_penalty": Factors(1.0, 30.0),
-        "column_penalty": Factors(3.0, 100.0),
     },
     "i-autorec": _AUTOREC,
     "u-autorec": _AUTOREC,
