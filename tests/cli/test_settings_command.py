@@ -60,6 +60,7 @@ def test_json_has_ends_and_choices(run: Any) -> None:
     assert found["mask_rate"]["above"] == 0.0
     assert found["schedule"]["choices"] == ["steps", "cosine"]
     assert found["row_penalty"]["optional"]
+    assert found["effort"]["choices"] == ["quick", "normal", "best"]
 
 
 def test_what_is_chosen_at_fit_is_marked(run: Any) -> None:

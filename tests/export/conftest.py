@@ -1,5 +1,7 @@
 """Small models that cover new rows and columns, and what an export should make of them."""
 
+import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -8,8 +10,10 @@ import pytest
 
 from deepmf.data.splits import split_areas
 from deepmf.data.synthetic.generator import STARS, generate
+from deepmf.errors import NotBetterThanMeans
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.dmf.dmfd import DMFD
+from deepmf.models.ordinal import encoder_training
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
 SMALL: dict[str, Any] = {
@@ -20,7 +24,8 @@ SMALL: dict[str, Any] = {
     "seed": 0,
     "device": "cpu",
 }
-PLAIN: dict[str, Any] = {"views": 3, "row_penalty": None, "column_penalty": None}  # latents that are not refined
+OWN: dict[str, Any] = {"views": 3, "landmarks": 8, "row_penalty": 3.0, "column_penalty": 20.0, "linear_size": 0}
+PLAIN = OWN | {"row_penalty": None, "column_penalty": None}  # chosen: that there is no refinement
 
 
 @pytest.fixture(scope="session")
@@ -35,11 +40,19 @@ def models() -> dict[str, Any]:
         "dmf-d": (DMFD(**SMALL, column_hidden_sizes=(8, 8), summary_filters=2), levels),
         "dmf-o": (OrdinalDMF(**SMALL, **PLAIN), levels),
         "dmf-o, interval": (OrdinalDMF(**SMALL, **PLAIN, bins=6), interval),
-        "dmf-o, refined": (OrdinalDMF(**SMALL, views=3), levels),
-        "dmf-o, rows refined": (OrdinalDMF(**SMALL, views=3, column_penalty=None, landmarks=5), levels),
-        "dmf-o, columns refined": (OrdinalDMF(**SMALL, views=3, row_penalty=None), levels),
+        "dmf-o, refined": (OrdinalDMF(**SMALL, **OWN), levels),
+        "dmf-o, rows refined": (OrdinalDMF(**SMALL, **OWN | {"column_penalty": None}), levels),
+        "dmf-o, columns refined": (OrdinalDMF(**SMALL, **OWN | {"row_penalty": None}), levels),
+        "dmf-o, linear": (OrdinalDMF(**SMALL, **OWN | {"linear_size": 4}), levels),
+        "dmf-o, linear, interval": (OrdinalDMF(**SMALL, **PLAIN | {"linear_size": 4}), interval),
     }
-    return {name: model.fit(split.train).extend(split.extension) for name, (model, split) in made.items()}
+    with pytest.MonkeyPatch.context() as changed, warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotBetterThanMeans)  # trainings are short
+        changed.setattr(encoder_training, "best_penalty", lambda *_, **__: math.inf)
+        return {
+            name: model.fit(split.train, split.validation).extend(split.extension)
+            for name, (model, split) in made.items()
+        }
 
 
 def values_of(model: Any, axis: str) -> npt.NDArray[np.float32]:

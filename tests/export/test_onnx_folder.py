@@ -29,7 +29,7 @@ class Exported(NamedTuple):
     files: list[Path]
 
 
-@pytest.fixture(scope="module", params=["dmf-d", "dmf-o", "dmf-o, refined"])
+@pytest.fixture(scope="module", params=["dmf-d", "dmf-o", "dmf-o, refined", "dmf-o, linear"])
 def exported(request: pytest.FixtureRequest, models: dict[str, Any], tmp_path_factory: Any) -> Exported:
     folder = tmp_path_factory.mktemp(request.param) / "new" / "folder"
     model = models[request.param]

@@ -23,3 +23,13 @@ def test_systems_are_solved_to_rounding() -> None:
     (loop,) = (node for node in conjugate_gradients.to_function_proto().node if node.op_type == "Loop")
     assert len(loop.output) == 1  # of several, the order would be left to chance
     assert list(translations()) == [solved._opoverload]
+
+
+@pytest.mark.slow
+def test_the_loop_carries_one_tensor_and_reads_nothing_else() -> None:
+    graph = conjugate_gradients.to_model_proto().graph
+    (loop,) = (node for node in graph.node if node.op_type == "Loop")
+    (body,) = (attribute.g for attribute in loop.attribute if attribute.name == "body")
+    assert len(loop.output) == 1  # of several, the order hangs on the hashes of their names
+    own = {each.name for each in body.input} | {name for node in body.node for name in node.output}
+    assert {name for node in body.node for name in node.input if name} <= own

@@ -14,7 +14,8 @@ from deepmf.models.dmf.dmf import DMF
 from deepmf.models.factorization.als import ALS
 
 REFINED = ["dmf-o, refined", "dmf-o, rows refined", "dmf-o, columns refined"]
-NAMES = ["dmf", "dmf, interval", "dmf-d", "dmf-o", "dmf-o, interval", *REFINED]
+LINEAR = ["dmf-o, linear", "dmf-o, linear, interval"]
+NAMES = ["dmf", "dmf, interval", "dmf-d", "dmf-o", "dmf-o, interval", *REFINED, *LINEAR]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -30,6 +31,16 @@ def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> No
     for answer, right in zip(answers, wanted.values(), strict=True):
         assert answer.shape == right.shape
         assert np.abs(answer.numpy() - right).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_linear_part_is_a_part_of_what_is_exported(models: dict[str, Any], name: str) -> None:
+    encoder = models[name].predictor_.encoder
+    assert encoder.linear_share > 0 and encoder.layout.n_linear == 4 + 3
+    with torch.no_grad():  # a row without entries is one, too
+        (nothing,) = parts_of(models[name]).rows(torch.full((1, 24), float("nan")))
+    linear = nothing[encoder.layout.linear].numpy()
+    assert not linear[:-2].any() and linear[-2] > 0 and linear[-1] == 0
 
 
 def test_what_has_no_parts() -> None:

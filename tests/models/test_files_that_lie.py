@@ -160,6 +160,11 @@ EMPTY = History().to_dict()
         EMPTY | {"means_error": -1.0},
         EMPTY | {"stopped": ["epochs"]},
         EMPTY | {"threads": 0},
+        EMPTY | {"stages": None},
+        EMPTY | {"stages": [0.9]},
+        EMPTY | {"stages": {"refined": None}},
+        EMPTY | {"stages": {"refined": -1.0}},
+        EMPTY | {"stages": {"refined": "low"}},
     ],
     ids=str,
 )

@@ -15,11 +15,11 @@ sizes = st.integers(1, 25)
 
 
 def new_sampler(
-    n_rows: int, n_columns: int, *, block_rows: int = 4, block_columns: int = 3, seed: int = 0
+    n_rows: int, n_columns: int, *, block_rows: int = 4, block_columns: int = 3, seed: int = 0, whole: bool = False
 ) -> BlockSampler:
     generator = torch.Generator().manual_seed(seed)
-    rows, columns = torch.arange(n_rows), torch.arange(n_columns)
-    return BlockSampler([SampledAxis(rows, block_rows), SampledAxis(columns, block_columns)], generator=generator)
+    axes = [SampledAxis(torch.arange(n_rows), block_rows), SampledAxis(torch.arange(n_columns), block_columns)]
+    return BlockSampler(axes, generator=generator, whole=whole)
 
 
 def epoch(sampler: BlockSampler, *, n_steps: int | None = None) -> Blocks:
@@ -48,6 +48,22 @@ def test_an_epoch_passes_all_rows_or_all_columns(
                 assert Counter(counts.values())[2] == steps * size - n and max(counts.values()) <= 2
             else:  # the other one is cut short
                 assert max(counts.values()) == 1
+
+
+@given(sizes, sizes, st.integers(1, 30), st.integers(1, 30), st.integers(0, 5))
+def test_a_whole_epoch_passes_all_rows_and_all_columns(
+    n_rows: int, n_columns: int, block_rows: int, block_columns: int, seed: int
+) -> None:
+    sampler = new_sampler(n_rows, n_columns, block_rows=block_rows, block_columns=block_columns, seed=seed, whole=True)
+    block_rows, block_columns = min(block_rows, n_rows), min(block_columns, n_columns)
+    assert sampler.n_steps == max(math.ceil(n_rows / block_rows), math.ceil(n_columns / block_columns))
+    for _ in range(2):
+        blocks = epoch(sampler)
+        for axis, n, size in ((0, n_rows, block_rows), (1, n_columns, block_columns)):
+            assert all(len(block[axis]) == len(set(block[axis])) == size for block in blocks)
+            counts = Counter(position for block in blocks for position in block[axis])
+            # All of it, and none more than once more often than another.
+            assert set(counts) == set(range(n)) and max(counts.values()) - min(counts.values()) <= 1
 
 
 def test_the_last_block_takes_up_from_the_start_of_the_pass() -> None:

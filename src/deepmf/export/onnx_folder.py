@@ -69,7 +69,7 @@ def _exported(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
             "so smaller hidden_sizes could be exported"
         )
     with _quietly():
-        from deepmf.export.onnx_solver import translations
+        from deepmf.export.onnx_solver import enclose_constants, translations
 
         program = torch.onnx.export(
             parts,
@@ -85,7 +85,9 @@ def _exported(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
     assert program is not None
     for node in program.model.graph:
         node.metadata_props.clear()  # they hold paths of the source on this computer
-    return program.model_proto
+    whole = program.model_proto
+    enclose_constants(whole.graph)
+    return whole
 
 
 def _part(whole: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:

@@ -1,7 +1,7 @@
 """Systems of equations in ONNX, which has no operator that solves them: conjugate gradients in a loop."""
 
 # What is scripted is read as a graph, whose types onnxscript's annotations cannot follow.
-# mypy: disable-error-code="arg-type, assignment, misc, return-value, type-arg, type-var"
+# mypy: disable-error-code="arg-type, assignment, index, misc, no-any-return, return-value, type-arg, type-var"
 
 from collections.abc import Callable
 from typing import Any
@@ -23,28 +23,47 @@ def conjugate_gradients(matrices: FLOAT[...], right: FLOAT[...]) -> FLOAT[...]:
     diagonal = op.ReduceSum(op.Mul(matrices, one), op.Constant(value_ints=[2]), keepdims=1)
     roots = op.Reciprocal(op.Sqrt(diagonal))
     scaled = op.Mul(op.Mul(matrices, roots), op.Transpose(roots, perm=[0, 2, 1]))
-    first = op.Mul(right, roots)
-    # One state for all: onnxscript orders several of a loop at random, and files are cut out of a graph by what its
-    # nodes name as inputs, which what the body of a loop reads from outside is not. Its last three columns are the
-    # solution, the residual and the direction.
-    state = op.Concat(scaled, op.Sub(first, first), first, first, axis=2)
+    residual = op.Mul(right, roots)
+    # One tensor is carried from step to step: of several, onnxscript may confuse which is which, as it keeps their
+    # names in sets.
+    state = op.Concat(op.Sub(residual, residual), residual, residual, scaled, axis=2)
     for _ in range(128):
-        last = op.Constant(value_ints=[2])
-        system = op.Slice(state, op.Constant(value_ints=[0]), op.Constant(value_ints=[-3]), last)
-        solution = op.Slice(state, op.Constant(value_ints=[-3]), op.Constant(value_ints=[-2]), last)
-        residual = op.Slice(state, op.Constant(value_ints=[-2]), op.Constant(value_ints=[-1]), last)
-        direction = op.Slice(state, op.Constant(value_ints=[-1]), op.Constant(value_ints=[2147483647]), last)
         axis = op.Constant(value_ints=[1])
         tiny = op.Constant(value_float=1e-30)
-        squares = op.ReduceSumSquare(residual, axis)
-        image = op.MatMul(system, direction)
+        before, direction = state[:, :, 0:1], state[:, :, 1:2]
+        left, matrix = state[:, :, 2:3], state[:, :, 3:]
+        image = op.MatMul(matrix, direction)
+        squares = op.ReduceSumSquare(left, axis)
         step = op.Div(squares, op.Max(op.ReduceSum(op.Mul(direction, image), axis), tiny))
-        moved = op.Add(solution, op.Mul(step, direction))
-        left = op.Sub(residual, op.Mul(step, image))
-        turn = op.Div(op.ReduceSumSquare(left, axis), op.Max(squares, tiny))
-        state = op.Concat(system, moved, left, op.Add(left, op.Mul(turn, direction)), axis=2)
-    found = op.Slice(state, op.Constant(value_ints=[-3]), op.Constant(value_ints=[-2]), op.Constant(value_ints=[2]))
-    return op.Mul(found, roots)
+        rest = op.Sub(left, op.Mul(step, image))
+        turn = op.Div(op.ReduceSumSquare(rest, axis), op.Max(squares, tiny))
+        solution = op.Add(before, op.Mul(step, direction))
+        state = op.Concat(solution, op.Add(rest, op.Mul(turn, direction)), rest, matrix, axis=2)
+    return op.Mul(state[:, :, 0:1], roots)
+
+
+def enclose_constants(graph: Any) -> None:
+    """Copy the constants that the bodies of loops read from outside into them.
+
+    A graph is cut into files by what its nodes name as inputs, and what the body of a loop reads is none of these.
+    """
+    constants = {each.name: each for each in graph.initializer}
+    for node in graph.node:
+        for body in (attribute.g for attribute in node.attribute if attribute.HasField("g")):
+            inside = {each.name for each in body.input} | {name for each in body.node for name in each.output}
+            for each in body.node:
+                for place, name in enumerate(each.input):
+                    if name not in inside and name in constants:
+                        each.input[place] = _enclosed(body, constants[name], prefix=node.name)
+
+
+def _enclosed(body: Any, constant: Any, *, prefix: str) -> str:
+    """Give the body of a loop a constant under a name of its own, once; return the name."""
+    name = f"{prefix}.{constant.name}"
+    if all(each.name != name for each in body.initializer):
+        body.initializer.append(constant)
+        body.initializer[-1].name = name
+    return name
 
 
 def translations() -> dict[Callable[..., Any], Any]:

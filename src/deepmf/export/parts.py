@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -19,12 +18,13 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.dmf.quantizer import Quantizer
+from deepmf.models.factorization.als import LEAST_RIDGE, latent_ridges
 from deepmf.models.model import Model
 from deepmf.models.ordinal.entry_views import PaddedEntries
+from deepmf.models.ordinal.linear_part import LinearPart
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
-from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 from deepmf.models.ordinal.refinement import Refinement, cholesky_solved
 from deepmf.models.registry import HOMES
 
@@ -73,28 +73,6 @@ class ExportBranch(nn.Module):
         return directions(self.branch(torch.where(torch.isnan(values), 0.0, inputs)))
 
 
-class ViewingBranch(nn.Module):
-    """A branch of OrdinalDMF that reads values as they are: the mean of the latents that its views give.
-
-    `latents_of` maps vectors in units of [-1, 1], NaN where nothing is observed, to latents; it belongs to `network`.
-    """
-
-    views: Tensor  # (views, inputs)
-
-    def __init__(
-        self, network: nn.Module, latents_of: Callable[[Tensor], Tensor], *, views: Tensor, scale: Scale
-    ) -> None:
-        super().__init__()
-        self.network = network
-        self.register_buffer("views", views)
-        self._latents_of, self._unit_map = latents_of, scale.unit_map
-
-    def forward(self, values: Tensor) -> Tensor:
-        """Map values (vectors, inputs) to latents (vectors, latent)."""
-        seen = torch.where(self.views, self._unit_map.to_unit(values)[:, None], float("nan"))
-        return self._latents_of(seen.flatten(0, 1)).reshape(values.shape[0], len(self.views), -1).mean(1)
-
-
 @torch.library.custom_op("deepmf::solved", mutates_args=())
 def solved(matrices: Tensor, right: Tensor) -> Tensor:
     """Return the solutions (n, unknowns, 1) of positive definite systems, as one operator of an exported graph."""
@@ -129,6 +107,61 @@ class RefinedBranch(nn.Module):
         return self._refinement.refined(outputs, PaddedEntries(every, torch.where(real, units, 0.0), real))
 
 
+class LinearBranch(nn.Module):
+    """A refined side of OrdinalDMF with its linear part: the ridge solution of its values, given the other side.
+
+    factors: of the other side (inputs, latent), without effects. effects: of the other side (inputs,).
+    fields: where the linear part lies in latents.
+    """
+
+    lines: Tensor  # (inputs, latent + 1) the last for the effect
+    effects: Tensor
+
+    def __init__(
+        self, refined: RefinedBranch, part: LinearPart, factors: Tensor, effects: Tensor, *, fields: slice, scale: Scale
+    ) -> None:
+        super().__init__()
+        self.refined, self._part, self._fields, self._scale = refined, part, fields, scale
+        self.register_buffer("lines", functional.pad(factors, (0, 1), value=1.0).contiguous())
+        self.register_buffer("effects", effects.contiguous())
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Map values (vectors, inputs) to latents (vectors, latent)."""
+        latents, real = self.refined(values), ~torch.isnan(values)
+        left = torch.where(real, values - self._part.mean - self.effects, 0.0)
+        seen = real.float()
+        grams = (self.lines * seen[..., None]).mT @ self.lines
+        ridges = torch.maximum(self._ridges(seen.sum(1, keepdim=True)), LEAST_RIDGE * (seen @ self.lines.square()))
+        unit = torch.eye(self.lines.shape[1])
+        found = solved(grams + ridges[..., None] * unit, (left @ self.lines)[..., None]).squeeze(-1)
+        linear = self._placed(found, torch.ones_like(found[:, :1]), latents[:, -1:])
+        return torch.cat([latents[:, : self._fields.start], linear, latents[:, self._fields.stop :]], dim=1)
+
+    def _ridges(self, counts: Tensor) -> Tensor:
+        """Return the ridges (vectors, latent + 1) of vectors by their numbers of entries (vectors, 1)."""
+        settings = self._part.settings
+        of_latents = latent_ridges(counts, self._scale, settings).expand(-1, self.lines.shape[1] - 1)
+        ridges = functional.pad(of_latents, (0, 1), value=settings.effect_penalty)
+        return torch.where(counts > 0, ridges, 1.0)  # a vector without entries has no latents and no effect
+
+    def _placed(self, found: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class LinearRows(LinearBranch):
+    """Rows, whose linear part is weighted."""
+
+    def _placed(self, found: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
+        return torch.cat([found, ones, 0.0 * ones], dim=1) * (self._part.blend.weight * (-log_slopes).exp())
+
+
+class LinearColumns(LinearBranch):
+    """Columns."""
+
+    def _placed(self, found: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
+        return torch.cat([found[:, :-1], ones, found[:, -1:], ones], dim=1)
+
+
 class CosineHead(nn.Module):
     """The head of DMF: cosines in the scale's units."""
 
@@ -159,16 +192,21 @@ class QuantizingHead(CosineHead):
 
 
 class DistributionHead(nn.Module):
-    """The head of OrdinalDMF: the expected value, and the probability of each value."""
+    """The head of OrdinalDMF: the expected value, and the probability of each value.
 
-    def __init__(self, head: OrdinalHead) -> None:
+    linear_share: how much of the logits belongs to the linear part.
+    """
+
+    def __init__(self, head: OrdinalHead, linear_share: float) -> None:
         super().__init__()
-        self.head = head
+        self.head, self._linear_share = head, linear_share
 
     def forward(self, row_latents: Tensor, column_latents: Tensor) -> tuple[Tensor, ...]:
         """Return the prediction (rows, columns) and the probabilities (rows, columns, values) of every pair."""
-        response = row_latents[:, None, -self.head.n_response :]
-        logits = self.head.logits(row_latents @ column_latents.T, response)
+        response, share = row_latents[:, None, -self.head.n_response :], self._linear_share
+        logits = (1.0 - share) * self.head.logits(row_latents @ column_latents.T, response)
+        if share:
+            logits = logits - share * self.head.cutpoints
         exceeded = functional.pad(functional.pad(logits.sigmoid(), (1, 0), value=1.0), (0, 1))
         return self.head.expected(logits), exceeded[..., :-1] - exceeded[..., 1:]
 
@@ -190,24 +228,21 @@ def _with_head(model: DMF, head: nn.Module, outputs: Sequence[str]) -> ExportMod
 def _of_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
     encoder = copy.deepcopy(model.predictor_.encoder)  # on the CPU
     assert isinstance(encoder, OrdinalEncoder)
-    network = encoder.network
-    row_refinement = encoder.row_refinement()
-    column_refinement = encoder.column_refinement(model.predictor_.rows.base)
-    rows = _side(network, network.row_latents, row_refinement, model.scale_, encoder)
-    columns = _side(network, network.column_latents, column_refinement, model.scale_, encoder)
-    return ExportModules(rows, columns, DistributionHead(network.head), ["predictions", "probabilities"]).eval()
-
-
-def _side(
-    network: OrdinalNetwork,
-    latents_of: Callable[[Tensor], Tensor],
-    refinement: Refinement,
-    scale: Scale,
-    encoder: OrdinalEncoder,
-) -> nn.Module:
-    if not math.isfinite(refinement.penalty) and not len(encoder.landmarks):
-        return ViewingBranch(network, latents_of, views=refinement.side.views, scale=scale)
-    return RefinedBranch(network, refinement, scale=scale)
+    network, scale, trained_rows = encoder.network, model.scale_, model.predictor_.rows.base
+    rows: nn.Module
+    columns: nn.Module
+    rows = of_rows = RefinedBranch(network, encoder.row_refinement(), scale=scale)
+    columns = of_columns = RefinedBranch(network, encoder.column_refinement(trained_rows), scale=scale)
+    if encoder.linear is not None:
+        part, fields = encoder.linear, encoder.layout.linear
+        begin = torch.from_numpy(encoder.refinement_columns[:, fields])
+        factors = torch.from_numpy(part.unweighted(trained_rows[:, fields], trained_rows[:, -1]))
+        rows = LinearRows(of_rows, part, begin[:, : part.size], begin[:, -2], fields=fields, scale=scale)
+        columns = LinearColumns(
+            of_columns, part, factors[:, : part.size], factors[:, part.size], fields=fields, scale=scale
+        )
+    head = DistributionHead(network.head, encoder.linear_share)
+    return ExportModules(rows, columns, head, ["predictions", "probabilities"]).eval()
 
 
 _MAKERS: dict[type[Model], Callable[..., ExportModules]] = {DMF: _of_dmf, DMFD: _of_dmfd, OrdinalDMF: _of_ordinal_dmf}

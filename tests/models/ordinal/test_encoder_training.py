@@ -11,13 +11,14 @@ from tests.models.contract import additive
 
 from deepmf.data.splits import Split, split_entries
 from deepmf.data.synthetic.generator import generate
-from deepmf.errors import BadModelFile, NotBetterThanMeans
+from deepmf.errors import BadModelFile, NotBetterThanMeans, TrainingInterrupted
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.load import load
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder
 from deepmf.storage.model_file import read_file, write_file
+from deepmf.training.history import EpochRecord, History
 
 SMALL: dict[str, Any] = {
     "hidden_sizes": (8,),
@@ -153,6 +154,21 @@ def test_stages_are_told_and_the_last_is_the_error_of_the_model(validated: Ordin
     assert history.stages["with the linear part"] < history.stages["refined"]
     rows, columns, values = split.validation.entries()
     assert history.best_error == pytest.approx(rmse_error(validated.predict(rows, columns), values), rel=1e-5)
+
+
+def test_a_fit_that_was_killed_continues_to_the_same_model(alone: OrdinalDMF, tmp_path: Path) -> None:
+    path = tmp_path / "run.checkpoint"
+
+    def kill(record: EpochRecord, _: History) -> None:
+        if record.epoch == 4:
+            raise KeyboardInterrupt
+
+    with pytest.warns(TrainingInterrupted):
+        early = OrdinalDMF(**SMALL).fit(MATRIX, checkpoint=path, checkpoint_every=1, callbacks=[kill])
+    assert len(early.history_) < len(alone.history_)
+    again = OrdinalDMF(**SMALL).fit(MATRIX, checkpoint=path, checkpoint_every=1)
+    np.testing.assert_array_equal(again.complete(), alone.complete())
+    assert again.history_.stages == alone.history_.stages and again.chosen_ == alone.chosen_
 
 
 def test_without_a_linear_part() -> None:

@@ -395,11 +395,14 @@ def test_what_a_gpu_has_trained_lives_on_without_it(tmp_path: Path) -> None:
     assert model.network_.head.scale.is_cuda
     more = model.extend(split.extension)
     rows, columns, _ = split.test["IV"].entries()
+    told = model.explain(model.row_labels_[0], model.column_labels_[0])
     model.save(tmp_path / "model.safetensors")
     for again in (load(tmp_path / "model.safetensors"), pickle.loads(pickle.dumps(model))):  # noqa: S301
         assert isinstance(again, OrdinalDMF) and not again.network_.head.scale.is_cuda
         found = again.extend(split.extension).predict(rows, columns)
         np.testing.assert_allclose(found, more.predict(rows, columns), atol=0.01)
+        effects = again.explain(model.row_labels_[0], model.column_labels_[0]).effects
+        np.testing.assert_allclose(np.abs(effects), np.abs(told.effects), atol=0.01)
 
 
 def test_a_file_without_some_of_its_latents_is_refused(stars: HeldOut, tmp_path: Path) -> None:

@@ -47,6 +47,23 @@ def test_scores_are_expected_values() -> None:
     np.testing.assert_allclose(readout().distribution(products, fields).probabilities @ LEVELS, expected, rtol=1e-5)
 
 
+def test_a_share_of_the_logits_is_the_linear_parts() -> None:
+    products, fields = drawn(50)
+    head, share = new_head(), 0.3
+    # What the linear part adds to products is weighted so that the slope, and the share of the network, cancel out.
+    slopes = np.exp(fields[:, -1].astype(float))
+    linear, slope = np.random.default_rng(1).normal(size=50), 2.0
+    added = share * slope / (1 - share) * linear / slopes
+    logits = (1 - share) * ((slopes * products)[:, None] - fields[:, :-1])
+    logits += share * (slope * linear[:, None] - head.cutpoints.detach().double().numpy())
+    exceedance = 1 / (1 + np.exp(-logits))
+    shared = OrdinalReadout(SCALE, head, LAYOUT, share)
+    found = shared.scores((products + added).astype(np.float32), fields)
+    np.testing.assert_allclose(found, 1 + exceedance @ [1.0, 3.0], rtol=1e-5)
+    table = shared.distribution((products + added).astype(np.float32), fields)
+    np.testing.assert_allclose(table.exceedance, exceedance, rtol=1e-4)
+
+
 def test_a_block_is_read_as_its_pairs() -> None:
     products, fields = drawn(12)
     table = np.stack([products, products[::-1], 3 * products], axis=1)  # (rows, columns)

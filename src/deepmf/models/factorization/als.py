@@ -15,6 +15,7 @@ from deepmf.matrix.areas import AREAS
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.models.factorization.factorization_settings import ALSSettings
 from deepmf.models.factorization.low_rank import Sparse, sparse_of, truncated_svd
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
@@ -28,7 +29,7 @@ _ENTRIES_AT_A_TIME = 1 << 14
 # Rows with fewer entries count as many, so that the Gram matrices of a group take no more than a few megabytes.
 _LEAST_WIDTH = 32
 # The smallest ridge as a share of the diagonal: single precision cannot solve with less.
-_LEAST_RIDGE = 1e-5
+LEAST_RIDGE = 1e-5
 # Passes of the subspace iteration that the start comes from; more start lower, and end no better.
 _START_PASSES = 4
 
@@ -56,8 +57,7 @@ class LeastSquares:
 
     def __init__(self, entries: AxisEntries, *, n_others: int, train: ObservedMatrix, settings: ALSSettings) -> None:
         counts = np.diff(entries.starts)
-        width = train.scale.high - train.scale.low or 1.0  # a scale of one value has no width
-        self.latent_ridges = settings.penalty * width * counts.astype(np.float64) ** settings.count_power  # (rows,)
+        self.latent_ridges = latent_ridges(counts.astype(np.float64), train.scale, settings)  # (rows,)
         self.effect_ridge = settings.effect_penalty
         self._groups = list(_groups(entries, n_others=n_others, mean=train.mean))
 
@@ -195,6 +195,12 @@ class ALS(FactorModel):
         return RidgeEncoder(train, self.settings)
 
 
+def latent_ridges(counts: Any, scale: Scale, settings: ALSSettings) -> Any:
+    """Return the weights of the squared latents of rows by their numbers of entries, an array or a tensor as these."""
+    width = scale.high - scale.low or 1.0  # a scale of one value has no width
+    return settings.penalty * width * counts**settings.count_power
+
+
 def first_column_factors(train: ObservedMatrix, settings: ALSSettings) -> LatentArray:
     """Return column factors to start from (columns, latent + 1): shrunk means, and what the rest shows at once.
 
@@ -286,7 +292,7 @@ def _ridge_solution(gram: Tensor, ridges: LatentArray) -> tuple[LatentArray, flo
     """
     diagonals = gram.diagonal(dim1=1, dim2=2)  # a view
     squares = diagonals[:, -1].sum(dtype=torch.float64)
-    diagonals[:, :-1] += torch.maximum(torch.from_numpy(ridges), _LEAST_RIDGE * diagonals[:, :-1])
+    diagonals[:, :-1] += torch.maximum(torch.from_numpy(ridges), LEAST_RIDGE * diagonals[:, :-1])
     diagonals[:, -1] = 2.0 * diagonals[:, -1] + 1.0  # any number that rounding cannot bring below z'z
     lower = torch.linalg.cholesky_ex(gram).L
     z = lower[:, -1, :-1, None]

@@ -7,7 +7,7 @@ import numpy as np
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.training.validation import ValidationEntries
 
-# One entry in so many is held out, so long as these are as many as a choice needs; and no more than it needs.
+# One entry in this many is held out, where these are as many as a choice needs; and no more than it needs.
 _ONE_IN, _FEWEST, _MOST = 20, 20, 50_000
 
 

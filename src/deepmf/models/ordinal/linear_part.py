@@ -60,7 +60,8 @@ class LinearPart:
 
     def __init__(self, train: ObservedMatrix, size: int, blend: Blend) -> None:
         self.size, self.blend, self.width = size, blend, size + ALS.n_beside
-        self._encoder = _ridge(train, size)
+        self.settings, self.mean = ALSSettings(latent_size=size), train.mean
+        self._encoder = RidgeEncoder(train, self.settings)
 
     def rows(self, entries: AxisEntries, columns: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of rows with these slopes, by the columns that it begins with."""
@@ -71,8 +72,13 @@ class LinearPart:
     def columns(self, entries: AxisEntries, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of columns, by those of the trained rows, which have these slopes."""
         used, places = np.unique(entries.others, return_inverse=True)
-        factors = rows[used] / self._weights(log_slopes[used])
+        factors = self.unweighted(rows[used], log_slopes[used])
         return self._encoder.columns(entries._replace(others=places), Latents(factors))
+
+    def unweighted(self, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
+        """Return the latents of rows with these slopes as ALS has them, without the mean."""
+        factors: LatentArray = rows / self._weights(log_slopes)
+        return factors
 
     def _weights(self, log_slopes: LatentArray) -> LatentArray:
         return (np.float32(self.blend.weight) * np.exp(-log_slopes))[:, None]
@@ -82,15 +88,12 @@ def linear_values(
     train: ObservedMatrix, columns: LatentArray, seen: EntryStore, row_at: IndexArray, column_at: IndexArray
 ) -> LatentArray:
     """Return the linear part of pairs of positions, less the mean, by some columns of ALS and the entries seen."""
-    ridge, (n_rows, n_columns) = _ridge(train, columns.shape[1] - ALS.n_beside), train.shape
+    ridge = RidgeEncoder(train, ALSSettings(latent_size=columns.shape[1] - ALS.n_beside))
+    n_rows, n_columns = train.shape
     rows = Latents(ridge.rows(seen.row_entries(np.arange(n_rows)), Latents(columns)))
     solved = Latents(ridge.columns(seen.column_entries(np.arange(n_columns)), rows))
     values: LatentArray = pair_products(rows, solved, row_at, column_at) - np.float32(train.mean)
     return values
-
-
-def _ridge(train: ObservedMatrix, size: int) -> RidgeEncoder:
-    return RidgeEncoder(train, ALSSettings(latent_size=size))
 
 
 def best_blend(

@@ -45,7 +45,7 @@ _ON_GPU = {
     ),
 }
 EFFORTS = tuple(_ON_CPU)
-# Up to so many entries there are most passes, above ever fewer.
+# Up to this many entries there are most passes, above ever fewer.
 _FEW_ENTRIES = 100_000
 # A pass has at least this many steps.
 _FEWEST_BLOCKS = 9
@@ -58,7 +58,7 @@ _STEP_SIZE, _STEPS, _STEP_POWER, _LARGEST_STEP = 2e-3, 16_000, 0.37, 1e-2
 # The most bytes that first layers may take in training, on a CPU and on a GPU, and those of a weight: itself, its
 # gradient and two averages of Adam's.
 _MOST_BYTES, _BYTES_A_WEIGHT = {False: 512 << 20, True: 2 << 30}, 16
-# Above so many entries, ever fewer views.
+# Above this many entries, ever fewer views.
 _MANY_ENTRIES, _FEWEST_VIEWS = 1_000_000, 4
 # How often the validation error is computed, on a CPU and on a GPU.
 _VALIDATIONS = {False: 6, True: 12}
