@@ -136,8 +136,9 @@ class Model(ABC):
         `keep_checkpoint` it stays, for the caller to remove once the model is saved: until then, a fit that is run
         again goes straight to the same model. A fit that was interrupted always leaves it.
 
-        `progress` shows what is going to be done, about how long it takes, and each epoch, on standard error: always (True), never (False), or where that is a
-        terminal and in notebooks (None). Ctrl-C ends training early, with the best epoch so far.
+        `progress` shows what is going to be done, about how long it takes, and then each epoch in one line on standard
+        error: always (True), never (False), or where that is a terminal and in notebooks (None). Ctrl-C ends training
+        early, with the best epoch so far.
         """
         _check_trainable(train)
         if validation is not None:
