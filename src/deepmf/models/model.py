@@ -509,6 +509,11 @@ class Model(ABC):
         return self._fitted is not None
 
     @property
+    def chosen_on_entries_(self) -> dict[str, float]:
+        """What was chosen on held-out entries, beside the best epoch."""
+        return {}
+
+    @property
     def _on_gpu(self) -> bool:
         """Whether it is trained on a GPU."""
         return False
