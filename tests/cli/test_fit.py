@@ -26,7 +26,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models import model as model_module
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.load import load
-from deepmf.training import epoch_progress, runtime, threads
+from deepmf.training import epoch_progress, fit_memory, runtime, threads
 from deepmf.training.history import describe_stages
 
 ONE_EPOCH = ["--set", "epochs=1", "--device", "cpu"]
@@ -507,3 +507,14 @@ def test_a_start_that_does_not_fit(run: Any, folder: Path, tmp_path: Path, more:
     code, out, err = run("fit", folder / "train.csv", "-o", tmp_path / "m", *words)
     assert (code, out) == (2, "") and message in err and err.count("\n") == 1
     assert not (tmp_path / "m").exists()
+
+
+def test_what_does_not_fit_into_memory_is_refused(
+    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fit_memory, "free_bytes", lambda _: 1 << 20)
+    code, _, err = run("fit", folder / "train.csv", "-o", tmp_path / "m", "--effort", "best", "--device", "cpu")
+    assert code == 2
+    assert err.startswith("deepmf: fitting OrdinalDMF to 48 rows x 32 columns needs at least ")
+    assert err.count("\n") == 1 and 'effort="quick"' in err
+    assert list(tmp_path.iterdir()) == []

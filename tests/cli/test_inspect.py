@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,6 +45,7 @@ def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
         "predicts": ["I", "II", "III", "IV"],
         "settings": json.loads(json.dumps(fitted.settings.to_dict())),
         "chosen": {},
+        "chosen_on_entries": {},
         "scale": {"low": 1, "high": 5, "levels": [1, 2, 3, 4, 5]},
         "rows": n_rows,
         "columns": n_columns,
@@ -91,8 +93,12 @@ def test_what_was_chosen_and_the_stages(run: Any, tmp_path: Path, split: AreaSpl
     assert "epochs" not in shown["chosen"] and shown["settings"]["epochs"] == 2
     assert shown["training"]["stages"] == fitted.history_.stages
     out = run("inspect", path).out
-    chosen = out.partition("\nchosen")[2].partition("\nmatrix")[0].split()
+    chosen = out.partition("\nchosen")[2].partition("\non entries")[0].split()
     assert dict(map(parse_assignment, chosen)) == fitted.chosen_
+    on_entries = out.partition("\non entries")[2].partition("\nmatrix")[0].split()
+    assert [word.partition("=")[0] for word in on_entries] == list(fitted.chosen_on_entries_)
+    finite = {name: value for name, value in fitted.chosen_on_entries_.items() if math.isfinite(value)}
+    assert finite.items() <= shown["chosen_on_entries"].items()
     assert " effort=quick " in " ".join(out.partition("\nchosen")[0].split())
     assert f"stages validation RMSE {describe_stages(fitted.history_.stages)}" in " ".join(out.split())
 

@@ -138,3 +138,8 @@ def test_unknown_tables_and_rows(recipes: Path) -> None:
 
 def test_recipes_are_shipped_with_the_package() -> None:
     assert FOLDER.is_dir() and (FOLDER / "table1").is_dir()
+
+
+@pytest.mark.parametrize("recipe", [recipe for recipe in SHIPPED if recipe.model == "dmf-o"], ids=lambda it: it.name)
+def test_recipes_of_ordinal_dmf_leave_all_settings_to_be_chosen(recipe: Recipe) -> None:
+    assert (recipe.settings, recipe.search) == ({}, {})

@@ -24,7 +24,7 @@ def test_bytes_are_those_of_shapes() -> None:
         network = torch.nn.Linear(1_000_000, 1_000_000, bias=False)
     settings, runtime = TrainingSettings(), Runtime("cpu")
     found = fit_bytes(network, MATRIX, settings, runtime, latent_width=10)
-    assert found == (20 * 10**12, 28 * MATRIX.n_entries, 100 * 10 * 8)
+    assert found == (20 * 10**12, 28 * MATRIX.n_entries, 100 * 10 * 20)
     assert found.total == sum(found)
     averaged = fit_bytes(network, DENSE, TrainingSettings(averaging=0.9), runtime, latent_width=0)
     assert averaged == (24 * 10**12, 60 * 40 * 12, 0)

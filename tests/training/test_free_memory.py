@@ -37,3 +37,6 @@ def test_the_least_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_gpu_tells_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (7, 9))
     assert free_bytes(torch.device("cuda")) == 7
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 5)  # of which torch would hand out 3 again
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 2)
+    assert free_bytes(torch.device("cuda")) == 10

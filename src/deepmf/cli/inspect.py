@@ -14,6 +14,9 @@ from deepmf.cli.setting_options import show_value
 if TYPE_CHECKING:
     from deepmf.models.model import Model
 
+# The lines of what was chosen: for the matrix and the machine, and on held-out entries.
+_CHOSEN = {"chosen": "chosen", "on entries": "chosen_on_entries"}
+
 
 def inspect(model: ModelFile, as_json: Json = False) -> None:
     """Show what a model file holds: the model and its settings, the matrix, how training went, what was added since.
@@ -49,6 +52,7 @@ def _described(model: Model) -> dict[str, Any]:
         "predicts": list(model.predicts),
         "settings": model.settings.to_dict(),
         "chosen": model.chosen_,
+        "chosen_on_entries": model.chosen_on_entries_,
         "scale": {
             "low": scale.low,
             "high": scale.high,
@@ -88,7 +92,7 @@ def _lines(described: dict[str, Any]) -> list[tuple[str, str]]:
         ("file", "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**described)),
         ("model", f"{described['model']}, predicts in area {', '.join(described['predicts'])}"),
         ("settings", _named(given)),
-        *([("chosen", _named(described["chosen"]))] if described["chosen"] else []),
+        *((title, _named(described[name])) for title, name in _CHOSEN.items() if described[name]),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**described)),
         ("scale", _scale(described["scale"])),
         ("training", _training(described["training"])),

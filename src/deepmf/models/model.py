@@ -117,6 +117,7 @@ class Model(ABC):
         """Learn from a matrix; validation entries choose the best epoch, never teach.
 
         Settings that were not given are chosen for the matrix and the machine by models that can; `chosen_` has them.
+        A fit that needs more memory than is free is refused before it allocates any (`NotEnoughMemory`).
 
         With validation entries, `history_` has the validation error of the shrunk means (`Means`) beside that of the
         best epoch; a model that is not better warns (`NotBetterThanMeans`).
@@ -132,8 +133,9 @@ class Model(ABC):
         `keep_checkpoint` it stays, for the caller to remove once the model is saved: until then, a fit that is run
         again goes straight to the same model. A fit that was interrupted always leaves it.
 
-        `progress` shows each epoch in one line on standard error: always (True), never (False), or where that is a
-        terminal and in notebooks (None). Ctrl-C ends training early, with the best epoch so far.
+        `progress` shows what is going to be done, about how long it takes, and then each epoch in one line on standard
+        error: always (True), never (False), or where that is a terminal and in notebooks (None). Ctrl-C ends training
+        early, with the best epoch so far.
         """
         _check_trainable(train)
         if validation is not None:
@@ -536,6 +538,11 @@ class Model(ABC):
     def is_fitted(self) -> bool:
         """Whether it has learned anything."""
         return self._fitted is not None
+
+    @property
+    def chosen_on_entries_(self) -> dict[str, float]:
+        """What was chosen on held-out entries, beside the best epoch."""
+        return {}
 
     @property
     def _on_gpu(self) -> bool:

@@ -18,8 +18,8 @@ from deepmf.training.settings import TrainingSettings
 _BYTES_A_WEIGHT = 4 * 5
 # Positions and values, by row and by column.
 _BYTES_AN_ENTRY = 2 * (8 + 4) + 4
-# Latents are computed anew from earlier ones.
-_BYTES_OF_A_LATENT = 4 * 2
+# Latents are computed anew from earlier ones, more than once; five copies were measured with OrdinalDMF.
+_BYTES_OF_A_LATENT = 4 * 5
 _GIB = 1 << 30
 
 

@@ -12,7 +12,9 @@ import torch
 def free_bytes(device: torch.device) -> int | None:
     """Return how many bytes of a device's memory are free; None where the system does not say."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        # What torch keeps of earlier tensors, to hand it out again, is no longer free to the driver.
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
     known = [each for each in (_available(), _left_to_the_group()) if each is not None]
     return min(known, default=None)
 

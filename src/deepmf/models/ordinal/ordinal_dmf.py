@@ -84,6 +84,21 @@ class OrdinalDMF(NetworkModel):
         assert isinstance(encoder, OrdinalEncoder)
         return encoder.landmarks
 
+    @property
+    def chosen_on_entries_(self) -> dict[str, float]:
+        """What was chosen on held-out entries: penalties (infinite: no refinement), size and share of the linear part.
+
+        Without held-out entries, penalties are those that suit most matrices, and there is no linear part.
+        """
+        encoder = self.predictor_.encoder
+        assert isinstance(encoder, OrdinalEncoder)
+        return {
+            "row_penalty": encoder.penalties.rows,
+            "column_penalty": encoder.penalties.columns,
+            "linear_size": 0 if encoder.linear is None else encoder.linear.size,
+            "linear_share": encoder.linear_share,
+        }
+
     def _steps_of(self, train: ObservedMatrix) -> int:
         blocks = zip(train.shape, (self.settings.block_rows, self.settings.block_columns), strict=True)
         return max(-(-n // block) for n, block in blocks)
