@@ -17,7 +17,12 @@ from deepmf.experiments.trial import Record
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "reproduction.md", ROOT / "docs" / "sklearn.md")
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "docs" / "reproduction.md",
+    ROOT / "docs" / "sklearn.md",
+    ROOT / "docs" / "performance.md",
+)
 BLOCK = re.compile(r"(<!-- (table|costs|search|summary|benchmark) ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # The rows of the README's short table, at one share of new rows and columns.
 SUMMARY = ("dmf-o", "als", "i-autorec", "dmf", "means")
@@ -27,7 +32,7 @@ NEW_SHARE = 0.2
 def block(kind: str, table: str) -> str:
     """Return what stands in a block of a page: a table with its notes, its cost, or how its settings were chosen."""
     if kind == "benchmark":
-        return f"\n{errors_by_table(table)}\n"
+        return f"\n{defaults() if table == 'defaults' else errors_by_table(table)}\n"
     recipes = read_table(table)
     if kind == "search":
         searched = [recipe for recipe in recipes if recipe.search]
@@ -56,6 +61,27 @@ def errors_by_table(benchmark: str) -> str:
         chosen = " or ".join(dict.fromkeys(record["chosen"]))
         written.append(
             f"| {record['table']}{size} | {100 * record['hidden']:.0f} % | {' | '.join(figures)} | {chosen} |"
+        )
+    return "\n".join(written) + "\n"
+
+
+def defaults() -> str:
+    """Return the errors and costs of OrdinalDMF by default beside ALS and the means: the latest of each matrix."""
+    lines = (RESULTS / "benchmarks.jsonl").read_text(encoding="utf-8").splitlines()
+    found = [record for record in map(json.loads, lines) if record["benchmark"] == "defaults"]
+    records = {(record["matrix"], record["gpu"] is None, record["effort"]): record for record in found}
+    written = [
+        "| matrix | means | ALS | OrdinalDMF | seconds: ALS, OrdinalDMF | calibration error | in 90 % intervals | on |",
+        "| --- " * 8 + "|",
+    ]
+    for (matrix, on_cpu, effort), record in sorted(records.items(), key=lambda item: item[1]["entries"]):
+        figures = [f"{record['rmse'][name]:.4f}" for name in ("means", "als", "dmf-o")]
+        seconds = ", ".join(f"{record['seconds'][name]:.1f}" for name in ("als", "dmf-o"))
+        calibrated = f"{record['calibration_error']:.3f}" if "calibration_error" in record else "-"
+        where = f"CPU, threads: {record['threads']}" if on_cpu else record["gpu"]
+        name = matrix if effort == "normal" else f"{matrix}, {effort} effort"
+        written.append(
+            f"| {name} | {' | '.join(figures)} | {seconds} | {calibrated} | {100 * record['coverage']:.1f} % | {where} |"
         )
     return "\n".join(written) + "\n"
 
