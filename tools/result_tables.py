@@ -80,9 +80,8 @@ def defaults() -> str:
         calibrated = f"{record['calibration_error']:.3f}" if "calibration_error" in record else "-"
         where = f"CPU, threads: {record['threads']}" if on_cpu else record["gpu"]
         name = matrix if effort == "normal" else f"{matrix}, {effort} effort"
-        written.append(
-            f"| {name} | {' | '.join(figures)} | {seconds} | {calibrated} | {100 * record['coverage']:.1f} % | {where} |"
-        )
+        inside = f"{100 * record['coverage']:.1f} %"
+        written.append(f"| {name} | {' | '.join(figures)} | {seconds} | {calibrated} | {inside} | {where} |")
     return "\n".join(written) + "\n"
 
 
