@@ -93,7 +93,8 @@ def imported_by(path: Path) -> set[str]:
 
 
 def names_of(requirements: list[str]) -> set[str]:
-    return {re.match(r"[\w-]+", requirement)[0].lower() for requirement in requirements}  # type: ignore[index]
+    named = (re.match(r"[\w-]+", requirement)[0] for requirement in requirements)  # type: ignore[index]
+    return {name.lower().replace("_", "-") for name in named}
 
 
 @cache
@@ -108,4 +109,4 @@ def test_nothing_but_tests_needs_what_developers_install(path: Path) -> None:
         declared |= names_of(EXTRAS[extra])
     homes = distributions()
     for package in imported_by(path):
-        assert {name.lower() for name in homes.get(package, [package])} & declared, package
+        assert names_of(homes.get(package, [package])) & declared, package

@@ -21,8 +21,8 @@ from deepmf.serve.bodies import (
     Place,
     Predictions,
     PredictRequest,
+    RankedColumns,
     Reason,
-    Recommendations,
     RecommendRequest,
     RowOrHistory,
     SimilarLabel,
@@ -95,7 +95,7 @@ def recommend(
     asked: RecommendRequest,
     guest: FoldedRows | None,
     neighbours: ColumnNeighbours | None = None,
-) -> Recommendations:
+) -> RankedColumns:
     """Return the best columns of a known row, or of a guest; of those near it where there are very many."""
     entries, predictor = snapshot.model.entries_, snapshot.model.predictor_
     choice: dict[str, Any] = {
@@ -121,7 +121,7 @@ def recommend(
         reasons[:MOST_EXPLAINED] = reasons_of(snapshot, guest, row, labels[:MOST_EXPLAINED], asked.reasons)
     lines = zip(labels, reasons, figures.fields(), strict=True)
     found = [BestColumn(column=label, reasons=why, **fields) for label, why, fields in lines]
-    return Recommendations(row=row, best=found, version=snapshot.version)
+    return RankedColumns(row=row, best=found, version=snapshot.version)
 
 
 def explain(snapshot: Snapshot, asked: ExplainRequest, guest: FoldedRows | None) -> ExplainedPrediction:

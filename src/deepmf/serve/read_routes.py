@@ -18,7 +18,7 @@ from deepmf.serve.bodies import (
     PlacedColumn,
     Predictions,
     PredictRequest,
-    Recommendations,
+    RankedColumns,
     RecommendRequest,
     RowOrHistory,
     SimilarLabels,
@@ -37,7 +37,7 @@ async def predict(asked: PredictRequest, service: TheService) -> Predictions:
 
 
 @router.post("/recommend")
-async def recommend(asked: RecommendRequest, service: TheService) -> Recommendations:
+async def recommend(asked: RecommendRequest, service: TheService) -> RankedColumns:
     """Return the best columns of a row, or of a history that is not stored, without what is observed."""
     return await service.answer(
         lambda snapshot, guest: queries.recommend(snapshot, asked, guest, service.neighbours(snapshot)),
