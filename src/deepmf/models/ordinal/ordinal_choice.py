@@ -29,7 +29,7 @@ class Effort(NamedTuple):
 
 
 _ON_CPU = {
-    "quick": Effort(64, 0.2, passes=3, most_passes=10, most_blocks=25, entries_a_step=14_000, views=4, landmarks=32),
+    "quick": Effort(64, 0.2, passes=2, most_passes=10, most_blocks=100, entries_a_step=7000, views=4, landmarks=32),
     "normal": Effort(
         128, 0.3, passes=15, most_passes=25, most_blocks=25, entries_a_step=14_000, views=8, landmarks=128
     ),
@@ -61,7 +61,7 @@ _MOST_BYTES, _BYTES_A_WEIGHT = {False: 512 << 20, True: 2 << 30}, 16
 # Above this many entries, ever fewer views.
 _MANY_ENTRIES, _FEWEST_VIEWS = 1_000_000, 4
 # How often the validation error is computed, on a CPU and on a GPU.
-_VALIDATIONS = {False: 6, True: 12}
+_VALIDATIONS = {False: 4, True: 12}
 
 
 def chosen_settings(facts: Facts, effort: str) -> dict[str, Any]:

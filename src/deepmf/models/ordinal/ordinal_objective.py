@@ -13,7 +13,7 @@ from deepmf.training.matrix_blocks import Block, BlockEntries, MatrixBlocks
 from deepmf.training.trainer import Objective
 
 # Enough to rank epochs; all views would cost more than the epochs between two validations.
-_VIEWS_TO_VALIDATE = 8
+_VIEWS_TO_VALIDATE = 4
 
 
 class OrdinalObjective(Objective):
