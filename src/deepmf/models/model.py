@@ -132,7 +132,7 @@ class Model(ABC):
         starts: weights and factors of rows and columns by label, those of labels it does not know are fresh, those of
         labels that are gone are dropped. A warm fit has half the epochs; that of a network enters its schedule where
         the step size has fallen to half. Validation entries should be none that `start_from` was trained on; there is
-        a warning where they are.
+        a warning where they are. Where there are none, what is chosen on held-out entries is chosen on new ones.
 
         With `checkpoint`, the state of training is saved to that file every `checkpoint_every` epochs; a fit that finds
         the file of the same run, killed earlier, continues it to the same result, and removes it at the end. With
