@@ -74,7 +74,7 @@ def test_the_plans_of_models() -> None:
     assert plan.text == (
         "fitting OrdinalDMF (effort quick) to 18,000 entries: 1 hidden layer of 64, 7 epochs of 3 steps on the CPU"
     )
-    assert "hidden_sizes" in model.chosen_ and "epochs" not in model.chosen_
+    assert model.chosen_ == {} and model.settings == OrdinalDMF(effort="quick", device="cpu", epochs=7).settings
     deep = DMF(hidden_sizes=(8, 4), device="cpu").plan(matrix)
     assert deep is not None and "2 hidden layers of 8, 4, 1000 epochs of 1 step on the CPU" in deep.text
 

@@ -157,14 +157,13 @@ def _split_off_unseen(
     import numpy as np
 
     from deepmf.data.random_stream import RandomStream
+    from deepmf.models.warm_start import WarmStart
 
     share = VALIDATION_SHARE if share is None else share
     if not 0 <= share <= 1:
         raise BadSplit(f"validation must be a share between 0 and 1; got {share!r}")
-    known = start.entries_
-    rows, columns = known.rows.find(entries.row_labels), known.columns.find(entries.column_labels)
-    places = known.train_places(rows[entries.entry_rows], columns[entries.by_row.columns])
-    unseen = np.flatnonzero(places < 0)
+    warm = WarmStart(start.entries_, start.predictor_, entries)
+    unseen = np.flatnonzero(warm.are_unseen(entries.entry_rows, entries.by_row.columns))
     n_wanted = min(round(share * entries.n_entries), unseen.size // 2)
     chosen = unseen[RandomStream(seed).order(unseen.size)[:n_wanted]]
     left = np.setdiff1d(np.arange(entries.n_entries), chosen, assume_unique=True)

@@ -94,6 +94,12 @@ class Model(ABC):
     def _predictor(self, task: Any, entries: EntryStore) -> Predictor:
         """Return the predictor of a task that has run."""
 
+    def _warm_task(self, train: ObservedMatrix, validation: ValidationEntries | None, start: WarmStart) -> Any:
+        """Return the task of a warm fit, which begins with what a fitted model has learned."""
+        task = self._task(train, validation)
+        self._begin_from(task, start)
+        return task
+
     def _begin_from(self, task: Any, start: WarmStart) -> None:
         """Let a task begin with what a fitted model has learned."""
         raise NotImplementedError(f"{type(self).__name__} is not learned in epochs")
@@ -126,7 +132,7 @@ class Model(ABC):
         starts: weights and factors of rows and columns by label, those of labels it does not know are fresh, those of
         labels that are gone are dropped. A warm fit has half the epochs; that of a network enters its schedule where
         the step size has fallen to half. Validation entries should be none that `start_from` was trained on; there is
-        a warning where they are.
+        a warning where they are. Where there are none, what is chosen on held-out entries is chosen on new ones.
 
         With `checkpoint`, the state of training is saved to that file every `checkpoint_every` epochs; a fit that finds
         the file of the same run, killed earlier, continues it to the same result, and removes it at the end. With
@@ -141,13 +147,14 @@ class Model(ABC):
         if validation is not None:
             _check_matrix(validation, "validation")
         aligned = ValidationEntries.of(train, validation)
-        self._choose(train, start_from)
-        self._check_memory(train)
-        start = None if start_from is None else self._warm_start(start_from, train, aligned)
+        chosen = self._with_choice(train, start_from)
+        chosen._check_memory(train)
+        start = None if start_from is None else chosen._warm_start(start_from, train, aligned)
         path = None if checkpoint is None else Path(checkpoint)
-        over = False
+        over, before = False, (self.settings, self.chosen_, self._fitted)
+        self.settings, self.chosen_ = chosen.settings, chosen.chosen_
         try:
-            plan = self.plan(train, start_from=start_from)
+            plan = self._plan(train, warm=start is not None)
             epochs = None if plan is None else plan.epochs
             with show_epochs(f"fitting {type(self).__name__}", epochs, progress, plan) as shown:
                 self._learn(train, aligned, Fitting([*shown, *callbacks], path, checkpoint_every, start=start))
@@ -159,14 +166,19 @@ class Model(ABC):
             over = True
             raise
         finally:
+            if self._fitted is before[2]:  # what was learned earlier stays, with the settings that it was learned by
+                self.settings, self.chosen_, _ = before
             if over and path is not None and not keep_checkpoint:
                 remove_checkpoint(path)
         return self
 
     def plan(self, train: ObservedMatrix, *, start_from: Model | None = None) -> FitPlan | None:
         """Return what `fit` is going to do with a matrix, in words; None for a model that is not learned in epochs."""
-        self._choose(train, start_from)
-        settings = self.settings if start_from is None else WarmStart.shortened(self.settings)
+        return self._with_choice(train, start_from)._plan(train, warm=start_from is not None)
+
+    def _plan(self, train: ObservedMatrix, *, warm: bool) -> FitPlan | None:
+        """Return what a fit with these settings is going to do."""
+        settings = WarmStart.shortened(self.settings) if warm else self.settings
         if not isinstance(settings, LoopSettings):
             return None
         effort = getattr(settings, "effort", None)
@@ -184,16 +196,20 @@ class Model(ABC):
 
     def settings_for(self, train: ObservedMatrix) -> Settings:
         """Return the settings that `fit` takes for a matrix: those that were given, and those chosen for it."""
-        chosen = {name: value for name, value in self._chosen_for(train).items() if name not in self._given}
-        return replace(self.settings, **chosen)
+        return self._with_choice(train, None).settings
 
-    def _choose(self, train: ObservedMatrix, start_from: Model | None) -> None:
-        """Choose the settings that were not given, for a matrix and the machine, or as in a model to start from."""
+    def _with_choice(self, train: ObservedMatrix, start_from: Model | None) -> Self:
+        """Return this model with the settings that were not given chosen: for a matrix, or as in a model to start from.
+
+        This model stays as it is: a fitted one needs the settings that it was fitted with until it is fitted anew.
+        """
         chosen = self._chosen_for(train)
         if type(start_from) is type(self):
             chosen = {name: value for name, value in start_from.settings.to_dict().items() if name in chosen}
-        self.chosen_ = {name: value for name, value in chosen.items() if name not in self._given}
-        self.settings = replace(self.settings, **self.chosen_)
+        model = copy.copy(self)
+        model.chosen_ = {name: value for name, value in chosen.items() if name not in self._given}
+        model.settings = replace(self.settings, **model.chosen_)
+        return model
 
     def _note_chosen(self, names: Any) -> None:
         """Take some settings as chosen, not given."""
@@ -214,12 +230,11 @@ class Model(ABC):
     def _learn(self, train: ObservedMatrix, validation: ValidationEntries | None, fitting: Fitting) -> None:
         """Learn, and set what is learned."""
         with training_threads(getattr(self.settings, "device", "cpu")) as threads:
-            task: Task = self._task(train, validation)
-            fingerprint, settings = self._fingerprint(train, validation), self.settings
-            if fitting.start is not None:
-                self._begin_from(task, fitting.start)
-                fingerprint["start"] = fitting.start.digest()
-                settings = fitting.start.shortened(settings)
+            fingerprint, settings, start = self._fingerprint(train, validation), self.settings, fitting.start
+            task: Task = self._task(train, validation) if start is None else self._warm_task(train, validation, start)
+            if start is not None:
+                fingerprint["start"] = start.digest()
+                settings = start.shortened(settings)
             self.history_ = replace(fitting, threads=threads).run(task, settings, fingerprint)  # type: ignore[arg-type]
             if self.history_.best_epoch is None and self.history_.stopped == "diverged":
                 return

@@ -134,15 +134,21 @@ class WarmStart:
             )
         if validation is None:
             return
-        trained = self.entries.train_places(rows[validation.rows], columns[validation.columns]) >= 0
-        n_trained = np.count_nonzero(trained)
+        unseen = self.are_unseen(validation.rows, validation.columns)
+        n_trained = np.count_nonzero(~unseen)
         if n_trained:
             warnings.warn(
-                f"{n_trained} of {trained.size} validation entries are training entries of start_from: "
+                f"{n_trained} of {unseen.size} validation entries are training entries of start_from: "
                 "the validation error is too low, and the best epoch may be another",
                 DeepMFWarning,
                 stacklevel=4,
             )
+
+    def are_unseen(self, row_at: IndexArray, column_at: IndexArray) -> npt.NDArray[np.bool_]:
+        """Return which pairs of positions in the new matrix are no training entries of the model."""
+        rows, columns = self._places
+        unseen: npt.NDArray[np.bool_] = self.entries.train_places(rows[row_at], columns[column_at]) < 0
+        return unseen
 
     def digest(self) -> str:
         """Return a short fingerprint of what is handed on."""

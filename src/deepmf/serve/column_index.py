@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.entry_store import EntryStore
 
 
@@ -22,7 +21,7 @@ class ColumnIndex:
 
     def __init__(self, entries: EntryStore) -> None:
         self.columns = entries.columns
-        self.order: list[int] = np.argsort(-column_counts(entries), kind="stable").tolist()
+        self.order: list[int] = np.argsort(-entries.column_counts, kind="stable").tolist()
         labels = entries.columns.array.tolist()
         self._texts = [str(labels[at]).casefold() for at in self.order]
 
@@ -38,14 +37,3 @@ class ColumnIndex:
                 (first if known.startswith(wanted) else later).append(at)
         found = first + later
         return FoundPage(found[offset : offset + limit], len(found))
-
-
-def column_counts(entries: EntryStore) -> IndexArray:
-    """Return how many entries each column has, without those replaced or forgotten."""
-    n_columns = len(entries.columns)
-    counts = np.zeros(n_columns, dtype=np.int64)
-    counts[: entries.train.shape[1]] += entries.train.column_counts
-    counts -= np.bincount(entries.train.by_row.columns[entries.dropped], minlength=n_columns)
-    if entries.added is not None:
-        counts += np.bincount(entries.added.columns, minlength=n_columns)
-    return counts

@@ -11,7 +11,6 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.models.latents import Latents
 from deepmf.models.model import Model
 from deepmf.models.predictor import Predictor
-from deepmf.serve.column_index import column_counts
 
 MOST_ROWS = MOST_COLUMNS = 1_000  # shown
 
@@ -35,7 +34,7 @@ class Projection:
         """Return the map of a model; one without latents is refused (`BadSetting`)."""
         entries, predictor = model.entries_, model.predictor_
         row_at = np.linspace(0, len(entries.rows) - 1, min(len(entries.rows), MOST_ROWS)).astype(np.int64)
-        column_at = np.argsort(-column_counts(entries), kind="stable")[:MOST_COLUMNS]
+        column_at = np.argsort(-entries.column_counts, kind="stable")[:MOST_COLUMNS]
         rows = predictor.directions(Latents(predictor.rows.take(row_at))).astype(np.float64)
         columns = predictor.directions(Latents(predictor.columns.take(column_at))).astype(np.float64)
         together = np.concatenate([rows, columns])

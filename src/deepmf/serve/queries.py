@@ -29,7 +29,7 @@ from deepmf.serve.bodies import (
     SimilarLabels,
     SimilarRequest,
 )
-from deepmf.serve.column_index import ColumnIndex, column_counts
+from deepmf.serve.column_index import ColumnIndex
 from deepmf.serve.column_neighbours import ColumnNeighbours
 from deepmf.serve.latent_map import Projection
 from deepmf.serve.predictions import PairFigures
@@ -161,7 +161,7 @@ def search_columns(snapshot: Snapshot, index: ColumnIndex, text: str, *, offset:
     """Return a page of the columns whose id begins with a text, or contains it."""
     entries = snapshot.model.entries_
     page = index.search(text, offset=offset, limit=limit)
-    counts, n_trained = column_counts(entries), entries.train.shape[1]
+    counts, n_trained = entries.column_counts, entries.train.shape[1]
     end = offset + len(page.positions)
     return FoundColumns(
         columns=[

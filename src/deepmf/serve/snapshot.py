@@ -35,13 +35,6 @@ class Snapshot:
         """The versions that answers carry."""
         return VersionBody(model=self.model_version, data=self.data_version)
 
-    @property
-    def n_entries(self) -> int:
-        """How many entries the model knows."""
-        entries = self.model.entries_
-        added = 0 if entries.added is None else int(entries.added.rows.size)
-        return entries.train.n_entries - int(entries.dropped.size) + added
-
     def describe(self) -> ModelDescription:
         """Say what model this is."""
         model, entries = self.model, self.model.entries_
@@ -53,7 +46,7 @@ class Snapshot:
             ),
             n_rows=len(entries.rows),
             n_columns=len(entries.columns),
-            n_entries=self.n_entries,
+            n_entries=entries.n_entries,
             n_trained_rows=n_rows,
             n_trained_columns=n_columns,
             areas=[area for area in AREAS if area in model.predicts],  # type: ignore[misc]

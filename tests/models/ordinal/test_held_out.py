@@ -1,11 +1,16 @@
 """Entries that are set aside: always the same, never seen, and none where there are too few."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tests.models.contract import additive
 
+from deepmf.errors import DeepMFWarning
 from deepmf.models.ordinal import held_out as held_out_module
 from deepmf.models.ordinal.held_out import set_aside
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.warm_start import WarmStart
 
 
 def test_one_entry_in_twenty_is_set_aside_and_no_longer_seen() -> None:
@@ -43,3 +48,27 @@ def test_no_more_than_a_choice_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_out_module, "_MOST", 25)
     _, held_out = set_aside(additive(40, 30), seed=0)
     assert held_out is not None and held_out.values.size == 25
+
+
+def test_a_warm_fit_holds_out_entries_that_its_start_was_not_trained_on() -> None:
+    matrix = additive(40, 30)
+    old = matrix.take_entries(np.arange(matrix.n_entries - 90))
+    settings: dict[str, Any] = {
+        "hidden_sizes": (8,),
+        "epochs": 2,
+        "linear_size": 0,
+        "views": 2,
+        "device": "cpu",
+        "latent_size": 4,
+    }
+    first = OrdinalDMF(**settings).fit(old)
+    start = WarmStart(first.entries_, first.predictor_, matrix)
+    seen, held_out = set_aside(matrix, seed=0, start=start)
+    assert held_out is not None and held_out.values.size == min(matrix.n_entries // 20, 45)
+    assert start.are_unseen(held_out.rows, held_out.columns).all()
+    task = OrdinalDMF(**settings)._warm_task(matrix, None, start)
+    np.testing.assert_array_equal(task.source.matrix.to_array(), seen.to_array())
+    few = matrix.take_entries(np.arange(matrix.n_entries - 90 + 39))
+    with pytest.warns(DeepMFWarning, match="39 of .* entries are new to start_from, too few") as told:
+        OrdinalDMF(**settings).fit(few, start_from=first)
+    assert told[0].filename == __file__

@@ -8,11 +8,13 @@ import pytest
 from tests.models.contract import additive
 
 from deepmf.errors import BadModelFile, BadSetting
+from deepmf.models.factorization.als import ALS
 from deepmf.models.load import load
 from deepmf.models.ordinal.ordinal_choice import EFFORTS, Facts, chosen_settings
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.ordinal.ordinal_settings import OrdinalDMFSettings
 from deepmf.storage.model_file import read_file, write_file
+from deepmf.training.history import EpochRecord, History
 
 SHAPES = [(30, 25), (1, 40), (40, 1), (2, 100_000), (943, 1682), (6040, 3706), (22_000, 296_000), (10**6, 10**6)]
 # Everything that makes a fit of some seconds, and nothing that the tests below look at.
@@ -131,3 +133,21 @@ def test_a_warm_fit_takes_the_sizes_of_its_start() -> None:
 def test_an_effort_that_there_is_not() -> None:
     with pytest.raises(BadSetting, match="effort must be 'quick' or 'normal' or 'best'; got 'most'"):
         OrdinalDMF(effort="most")
+
+
+def test_a_fit_that_is_refused_or_breaks_off_leaves_a_fitted_model_as_it_is(tmp_path: Path) -> None:
+    small, large = additive(12, 10), additive(40, 30)
+    model = OrdinalDMF(**TINY).fit(small)
+    before, chosen, predictions = model.settings, model.chosen_, model.complete()
+
+    def breaks(record: EpochRecord, history: History) -> None:
+        raise KeyError(record.epoch)
+
+    model.plan(large)
+    with pytest.raises(BadSetting, match="start_from must be a fitted OrdinalDMF"):
+        model.fit(large, start_from=ALS(latent_size=2, epochs=1).fit(small))
+    with pytest.raises(KeyError):
+        model.fit(large, callbacks=[breaks])
+    assert model.settings == before and model.chosen_ == chosen
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").complete(), predictions)

@@ -32,7 +32,7 @@ from deepmf.models.ordinal.ordinal_readout import OrdinalReadout, check_support
 from deepmf.models.ordinal.ordinal_settings import OrdinalDMFSettings
 from deepmf.models.predictive_distribution import ordinal_support
 from deepmf.models.predictor import Predictor, unpack_latents
-from deepmf.models.warm_start import TWO_BRANCHES, LineOf
+from deepmf.models.warm_start import TWO_BRANCHES, LineOf, WarmStart
 from deepmf.storage.packed import Tensors, numbers
 from deepmf.training.declarations import takes_settings
 from deepmf.training.matrix_blocks import MatrixBlocks
@@ -124,10 +124,20 @@ class OrdinalDMF(NetworkModel):
             self.history_.best_error = list(self._later_stages.values())[-1]
 
     def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
-        settings = self.settings
-        seen = train
         if validation is None:
-            seen, validation = set_aside(train, seed=settings.seed)
+            return self._trainer(train, *set_aside(train, seed=self.settings.seed))
+        return self._trainer(train, train, validation)
+
+    def _warm_task(self, train: ObservedMatrix, validation: ValidationEntries | None, start: WarmStart) -> Trainer:
+        if validation is not None:
+            return super()._warm_task(train, validation, start)  # type: ignore[no-any-return]
+        trainer = self._trainer(train, *set_aside(train, seed=self.settings.seed, start=start))
+        self._begin_from(trainer, start)
+        return trainer
+
+    def _trainer(self, train: ObservedMatrix, seen: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
+        """Return the trainer of a network for a matrix, on those of its entries that it sees."""
+        settings = self.settings
         source = MatrixBlocks(
             seen,
             ENCODINGS["scaled"],
