@@ -35,14 +35,13 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS
 from deepmf.models.model import Model
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
-from deepmf.models.presets import preset
 
 N_HISTORY, N_PAIRS = 20, 100
 
 MODELS: dict[str, Callable[[], Model]] = {
     "als": lambda: ALS(epochs=3, seed=0),
     "dmf-o": lambda: OrdinalDMF(epochs=1, device="cpu", seed=0),
-    "dmf-o, small": lambda: OrdinalDMF(**preset("dmf-o", "small") | {"epochs": 1}, device="cpu", seed=0),
+    "dmf-o, quick": lambda: OrdinalDMF(effort="quick", epochs=1, device="cpu", seed=0),
 }
 
 
