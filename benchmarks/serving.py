@@ -41,7 +41,7 @@ N_HISTORY, N_PAIRS = 20, 100
 MODELS: dict[str, Callable[[], Model]] = {
     "als": lambda: ALS(epochs=3, seed=0),
     "dmf-o": lambda: OrdinalDMF(epochs=1, device="cpu", seed=0),
-    "dmf-o, best": lambda: OrdinalDMF(effort="best", epochs=1, device="cpu", seed=0),
+    "dmf-o, quick": lambda: OrdinalDMF(effort="quick", epochs=1, device="cpu", seed=0),
 }
 
 

@@ -334,11 +334,12 @@ def test_speed_was_measured() -> None:
 
 def result_means() -> dict[str, float]:
     """Return the means of all tables, at 20 % new where something is: `table1/dmf I rmse`."""
-    means = {}
+    means: dict[str, float] = {}
     for path in (ROOT / "results").glob("*/table.csv"):
         for line in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
             if line["new_share"] in ("", "0.2"):
-                means[f"{line['recipe']} {line['area']} {line['metric']}"] = float(line["mean"])
+                name = f"{line['recipe']} {line['area']} {line['metric']}"
+                assert means.setdefault(name, float(line["mean"])) == float(line["mean"]), f"{path} says else of {name}"
     return means
 
 

@@ -110,6 +110,11 @@ def test_describe_knows_the_data_sets(run: Any, home: Path) -> None:
     assert run("datasets", "describe", "ml-1m") == (0, f"{matrix.describe()}\n", "")
 
 
+def test_describe_tells_that_a_name_is_neither_a_file_nor_a_data_set(run: Any, home: Path) -> None:
+    told = "deepmf: there is no file ml-99, and no data set of that name (deepmf datasets list)\n"
+    assert run("datasets", "describe", "ml-99") == (2, "", told)
+
+
 def test_alone_it_shows_help(run: Any) -> None:
     code, out, err = run("datasets")
     assert (code, err) == (0, "")

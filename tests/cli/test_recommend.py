@@ -247,15 +247,15 @@ def test_all_rows_and_some_rows_in_a_file(run: Any, folder: Path, tmp_path: Path
     assert (code, err) == (0, "")
     assert out == f"{3 * n_rows} recommendations for {n_rows} rows in {top}\n"
     frame = polars.read_csv(top)
-    assert frame.columns == ["row", "rank", "column", "prediction"]
+    assert frame.columns == ["user", "rank", "film", "prediction"]  # as the file of entries has them
     for row in fitted.row_labels_[:2]:
-        assert frame.filter(polars.col("row") == row)["column"].to_list() == fitted.recommend(row, n=3).labels.tolist()
+        assert frame.filter(polars.col("user") == row)["film"].to_list() == fitted.recommend(row, n=3).labels.tolist()
     some = fitted.row_labels_[[4, 1]].tolist()
     (tmp_path / "rows.csv").write_text(f"user,age\n{some[0]},7\n{some[1]},8\n{some[0]},7\n")
     asked = ["recommend", model, "--rows", tmp_path / "rows.csv", "-n", 2, "-o"]
     shown = json.loads(run(*asked, tmp_path / "some.parquet", "--json").out)
     assert shown == {"rows": 2, "recommendations": 4, "file": str(tmp_path / "some.parquet")}
-    assert polars.read_parquet(tmp_path / "some.parquet")["row"].to_list() == [some[0]] * 2 + [some[1]] * 2
+    assert polars.read_parquet(tmp_path / "some.parquet")["user"].to_list() == [some[0]] * 2 + [some[1]] * 2
 
 
 def test_many_rows_on_standard_output(
@@ -267,8 +267,8 @@ def test_many_rows_on_standard_output(
     with pytest.raises(SystemExit):
         main([str(word) for word in [*words, "--include-observed", "--json"]])
     lines = [json.loads(line) for line in capfdbinary.readouterr().out.decode().splitlines()]
-    assert [(line["row"], line["rank"]) for line in lines] == [(row, 1), (row, 2), (row, 3)]
-    assert {line["column"] for line in lines} == set(films)
+    assert [(line["user"], line["rank"]) for line in lines] == [(row, 1), (row, 2), (row, 3)]
+    assert {line["film"] for line in lines} == set(films)
 
 
 def test_columns_with_few_entries_are_left_out(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
@@ -279,7 +279,7 @@ def test_columns_with_few_entries_are_left_out(run: Any, folder: Path, tmp_path:
     asked = ["recommend", folder / "means.safetensors", "-n", 1000, "--include-observed", "--min-entries", 12]
     assert {line["column"] for line in json.loads(run(*asked, "--row", row, "--json").out)["best"]} == often
     run(*asked, "--all", "-o", tmp_path / "top.parquet")
-    assert set(polars.read_parquet(tmp_path / "top.parquet")["column"]) == often
+    assert set(polars.read_parquet(tmp_path / "top.parquet")["film"]) == often
 
 
 def test_bad_input_about_many_rows_is_one_line(run: Any, folder: Path, tmp_path: Path) -> None:

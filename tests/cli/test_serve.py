@@ -7,6 +7,7 @@ import pytest
 from tests.cli.conftest import Run
 
 from deepmf.data.splits import AreaSplit
+from deepmf.models.load import load
 from deepmf.serve.database import open_database
 from deepmf.serve.entry_database import EntryDatabase
 from deepmf.serve.keys import read_keys
@@ -15,8 +16,8 @@ from deepmf.serve.keys import read_keys
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "give a model file, or --demo"),
-        (["{model}", "--demo"], "give a model file, or --demo"),
+        ([], "give a model file, such as deepmf fit writes, or --demo"),
+        (["{model}", "--demo"], "means.safetensors; give one of them, not both"),
         (["nowhere.safetensors"], "nowhere.safetensors"),
         (["{model}", "--host", "0.0.0.0"], "--keys"),
         (["{model}", "--workers", "0"], "--workers"),
@@ -45,6 +46,7 @@ def test_exported_entries_are_those_of_training_and_those_learned(
         transaction.change(changes, {(rows[0], columns[0]), (rows[1], columns[1])}, {("row", "Wilma")})
     database.close()
     assert run("export-entries", model, "-o", target, "--database", url).code == 0
+    assert polars.read_parquet(target).columns == list(load(model).entries_.train.form.names)
     found = {(row, column): value for row, column, value in polars.read_parquet(target).iter_rows()}
     wanted = dict(zip(zip(rows, columns, strict=True), values, strict=True)) | {
         (rows[0], columns[0]): 6 - values[0],

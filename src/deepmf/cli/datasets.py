@@ -12,7 +12,7 @@ import typer
 from deepmf.cli.flags import FlagCommand, FlagGroup
 from deepmf.cli.inputs import Reading
 from deepmf.cli.options import Column, Decimal, Duplicates, Json, MissingValues, Row, ScaleText, Separator, Value, Wide
-from deepmf.cli.output import say, show_json, show_table
+from deepmf.cli.output import STANDARD, say, show_json, show_table
 from deepmf.cli.progress import show_share
 from deepmf.cli.setting_options import parse_scale
 from deepmf.cli.shell_completion import dataset_names
@@ -117,6 +117,8 @@ def describe(
     if _is_name(ratings):
         description = _named(str(ratings)).describe()
     else:
+        if not (ratings.exists() or ratings.suffix or str(ratings) == STANDARD):
+            raise FileAbsent(f"there is no file {ratings}, and no data set of that name (deepmf datasets list)")
         reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
         description = reading.matrix(ratings, scale=parse_scale(scale)).describe()
     if as_json:

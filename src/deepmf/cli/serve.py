@@ -52,11 +52,15 @@ def serve(
     SIGTERM and Ctrl-C end it once all requests are answered; SIGHUP reads the model file anew.
 
     Example: deepmf serve model.safetensors --port 8000
+
+    Or: deepmf serve --demo
     """
     with _needs_serve():
         from deepmf.serve.server import ServeOptions, run
-    if (model is None) != demo:
-        raise BadSetting("give a model file, or --demo, not both")
+    if model is None and not demo:
+        raise BadSetting("give a model file, such as deepmf fit writes, or --demo, which serves generated films")
+    if model is not None and demo:
+        raise BadSetting(f"--demo serves generated films instead of {model}; give one of them, not both")
 
     def announce(address: str) -> None:
         if as_json:
@@ -104,7 +108,8 @@ def export_entries(
     check_frame_target(output, inputs=[model], safe_csv=safe_csv, as_json=as_json)
     fitted = load_model(model, extensions=(), reading=Reading())
     rows, columns, values = joined_entries(fitted, database or default_database(model))
-    frame = pl.DataFrame({"row": rows.tolist(), "column": columns.tolist(), "value": values})
+    names = fitted.entries_.train.form.names
+    frame = pl.DataFrame(dict(zip(names, (rows.tolist(), columns.tolist(), values), strict=True)))
     write_frames([frame], frame.schema, output, standard_format=".jsonl" if as_json else ".csv", safe_csv=safe_csv)
     if output != STANDARD:
         if as_json:

@@ -54,10 +54,11 @@ class Recommendations:
     def schema(self) -> dict[str, Any]:
         """The types of the frames: those of the labels, whatever a batch happens to hold."""
         polars = import_polars()
+        row, column = self.entries.train.form.ids_beside(("rank", "prediction"))
         return {
-            "row": label_type(self.entries.rows.array),
+            row: label_type(self.entries.rows.array),
             "rank": polars.Int64,
-            "column": label_type(self.entries.columns.array),
+            column: label_type(self.entries.columns.array),
             "prediction": polars.Float64,
         }
 
@@ -68,15 +69,13 @@ class Recommendations:
         observed = None if self.include_observed else entries.seen_columns
         for part in ranked_batches(self.predictor, self.rows, self.columns, self.n, observed=observed):
             line_of, place = np.nonzero(~np.isnan(part.values))
-            yield polars.DataFrame(
-                {
-                    "row": row_labels.gather(part.rows[line_of]),
-                    "rank": place + 1,
-                    "column": column_labels.gather(part.columns[line_of, place]),
-                    "prediction": part.values[line_of, place],
-                },
-                schema=schema,
+            found = (
+                row_labels.gather(part.rows[line_of]),
+                place + 1,
+                column_labels.gather(part.columns[line_of, place]),
+                part.values[line_of, place],
             )
+            yield polars.DataFrame(dict(zip(schema, found, strict=True)), schema=schema)
 
     def write(self, path: str | Path) -> int:
         """Write the frames to a file, whole or not at all; return how many lines it has."""

@@ -98,8 +98,10 @@ async def _on_refusal(_: Request, error: Any) -> JSONResponse:
 async def _on_invalid(_: Request, error: Any) -> JSONResponse:
     """Say in one sentence what is wrong first, and where; the input itself is not repeated."""
     first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return _said(422, "invalid", f"the body is not JSON, from its character {first['loc'][-1]} on")
     place = ".".join(str(part) for part in first["loc"])
-    return _said(422, "invalid", f"{place}: {first['msg']}")
+    return _said(422, "invalid", f"{place}: {first['msg'].removeprefix('Value error, ')}")
 
 
 async def _on_http(_: Request, error: Any) -> JSONResponse:

@@ -460,7 +460,9 @@ def test_the_best_epoch_is_kept_and_its_error_is_that_of_the_model() -> None:
 
 def test_without_refinement_validation_foretells_the_error() -> None:
     split = split_entries(additive(), train=0.6, validation=0.4, test=0, seed=0)
-    model = OrdinalDMF(**QUICK | PLAIN | {"validate_every": 40, "epochs": 40, "views": 4}).fit(split.train, split.validation)
+    model = OrdinalDMF(**QUICK | PLAIN | {"validate_every": 40, "epochs": 40, "views": 4}).fit(
+        split.train, split.validation
+    )
     assert model.history_.records[-1].validation_error == pytest.approx(model.history_.best_error, rel=1e-5)
 
 
