@@ -37,10 +37,8 @@ CORE_MAY_IMPORT = {"torch", "numpy", "scipy", "safetensors", "deepmf"}
 # What the core imports inside functions only, where it is used.
 ON_DEMAND = {
     "matrix/frames.py": {"narwhals", "polars"},
-    "data/source.py": {"polars"},
-    "storage/frame_file.py": {"polars"},
+    "files/frame_library.py": {"polars"},
     "training/epoch_progress.py": {"rich"},
-    "training/history_view.py": {"polars"},
 }
 
 

@@ -146,8 +146,7 @@ def _like(start: Model, name: str, settings: dict[str, Any], context: typer.Cont
     source = context.get_parameter_source("model")
     if source is not None and source.name == "COMMANDLINE" and model_class(name) is not type(start):
         raise BadSetting(f"--model {name} cannot start from a {type(start).__name__}; leave --model out, or fit afresh")
-    kept = {name: value for name, value in start.settings.to_dict().items() if name not in start.chosen_}
-    return type(start)(**kept | settings)
+    return type(start)(**start.own_settings | settings)
 
 
 def _split_off_unseen(

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from deepmf.data.source import checked_path, import_polars, reading, text_source
+from deepmf.data.source import checked_path, reading, text_source
 from deepmf.errors import BadSetting, UnreadableFile
+from deepmf.files.frame_library import import_polars
 
 if TYPE_CHECKING:
     import polars as pl

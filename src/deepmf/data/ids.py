@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from deepmf.data.source import import_polars
+from deepmf.files.frame_library import import_polars
 
 if TYPE_CHECKING:
     import polars as pl

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from deepmf.data.delimited import MISSING_WORDS
-from deepmf.data.source import import_polars
 from deepmf.errors import BadEntries, BadSetting
+from deepmf.files.frame_library import import_polars
 
 if TYPE_CHECKING:
     import polars as pl

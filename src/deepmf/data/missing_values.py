@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.data.source import import_polars
 from deepmf.errors import BadEntries, BadSetting
+from deepmf.files.frame_library import import_polars
 
 if TYPE_CHECKING:
     import polars as pl

@@ -12,9 +12,10 @@ from deepmf.data.ids import any_unlike_whole, is_whole, whole_or_text
 from deepmf.data.messy_numbers import parsed
 from deepmf.data.parquet import ENDINGS, read_parquet
 from deepmf.data.roles import IsKnown, Role
-from deepmf.data.source import checked_path, import_polars, reading
+from deepmf.data.source import checked_path, reading
 from deepmf.data.text_layout import TextLayout, recognise, refuse_wide
 from deepmf.errors import BadEntries, UnreadableFile
+from deepmf.files.frame_library import import_polars
 from deepmf.matrix.frames import choose_columns, is_guess
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO
 
-from deepmf.errors import FileAbsent, MissingDependency, UnreadableFile
+from deepmf.errors import FileAbsent, UnreadableFile
+from deepmf.files.frame_library import import_polars
 
 # A file of a few kB can expand to more than any memory holds: beyond both of these it is refused.
 MOST_EXPANSION = 250  # times the size of the file; ratings as text compress 3 to 30 times
@@ -99,15 +100,6 @@ def reading(path: Path, kind: str) -> Iterator[ModuleType]:
 def first_sentence(error: BaseException) -> str:
     """Return the first line of what an error says."""
     return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
-
-
-def import_polars() -> ModuleType:
-    """Return polars, which is imported only where files are read."""
-    try:
-        import polars
-    except ImportError as error:
-        raise MissingDependency("reading files needs polars: pip install polars") from error
-    return polars
 
 
 def _unzipped(path: Path, file: BinaryIO) -> bytes:

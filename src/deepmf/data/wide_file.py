@@ -11,9 +11,10 @@ from deepmf.data.messy_numbers import parsed
 from deepmf.data.parquet import ENDINGS, read_parquet
 from deepmf.data.role_columns import Column, scan_typed, without_blank_end
 from deepmf.data.roles import TABLE
-from deepmf.data.source import import_polars, reading
+from deepmf.data.source import reading
 from deepmf.data.text_layout import recognise
 from deepmf.errors import BadEntries, UnreadableFile
+from deepmf.files.frame_library import import_polars
 from deepmf.matrix.frames import choose_columns
 
 if TYPE_CHECKING:

@@ -97,7 +97,7 @@ def _compared_apart(
 ) -> ComparedModel:
     outcome = in_own_process(model, matrix, plan, show)
     return ComparedModel(
-        label, type(model).__name__, model.settings.to_dict(), outcome.splits, outcome.peak_memory_mb, outcome.failure
+        label, type(model).__name__, model.own_settings, outcome.splits, outcome.peak_memory_mb, outcome.failure
     )
 
 
@@ -112,4 +112,4 @@ def _compared_here(
             show(len(splits))
     except UserError as error:
         splits, failure = [], str(error)
-    return ComparedModel(label, type(model).__name__, model.settings.to_dict(), tuple(splits), failure=failure)
+    return ComparedModel(label, type(model).__name__, model.own_settings, tuple(splits), failure=failure)

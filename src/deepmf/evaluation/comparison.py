@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deepmf.data.source import import_polars
 from deepmf.evaluation.split_errors import ALL, SplitErrors
 from deepmf.evaluation.split_plan import SplitPlan
+from deepmf.files.frame_library import import_polars
 from deepmf.matrix.areas import AREAS
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.description import Description

@@ -58,7 +58,7 @@ def in_own_process(
         packed = pack_matrix(matrix, _MATRIX)
         content = {
             "model": registered_name(model),
-            "settings": model.settings.to_dict(),
+            "settings": model.own_settings,
             "plan": asdict(plan),
             "threads": torch.get_num_threads(),
             _MATRIX: packed.content,

@@ -38,7 +38,7 @@ class SplitErrors:
 
 def measure(model: Model, problem: Problem) -> SplitErrors:
     """Fit a new model like this one, and measure it on the test entries, which are looked at here and never else."""
-    fresh = type(model)(**model.settings.to_dict())
+    fresh = type(model)(**model.own_settings)
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeepMFWarning)  # the table says which model is no better than the means

@@ -162,10 +162,12 @@ def _key(holder: dict[str, Any]) -> Key:
 
 
 def _differing(record: Record, trial: Trial) -> str:
-    """Name the settings in which a record and a trial differ."""
-    settings = model_class(trial.recipe.model)(**trial.settings).settings.to_dict()
+    """Name the settings in which a record and a trial differ; those that its fit chose are no part of the trial."""
+    model = model_class(trial.recipe.model)(**trial.settings)
+    settings, chosen = model.own_settings, model.settings.to_dict().keys() - model.own_settings.keys()
     recipe = trial.recipe
     beside = {"data": recipe.data, "protocol": recipe.protocol, "joined": recipe.joined, "refit": recipe.refit}
     own = json.loads(json.dumps(settings | beside))
-    kept = record["settings"] | {name: record.get(name) for name in beside}
+    fitted = {name: value for name, value in record["settings"].items() if name not in chosen}
+    kept = fitted | {name: record.get(name) for name in beside}
     return ", ".join(name for name in own | kept if own.get(name) != kept.get(name))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, MissingDependency
+from deepmf.files.frame_library import import_polars
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.table_form import TableForm
@@ -136,7 +137,7 @@ def wide_table(frame: Any, *, row: str | None) -> WideTable:
 
 def long_frame(matrix: ObservedMatrix) -> pl.DataFrame:
     """Return the entries of a matrix as a long polars frame, ids of the type that they have."""
-    polars = _polars()
+    polars = import_polars()
     rows, columns = label_series(matrix.rows.array), label_series(matrix.columns.array)
     ids = [rows.gather(matrix.entry_rows), columns.gather(matrix.by_row.columns)]
     frame: pl.DataFrame = polars.DataFrame(
@@ -150,7 +151,7 @@ def long_frame(matrix: ObservedMatrix) -> pl.DataFrame:
 
 def wide_frame(matrix: ObservedMatrix) -> pl.DataFrame:
     """Return a matrix as a wide polars frame: its row ids, and a column of values for each column."""
-    polars = _polars()
+    polars = import_polars()
     names = wide_names(matrix.form.row, matrix.columns.array)
     array = matrix.to_array()
     columns = [value_series(array[:, at], matrix.scale) for at in range(array.shape[1])]
@@ -173,7 +174,7 @@ def wide_names(row: str, columns: npt.NDArray[Any]) -> list[str]:
 
 def label_series(labels: npt.NDArray[Any]) -> pl.Series:
     """Return labels as a polars series of their own type; what polars has no type for becomes text."""
-    polars = _polars()
+    polars = import_polars()
     items = labels.tolist()
     series: pl.Series = polars.Series(items, dtype=None if items else polars.String)
     return polars.Series(list(map(str, items))) if series.dtype == polars.Object else series
@@ -181,17 +182,9 @@ def label_series(labels: npt.NDArray[Any]) -> pl.Series:
 
 def value_series(values: npt.NDArray[Any], scale: Scale) -> pl.Series:
     """Return values as a polars series, NaN as null: whole numbers where all levels of the scale are."""
-    polars = _polars()
+    polars = import_polars()
     series: pl.Series = polars.Series(values.astype(np.float64)).fill_nan(None)
     return series.cast(polars.Int64) if scale.is_whole else series
-
-
-def _polars() -> Any:
-    try:
-        import polars
-    except ImportError as error:
-        raise MissingDependency("frames and files of entries need polars: pip install polars") from error
-    return polars
 
 
 def _eager(frame: Any) -> nw.DataFrame[Any]:

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadSetting
+from deepmf.files.frame_library import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import batches
-from deepmf.storage.frame_file import import_polars, label_type, write_frame_file
+from deepmf.storage.frame_file import label_type, write_frame_file
 
 # A completed array may take this much memory; beyond it, complete_to streams.
 MOST_BYTES = 8 << 30

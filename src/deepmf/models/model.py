@@ -194,6 +194,12 @@ class Model(ABC):
         """Return about how long it takes after the epochs, as a share of their time."""
         return 0.0
 
+    @property
+    def own_settings(self) -> dict[str, Any]:
+        """The settings that no fit chooses: a model of the same class with these is this one, not fitted yet."""
+        chosen = set(self.settings_class.chosen_at_fit) - self._given
+        return {name: value for name, value in self.settings.to_dict().items() if name not in chosen}
+
     def settings_for(self, train: ObservedMatrix) -> Settings:
         """Return the settings that `fit` takes for a matrix: those that were given, and those chosen for it."""
         return self._with_choice(train, None).settings

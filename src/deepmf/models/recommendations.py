@@ -9,11 +9,12 @@ from typing import Any, Self
 
 import numpy as np
 
+from deepmf.files.frame_library import import_polars
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import check_n, choice_of, ranked_batches
-from deepmf.storage.frame_file import import_polars, label_type, write_frame_file
+from deepmf.storage.frame_file import label_type, write_frame_file
 
 
 @dataclass(frozen=True)

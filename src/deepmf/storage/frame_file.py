@@ -8,8 +8,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deepmf.errors import BadSetting, MissingDependency
+from deepmf.errors import BadSetting
 from deepmf.files.atomic import write_atomically
+from deepmf.files.frame_library import import_polars
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,15 +47,6 @@ def text_pieces(frames: Iterable[Any], schema: Mapping[str, Any], ending: str) -
         content = BytesIO()
         _TEXTS[ending](frame, content, number == 0)
         yield content.getbuffer()
-
-
-def import_polars() -> Any:
-    """Return polars; where it is missing, name what to install."""
-    try:
-        import polars
-    except ImportError as error:
-        raise MissingDependency("a frame, or a file of frames, needs polars: pip install polars") from error
-    return polars
 
 
 def label_type(labels: npt.NDArray[Any]) -> Any:

@@ -9,7 +9,7 @@ from deepmf.charts.chart import Chart
 from deepmf.charts.learning_curve import learning_curve
 from deepmf.charts.notebook_view import notebook_view
 from deepmf.charts.wording import amount, counted
-from deepmf.errors import MissingDependency
+from deepmf.files.frame_library import import_polars
 
 if TYPE_CHECKING:
     from deepmf.training.history import History
@@ -61,10 +61,7 @@ def history_line(history: History) -> str:
 
 def history_frame(history: History) -> Any:
     """Return a line for each epoch as a polars frame; what a model noted beside has columns of its own."""
-    try:
-        import polars
-    except ImportError as error:
-        raise MissingDependency("a history as a frame needs polars: pip install polars") from error
+    polars = import_polars()
     plain = [vars(record) | {"epoch": record.epoch + 1} for record in history.records]
     notes = dict.fromkeys(name for record in history.records for name in record.notes)
     kept = ("epoch", "loss", "validation_error", "learning_rate", "seconds")

@@ -151,7 +151,7 @@ SEARCHED: Mapping[str, Space] = {
         "sharpness_growth": Range(high=1.05),
         "gamma_boundaries": Factors(1e-2, 1.0),
     },
-    # Penalties are chosen on validation entries in every fit.
+    # Penalties are chosen on held-out entries in every fit.
     "dmf-o": {
         **_BRANCHES,
         "hidden_sizes": Choice(((64,), (128,), (512,), (1024,), (2048,))),

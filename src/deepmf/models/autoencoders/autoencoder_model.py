@@ -24,8 +24,6 @@ from deepmf.storage.packed import Tensors
 from deepmf.training.trainer import Objective, Trainer
 from deepmf.training.vector_blocks import AxisName, VectorBlocks
 
-INPUTS = ("raw", "centred", "scaled")
-
 
 class ValueEncoding(NamedTuple):
     """How values enter and leave a network: less a shift, or on [-1, 1]; what is missing enters as 0."""

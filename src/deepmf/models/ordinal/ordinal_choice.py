@@ -83,7 +83,7 @@ def chosen_settings(facts: Facts, effort: str) -> dict[str, Any]:
     blocks = min(max(facts.n_entries / spent.entries_a_step, _FEWEST_BLOCKS), spent.most_blocks)
     block_rows, block_columns = _block(facts, blocks)
     steps_an_epoch = max(-(-facts.n_rows // block_rows), -(-facts.n_columns // block_columns))
-    fewer = math.sqrt(_FEW_ENTRIES / max(facts.n_entries, _FEW_ENTRIES))
+    fewer = _FEW_ENTRIES / max(facts.n_entries, _FEW_ENTRIES)
     passes = max(spent.passes, fewer * spent.most_passes)
     epochs = max(1, round(passes * blocks / steps_an_epoch))
     dropout = spent.dropout - _LESS_DROPOUT * math.log10(facts.n_entries / _USUAL_ENTRIES)

@@ -54,7 +54,10 @@ class OrdinalDMF(NetworkModel):
 
     `predict` gives the expected value. On a scale without levels the same head predicts bins of equal frequency,
     and the expected value is a mean of the bins' mean values. Settings are keyword arguments; `OrdinalDMFSettings`
-    explains them.
+    explains them. Sizes, schedule and the like that are not given are chosen for the matrix and the machine by `fit`.
+
+    The epoch, the penalties of the refinement and whether a linear part (ALS) joins the network are chosen on the
+    validation entries; where there are none, on one entry in twenty, which the network is then not trained on.
 
     >>> from deepmf.data.synthetic import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix

@@ -55,7 +55,7 @@ class OrdinalDMFSettings(TwoBranchSettings):
         high=1e12,
         optional=True,
         meaning="The ridge penalty of the refinement of row latents by their own entries (none: chosen on "
-        "validation entries, down to no refinement at all).",
+        "held-out entries, down to no refinement at all).",
     )
     column_penalty: float | None = number(
         None,
@@ -76,7 +76,7 @@ class OrdinalDMFSettings(TwoBranchSettings):
         low=0,
         high=WIDEST,
         optional=True,
-        meaning="How many latents ALS gives to the linear part, which joins the network where validation entries say "
+        meaning="How many latents ALS gives to the linear part, which joins the network where held-out entries say "
         "that it helps (0: there is none; none: as many as rows and columns have entries, 24 to 40).",
     )
     bins: int = whole(
