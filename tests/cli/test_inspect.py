@@ -13,6 +13,7 @@ import pytest
 import deepmf
 from deepmf.cli.setting_options import parse_assignment
 from deepmf.data.splits import AreaSplit
+from deepmf.data.synthetic import checkerboard
 from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.load import load
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
@@ -101,6 +102,13 @@ def test_what_was_chosen_and_the_stages(run: Any, tmp_path: Path, split: AreaSpl
     assert finite.items() <= shown["chosen_on_entries"].items()
     assert " effort=quick " in " ".join(out.partition("\nchosen")[0].split())
     assert f"stages validation RMSE {describe_stages(fitted.history_.stages)}" in " ".join(out.split())
+
+
+def test_nothing_was_chosen_on_entries_where_none_could_be_held_out(run: Any, tmp_path: Path) -> None:
+    board = checkerboard(6, 6, observed=0.7, seed=0).matrix
+    OrdinalDMF(effort="quick", epochs=2, device="cpu").fit(board).save(tmp_path / "m.safetensors")
+    assert json.loads(run("inspect", tmp_path / "m.safetensors", "--json").out)["chosen_on_entries"] == {}
+    assert "on entries" not in run("inspect", tmp_path / "m.safetensors").out
 
 
 def test_a_method_without_epochs_on_an_interval(run: Any, tmp_path: Path) -> None:

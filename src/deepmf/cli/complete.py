@@ -64,7 +64,11 @@ def complete(
 
     Example: deepmf complete model.safetensors -o completed.parquet
 
-    Or: deepmf fit survey.csv --wide -o model.safetensors && deepmf complete model.safetensors -o completed.csv
+    Values that fit split off for validation are predicted too; with --validation-share 0 it keeps them all:
+
+    deepmf fit survey.csv --wide --validation-share 0 -o model.safetensors
+
+    deepmf complete model.safetensors -o completed.csv
     """
     check_frame_target(output, inputs=[model, *(extend or ())], safe_csv=safe_csv, as_json=as_json)
     standard_format = ".jsonl" if as_json else ".csv"

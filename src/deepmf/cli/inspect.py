@@ -52,7 +52,7 @@ def _described(model: Model) -> dict[str, Any]:
         "predicts": list(model.predicts),
         "settings": model.settings.to_dict(),
         "chosen": model.chosen_,
-        "chosen_on_entries": model.chosen_on_entries_,
+        "chosen_on_entries": model.chosen_on_entries_ if model.history_.stages else {},  # few entries: none held out
         "scale": {
             "low": scale.low,
             "high": scale.high,

@@ -78,14 +78,18 @@ Device = Annotated[
 ]
 
 Row = Annotated[
-    str | None, typer.Option("--row", metavar="NAME", help="Name or position of the row ids.", rich_help_panel=_FILES)
+    str | None,
+    typer.Option("--row", metavar="NAME", help="Name or position (from 0) of the row ids.", rich_help_panel=_FILES),
 ]
 Column = Annotated[
     str | None,
-    typer.Option("--column", metavar="NAME", help="Name or position of the column ids.", rich_help_panel=_FILES),
+    typer.Option(
+        "--column", metavar="NAME", help="Name or position (from 0) of the column ids.", rich_help_panel=_FILES
+    ),
 ]
 Value = Annotated[
-    str | None, typer.Option("--value", metavar="NAME", help="Name or position of the values.", rich_help_panel=_FILES)
+    str | None,
+    typer.Option("--value", metavar="NAME", help="Name or position (from 0) of the values.", rich_help_panel=_FILES),
 ]
 Separator = Annotated[
     str | None,
