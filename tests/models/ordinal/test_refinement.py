@@ -195,7 +195,7 @@ def test_an_infinite_penalty_is_no_step_and_a_heavy_one_almost_none(model: Ordin
     refinements = {"row": encoder.row_refinement(), "column": encoder.column_refinement(rows)}
     for axis, (side, vectors, _) in sides(model).items():
         viewed = getattr(model.network_, f"viewed_{axis}_latents")(vectors)
-        alone = side.placed(viewed[:, None])[:, 0]
+        alone = side.placed(viewed)
         light, heavy, none = refinements[axis].by_penalty(vectors, [3.0, 1e9, math.inf])
         np.testing.assert_allclose(none, alone, atol=1e-5)
         np.testing.assert_allclose(heavy, none, atol=1e-5)
