@@ -220,7 +220,7 @@ class Predictions(BaseModel):
     version: VersionBody
 
 
-class Recommendations(BaseModel):
+class BestColumns(BaseModel):
     """The best columns, best first."""
 
     row: str | int | None

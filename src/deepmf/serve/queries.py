@@ -12,6 +12,7 @@ from deepmf.models.folded import FoldedRows
 from deepmf.models.ranking import Ranking
 from deepmf.serve.bodies import (
     BestColumn,
+    BestColumns,
     ColumnValue,
     ExplainedPrediction,
     ExplainRequest,
@@ -22,7 +23,6 @@ from deepmf.serve.bodies import (
     Predictions,
     PredictRequest,
     Reason,
-    Recommendations,
     RecommendRequest,
     RowOrHistory,
     SimilarLabel,
@@ -95,7 +95,7 @@ def recommend(
     asked: RecommendRequest,
     guest: FoldedRows | None,
     neighbours: ColumnNeighbours | None = None,
-) -> Recommendations:
+) -> BestColumns:
     """Return the best columns of a known row, or of a guest; of those near it where there are very many."""
     entries, predictor = snapshot.model.entries_, snapshot.model.predictor_
     choice: dict[str, Any] = {
@@ -121,7 +121,7 @@ def recommend(
         reasons[:MOST_EXPLAINED] = reasons_of(snapshot, guest, row, labels[:MOST_EXPLAINED], asked.reasons)
     lines = zip(labels, reasons, figures.fields(), strict=True)
     found = [BestColumn(column=label, reasons=why, **fields) for label, why, fields in lines]
-    return Recommendations(row=row, best=found, version=snapshot.version)
+    return BestColumns(row=row, best=found, version=snapshot.version)
 
 
 def explain(snapshot: Snapshot, asked: ExplainRequest, guest: FoldedRows | None) -> ExplainedPrediction:

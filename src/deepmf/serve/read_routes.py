@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Query
 import deepmf.serve.queries as queries
 from deepmf.serve.access import needs
 from deepmf.serve.bodies import (
+    BestColumns,
     ExplainedPrediction,
     ExplainRequest,
     FoundColumns,
@@ -18,7 +19,6 @@ from deepmf.serve.bodies import (
     PlacedColumn,
     Predictions,
     PredictRequest,
-    Recommendations,
     RecommendRequest,
     RowOrHistory,
     SimilarLabels,
@@ -37,7 +37,7 @@ async def predict(asked: PredictRequest, service: TheService) -> Predictions:
 
 
 @router.post("/recommend")
-async def recommend(asked: RecommendRequest, service: TheService) -> Recommendations:
+async def recommend(asked: RecommendRequest, service: TheService) -> BestColumns:
     """Return the best columns of a row, or of a history that is not stored, without what is observed."""
     return await service.answer(
         lambda snapshot, guest: queries.recommend(snapshot, asked, guest, service.neighbours(snapshot)),
