@@ -133,7 +133,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(folder: Path, tmp_path: Path, 
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline() == "row,column,prediction,area\n"
+        assert process.stdout.readline() == "user,film,prediction,area\n"
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(timeout=60) == 0
