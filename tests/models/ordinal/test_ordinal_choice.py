@@ -151,3 +151,16 @@ def test_a_fit_that_is_refused_or_breaks_off_leaves_a_fitted_model_as_it_is(tmp_
     assert model.settings == before and model.chosen_ == chosen
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(load(tmp_path / "model").complete(), predictions)
+
+
+def test_the_schedule_suits_epochs_that_are_given() -> None:
+    facts = Facts(300, 100, 6000, on_gpu=False)
+    usual, longer = chosen_settings(facts, "normal"), chosen_settings(facts, "normal", epochs=900)
+    assert longer["epochs"] == 900 and longer["patience"] == 300
+    assert longer["validate_every"] > usual["validate_every"] and longer["learning_rate"] < usual["learning_rate"]
+    assert {name for name in usual if usual[name] != longer[name]} == {
+        "epochs",
+        "patience",
+        "validate_every",
+        "learning_rate",
+    }

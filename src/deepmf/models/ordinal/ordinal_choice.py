@@ -64,8 +64,8 @@ _MANY_ENTRIES, _FEWEST_VIEWS = 1_000_000, 4
 _VALIDATIONS = {False: 4, True: 12}
 
 
-def chosen_settings(facts: Facts, effort: str) -> dict[str, Any]:
-    """Return the settings for a matrix on a machine.
+def chosen_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> dict[str, Any]:
+    """Return the settings for a matrix on a machine; those of the schedule suit the epochs, where these are given.
 
     A pass over the entries costs the less the fewer blocks it is cut into, as every block reads all entries of its rows
     and columns. Few entries are passed over often, as steps on them cost little. More entries need less dropout, and
@@ -85,7 +85,7 @@ def chosen_settings(facts: Facts, effort: str) -> dict[str, Any]:
     steps_an_epoch = max(-(-facts.n_rows // block_rows), -(-facts.n_columns // block_columns))
     fewer = _FEW_ENTRIES / max(facts.n_entries, _FEW_ENTRIES)
     passes = max(spent.passes, fewer * spent.most_passes)
-    epochs = max(1, round(passes * blocks / steps_an_epoch))
+    epochs = epochs or max(1, round(passes * blocks / steps_an_epoch))
     dropout = spent.dropout - _LESS_DROPOUT * math.log10(facts.n_entries / _USUAL_ENTRIES)
     step_size = _STEP_SIZE * (_STEPS / (epochs * steps_an_epoch)) ** _STEP_POWER
     views = spent.views * math.sqrt(_MANY_ENTRIES / max(facts.n_entries, _MANY_ENTRIES))

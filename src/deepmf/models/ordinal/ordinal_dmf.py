@@ -117,8 +117,9 @@ class OrdinalDMF(NetworkModel):
         return self.settings.latent_size + self.settings.landmarks
 
     def _chosen_for(self, train: ObservedMatrix) -> dict[str, Any]:
-        on_gpu = Runtime(self.settings.device).is_gpu
-        return chosen_settings(Facts(*train.shape, train.n_entries, on_gpu), self.settings.effort)
+        facts = Facts(*train.shape, train.n_entries, Runtime(self.settings.device).is_gpu)
+        epochs = self.settings.epochs if "epochs" in self._given else None
+        return chosen_settings(facts, self.settings.effort, epochs=epochs)
 
     def _learn(self, train: ObservedMatrix, validation: ValidationEntries | None, fitting: Fitting) -> None:
         super()._learn(train, validation, fitting)
