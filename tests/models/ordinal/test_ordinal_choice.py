@@ -85,9 +85,8 @@ def test_what_is_given_is_never_overridden() -> None:
     assert {name: kept[name] for name in given} == given | {"hidden_sizes": kept["hidden_sizes"]}
     assert tuple(kept["hidden_sizes"]) == (8,) and not model.chosen_.keys() & given.keys()
     facts = Facts(*matrix.shape, matrix.n_entries, on_gpu=False)
-    assert model.chosen_ == {
-        name: value for name, value in chosen_settings(facts, "normal").items() if name not in given
-    }
+    suited = chosen_settings(facts, "normal", epochs=given.get("epochs"))
+    assert model.chosen_ == {name: value for name, value in suited.items() if name not in given}
     # What is given as it is by default is given all the same.
     assert OrdinalDMF(**TINY, views=16).fit(matrix).settings.views == 16
 
