@@ -13,6 +13,7 @@ from torch import Tensor
 from workload import machine, ml_1m
 
 from deepmf.matrix.encoding import ENCODINGS
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.dmf.dmf import DMF
 from deepmf.training.matrix_blocks import MatrixBlocks
@@ -45,7 +46,7 @@ def trainer(matrix: ObservedMatrix, sizes: tuple[int, int], *, plain: bool) -> T
         force_dense=True if plain else None,
     )
     made = Trainer(
-        model._new_network(matrix),
+        model._new_network(EntryStore.of(matrix)),
         model._objective(matrix),
         source,
         settings,

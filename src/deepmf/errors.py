@@ -6,6 +6,7 @@ DeepMFError
 │   ├── BadEntries              (ValueError)           values, ids or shapes that do not form a matrix
 │   │   ├── OffScale            a value outside the scale
 │   │   └── DuplicateEntries    the same (row, column) twice
+│   ├── BadFeatures             (ValueError)           features of rows or columns that cannot be used
 │   ├── BadSplit                (ValueError)           sizes that cannot be cut out of this matrix
 │   ├── UnreadableFile          (ValueError)           a file that exists but does not hold what it should
 │   │   └── BadModelFile        a model file that is truncated, foreign, tampered with or newer than this version
@@ -60,6 +61,10 @@ class OffScale(BadEntries):
 
 class DuplicateEntries(BadEntries):
     """The same (row, column) pair more than once."""
+
+
+class BadFeatures(UserError, ValueError):
+    """Features of rows or columns that cannot be used."""
 
 
 class BadSplit(UserError, ValueError):

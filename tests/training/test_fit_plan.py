@@ -6,6 +6,7 @@ import pytest
 from tests.models.contract import additive
 
 from deepmf.data.synthetic.generator import generate
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
@@ -90,4 +91,4 @@ def test_a_warm_fit_has_half_the_epochs() -> None:
 def test_steps_are_those_of_training(model: type[OrdinalDMF] | type[DMF]) -> None:
     given = {"hidden_sizes": (4,), "latent_size": 2, "block_rows": 10, "block_columns": 20, "device": "cpu"}
     new, matrix = model(**given), additive(30, 25)
-    assert new._steps_of(matrix) == new._task(matrix, None).source.n_steps
+    assert new._steps_of(matrix) == new._task(EntryStore.of(matrix), None).source.n_steps

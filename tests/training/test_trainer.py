@@ -17,6 +17,7 @@ from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import checkerboard, generate
 from deepmf.layers.dropout import use_generator
 from deepmf.matrix.encoding import ENCODINGS
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.autoencoders.autorec import IAutoRec
 from deepmf.models.autoencoders.cfnade import UCFNADE
@@ -118,7 +119,7 @@ class Watched(Trainer):
     ) -> None:
         sizes = {"block_rows": settings.block_rows, "block_columns": settings.block_columns}
         super().__init__(
-            DMF(**settings.to_dict())._new_network(train),
+            DMF(**settings.to_dict())._new_network(EntryStore.of(train)),
             Objective(train, not_finite_at=not_finite_at, poisoned_at=poisoned_at),
             MatrixBlocks(train, ENCODINGS["scaled"], **sizes),
             settings if seed is None else replace(settings, seed=seed),
@@ -513,7 +514,8 @@ def test_an_objective_holds_no_matrix(model: NetworkModel) -> None:
     array = SPLIT.train.to_array()
     shuffled = np.random.default_rng(0).permutation(array.ravel()).reshape(array.shape[::-1])
     one, other = (
-        model._task(ObservedMatrix.from_array(values, SPLIT.train.scale), None) for values in (array, shuffled)
+        model._task(EntryStore.of(ObservedMatrix.from_array(values, SPLIT.train.scale)), None)
+        for values in (array, shuffled)
     )
     # The entries have the same number and mean, all that an objective may know of them: it serves the other matrix too.
     for trainer in (one, other):

@@ -13,7 +13,7 @@ from deepmf.layers.convolution import Convolution
 from deepmf.layers.dropout import Dropout
 from deepmf.layers.input_channels import Channels, EntrySums
 from deepmf.layers.sparse_linear import SparseLinear
-from deepmf.layers.vectors import Batch
+from deepmf.layers.vectors import Batch, FeatureBatch
 
 # The most vectors that count as few.
 _FEW = 64
@@ -23,7 +23,8 @@ class Branch(nn.Module):
     """Fully connected layers with batch norm after every one, ReLU and dropout between them (h_X or h_Y of the paper).
 
     `summary` is an optional convolution in front for very wide vectors. With `n_summary_features` it reads channels:
-    two inputs for every place of a vector, and the features that summarise all of it.
+    two inputs for every place of a vector, and the features that summarise all of it. With `n_features` it also reads
+    what is known of the row or column beside its entries, which may be missing in any of them.
     """
 
     def __init__(
@@ -35,18 +36,20 @@ class Branch(nn.Module):
         generator: torch.Generator,
         summary: Convolution | None = None,
         n_summary_features: int = 0,
+        n_features: int = 0,
     ) -> None:
         super().__init__()
         self.summary = summary
         self.first = SparseLinear(summary.n_outputs if summary else n_inputs, sizes[0], generator=generator)
         self.summary_features = _linear(n_summary_features, sizes[0], generator) if n_summary_features else None
+        self.features = _linear(n_features, sizes[0], generator) if n_features else None
         self.others = nn.ModuleList(_linear(*shape, generator) for shape in pairwise(sizes))
         self.norms = nn.ModuleList(nn.BatchNorm1d(size, momentum=0.1, dtype=torch.float32) for size in sizes)
         self.dropout = Dropout(dropout)
         self.n_outputs = sizes[-1]
 
-    def forward(self, batch: Batch | Channels) -> Tensor:
-        """Map a batch of vectors to latents (batch, latent)."""
+    def forward(self, batch: Batch | Channels, features: FeatureBatch | None = None) -> Tensor:
+        """Map a batch of vectors, and what else is known of them, to latents (batch, latent)."""
         summary_features = None
         if isinstance(batch, Channels):
             batch, summary_features = batch
@@ -56,7 +59,7 @@ class Branch(nn.Module):
         latents: Tensor = self.first(batch)
         if summary_features is not None and self.summary_features is not None:
             latents = latents + self.summary_features(summary_features)
-        return self._after_first(latents)
+        return self._after_first(self._with_features(latents, features))
 
     def entry_lines(self, indices: Tensor, units: Tensor) -> Tensor:
         """Return what each entry adds to the first layer's sums (..., outputs), of a branch that reads channels."""
@@ -65,12 +68,17 @@ class Branch(nn.Module):
         values, indicators = (table.index_select(0, places) for places in (flat, flat + table.shape[0] // 2))
         return torch.addcmul(indicators, values, units.reshape(-1, 1)).view(*indices.shape, table.shape[1])
 
-    def of_sums(self, sums: EntrySums) -> Tensor:
+    def of_sums(self, sums: EntrySums, features: FeatureBatch | None = None) -> Tensor:
         """Map sums over the entries of vectors to latents (batch, latent), as `forward` maps their channels."""
         latents = sums.scaled()
         if self.summary_features is not None:
             latents += self.summary_features(sums.summary_features())  # in place: fresh memory costs as much as the sum
-        return self._after_first(latents)
+        return self._after_first(self._with_features(latents, features))
+
+    def _with_features(self, latents: Tensor, features: FeatureBatch | None) -> Tensor:
+        if self.features is None or features is None:
+            return latents
+        return latents + _product(self.features, features.dense(self.features.in_features))
 
     def _after_first(self, latents: Tensor) -> Tensor:
         latents = self.norms[0](latents)

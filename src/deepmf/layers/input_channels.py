@@ -47,10 +47,10 @@ def channels(batch: Batch, n_inputs: int) -> Channels:
     return _sparse(batch, n_inputs) if isinstance(batch, SparseBatch) else _dense(batch)
 
 
-def apply_mask(batch: Batch, visible: Tensor) -> Batch:
+def apply_mask(batch: Batch, visible: Tensor, *, missing: float = float("nan")) -> Batch:
     """Return a batch without its masked entries: `visible` is for each entry, or for each place of dense vectors."""
     if not isinstance(batch, SparseBatch):
-        return torch.where(visible, batch, float("nan"))
+        return torch.where(visible, batch, missing)
     before = torch.nn.functional.pad(visible.cumsum(0), (1, 0))
     return SparseBatch(batch.indices[visible], before[batch.starts], batch.weights[visible])
 

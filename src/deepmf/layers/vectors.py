@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from deepmf.matrix.feature_vectors import FeatureVectors
+
 
 class SparseBatch(NamedTuple):
     """Some vectors by their observed entries alone: entry t adds `weights[t]` at input `indices[t]`."""
@@ -16,20 +18,46 @@ class SparseBatch(NamedTuple):
     weights: Tensor  # (entries,) the encoded values
 
 
-class SparseVectors:
-    """Vectors kept as their observed entries, 8 or 12 bytes each."""
+class FeatureBatch(NamedTuple):
+    """The features of some vectors, side by side: slot s of vector v adds `weights[v, s]` at input `inputs[v, s]`."""
 
-    def __init__(self, starts: Tensor, indices: Tensor, weights: Tensor) -> None:
+    inputs: Tensor  # (batch, slots)
+    weights: Tensor  # (batch, slots) 0 where padded
+
+    def take(self, ids: Tensor) -> FeatureBatch:
+        """Return the features of the vectors with these positions."""
+        return FeatureBatch(self.inputs.index_select(0, ids), self.weights.index_select(0, ids))
+
+    def to(self, device: torch.device) -> FeatureBatch:
+        """Return the same on a device."""
+        return FeatureBatch(self.inputs.to(device), self.weights.to(device))
+
+    def dense(self, n_inputs: int) -> Tensor:
+        """Return a table (batch, inputs)."""
+        table = self.weights.new_zeros(self.inputs.shape[0], n_inputs)
+        return table.scatter_add_(1, self.inputs, self.weights)
+
+
+class SparseVectors:
+    """Vectors kept as their observed entries, 8 or 12 bytes each; with features, where there are any."""
+
+    def __init__(
+        self, starts: Tensor, indices: Tensor, weights: Tensor, *, features: FeatureBatch | None = None
+    ) -> None:
         self.starts = starts.long()
         self.indices = indices
         self.weights = weights
+        self.features = features
 
     def __len__(self) -> int:
         return self.starts.numel() - 1
 
     def to(self, device: torch.device) -> SparseVectors:
         """Return the same vectors on a device."""
-        return SparseVectors(*(tensor.to(device) for tensor in (self.starts, self.indices, self.weights)))
+        features = None if self.features is None else self.features.to(device)
+        return SparseVectors(
+            *(tensor.to(device) for tensor in (self.starts, self.indices, self.weights)), features=features
+        )
 
     def take(self, ids: Tensor) -> SparseBatch:
         """Return the vectors with these positions."""
@@ -38,10 +66,11 @@ class SparseVectors:
 
 
 class DenseVectors:
-    """Vectors kept as one table (vectors, inputs), 0 where nothing is observed."""
+    """Vectors kept as one table (vectors, inputs), 0 where nothing is observed; with features, where there are any."""
 
-    def __init__(self, table: Tensor) -> None:
+    def __init__(self, table: Tensor, features: FeatureBatch | None = None) -> None:
         self.table = table
+        self.features = features
 
     def __len__(self) -> int:
         return self.table.shape[0]
@@ -53,6 +82,16 @@ class DenseVectors:
 
 Vectors = SparseVectors | DenseVectors
 Batch = SparseBatch | Tensor
+
+
+def feature_batch(features: FeatureVectors) -> FeatureBatch:
+    """Return features as tensors."""
+    return FeatureBatch(torch.from_numpy(features.inputs).long(), torch.from_numpy(features.weights))
+
+
+def features_of(vectors: Vectors, ids: Tensor) -> FeatureBatch | None:
+    """Return the features of the vectors with these positions, where there are any."""
+    return None if vectors.features is None else vectors.features.take(ids)
 
 
 def entry_places(starts: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadModelFile, OffScale
+from deepmf.errors import BadEntries, BadFeatures, BadModelFile, OffScale
 from deepmf.matrix.areas import AREAS, area_codes
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_features import AxisFeatures
+from deepmf.matrix.feature_vectors import FeatureVectors
+from deepmf.matrix.features import Features
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -26,23 +29,31 @@ class AxisEntries(NamedTuple):
     starts: IndexArray  # (rows + 1,)
     others: IndexArray  # (entries,) positions on the other axis
     values: FloatArray  # (entries,)
+    features: FeatureVectors | None = None  # of each row (or column), where the model knows of features
 
     def take(self, groups: IndexArray) -> AxisEntries:
         """Return the entries of some groups."""
-        return _grouped(groups.size, _gathered(groups, self.starts, self.others, self.values))
+        taken = _grouped(groups.size, _gathered(groups, self.starts, self.others, self.values))
+        return taken if self.features is None else taken._replace(features=self.features.take(groups))
 
     def below(self, position: int) -> AxisEntries:
         """Return the entries whose position on the other axis is below a number."""
         kept = self.others < position
         starts = np.concatenate([[0], np.cumsum(kept)])[self.starts]
-        return AxisEntries(starts, self.others[kept], self.values[kept])
+        return AxisEntries(starts, self.others[kept], self.values[kept], self.features)
 
     def without_each(self, left_out: IndexArray) -> AxisEntries:
         """Return a group for each of some entries of a single group: all the others."""
         kept = np.arange(self.values.size)[None] != left_out[:, None]
         starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))]).astype(np.int64)
         places = np.nonzero(kept)[1]
-        return AxisEntries(starts, self.others[places], self.values[places])
+        features = None if self.features is None else self.features.take(np.zeros(left_out.size, dtype=np.int64))
+        return AxisEntries(starts, self.others[places], self.values[places], features)
+
+    def with_features_of(self, features: FeatureVectors) -> AxisEntries:
+        """Return a group for each of some features: the entries of a single group, described by these."""
+        repeated = self.take(np.zeros(len(features), dtype=np.int64))
+        return repeated._replace(features=features)
 
 
 class AddedEntries:
@@ -111,11 +122,18 @@ class EntryStore:
     columns: Labels
     added: AddedEntries | None = None
     dropped: IndexArray = field(default_factory=lambda: NOTHING)
+    row_features: AxisFeatures | None = None
+    column_features: AxisFeatures | None = None
 
     @classmethod
-    def of(cls, train: ObservedMatrix) -> EntryStore:
+    def of(
+        cls,
+        train: ObservedMatrix,
+        row_features: AxisFeatures | None = None,
+        column_features: AxisFeatures | None = None,
+    ) -> EntryStore:
         """Return what a model has seen right after training."""
-        return cls(train, train.rows, train.columns)
+        return cls(train, train.rows, train.columns, row_features=row_features, column_features=column_features)
 
     @classmethod
     def stored(
@@ -169,13 +187,52 @@ class EntryStore:
         rows, columns = Labelled(self.rows, self.added.rows), Labelled(self.columns, self.added.columns)
         return ObservedMatrix.from_positions(rows, columns, self.added.values, scale=self.scale)
 
-    def extended(self, new: ObservedMatrix, *, conflicts: str = "error") -> Extended:
-        """Return a store with new entries too, and which rows and columns are to be encoded anew.
+    def trained_features(self) -> tuple[FeatureVectors | None, FeatureVectors | None]:
+        """Return the features of all trained rows, and of all trained columns."""
+        rows, columns = (
+            None if features is None else features.take(np.arange(count))
+            for features, count in zip((self.row_features, self.column_features), self.train.shape, strict=True)
+        )
+        return rows, columns
 
-        By `conflicts="replace"`, the new value of an entry that is known takes the place of the old one.
+    def extended(
+        self,
+        new: ObservedMatrix | None,
+        *,
+        conflicts: str = "error",
+        row_features: Features | None = None,
+        column_features: Features | None = None,
+    ) -> Extended:
+        """Return a store with new entries and features too, and which rows and columns are to be encoded anew.
+
+        By `conflicts="replace"`, the new value of an entry that is known takes the place of the old one; so do new
+        features. A label that has features alone is a row, or a column, too.
         """
+        rows = self.rows if row_features is None else self.rows.join(Labels(row_features.labels, axis="row"))
+        columns = self.columns
+        if column_features is not None:
+            columns = columns.join(Labels(column_features.labels, axis="column"))
+        if new is None:
+            grown = Extended(
+                self._put(rows, columns, _Entries(NOTHING, NOTHING, np.empty(0))),
+                np.arange(len(self.rows), len(rows)),
+                np.arange(len(self.columns), len(columns)),
+            )
+        else:
+            grown = self._with_entries(new, rows, columns, conflicts, described=row_features or column_features)
+        of_rows = _changed_features(self.row_features, row_features, grown.entries.rows)
+        of_columns = _changed_features(self.column_features, column_features, grown.entries.columns)
+        store = replace(grown.entries, row_features=of_rows.features, column_features=of_columns.features)
+        return Extended(
+            store, np.union1d(grown.rows, of_rows.positions), np.union1d(grown.columns, of_columns.positions)
+        )
+
+    def _with_entries(
+        self, new: ObservedMatrix, rows: Labels, columns: Labels, conflicts: str, *, described: object
+    ) -> Extended:
+        """Return a store with some labels and new entries too."""
         _check_scale(self.scale, new)
-        rows, columns = self.rows.join(new.rows), self.columns.join(new.columns)
+        rows, columns = rows.join(new.rows), columns.join(new.columns)
         row_of = rows.positions(new.row_labels)[new.entry_rows].astype(np.int64)
         column_of = columns.positions(new.column_labels)[new.by_row.columns].astype(np.int64)
         known = self.values_at(row_of, column_of)
@@ -183,7 +240,7 @@ class EntryStore:
         if conflicts == "error" and np.any(contradicted):
             raise _contradiction(new, known, int(np.flatnonzero(contradicted)[0]))
         fresh = known != new.values  # also where nothing is known, which is NaN
-        if rows is self.rows and columns is self.columns and not np.any(fresh):
+        if described is None and rows is self.rows and columns is self.columns and not np.any(fresh):
             raise BadEntries("nothing new to extend by: all rows, columns and entries are known already")
         row_of, column_of = row_of[fresh], column_of[fresh]
         store = self._put(rows, columns, _Entries(row_of, column_of, new.values[fresh].astype(np.float64)))
@@ -197,7 +254,7 @@ class EntryStore:
     def changed(self, rows: Labels, columns: Labels, added: AddedEntries, dropped: IndexArray) -> EntryStore:
         """Return a store of the same training matrix; without anything added, it is as right after training."""
         nothing = added.rows.size == 0 and (len(rows), len(columns)) == self.train.shape
-        return EntryStore(self.train, rows, columns, None if nothing else added, dropped)
+        return replace(self, rows=rows, columns=columns, added=None if nothing else added, dropped=dropped)
 
     def _put(self, rows: Labels, columns: Labels, new: _Entries) -> EntryStore:
         """Return these observations with entries that are not among them, or have other values there."""
@@ -253,6 +310,8 @@ class EntryStore:
         )
         if self.added is not None:
             changed[self.added.of_rows(positions, below=self.train.shape[1]).rows] = True
+        if self.row_features is not None:
+            changed |= ~self.row_features.are_as_trained(positions)
         return trained & ~changed
 
     def columns_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
@@ -262,23 +321,25 @@ class EntryStore:
             changed |= np.isin(positions, self.train.by_row.columns[self.dropped])
         if self.added is not None:
             changed[self.added.of_columns(positions, below=self.train.shape[0]).rows] = True
+        if self.column_features is not None:
+            changed |= ~self.column_features.are_as_trained(positions)
         return (positions < self.train.shape[1]) & ~changed
 
     def row_entries(self, positions: IndexArray) -> AxisEntries:
-        """Return what describes some rows: their entries over the trained columns."""
+        """Return what describes some rows: their entries over the trained columns, and their features."""
         starts, columns = self.train.by_row
-        known = _gathered(positions, starts, columns, self.train.values, dropped=self.dropped)
-        if self.added is None:
-            return _grouped(positions.size, known)
-        return _grouped(positions.size, known, self.added.of_rows(positions, below=self.train.shape[1]))
+        known = [_gathered(positions, starts, columns, self.train.values, dropped=self.dropped)]
+        if self.added is not None:
+            known.append(self.added.of_rows(positions, below=self.train.shape[1]))
+        return _described(_grouped(positions.size, *known), self.row_features, positions)
 
     def column_entries(self, positions: IndexArray) -> AxisEntries:
-        """Return what describes some columns: their entries over the trained rows."""
+        """Return what describes some columns: their entries over the trained rows, and their features."""
         starts, rows, entries = self.train.by_column
-        known = _gathered(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)
-        if self.added is None:
-            return _grouped(positions.size, known)
-        return _grouped(positions.size, known, self.added.of_columns(positions, below=self.train.shape[0]))
+        known = [_gathered(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)]
+        if self.added is not None:
+            known.append(self.added.of_columns(positions, below=self.train.shape[0]))
+        return _described(_grouped(positions.size, *known), self.column_features, positions)
 
     def seen_columns(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows, those of area IV too."""
@@ -319,6 +380,28 @@ class Extended(NamedTuple):
     entries: EntryStore
     rows: IndexArray
     columns: IndexArray
+
+
+class _ChangedFeatures(NamedTuple):
+    features: AxisFeatures | None
+    positions: IndexArray
+
+
+def _changed_features(known: AxisFeatures | None, new: Features | None, labels: Labels) -> _ChangedFeatures:
+    """Return the features of an axis with those of some labels set anew, and where these stand."""
+    if new is None:
+        return _ChangedFeatures(known, NOTHING)
+    if known is None:
+        raise BadFeatures(
+            f"the model was fitted without {labels.axis} features, and cannot read any; "
+            f"fit it with {labels.axis}_features"
+        )
+    positions = labels.positions(new.labels).astype(np.int64)
+    return _ChangedFeatures(known.changed(positions, new.encoded(known.encoding)), np.sort(positions))
+
+
+def _described(entries: AxisEntries, features: AxisFeatures | None, positions: IndexArray) -> AxisEntries:
+    return entries if features is None else entries._replace(features=features.take(positions))
 
 
 class _Entries(NamedTuple):

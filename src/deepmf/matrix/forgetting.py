@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.entry_store import NOTHING, AddedEntries, AxisEntries, EntryStore, spans
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
@@ -53,8 +55,10 @@ def asked_to_forget(
     if rows is None and columns is None and entries is None:
         raise BadEntries("there is nothing to forget: give rows, columns or entries")
     return Asked(
-        _asked_labels(store.rows, rows, store.seen_columns, len(store.train.rows), missing),
-        _asked_labels(store.columns, columns, store.seen_rows, len(store.train.columns), missing),
+        _asked_labels(store.rows, rows, store.seen_columns, store.row_features, len(store.train.rows), missing),
+        _asked_labels(
+            store.columns, columns, store.seen_rows, store.column_features, len(store.train.columns), missing
+        ),
         _asked_pairs(store, entries, missing),
     )
 
@@ -83,8 +87,14 @@ def without(store: EntryStore, asked: Asked) -> Forgotten:
     column_labels = _labels_without(store.columns, store.train.columns, gone_columns)
     moved = left.moved(_moved_up(left.rows, gone_rows), _moved_up(left.columns, gone_columns))
     dropped = np.union1d(store.dropped, places) if places.size else store.dropped
+    left_over = replace(
+        store,
+        row_features=None if store.row_features is None else store.row_features.without(asked.rows),
+        column_features=None if store.column_features is None else store.column_features.without(asked.columns),
+    )
+    rows, columns = np.union1d(rows, asked.rows), np.union1d(columns, asked.columns)
     return Forgotten(
-        store.changed(row_labels, column_labels, moved, dropped),
+        left_over.changed(row_labels, column_labels, moved, dropped),
         _moved_up(np.setdiff1d(rows, gone_rows), gone_rows),
         _moved_up(np.setdiff1d(columns, gone_columns), gone_columns),
         gone_rows,
@@ -110,14 +120,24 @@ def _leaving(added: AddedEntries, asked: Asked, n_columns: int) -> npt.NDArray[n
     return leaving
 
 
-def _asked_labels(labels: Labels, given: Iterable[Any] | None, seen: Any, n_trained: int, missing: str) -> IndexArray:
+def _asked_labels(
+    labels: Labels,
+    given: Iterable[Any] | None,
+    seen: Any,
+    features: AxisFeatures | None,
+    n_trained: int,
+    missing: str,
+) -> IndexArray:
     if given is None:
         return NOTHING
     positions = np.unique(labels.positions(given) if missing == "error" else labels.find(given))
     positions = positions[positions >= 0]
     trained = positions[positions < n_trained]
     entries: AxisEntries = seen(trained)
-    empty = trained[np.diff(entries.starts) == 0]
+    nothing = np.diff(entries.starts) == 0
+    if features is not None:
+        nothing &= ~features.take(trained).are_known
+    empty = trained[nothing]
     if empty.size and missing == "error":
         raise BadEntries(f"{labels.axis} {labels[empty[:1]].tolist()[0]!r} has no entries to forget")
     return positions

@@ -135,6 +135,21 @@ def wide_table(frame: Any, *, row: str | None) -> WideTable:
     return WideTable(array, labels, list(table.columns))
 
 
+def feature_columns(frame: Any, label: str) -> tuple[list[Any], dict[str, Any]]:
+    """Take the labels, and the values of all other columns by name, out of a frame of features."""
+    table = _eager(frame)
+    labels = table.get_column(_named(table.columns, label, "label"))
+    _check_no_null(labels, "the label")
+    columns: dict[str, Any] = {}
+    for name in table.columns:
+        if name == label:
+            continue
+        series = table.get_column(name)
+        plain = series.dtype.is_numeric() and not _is_beyond_numpy(series) and not series.null_count()
+        columns[name] = series.to_numpy() if plain else series.to_list()
+    return labels.to_list(), columns
+
+
 def long_frame(matrix: ObservedMatrix) -> pl.DataFrame:
     """Return the entries of a matrix as a long polars frame, ids of the type that they have."""
     polars = import_polars()

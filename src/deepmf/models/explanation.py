@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entry_store import AxisEntries
+from deepmf.matrix.feature_encoding import FeatureEncoding
 from deepmf.matrix.labels import Labels
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import check_n
@@ -22,6 +23,14 @@ _MOST_ENTRIES = 1 << 18
 _ENTRIES_AT_A_TIME = 1 << 16
 
 
+class FeatureEffect(NamedTuple):
+    """What a feature did to a prediction: its name, what it says, and the prediction less the one without it."""
+
+    name: str
+    value: str
+    effect: float
+
+
 class Explanation(NamedTuple):
     """The entries of a row (or of a column) with the largest effects on a prediction, largest first.
 
@@ -29,16 +38,25 @@ class Explanation(NamedTuple):
     values: their values.
     effects: the prediction with all entries less the one without this one; above 0, it pulled the prediction up.
     prediction: the one with all entries; real-valued, also where `predict` returns levels.
+    features: the features with the largest effects, where the model was fitted with any.
     """
 
     labels: npt.NDArray[Any]
     values: FloatArray
     effects: FloatArray
     prediction: float
+    features: tuple[FeatureEffect, ...] = ()
 
 
 def explained(
-    predictor: Predictor, axis: Axis, entries: AxisEntries, labels: Labels, pair: tuple[int, int], n: int
+    predictor: Predictor,
+    axis: Axis,
+    entries: AxisEntries,
+    labels: Labels,
+    pair: tuple[int, int],
+    n: int,
+    *,
+    encoding: FeatureEncoding | None = None,
 ) -> Explanation:
     """Return what the entries of one row (or column), the only group, did to the prediction of a pair of positions.
 
@@ -49,11 +67,34 @@ def explained(
     target = pair[1] if axis == "row" else pair[0]
     prediction = predictor.readout.units(predictor.score_pairs(*(np.array([at]) for at in pair)))[0]
     candidates = _candidates(predictor, axis, entries, target, n)
-    with_all = _prediction(predictor, axis, entries, target)
+    with_all = float(_predictions(predictor, axis, entries, target)[0])
     effects = with_all - _predictions_without(predictor, axis, entries, candidates, target)
     best = np.argsort(-np.abs(effects), kind="stable")[:n]
     chosen = candidates[best]
-    return Explanation(labels[entries.others[chosen]], entries.values[chosen], effects[best], float(prediction))
+    features = _feature_effects(predictor, axis, entries, encoding, target, with_all)[:n]
+    return Explanation(
+        labels[entries.others[chosen]], entries.values[chosen], effects[best], float(prediction), tuple(features)
+    )
+
+
+def _feature_effects(
+    predictor: Predictor,
+    axis: Axis,
+    entries: AxisEntries,
+    encoding: FeatureEncoding | None,
+    target: int,
+    with_all: float,
+) -> list[FeatureEffect]:
+    """Return what each thing that features say did to the prediction, the largest effects first."""
+    if encoding is None or entries.features is None:
+        return []
+    items = encoding.items(entries.features)
+    if not items:
+        return []
+    without = entries.with_features_of(entries.features.without_inputs([item.inputs for item in items]))
+    effects = with_all - _predictions(predictor, axis, without, target)
+    found = [FeatureEffect(item.name, item.text, float(effect)) for item, effect in zip(items, effects, strict=True)]
+    return sorted(found, key=lambda each: -abs(each.effect))
 
 
 def _candidates(predictor: Predictor, axis: Axis, entries: AxisEntries, target: int, n: int) -> IndexArray:
@@ -72,13 +113,15 @@ def _candidates(predictor: Predictor, axis: Axis, entries: AxisEntries, target: 
     return np.sort(np.argsort(-size, kind="stable")[:most])
 
 
-def _prediction(predictor: Predictor, axis: Axis, entries: AxisEntries, target: int) -> float:
-    """Return the prediction from all entries, computed as those without one of them are."""
+def _predictions(predictor: Predictor, axis: Axis, entries: AxisEntries, target: int) -> FloatArray:
+    """Return the predictions for rows (or columns) with these entries, computed as those without an entry are."""
+    places = np.arange(entries.starts.size - 1)
+    targets = np.full(places.size, target)
     if axis == "row":
-        scores = predictor.with_rows(entries).score_pairs(np.array([0]), np.array([target]))
+        scores = predictor.with_rows(entries).score_pairs(places, targets)
     else:
-        scores = predictor.with_columns(entries).score_pairs(np.array([target]), np.array([0]))
-    return float(predictor.readout.units(scores)[0])
+        scores = predictor.with_columns(entries).score_pairs(targets, places)
+    return predictor.readout.units(scores)
 
 
 def _predictions_without(

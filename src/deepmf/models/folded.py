@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from deepmf.errors import BadEntries, BadSetting, NothingObserved, OffScale
+from deepmf.errors import BadEntries, BadFeatures, BadSetting, NothingObserved, OffScale
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.checks import numbers
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.feature_vectors import FeatureVectors
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -24,6 +26,7 @@ from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import Ranking, choice_of, ranked
 
 History = tuple[Iterable[Any], Iterable[float]]  # labels, and the values that a row (or column) has there
+FeatureValues = Mapping[str, Any]  # features of a row (or column) by name
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,17 @@ class Folded(ABC):
         position = int(self._others.positions([label])[0])
         n_trained = self.entries.train.shape[1 if self.axis == "row" else 0]
         row, column = self._placed(np.array([0]), np.array([position]))
-        described = self.observed.below(n_trained)
-        return explained(self.predictor, self.axis, described, self._others, (int(row[0]), int(column[0])), n)
+        described, pair = self.observed.below(n_trained), (int(row[0]), int(column[0]))
+        features = self.entries.row_features if self.axis == "row" else self.entries.column_features
+        return explained(
+            self.predictor,
+            self.axis,
+            described,
+            self._others,
+            pair,
+            n,
+            encoding=None if features is None else features.encoding,
+        )
 
     def __len__(self) -> int:
         return int(self.observed.starts.size) - 1
@@ -152,15 +164,26 @@ class FoldedColumns(Folded):
         return others, folded
 
 
-def folded_rows(entries: EntryStore, predictor: Predictor, histories: Sequence[History], *, single: bool) -> FoldedRows:
-    """Return the rows that have these entries over known columns."""
-    observed = _observed(entries.columns, entries.scale, histories, of="row")
+def folded_rows(
+    entries: EntryStore,
+    predictor: Predictor,
+    histories: Sequence[History],
+    features: Sequence[FeatureValues | None] | None = None,
+    *,
+    single: bool,
+) -> FoldedRows:
+    """Return the rows that have these entries over known columns, and these features."""
+    described = _features(entries.row_features, features, len(histories), of="row")
+    observed = _observed(entries.columns, entries.scale, histories, described, of="row")
     return _folded_rows(entries, predictor, observed, single=single)
 
 
-def folded_column(entries: EntryStore, predictor: Predictor, history: History) -> FoldedColumns:
-    """Return the column that has these entries over known rows."""
-    observed = _observed(entries.rows, entries.scale, [history], of="column")
+def folded_column(
+    entries: EntryStore, predictor: Predictor, history: History, features: FeatureValues | None = None
+) -> FoldedColumns:
+    """Return the column that has these entries over known rows, and these features."""
+    given = _features(entries.column_features, None if features is None else [features], 1, of="column")
+    observed = _observed(entries.rows, entries.scale, [history], given, of="column")
     described = observed.below(entries.train.shape[0])  # as in an extension, trained rows alone describe a column
     _warn_of_nothing(described, "column", "rows", stacklevel=4)
     return FoldedColumns(entries, predictor.with_columns(described), observed, single=True)
@@ -182,7 +205,10 @@ def _folded_rows(entries: EntryStore, predictor: Predictor, observed: AxisEntrie
 
 
 def _warn_of_nothing(described: AxisEntries, axis: str, others: str, *, stacklevel: int) -> None:
-    n_empty = np.count_nonzero(np.diff(described.starts) == 0)
+    empty = np.diff(described.starts) == 0
+    if described.features is not None:
+        empty &= ~described.features.are_known
+    n_empty = np.count_nonzero(empty)
     if n_empty:
         warnings.warn(
             f"{n_empty} {axis}(s) have no entry over the trained {others}: "
@@ -192,18 +218,40 @@ def _warn_of_nothing(described: AxisEntries, axis: str, others: str, *, stacklev
         )
 
 
-def _observed(others: Labels, scale: Scale, histories: Sequence[History], *, of: str) -> AxisEntries:
-    """Return the entries of some histories by position on the other axis."""
+def _features(
+    known: AxisFeatures | None, given: Sequence[FeatureValues | None] | None, count: int, *, of: str
+) -> FeatureVectors | None:
+    """Return the features of what is folded in; None where the model knows of none."""
+    if known is None:
+        if given is not None:
+            raise BadFeatures(f"the model was fitted without {of} features, and cannot read any")
+        return None
+    given = [None] * count if given is None else given
+    if len(given) != count:
+        raise BadFeatures(f"features are given for {len(given)} {of}s, and entries for {count}")
+    vectors = FeatureVectors.empty(0, known.n_inputs)
+    for values in given:
+        vectors = vectors.followed_by(known.of_one(values))
+    return vectors
+
+
+def _observed(
+    others: Labels, scale: Scale, histories: Sequence[History], features: FeatureVectors | None, *, of: str
+) -> AxisEntries:
+    """Return the entries of some histories by position on the other axis, with features."""
+    described = np.zeros(len(histories), dtype=bool) if features is None else features.are_known
     position_parts, value_parts, counts = [], [], []
-    for labels, given_values in histories:
+    for (labels, given_values), is_described in zip(histories, described.tolist(), strict=True):
         positions, values = others.positions(labels), numbers(given_values)
-        _check(others, scale, positions, values, of=of)
+        if positions.size or values.size or not is_described:
+            _check(others, scale, positions, values, of=of)
         order = np.argsort(positions)  # as in a matrix: sums come out the same to the bit
         position_parts.append(positions[order])
         value_parts.append(values[order])
         counts.append(positions.size)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return AxisEntries(starts, np.concatenate(position_parts).astype(np.int64), np.concatenate(value_parts))
+    positions, values = np.concatenate(position_parts).astype(np.int64), np.concatenate(value_parts)
+    return AxisEntries(starts, positions, values, features)
 
 
 def _check(others: Labels, scale: Scale, positions: IndexArray, values: FloatArray, *, of: str) -> None:

@@ -8,15 +8,15 @@ import numpy as np
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
-from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.fallback import mean_at, shrunk_effects
+from deepmf.models.feature_ridge import NO_WEIGHTS, FeatureRidge, FeatureWeights, prior, stored_weights
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents
 from deepmf.models.means_settings import MeansSettings
 from deepmf.models.model import Fitted, Model
 from deepmf.models.predictor import Encoder, Predictor, unpack_latents
 from deepmf.models.readout import Readout
-from deepmf.storage.packed import Tensors
+from deepmf.storage.packed import Packed, Tensors
 from deepmf.training.declarations import takes_settings
 from deepmf.training.history import History
 from deepmf.training.settings import Settings
@@ -26,22 +26,41 @@ _N_BESIDE = 2  # of a latent: both its numbers, (mean + row effect, 1) and (1, c
 
 
 class EffectEncoder(Encoder):
-    """A column's effect is its shrunk mean above the overall one, a row's that of what is left then."""
+    """A column's effect is its shrunk mean above the overall one, a row's that of what is left then.
 
-    def __init__(self, mean: float, shrinkage: float) -> None:
-        self.mean, self._shrinkage = mean, shrinkage
+    Where there are features, effects are shrunk to what these say, not to 0.
+    """
+
+    def __init__(self, mean: float, shrinkage: float, feature_weights: FeatureWeights = NO_WEIGHTS) -> None:
+        self.mean, self._shrinkage, self.feature_weights = mean, shrinkage, feature_weights
 
     def rows(self, entries: AxisEntries, columns: Latents) -> Any:
         """Return (mean + effect, 1) of each row."""
-        # By the trained effects: what becomes of a row depends neither on the order of extensions nor on others.
-        deviations = entries.values - self.mean - columns.base[entries.others, 1]
-        effects = shrunk_effects(entries, deviations, self._shrinkage)
+        effects = self._effects(entries, self.row_deviations(entries, columns), self.feature_weights.rows)
         return np.column_stack([self.mean + effects, np.ones(effects.size)])
 
     def columns(self, entries: AxisEntries, rows: Latents) -> Any:
         """Return (1, effect) of each column, from its own entries alone."""
-        effects = shrunk_effects(entries, entries.values - self.mean, self._shrinkage)
+        effects = self._effects(entries, entries.values - self.mean, self.feature_weights.columns)
         return np.column_stack([np.ones(effects.size), effects])
+
+    def row_deviations(self, entries: AxisEntries, columns: Latents) -> FloatArray:
+        """Return what the mean and the column effects leave of entries by row."""
+        # By the trained effects: what becomes of a row depends neither on the order of extensions nor on others.
+        deviations: FloatArray = entries.values - self.mean - columns.base[entries.others, 1]
+        return deviations
+
+    def pack(self) -> Packed:
+        """Return the weights of features."""
+        return Packed({}, self.feature_weights.tensors())
+
+    def _effects(self, entries: AxisEntries, deviations: FloatArray, weights: FloatArray | None) -> FloatArray:
+        said = prior(entries, weights)
+        if said is None:
+            return shrunk_effects(entries, deviations, self._shrinkage)
+        left = deviations - np.repeat(said[:, 0], np.diff(entries.starts))
+        effects: FloatArray = said[:, 0] + shrunk_effects(entries, left, self._shrinkage)
+        return effects
 
 
 class Means(Model):
@@ -57,6 +76,7 @@ class Means(Model):
 
     settings_class: ClassVar[type[Settings]] = MeansSettings
     settings: MeansSettings
+    takes_features: ClassVar[bool] = True
 
     @takes_settings(MeansSettings)
     def __init__(self, **settings: Any) -> None:
@@ -77,24 +97,44 @@ class Means(Model):
         """The effect of each column."""
         return np.asarray(self.predictor_.columns.whole()[:, 1], dtype=np.float64)
 
-    def _learn(self, train: ObservedMatrix, validation: ValidationEntries | None, fitting: Fitting) -> None:
-        entries = EntryStore.of(train)
+    def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> None:
         self._fitted = Fitted(entries, self._predictor(None, entries))
         self.history_ = History(best_error=None if validation is None else self._means_error(validation))
 
-    def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Any:
+    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Any:
         raise NotImplementedError("there is nothing to learn in epochs")
 
     def _predictor(self, task: Any, entries: EntryStore) -> Predictor:
         n_rows, n_columns = entries.train.shape
         encoder, no_rows = EffectEncoder(entries.train.mean, self.settings.shrinkage), Latents(np.empty((0, 2)))  # type: ignore[arg-type]
-        columns = Latents(encoder.columns(entries.column_entries(np.arange(n_columns)), no_rows))
-        rows = Latents(encoder.rows(entries.row_entries(np.arange(n_rows)), columns))
+        by_column, by_row = entries.column_entries(np.arange(n_columns)), entries.row_entries(np.arange(n_rows))
+        weights = self._feature_weights(by_column, by_column.values - encoder.mean)
+        encoder.feature_weights = FeatureWeights(columns=weights)
+        columns = Latents(encoder.columns(by_column, no_rows))
+        weights = self._feature_weights(by_row, encoder.row_deviations(by_row, columns))
+        encoder.feature_weights = encoder.feature_weights._replace(rows=weights)
+        rows = Latents(encoder.rows(by_row, columns))
         return Predictor(rows, columns, encoder, Readout(entries.scale), _N_BESIDE)
+
+    def _feature_weights(self, entries: AxisEntries, deviations: FloatArray) -> FloatArray | None:
+        """Return the weights (inputs, 1) by which features say what effects are; None where there are none.
+
+        Of a row with n entries the mean deviation is known as well as if it were one of n k / (n + k) entries, where k
+        is the shrinkage: its effect differs from what features say.
+        """
+        if entries.features is None:
+            return None
+        counts, shrinkage = np.diff(entries.starts), max(self.settings.shrinkage, 1e-3)
+        means = shrunk_effects(entries, deviations, 0.0)
+        ridge = FeatureRidge(
+            entries.features, counts * shrinkage / np.maximum(counts + shrinkage, 1.0), self.settings.feature_penalty
+        )
+        return ridge.weights(means[:, None])
 
     def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         rows, columns = unpack_latents(tensors, entries, width=_N_BESIDE, kind="float64")
-        encoder = EffectEncoder(entries.train.mean, self.settings.shrinkage)
+        weights = stored_weights(entries, tensors, width=1, kind="float64")
+        encoder = EffectEncoder(entries.train.mean, self.settings.shrinkage, weights)
         return Predictor(rows, columns, encoder, Readout(entries.scale), _N_BESIDE)
 
     def _means_of_known(self, rows: IndexArray, columns: IndexArray) -> FloatArray:

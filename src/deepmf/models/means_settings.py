@@ -19,3 +19,9 @@ class MeansSettings(Settings):
         low=0.0,
         meaning="How many entries of the overall mean each row's and column's own entries are mixed with.",
     )
+    feature_penalty: float = number(
+        10.0,
+        above=0.0,
+        meaning="How strongly the weights of features are drawn to 0, where there are any: as by this many rows or "
+        "columns that say so.",
+    )

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from deepmf.errors import (
     BadEntries,
+    BadFeatures,
     BadModelFile,
     BadSetting,
     CannotExtend,
@@ -25,7 +26,9 @@ from deepmf.errors import (
 )
 from deepmf.matrix.areas import AREAS
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.entry_store import NOTHING, EntryStore
+from deepmf.matrix.axis_features import AxisFeatures
+from deepmf.matrix.entry_store import NOTHING, AxisEntries, EntryStore
+from deepmf.matrix.features import Features
 from deepmf.matrix.forgetting import Pairs, asked_to_forget, without
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
@@ -35,7 +38,7 @@ from deepmf.models.completion import complete_array, complete_frame, complete_to
 from deepmf.models.explanation import Axis, Explanation, explained
 from deepmf.models.fallback import Fallback
 from deepmf.models.fitting import Fitting, digest, tell_ending
-from deepmf.models.folded import FoldedColumns, FoldedRows, folded_column, folded_rows
+from deepmf.models.folded import FeatureValues, FoldedColumns, FoldedRows, folded_column, folded_rows
 from deepmf.models.label_pairs import LabelPairs, Unknown, find_pairs
 from deepmf.models.model_view import fitted_html, fitted_lines, model_line, not_fitted_html
 from deepmf.models.predictive_distribution import Interval, PredictiveDistribution, check_coverage
@@ -44,6 +47,7 @@ from deepmf.models.ranking import Ranking, choice_of, most_similar, ranked
 from deepmf.models.readout import check_levels
 from deepmf.models.recommendations import Recommendations
 from deepmf.models.warm_start import WarmStart, check_settings
+from deepmf.storage.feature_tensors import pack_features, unpack_features
 from deepmf.storage.label_tensors import check_storable
 from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
 from deepmf.storage.model_file import write_file
@@ -77,6 +81,7 @@ class Model(ABC):
     settings_class: ClassVar[type[Settings]]
     predicts: ClassVar[tuple[str, ...]] = AREAS  # the areas it can predict in
     cannot: ClassVar[str] = ""  # why not in the others
+    takes_features: ClassVar[bool] = False  # of rows and columns
 
     def __init__(self, /, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
@@ -87,16 +92,16 @@ class Model(ABC):
         self._last_fallback: Fallback | None = None
 
     @abstractmethod
-    def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Any:
-        """Return the task that the loop runs to learn from a matrix."""
+    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Any:
+        """Return the task that the loop runs to learn from a matrix and the features of its rows and columns."""
 
     @abstractmethod
     def _predictor(self, task: Any, entries: EntryStore) -> Predictor:
         """Return the predictor of a task that has run."""
 
-    def _warm_task(self, train: ObservedMatrix, validation: ValidationEntries | None, start: WarmStart) -> Any:
+    def _warm_task(self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart) -> Any:
         """Return the task of a warm fit, which begins with what a fitted model has learned."""
-        task = self._task(train, validation)
+        task = self._task(entries, validation)
         self._begin_from(task, start)
         return task
 
@@ -113,6 +118,8 @@ class Model(ABC):
         train: ObservedMatrix,
         validation: ObservedMatrix | None = None,
         *,
+        row_features: Features | None = None,
+        column_features: Features | None = None,
         start_from: Model | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: str | Path | None = None,
@@ -124,6 +131,10 @@ class Model(ABC):
 
         Settings that were not given are chosen for the matrix and the machine by models that can; `chosen_` has them.
         A fit that needs more memory than is free is refused before it allocates any (`NotEnoughMemory`).
+
+        `row_features` and `column_features` are what is known of rows and columns beside the entries; either may lack
+        some of them. Labels that have features and no entries become known rows and columns too, as by `extend`.
+        Models that cannot read features refuse them.
 
         With validation entries, `history_` has the validation error of the shrunk means (`Means`) beside that of the
         best epoch; a model that is not better warns (`NotBetterThanMeans`).
@@ -147,9 +158,10 @@ class Model(ABC):
         if validation is not None:
             _check_matrix(validation, "validation")
         aligned = ValidationEntries.of(train, validation)
+        entries = self._described(train, row_features, column_features)
         chosen = self._with_choice(train, start_from)
-        chosen._check_memory(train)
-        start = None if start_from is None else chosen._warm_start(start_from, train, aligned)
+        chosen._check_memory(entries)
+        start = None if start_from is None else chosen._warm_start(start_from, entries, aligned)
         path = None if checkpoint is None else Path(checkpoint)
         over, before = False, (self.settings, self.chosen_, self._fitted)
         self.settings, self.chosen_ = chosen.settings, chosen.chosen_
@@ -157,9 +169,10 @@ class Model(ABC):
             plan = self._plan(train, warm=start is not None)
             epochs = None if plan is None else plan.epochs
             with show_epochs(f"fitting {type(self).__name__}", epochs, progress, plan) as shown:
-                self._learn(train, aligned, Fitting([*shown, *callbacks], path, checkpoint_every, start=start))
+                self._learn(entries, aligned, Fitting([*shown, *callbacks], path, checkpoint_every, start=start))
             if aligned is not None and self.history_.best_error is not None:
                 self.history_.means_error = self._means_error(aligned)
+            self._add_described(row_features, column_features)
             tell_ending(self.history_, self.settings)
             over = self.history_.stopped != "interrupted"
         except TrainingDiverged:
@@ -171,6 +184,35 @@ class Model(ABC):
             if over and path is not None and not keep_checkpoint:
                 remove_checkpoint(path)
         return self
+
+    def _described(
+        self, train: ObservedMatrix, row_features: Features | None, column_features: Features | None
+    ) -> EntryStore:
+        """Return the entries of a matrix with the features of its rows and columns."""
+        given = {"row_features": row_features, "column_features": column_features}
+        for name, features in given.items():
+            if features is None:
+                continue
+            _check_features(features, name)
+            if not self.takes_features:
+                raise BadFeatures(
+                    f"{type(self).__name__} reads entries alone, no features; Means, ALS, DMF, DMFD and OrdinalDMF do"
+                )
+        return EntryStore.of(
+            train,
+            None if row_features is None else AxisFeatures.of(train.rows, row_features),
+            None if column_features is None else AxisFeatures.of(train.columns, column_features),
+        )
+
+    def _add_described(self, row_features: Features | None, column_features: Features | None) -> None:
+        """Add the rows and columns that have features and no entries."""
+        if self._fitted is None:
+            return
+        rows, columns = self._fitted.entries.rows, self._fitted.entries.columns
+        new_rows = None if row_features is None else row_features.beyond(rows)
+        new_columns = None if column_features is None else column_features.beyond(columns)
+        if new_rows is not None or new_columns is not None:
+            self._fitted = self.extend(row_features=new_rows, column_features=new_columns)._fitted
 
     def plan(self, train: ObservedMatrix, *, start_from: Model | None = None) -> FitPlan | None:
         """Return what `fit` is going to do with a matrix, in words; None for a model that is not learned in epochs."""
@@ -225,7 +267,7 @@ class Model(ABC):
         self.chosen_ = {name: known[name] for name in names}
         self._given -= self.chosen_.keys()
 
-    def _check_memory(self, train: ObservedMatrix) -> None:
+    def _check_memory(self, entries: EntryStore) -> None:
         """Refuse a fit that would need more memory than is free."""
         return  # linear algebra needs little beside the matrix
 
@@ -233,48 +275,62 @@ class Model(ABC):
         """Return settings that suit a matrix and the machine."""
         return {}
 
-    def _learn(self, train: ObservedMatrix, validation: ValidationEntries | None, fitting: Fitting) -> None:
+    def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> None:
         """Learn, and set what is learned."""
         with training_threads(getattr(self.settings, "device", "cpu")) as threads:
-            fingerprint, settings, start = self._fingerprint(train, validation), self.settings, fitting.start
-            task: Task = self._task(train, validation) if start is None else self._warm_task(train, validation, start)
+            fingerprint, settings, start = self._fingerprint(entries, validation), self.settings, fitting.start
+            task: Task = (
+                self._task(entries, validation) if start is None else self._warm_task(entries, validation, start)
+            )
             if start is not None:
                 fingerprint["start"] = start.digest()
                 settings = start.shortened(settings)
             self.history_ = replace(fitting, threads=threads).run(task, settings, fingerprint)  # type: ignore[arg-type]
             if self.history_.best_epoch is None and self.history_.stopped == "diverged":
                 return
-            entries = EntryStore.of(train)
             predictor = self._predictor(task, entries)
             if not (predictor.rows.are_finite() and predictor.columns.are_finite()):
                 self._fitted = None
                 raise TrainingDiverged("what was learned is too large: latents are not finite numbers")
             self._fitted = Fitted(entries, predictor)
 
-    def _warm_start(self, start_from: Model, train: ObservedMatrix, validation: ValidationEntries | None) -> WarmStart:
+    def _warm_start(self, start_from: Model, new: EntryStore, validation: ValidationEntries | None) -> WarmStart:
         """Return what a fitted model hands on to a fit; a model that does not fit is refused."""
         if type(start_from) is not type(self):
             given = type(start_from).__name__
             raise BadSetting(f"start_from must be a fitted {type(self).__name__}; got {given}")
         entries, predictor = start_from._known
         check_settings(self.settings, start_from.settings)
-        if entries.scale != train.scale:
-            raise BadSetting(f"start_from was fitted to the scale {entries.scale}; the matrix has {train.scale}")
-        start = WarmStart(entries, predictor, train)
+        if entries.scale != new.scale:
+            raise BadSetting(f"start_from was fitted to the scale {entries.scale}; the matrix has {new.scale}")
+        start = WarmStart(entries, predictor, new.train, new.row_features, new.column_features)
         start.check(validation)
         return start
 
-    def _fingerprint(self, train: ObservedMatrix, validation: ValidationEntries | None) -> dict[str, Any]:
+    def _fingerprint(self, entries: EntryStore, validation: ValidationEntries | None) -> dict[str, Any]:
         """Return the fingerprint that identifies this training run."""
         return {
             "model": type(self).__name__,
             **self.settings.to_dict(),
-            "training entries": digest(train),
+            "training entries": digest(entries.train),
             "validation entries": None if validation is None else validation.digest(),
+        } | {
+            name: features.digest()
+            for name, features in (("row features", entries.row_features), ("column features", entries.column_features))
+            if features is not None
         }
 
-    def extend(self, new: ObservedMatrix, *, conflicts: Conflicts = "error") -> Self:
-        """Return a model that also covers new rows, new columns and new entries, without training.
+    def extend(
+        self,
+        new: ObservedMatrix | None = None,
+        *,
+        row_features: Features | None = None,
+        column_features: Features | None = None,
+        conflicts: Conflicts = "error",
+    ) -> Self:
+        """Return a model that also covers new rows, new columns, new entries and new features, without training.
+
+        A row, or a column, with features and no entry is one too; features of a known one take the place of the old.
 
         `conflicts` says what becomes of an entry that is known with another value, from training too: "error" refuses
         all, "replace" lets the new value take its place (what the weights learned of the old one stays until the next
@@ -284,15 +340,18 @@ class Model(ABC):
         predict for is refused with the reason (`CannotExtend`).
         """
         known, predictor = self._known
-        _check_matrix(new, "extend")
+        if new is not None or (row_features is None and column_features is None):
+            _check_matrix(new, "extend")
         if conflicts not in ("error", "replace"):
             raise BadSetting(f"conflicts must be 'error' or 'replace'; got {conflicts!r}")
         self._check_extends()
-        entries, rows, columns = known.extended(new, conflicts=conflicts)
+        entries, rows, columns = known.extended(
+            new, conflicts=conflicts, row_features=row_features, column_features=column_features
+        )
         self._refuse_new("II", "row", known.rows, entries.rows)
         self._refuse_new("III", "column", known.columns, entries.columns)
-        _warn_of_nothing(entries, "row", rows, entries.row_entries(rows).starts)
-        _warn_of_nothing(entries, "column", columns, entries.column_entries(columns).starts)
+        _warn_of_nothing(entries, "row", rows, entries.row_entries(rows))
+        _warn_of_nothing(entries, "column", columns, entries.column_entries(columns))
         return self._described_anew(entries, predictor, rows, columns)
 
     def forget(
@@ -326,31 +385,47 @@ class Model(ABC):
         model._fitted = Fitted(entries, predictor.extended(entries, encoded_rows, encoded_columns))
         return model
 
-    def fold_in(self, columns: Iterable[Any], values: Iterable[float]) -> FoldedRows:
+    def fold_in(
+        self, columns: Iterable[Any] = (), values: Iterable[float] = (), *, features: FeatureValues | None = None
+    ) -> FoldedRows:
         """Return a row with these entries that is stored nowhere: it predicts and ranks like a row of `extend`.
 
-        Nothing is kept and no label is needed; the cost is that of one row, however many rows are known.
+        Nothing is kept and no label is needed; the cost is that of one row, however many rows are known. `features`
+        has values by name, of a model that was fitted with row features; with them a row needs no entries.
         """
-        return self._folded([(columns, values)], single=True)
+        return self._folded([(columns, values)], None if features is None else [features], single=True)
 
-    def fold_in_many(self, histories: Sequence[tuple[Iterable[Any], Iterable[float]]]) -> FoldedRows:
+    def fold_in_many(
+        self,
+        histories: Sequence[tuple[Iterable[Any], Iterable[float]]],
+        *,
+        features: Sequence[FeatureValues | None] | None = None,
+    ) -> FoldedRows:
         """Return one row for each history, a pair of columns and values, in one pass; nothing is kept."""
-        return self._folded(histories, single=False)
+        return self._folded(histories, features, single=False)
 
-    def fold_in_column(self, rows: Iterable[Any], values: Iterable[float]) -> FoldedColumns:
+    def fold_in_column(
+        self, rows: Iterable[Any] = (), values: Iterable[float] = (), *, features: FeatureValues | None = None
+    ) -> FoldedColumns:
         """Return a column with these entries that is stored nowhere: it predicts like a column of `extend`."""
         entries, predictor = self._known
         if "III" not in self.predicts:
             raise CannotExtend(f"{type(self).__name__} cannot predict for new columns: {self.cannot}")
-        return folded_column(entries, predictor, (rows, values))
+        return folded_column(entries, predictor, (rows, values), features)
 
-    def _folded(self, histories: Sequence[tuple[Iterable[Any], Iterable[float]]], *, single: bool) -> FoldedRows:
+    def _folded(
+        self,
+        histories: Sequence[tuple[Iterable[Any], Iterable[float]]],
+        features: Sequence[FeatureValues | None] | None,
+        *,
+        single: bool,
+    ) -> FoldedRows:
         entries, predictor = self._known
         if "II" not in self.predicts:
             raise CannotExtend(f"{type(self).__name__} cannot predict for new rows: {self.cannot}")
         if not histories:
             raise BadEntries("there is no history to fold in")
-        return folded_rows(entries, predictor, histories, single=single)
+        return folded_rows(entries, predictor, histories, features, single=single)
 
     def predict(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> FloatArray:
         """Return the prediction for each pair of a row and a column, in the scale's units.
@@ -480,7 +555,8 @@ class Model(ABC):
 
         By `axis="column"`, the entries of the column. An entry's effect is the prediction with all entries less the
         one without this one, the other side as it is; entries that describe nothing (those over new columns, or of
-        new rows) have none. In a row of more than 256 entries, only those that stand out most are tried.
+        new rows) have none. In a row of more than 256 entries, only those that stand out most are tried. Where the
+        model was fitted with features, those of the row are left out in turn as well.
         """
         entries, predictor = self._known
         if axis not in ("row", "column"):
@@ -489,8 +565,13 @@ class Model(ABC):
             raise CannotExtend(f"{type(self).__name__} cannot explain by the entries of a {axis}: {self.cannot}")
         at = entries.rows.positions([row]), entries.columns.positions([column])
         described = entries.row_entries(at[0]) if axis == "row" else entries.column_entries(at[1])
-        others = entries.columns if axis == "row" else entries.rows
-        return explained(predictor, axis, described, others, (int(at[0][0]), int(at[1][0])), n)
+        others, features = (
+            (entries.columns, entries.row_features) if axis == "row" else (entries.rows, entries.column_features)
+        )
+        pair = int(at[0][0]), int(at[1][0])
+        return explained(
+            predictor, axis, described, others, pair, n, encoding=None if features is None else features.encoding
+        )
 
     def complete(self) -> FloatArray:
         """Return the whole matrix (rows, columns): observed entries as they are, the others predicted."""
@@ -521,6 +602,9 @@ class Model(ABC):
         parts = {"train": pack_matrix(entries.train, "train"), "learned": predictor.pack()}
         if entries.extension is not None:
             parts["extension"] = pack_matrix(entries.extension, "extension")
+        for name, features in (("row_features", entries.row_features), ("column_features", entries.column_features)):
+            if features is not None:
+                parts[name] = pack_features(features, name)
         if entries.dropped.size:
             parts["dropped"] = Packed({}, {"dropped.entries": entries.dropped})
         content = {
@@ -547,7 +631,7 @@ class Model(ABC):
         with refusing("extension"):
             if added is not None:
                 model._check_extends()
-            entries = EntryStore.stored(train, added, dropped)
+            entries = unpack_features(EntryStore.stored(train, added, dropped), content, tensors)
             model._refuse_new("II", "row", train.rows, entries.rows)
             model._refuse_new("III", "column", train.columns, entries.columns)
         model.history_ = History.from_dict(field(content, "history"))
@@ -707,6 +791,12 @@ def _check_matrix(given: Any, taker: str) -> None:
         raise BadEntries(f"{taker} takes an ObservedMatrix; got {type(given).__name__} ({_makes_one(given)})")
 
 
+def _check_features(given: Any, name: str) -> None:
+    if not isinstance(given, Features):
+        kind = type(given).__name__
+        raise BadFeatures(f"{name} must be Features (Features.from_frame makes them); got {kind}")
+
+
 def _makes_one(given: Any) -> str:
     """Say what makes a matrix of something else."""
     if isinstance(given, str | Path):
@@ -731,8 +821,11 @@ def _is_label(rows: Any, labels: Labels) -> bool:
     return isinstance(rows, tuple) and rows in labels
 
 
-def _warn_of_nothing(seen: EntryStore, axis: str, positions: IndexArray, starts: IndexArray) -> None:
-    empty = positions[np.diff(starts) == 0]
+def _warn_of_nothing(seen: EntryStore, axis: str, positions: IndexArray, entries: AxisEntries) -> None:
+    nothing = np.diff(entries.starts) == 0
+    if entries.features is not None:
+        nothing &= ~entries.features.are_known
+    empty = positions[nothing]
     if empty.size:
         labels = (seen.rows if axis == "row" else seen.columns).array[empty[:3]].tolist()
         other = "columns" if axis == "row" else "rows"

@@ -14,7 +14,7 @@ from torch import nn
 
 from deepmf.errors import BadModelFile
 from deepmf.layers.dropout import use_generator
-from deepmf.layers.vectors import SparseVectors
+from deepmf.layers.vectors import SparseVectors, feature_batch
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.model import Model
@@ -57,8 +57,8 @@ class NetworkModel(Model):
         return encoder.network
 
     @abstractmethod
-    def _new_network(self, train: ObservedMatrix) -> nn.Module:
-        """Return a network for a matrix, with fresh weights."""
+    def _new_network(self, entries: EntryStore) -> nn.Module:
+        """Return a network for the entries of a matrix and their features, with fresh weights."""
 
     @abstractmethod
     def _trained(self, trainer: Trainer, entries: EntryStore) -> Predictor:
@@ -84,11 +84,11 @@ class NetworkModel(Model):
         of_steps = "" if steps is None else f" of {steps} step{'s' if steps > 1 else ''}"
         return f"{layers}, {epochs} epochs{of_steps} on the {'GPU' if self._on_gpu else 'CPU'}"
 
-    def _check_memory(self, train: ObservedMatrix) -> None:
-        settings, name = self.settings, type(self).__name__
+    def _check_memory(self, entries: EntryStore) -> None:
+        train, settings, name = entries.train, self.settings, type(self).__name__
         runtime = Runtime(settings.device, settings.precision)
         with torch.device("meta"):  # shapes that take neither memory nor time
-            network = self._new_network(train)
+            network = self._new_network(entries)
         smaller = [name for name in ("hidden_sizes", "hidden_size", "latent_size") if hasattr(settings, name)]
         by_effort = ', effort="quick"' if hasattr(settings, "effort") else ""
         check_memory(
@@ -110,10 +110,10 @@ class NetworkModel(Model):
         with torch.no_grad():
             return self._trained(task, entries)
 
-    def _stored_network(self, train: ObservedMatrix, tensors: Tensors) -> Any:
+    def _stored_network(self, entries: EntryStore, tensors: Tensors) -> Any:
         """Return the network whose weights are stored; what does not fit the settings raises `BadModelFile`."""
         stored = {name.removeprefix("network."): each for name, each in tensors.items() if name.startswith("network.")}
-        network = self._undrawn_network(train)
+        network = self._undrawn_network(entries)
         wanted = network.state_dict()
         if stored.keys() != wanted.keys():
             differing = sorted(stored.keys() ^ wanted.keys())
@@ -125,15 +125,17 @@ class NetworkModel(Model):
         network.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in stored.items()}, assign=True)
         return network.eval()
 
-    def _undrawn_network(self, train: ObservedMatrix) -> nn.Module:
+    def _undrawn_network(self, entries: EntryStore) -> nn.Module:
         """Return a network without weights: shapes that take neither memory nor time, however large they are."""
         try:
             with torch.device("meta"):
-                return self._new_network(train)
+                return self._new_network(entries)
         except (RuntimeError, TypeError) as error:  # sizes whose product no number of 64 bits holds
             raise BadModelFile(f"no network can be of the size that the stored settings ask for ({error})") from error
 
 
 def sparse_vectors(entries: AxisEntries, inputs: npt.NDArray[Any]) -> SparseVectors:
     """Return some rows or columns as a network reads them: their entries, with inputs in place of values."""
-    return SparseVectors(*(torch.from_numpy(np.array(array)) for array in (*entries[:2], inputs.astype(np.float32))))
+    arrays = (torch.from_numpy(np.array(array)) for array in (*entries[:2], inputs.astype(np.float32)))
+    features = None if entries.features is None else feature_batch(entries.features)
+    return SparseVectors(*arrays, features=features)

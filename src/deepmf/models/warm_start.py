@@ -18,6 +18,7 @@ from torch import Tensor
 
 from deepmf.errors import BadEntries, BadSetting, DeepMFWarning
 from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
@@ -33,16 +34,20 @@ _SHARE = 0.5
 LineOf = Literal["row", "column"] | None
 # A branch for rows reads the columns of a matrix, one for columns its rows.
 TWO_BRANCHES: dict[str, LineOf] = {"rows.first.weight": "column", "columns.first.weight": "row"}
+# The weights that read features, and the features that they read.
+FEATURE_WEIGHTS = {"rows.features.weight": "row_features", "columns.features.weight": "column_features"}
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """A fitted model's entries and predictor, and the matrix that the next fit learns from."""
+    """A fitted model's entries and predictor, and the matrix and features that the next fit learns from."""
 
     entries: EntryStore
     predictor: Predictor
     train: ObservedMatrix
+    row_features: AxisFeatures | None = None
+    column_features: AxisFeatures | None = None
 
     @staticmethod
     def shortened(settings: AnySettings) -> AnySettings:
@@ -70,7 +75,18 @@ class WarmStart:
         `lines` names the tensors that have a line, or several blocks of lines, for each row or column, and (None) those
         that stay fresh. A label that the model was not trained on keeps its fresh weights.
         """
-        return {name: self._weight(name, tensor, learned[name], lines) for name, tensor in fresh.items()}
+        return {
+            name: tensor if self._of_other_features(name) else self._weight(name, tensor, learned[name], lines)
+            for name, tensor in fresh.items()
+        }
+
+    def _of_other_features(self, name: str) -> bool:
+        """Say whether weights belong to features that the model was not trained with."""
+        axis = FEATURE_WEIGHTS.get(name)
+        if axis is None:
+            return False
+        old, new = getattr(self.entries, axis), getattr(self, axis)
+        return old is None or old.encoding != new.encoding
 
     def _weight(self, name: str, fresh: Tensor, learned: Tensor, lines: Mapping[str, LineOf]) -> Tensor:
         line_of = lines.get(name, "all")

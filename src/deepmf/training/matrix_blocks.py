@@ -11,8 +11,18 @@ import torch
 from torch import Tensor
 
 from deepmf.errors import BadEntries
-from deepmf.layers.vectors import Batch, DenseVectors, SparseVectors, Vectors, entry_places
+from deepmf.layers.vectors import (
+    Batch,
+    DenseVectors,
+    FeatureBatch,
+    SparseVectors,
+    Vectors,
+    entry_places,
+    feature_batch,
+    features_of,
+)
 from deepmf.matrix.encoding import Encoding
+from deepmf.matrix.feature_vectors import FeatureVectors
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.training.block_sampler import SampledAxis
 from deepmf.training.block_source import BlockSource, dense_table, prefer_dense, tensor_on
@@ -38,6 +48,8 @@ class Block:
     rows: Batch
     columns: Batch
     observed: Tensor | BlockEntries
+    row_features: FeatureBatch | None = None
+    column_features: FeatureBatch | None = None
 
     @property
     def targets(self) -> Tensor:
@@ -56,6 +68,7 @@ class MatrixBlocks(BlockSource):
 
     force_dense: overrides the rule that chooses between dense tables and sparse vectors.
     missing: what stands in dense vectors where nothing is observed.
+    row_features, column_features: what is known of all rows and columns beside their entries.
     whole_epochs: whether an epoch passes all rows and all columns, or ends when either are passed.
     """
 
@@ -72,8 +85,11 @@ class MatrixBlocks(BlockSource):
         force_dense: bool | None = None,
         missing: float = 0.0,
         whole_epochs: bool = False,
+        row_features: FeatureVectors | None = None,
+        column_features: FeatureVectors | None = None,
     ) -> None:
         self.whole_epochs = whole_epochs
+        self._features = row_features, column_features
         self.matrix, self._encoding = matrix, encoding
         self._block_sizes = block_rows, block_columns
         self._force_dense, self._missing = force_dense, missing
@@ -85,8 +101,15 @@ class MatrixBlocks(BlockSource):
 
     def block(self, row_ids: Tensor, column_ids: Tensor) -> Block:
         """Return the block of some rows and columns."""
-        rows, columns = self.rows.take(row_ids), self.columns.take(column_ids)
-        return Block(row_ids, column_ids, rows, columns, self._observed(row_ids, column_ids))
+        return Block(
+            row_ids,
+            column_ids,
+            self.rows.take(row_ids),
+            self.columns.take(column_ids),
+            self._observed(row_ids, column_ids),
+            features_of(self.rows, row_ids),
+            features_of(self.columns, column_ids),
+        )
 
     def _axes(self) -> Sequence[SampledAxis]:
         positions = np.flatnonzero(self.matrix.row_counts), np.flatnonzero(self.matrix.column_counts)
@@ -104,19 +127,23 @@ class MatrixBlocks(BlockSource):
         self.dense = prefer_dense(matrix, device, half=half) if self._force_dense is None else self._force_dense
         units = matrix.scale.to_unit(matrix.values)
         inputs = self._encoding.encode(matrix.scale, matrix.values)
+        row_features, column_features = (
+            None if each is None else feature_batch(each).to(device) for each in self._features
+        )
         if self.dense:
             self._target_table = dense_table(matrix, units, device, missing=float("nan"))
             table = dense_table(matrix, inputs, device, missing=self._missing)
             table = table.to(torch.bfloat16 if half else torch.float32)
-            self.rows, self.columns = DenseVectors(table), DenseVectors(table.T.contiguous())
+            self.rows = DenseVectors(table, row_features)
+            self.columns = DenseVectors(table.T.contiguous(), column_features)
             return
         by_row, by_column = matrix.by_row, matrix.by_column
         self._targets = tensor_on(device, units.astype(np.float32))
         self._column_place = torch.full((matrix.shape[1],), -1, dtype=torch.int64, device=device)
         row_arrays = by_row.starts, by_row.columns, inputs.astype(np.float32)
         column_arrays = by_column.starts, by_column.rows, inputs[by_column.entries].astype(np.float32)
-        self.rows = SparseVectors(*(tensor_on(device, array) for array in row_arrays))
-        self.columns = SparseVectors(*(tensor_on(device, array) for array in column_arrays))
+        self.rows = SparseVectors(*(tensor_on(device, array) for array in row_arrays), features=row_features)
+        self.columns = SparseVectors(*(tensor_on(device, array) for array in column_arrays), features=column_features)
 
     def _observed(self, row_ids: Tensor, column_ids: Tensor) -> Tensor | BlockEntries:
         """Return what is observed in a block."""

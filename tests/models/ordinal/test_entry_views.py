@@ -6,10 +6,10 @@ from torch import Tensor
 
 from deepmf.layers.branch import Branch
 from deepmf.layers.input_channels import N_SUMMARY_FEATURES, apply_mask, channels
+from deepmf.layers.masking import views
 from deepmf.layers.vectors import SparseVectors
 from deepmf.models.ordinal import entry_views
 from deepmf.models.ordinal.entry_views import PaddedEntries, outputs_by_view, outputs_without_each
-from deepmf.models.ordinal.masking import views
 
 N_INPUTS = 9
 VIEWS = views(5, N_INPUTS, mask_rate=0.6, generator=torch.Generator().manual_seed(1))

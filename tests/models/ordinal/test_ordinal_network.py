@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from deepmf.layers.branch import Branch
 from deepmf.layers.input_channels import N_SUMMARY_FEATURES, channels
+from deepmf.layers.masking import Masking, views
 from deepmf.layers.vectors import DenseVectors, SparseVectors, Vectors
 from deepmf.models.ordinal import ordinal_network as ordinal_branches
-from deepmf.models.ordinal.masking import Masking, views
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 

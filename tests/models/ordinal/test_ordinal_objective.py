@@ -11,11 +11,11 @@ from torch import Tensor
 
 from deepmf.data.splits import split_entries
 from deepmf.layers.dropout import use_generator
+from deepmf.layers.masking import Masking
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.ordinal import ordinal_objective
-from deepmf.models.ordinal.masking import Masking
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 from deepmf.models.ordinal.ordinal_objective import OrdinalObjective

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from deepmf.matrix.entry_store import EntryStore
-from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.autoencoders.autoencoder_model import (
     AutoencoderObjective,
@@ -54,7 +53,8 @@ class AutoRec(NetworkModel):
     axis: ClassVar[AxisName]  # what it reads
     settings: AutoRecSettings
 
-    def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
+    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+        train = entries.train
         objective = AutoRecObjective(
             train.scale,
             ValueEncoding.of(self.settings.inputs, train),
@@ -63,11 +63,11 @@ class AutoRec(NetworkModel):
             n_entries=train.n_entries,
         )
         source = autoencoder_source(train, self.settings, self.axis)
-        return Trainer(self._new_network(train), objective, source, self.settings, validation=validation)
+        return Trainer(self._new_network(entries), objective, source, self.settings, validation=validation)
 
-    def _new_network(self, train: ObservedMatrix) -> Autoencoder:
+    def _new_network(self, entries: EntryStore) -> Autoencoder:
         return Autoencoder(
-            n_outputs(train, self.axis),
+            n_outputs(entries.train, self.axis),
             (self.settings.hidden_size,),
             activation="sigmoid",
             initial=self.settings.initial,
@@ -78,7 +78,7 @@ class AutoRec(NetworkModel):
         return trained_autoencoder(trainer, entries, self.settings, self.axis)
 
     def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        network = self._stored_network(entries.train, tensors)
+        network = self._stored_network(entries, tensors)
         return restored_autoencoder(network, entries, tensors, self.settings, self.axis)
 
 

@@ -192,13 +192,14 @@ class CFNADE(NetworkModel):
     axis: ClassVar[AxisName]  # what it reads
     settings: CFNADESettings
 
-    def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
-        network = self._new_network(train)
+    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+        network, train = self._new_network(entries), entries.train
         objective = CFNADEObjective(train.scale.levels_for("CF-NADE"), axis=self.axis, gamma=self.settings.gamma)
         source = NadeBlocks(train, axis=self.axis, batch_size=self.settings.batch_size)
         return Trainer(network, objective, source, self.settings, validation=validation)
 
-    def _new_network(self, train: ObservedMatrix) -> Nade:
+    def _new_network(self, entries: EntryStore) -> Nade:
+        train = entries.train
         levels = train.scale.levels_for("CF-NADE")
         # One entry more of each level: one that never occurs is rare, not impossible.
         counts = np.bincount(level_numbers(train.scale, train.values) - 1, minlength=levels.size) + 1.0
@@ -221,7 +222,7 @@ class CFNADE(NetworkModel):
         return NadePredictor(rows, columns, encoder, Readout(entries.scale), n_beside=1)
 
     def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        network = self._stored_network(entries.train, tensors)
+        network = self._stored_network(entries, tensors)
         rows, columns = unpack_latents(tensors, entries, width=self.settings.hidden_size + 1)
         if (rows if self.axis == "row" else columns).largest() > 1.0:
             raise BadModelFile("the stored latents are no hidden activations, which lie between -1 and 1")

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from deepmf.layers.vectors import SparseBatch
 from deepmf.matrix.entry_store import EntryStore
-from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.autoencoders.autoencoder_model import (
     AutoencoderObjective,
@@ -98,11 +97,12 @@ class DeepUAutoRec(NetworkModel):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
-    def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
+    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+        train = entries.train
         encoding = ValueEncoding.of(self.settings.inputs, train)
         objective = DeepAutoRecObjective(train.scale, encoding, refeeds=self.settings.refeeds)
         return Trainer(
-            self._new_network(train),
+            self._new_network(entries),
             objective,
             autoencoder_source(train, self.settings, "row"),
             self.settings,
@@ -110,9 +110,9 @@ class DeepUAutoRec(NetworkModel):
             new_optimiser=partial(SGD, momentum=self.settings.momentum),
         )
 
-    def _new_network(self, train: ObservedMatrix) -> Autoencoder:
+    def _new_network(self, entries: EntryStore) -> Autoencoder:
         return Autoencoder(
-            n_outputs(train, "row"),
+            n_outputs(entries.train, "row"),
             self.settings.layer_sizes,
             activation="selu",
             output_activation="selu",
@@ -124,7 +124,7 @@ class DeepUAutoRec(NetworkModel):
         return trained_autoencoder(trainer, entries, self.settings, "row")
 
     def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        network = self._stored_network(entries.train, tensors)
+        network = self._stored_network(entries, tensors)
         return restored_autoencoder(network, entries, tensors, self.settings, "row")
 
 

@@ -12,6 +12,7 @@ import torch
 from deepmf.errors import BadSetting
 from deepmf.layers.branch import Branch
 from deepmf.layers.convolution import Convolution
+from deepmf.layers.masking import Masking, feature_masking
 from deepmf.layers.vectors import DenseVectors, Vectors
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.encoding import ENCODINGS
@@ -83,7 +84,7 @@ class BranchEncoder(NetworkEncoder):
         table[torch.repeat_interleave(torch.arange(len(table)), vectors.starts.diff()), vectors.indices.long()] = (
             vectors.weights
         )
-        return DenseVectors(table)
+        return DenseVectors(table, vectors.features)
 
 
 class DMF(NetworkModel):
@@ -101,6 +102,7 @@ class DMF(NetworkModel):
 
     settings_class: ClassVar[type[Settings]] = DMFSettings
     settings: DMFSettings
+    takes_features: ClassVar[bool] = True
     lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES
 
     @takes_settings(DMFSettings)
@@ -115,16 +117,19 @@ class DMF(NetworkModel):
     def _latent_width(self) -> int:
         return self.settings.latent_size
 
-    def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
-        settings = self.settings
+    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+        train, settings = entries.train, self.settings
+        row_features, column_features = entries.trained_features()
         source = MatrixBlocks(
             train,
             ENCODINGS[settings.inputs],
             block_rows=settings.block_rows,
             block_columns=settings.block_columns,
             force_dense=True if settings.summary_filters else None,
+            row_features=row_features,
+            column_features=column_features,
         )
-        return Trainer(self._new_network(train), self._objective(train), source, settings, validation=validation)
+        return Trainer(self._new_network(entries), self._objective(train), source, settings, validation=validation)
 
     def _begin_from(self, task: Trainer, start: WarmStart) -> None:
         if self.settings.summary_filters and not start.same_labels:
@@ -137,22 +142,35 @@ class DMF(NetworkModel):
     def _objective(self, train: ObservedMatrix) -> DMFObjective:
         return DMFObjective(train.scale, root=self.settings.loss == "root", gamma=self.settings.gamma)
 
-    def _new_network(self, train: ObservedMatrix) -> DMFNetwork:
-        return DMFNetwork(*self._branches(train))
+    def _new_network(self, entries: EntryStore) -> DMFNetwork:
+        return DMFNetwork(*self._branches(entries), self._masking(entries))
 
-    def _branches(self, train: ObservedMatrix) -> tuple[Branch, Branch]:
+    def _masking(self, entries: EntryStore) -> Masking | None:
+        """Return what steps mask, where there are features; without any, all entries are always read."""
+        given = [features is not None for features in (entries.row_features, entries.column_features)]
+        return feature_masking(0.0, row_features=given[0], column_features=given[1]) if any(given) else None
+
+    def _branches(self, entries: EntryStore) -> tuple[Branch, Branch]:
         """Return a branch that reads rows, and one that reads columns, with fresh weights."""
         generator = private_generator(self.settings.seed, "weights")
         n_filters = self.settings.summary_filters
         branches: list[Branch] = []
-        for n_inputs, sizes, width in zip(
-            reversed(train.shape), self.settings.branch_sizes, _SUMMARY_WIDTHS, strict=True
+        features = entries.row_features, entries.column_features
+        for n_inputs, sizes, width, known in zip(
+            reversed(entries.train.shape), self.settings.branch_sizes, _SUMMARY_WIDTHS, features, strict=True
         ):
             summary = (
                 Convolution(n_inputs, n_filters=n_filters, width=width, generator=generator) if n_filters else None
             )
             branches.append(
-                Branch(n_inputs, sizes, dropout=self.settings.dropout, generator=generator, summary=summary)
+                Branch(
+                    n_inputs,
+                    sizes,
+                    dropout=self.settings.dropout,
+                    generator=generator,
+                    summary=summary,
+                    n_features=0 if known is None else known.n_inputs,
+                )
             )
         rows, columns = branches
         return rows, columns
@@ -167,7 +185,7 @@ class DMF(NetworkModel):
         return Predictor(rows, columns, encoder, self._readout(network, entries.scale))
 
     def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        network = self._stored_network(entries.train, tensors)
+        network = self._stored_network(entries, tensors)
         rows, columns = unpack_latents(tensors, entries, width=self.settings.latent_size)
         encoder = BranchEncoder(network, entries.train, self.settings)
         return Predictor(rows, columns, encoder, self._readout(network, entries.scale))

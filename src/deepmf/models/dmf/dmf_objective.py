@@ -7,7 +7,9 @@ from torch import Tensor
 
 from deepmf.layers.branch import Branch
 from deepmf.layers.cosine import directions
-from deepmf.layers.vectors import Vectors
+from deepmf.layers.input_channels import apply_mask
+from deepmf.layers.masking import positions
+from deepmf.layers.vectors import Vectors, features_of
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf_network import DMFNetwork
 from deepmf.training.matrix_blocks import Block, MatrixBlocks
@@ -28,7 +30,7 @@ class DMFObjective(Objective):
 
     def loss(self, network: DMFNetwork, block: Block) -> Tensor:
         """Return the loss of a block."""
-        loss = self.error(network, network(block.rows, block.columns), block.targets)
+        loss = self.error(network, _cosines(network, block), block.targets)
         return loss + self.gamma * network.squared_weights() if self.gamma else loss
 
     def error(self, network: DMFNetwork, cosines: Tensor, targets: Tensor) -> Tensor:
@@ -54,6 +56,23 @@ class DMFObjective(Objective):
         return self.scale.unit_map.from_unit(cosines)
 
 
+def _cosines(network: DMFNetwork, block: Block) -> Tensor:
+    """Return the cosines of a block; where there are features, some are masked, and all entries of some vectors."""
+    if network.masking is None or not network.training:
+        cosines: Tensor = network(block.rows, block.columns, block.row_features, block.column_features)
+        return cosines
+    masking, drawn = network.masking, network.masking.draw()
+    row_of, columns_of_row = positions(block.rows, block.row_ids)
+    column_of, rows_of_column = positions(block.columns, block.column_ids)
+    masked: Tensor = network(
+        apply_mask(block.rows, ~masking.masked(row_of, columns_of_row, drawn), missing=0.0),
+        apply_mask(block.columns, ~masking.masked(rows_of_column, column_of, drawn), missing=0.0),
+        masking.visible_features(block.row_features, block.row_ids, drawn),
+        masking.visible_features(block.column_features, block.column_ids, drawn),
+    )
+    return masked
+
+
 def all_directions(branch: Branch, vectors: Vectors, *, single_precision: bool = False) -> Tensor:
     """Return the latents of all vectors, of length 1 (vectors, latent), some at a time."""
     device = branch.first.weight.device
@@ -62,5 +81,5 @@ def all_directions(branch: Branch, vectors: Vectors, *, single_precision: bool =
         batch = vectors.take(ids)
         if single_precision and isinstance(batch, Tensor):
             batch = batch.float()
-        parts.append(directions(branch(batch)))
+        parts.append(directions(branch(batch, features_of(vectors, ids))))
     return torch.cat(parts)

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from deepmf.layers.branch import Branch
+from deepmf.layers.masking import Masking
 from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf import DMF, CosineReadout
@@ -25,8 +27,8 @@ from deepmf.training.settings import Settings
 class DMFDNetwork(DMFNetwork):
     """Two branches, and the quantizer that is trained with them."""
 
-    def __init__(self, rows: Branch, columns: Branch, quantizer: Quantizer) -> None:
-        super().__init__(rows, columns)
+    def __init__(self, rows: Branch, columns: Branch, quantizer: Quantizer, masking: Masking | None = None) -> None:
+        super().__init__(rows, columns, masking)
         self.quantizer = quantizer
 
 
@@ -112,11 +114,11 @@ class DMFD(DMF):
     def _objective(self, train: ObservedMatrix) -> DMFDObjective:
         return DMFDObjective(train.scale, self.settings)
 
-    def _new_network(self, train: ObservedMatrix) -> DMFDNetwork:
-        levels = train.scale.levels_for("DMF-D").tolist()
+    def _new_network(self, entries: EntryStore) -> DMFDNetwork:
+        levels = entries.scale.levels_for("DMF-D").tolist()
         with torch.device("cpu"):  # of a network without weights, too: the levels are known
             quantizer = Quantizer(levels)
-        return DMFDNetwork(*self._branches(train), quantizer)
+        return DMFDNetwork(*self._branches(entries), quantizer, self._masking(entries))
 
     def _readout(self, network: DMFDNetwork, scale: Scale) -> QuantizedReadout:
         return QuantizedReadout(scale, network.quantizer)

@@ -13,14 +13,18 @@ from torch import Tensor
 
 from deepmf.matrix.areas import AREAS
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.entry_store import AxisEntries
+from deepmf.matrix.axis_features import AxisFeatures
+from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.feature_vectors import FeatureVectors
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.factorization.factorization_settings import ALSSettings
 from deepmf.models.factorization.low_rank import Sparse, sparse_of, truncated_svd
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
+from deepmf.models.feature_ridge import NO_WEIGHTS, FeatureRidge, FeatureWeights, prior, stored_weights
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Encoder
+from deepmf.storage.packed import Packed, Tensors
 from deepmf.training.declarations import takes_settings
 from deepmf.training.settings import Settings
 
@@ -61,22 +65,33 @@ class LeastSquares:
         self.effect_ridge = settings.effect_penalty
         self._groups = list(_groups(entries, n_others=n_others, mean=train.mean))
 
-    def solve(self, others: LatentArray) -> Solved:
-        """Return the ridge solution of every row given the factors of the columns; rows without entries get zeros."""
+    def solve(self, others: LatentArray, prior: LatentArray | None = None) -> Solved:
+        """Return the ridge solution of every row given the factors of the columns.
+
+        prior: the factors (rows, latent + 1) that rows are drawn to, and that those without entries get; zeros, where
+        there are none.
+        """
         table = _table(others)
-        factors = np.zeros((self.latent_ridges.size, others.shape[1]), dtype=np.float32)
+        shape = self.latent_ridges.size, others.shape[1]
+        factors = np.zeros(shape, dtype=np.float32) if prior is None else prior.astype(np.float32)
 
         def solve_group(group: Group) -> float:
             ridges = np.full((group.positions.size, others.shape[1]), self.effect_ridge, dtype=np.float32)
             ridges[:, :-1] = self.latent_ridges[group.positions, None]
-            factors[group.positions], objective = _ridge_solution(_gram(group, table), ridges)
+            gram = _gram(group, table)
+            if prior is None:
+                factors[group.positions], objective = _ridge_solution(gram, ridges)
+            else:
+                _take_off(gram, factors[group.positions])
+                moves, objective = _ridge_solution(gram, ridges)
+                factors[group.positions] += moves
             return objective
 
         return Solved(factors, sum(_in_threads(solve_group, self._groups)))
 
-    def penalty(self, factors: LatentArray) -> float:
-        """Return the penalty of factors."""
-        squares = np.square(factors, dtype=np.float64)
+    def penalty(self, factors: LatentArray, prior: LatentArray | None = None) -> float:
+        """Return the penalty of factors, by how far they are from a prior."""
+        squares = np.square(factors if prior is None else factors - prior, dtype=np.float64)
         return float(
             (squares[:, :-1].sum(axis=1) * self.latent_ridges).sum() + squares[:, -1].sum() * self.effect_ridge
         )
@@ -89,10 +104,12 @@ class ALSSolver(Solver):
     + penalty * width of the scale * (sum of n_i^count_power |u_i|^2 + sum of n_j^count_power |v_j|^2)
     + effect_penalty * (|b|^2 + |c|^2).
 
-    A sweep solves for all (u_i, b_i), then for all (v_j, c_j).
+    A sweep solves for all (u_i, b_i), then for all (v_j, c_j). Where there are features f_i, what is penalised is how
+    far (u_i, b_i) is from W f_i, and W is the ridge regression of all (u_i, b_i) on the features; so for columns.
     """
 
-    def __init__(self, train: ObservedMatrix, settings: ALSSettings) -> None:
+    def __init__(self, entries: EntryStore, settings: ALSSettings) -> None:
+        train = entries.train
         n_rows, n_columns = train.shape
         (row_starts, columns), (column_starts, rows, order) = train.by_row, train.by_column
         by_row = AxisEntries(row_starts, columns, train.values.astype(np.float64))
@@ -102,6 +119,9 @@ class ALSSolver(Solver):
         self.columns = LeastSquares(by_column, n_others=n_rows, train=train, settings=settings)
         self.column_factors = first_column_factors(train, settings)
         self.row_factors = np.zeros((n_rows, self.column_factors.shape[1]), dtype=np.float32)
+        width = self.column_factors.shape[1]
+        self.of_rows = FeaturePrior.of(entries.row_features, train.row_counts, self.rows, settings, width)
+        self.of_columns = FeaturePrior.of(entries.column_features, train.column_counts, self.columns, settings, width)
 
     def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
         """Begin with factors learned earlier; new columns are solved for, and new rows are by the first sweep."""
@@ -115,22 +135,67 @@ class ALSSolver(Solver):
         self.column_factors = first
 
     def sweep(self) -> float:
-        """Solve for all rows, then for all columns."""
-        self.row_factors = self.rows.solve(self.column_factors).factors
-        self.column_factors, objective = self.columns.solve(self.row_factors)
-        return objective + self.rows.penalty(self.row_factors)
+        """Solve for all rows, then for all columns; then for what their features say."""
+        row_prior, column_prior = (None if of is None else of.factors() for of in (self.of_rows, self.of_columns))
+        self.row_factors = self.rows.solve(self.column_factors, row_prior).factors
+        self.column_factors, objective = self.columns.solve(self.row_factors, column_prior)
+        objective += self.rows.penalty(self.row_factors, row_prior)
+        for of, factors in ((self.of_rows, self.row_factors), (self.of_columns, self.column_factors)):
+            if of is not None:
+                of.learn(factors)
+        return objective
 
     def latents(self) -> tuple[LatentArray, LatentArray]:
         """Return (u, b, 1, m) of each row and (v, 1, c, 1) of each column."""
         return _row_latents(self.row_factors, self.mean), _column_latents(self.column_factors)
 
     def arrays(self) -> Arrays:
-        """Return the factors of both sides."""
-        return {"row_factors": self.row_factors, "column_factors": self.column_factors}
+        """Return the factors of both sides, and the weights of features."""
+        factors = {"row_factors": self.row_factors, "column_factors": self.column_factors}
+        return factors | self.feature_weights.tensors()
+
+    @property
+    def feature_weights(self) -> FeatureWeights:
+        """The weights of features."""
+        return FeatureWeights(*(None if of is None else of.weights for of in (self.of_rows, self.of_columns)))
 
     def set_arrays(self, arrays: Arrays) -> None:
         """Go back to such factors."""
         self.row_factors, self.column_factors = arrays["row_factors"], arrays["column_factors"]
+        for of, axis in ((self.of_rows, "rows"), (self.of_columns, "columns")):
+            if of is not None:
+                of.weights = arrays[f"features.{axis}"]
+
+
+class FeaturePrior:
+    """What the features of one side say of its factors: their product with weights that are learned sweep by sweep."""
+
+    def __init__(self, features: FeatureVectors, latents: FeatureRidge, effects: FeatureRidge, width: int) -> None:
+        self._features, self._latents, self._effects = features, latents, effects
+        self.weights: LatentArray = np.zeros((features.n_inputs, width), dtype=np.float32)
+
+    @classmethod
+    def of(
+        cls, features: AxisFeatures | None, counts: IndexArray, side: LeastSquares, settings: ALSSettings, width: int
+    ) -> FeaturePrior | None:
+        """Return the prior of a side, with weights of 0; None where there are no features."""
+        if features is None:
+            return None
+        vectors = features.take(np.arange(counts.size))
+        effect_ridges = np.where(counts > 0, max(side.effect_ridge, LEAST_RIDGE), 0.0)
+        latents, effects = (
+            FeatureRidge(vectors, each, settings.feature_penalty) for each in (side.latent_ridges, effect_ridges)
+        )
+        return cls(vectors, latents, effects, width)
+
+    def factors(self) -> LatentArray:
+        """Return what the features say of the factors."""
+        return self._features.product(self.weights)
+
+    def learn(self, factors: LatentArray) -> None:
+        """Regress factors on the features."""
+        weights = np.column_stack([self._latents.weights(factors[:, :-1]), self._effects.weights(factors[:, -1:])])
+        self.weights = weights.astype(np.float32)
 
 
 class RidgeEncoder(Encoder):
@@ -139,22 +204,29 @@ class RidgeEncoder(Encoder):
     The base of either table of latents is what was trained, whatever has been encoded anew since.
     """
 
-    def __init__(self, train: ObservedMatrix, settings: ALSSettings) -> None:
-        self._train, self._settings = train, settings
+    def __init__(
+        self, train: ObservedMatrix, settings: ALSSettings, feature_weights: FeatureWeights = NO_WEIGHTS
+    ) -> None:
+        self._train, self._settings, self.feature_weights = train, settings, feature_weights
 
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return (u, b, 1, m) of each row."""
         needed, factors = _needed(entries, columns.base)
-        return _row_latents(self._solved(needed, np.delete(factors, (-3, -1), axis=1)), self._train.mean)
+        others = np.delete(factors, (-3, -1), axis=1)
+        return _row_latents(self._solved(needed, others, self.feature_weights.rows), self._train.mean)
 
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return (v, 1, c, 1) of each column."""
         needed, factors = _needed(entries, rows.base)
-        return _column_latents(self._solved(needed, factors[:, :-2]))
+        return _column_latents(self._solved(needed, factors[:, :-2], self.feature_weights.columns))
 
-    def _solved(self, entries: AxisEntries, others: LatentArray) -> LatentArray:
+    def pack(self) -> Packed:
+        """Return the weights of features."""
+        return Packed({}, self.feature_weights.tensors())
+
+    def _solved(self, entries: AxisEntries, others: LatentArray, feature_weights: LatentArray | None) -> LatentArray:
         equations = LeastSquares(entries, n_others=len(others), train=self._train, settings=self._settings)
-        return equations.solve(others).factors
+        return equations.solve(others, prior(entries, feature_weights)).factors
 
 
 def _needed(entries: AxisEntries, others: LatentArray) -> tuple[AxisEntries, LatentArray]:
@@ -180,6 +252,7 @@ class ALS(FactorModel):
 
     settings_class: ClassVar[type[Settings]] = ALSSettings
     settings: ALSSettings
+    takes_features: ClassVar[bool] = True
     predicts: ClassVar[tuple[str, ...]] = AREAS
     cannot: ClassVar[str] = ""
     n_beside: ClassVar[int] = 3  # effect, constant and mean
@@ -188,11 +261,16 @@ class ALS(FactorModel):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
-    def _solver(self, train: ObservedMatrix) -> ALSSolver:
-        return ALSSolver(train, self.settings)
+    def _solver(self, entries: EntryStore) -> ALSSolver:
+        return ALSSolver(entries, self.settings)
 
-    def _encoder(self, train: ObservedMatrix) -> RidgeEncoder:
-        return RidgeEncoder(train, self.settings)
+    def _encoder(self, solver: ALSSolver, entries: EntryStore) -> RidgeEncoder:
+        return RidgeEncoder(entries.train, self.settings, solver.feature_weights)
+
+    def _stored_encoder(self, entries: EntryStore, tensors: Tensors) -> RidgeEncoder:
+        width = self._rank(entries.train) + 1
+        weights = stored_weights(entries, tensors, width=width, kind="float32")
+        return RidgeEncoder(entries.train, self.settings, weights)
 
 
 def latent_ridges(counts: Any, scale: Scale, settings: ALSSettings) -> Any:
@@ -282,6 +360,15 @@ def _gram(group: Group, table: LatentArray) -> Tensor:
         vectors = torch.from_numpy(gathered)
         gram += vectors.mT @ vectors
     return gram
+
+
+def _take_off(gram: Tensor, factors: LatentArray) -> None:
+    """Let Gram matrices of (A, t) be those of (A, t - Ap), for the factors p of each row."""
+    p = torch.from_numpy(factors)[..., None]
+    fitted = gram[:, :-1, :-1] @ p  # A'Ap
+    gram[:, -1, -1] += (p.mT @ (fitted - 2.0 * gram[:, :-1, -1:]))[:, 0, 0]
+    gram[:, :-1, -1:] -= fitted
+    gram[:, -1:, :-1] -= fitted.mT
 
 
 def _ridge_solution(gram: Tensor, ridges: LatentArray) -> tuple[LatentArray, float]:

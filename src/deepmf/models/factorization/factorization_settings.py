@@ -37,6 +37,12 @@ class ALSSettings(LoopSettings):
         "constant).",
     )
     effect_penalty: float = number(3.0, low=0.0, meaning="The weight of squared row and column effects.")
+    feature_penalty: float = number(
+        10.0,
+        above=0.0,
+        meaning="How strongly the weights of features are drawn to 0, where there are any: as by this many rows or "
+        "columns that say so.",
+    )
 
 
 @settings_dataclass

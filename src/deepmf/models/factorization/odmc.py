@@ -10,6 +10,7 @@ import scipy.sparse
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.factorization.factorization_settings import ODMCSettings
@@ -177,8 +178,8 @@ class ODMC(FactorModel):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
-    def _solver(self, train: ObservedMatrix) -> ODMCSolver:
-        return ODMCSolver(train, self.settings)
+    def _solver(self, entries: EntryStore) -> ODMCSolver:
+        return ODMCSolver(entries.train, self.settings)
 
     def _begin_from(self, task: SolverTask, start: WarmStart) -> None:
         super()._begin_from(task, start)

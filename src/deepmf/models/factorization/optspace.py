@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.factorization_settings import OptSpaceSettings
 from deepmf.models.factorization.low_rank import LowRank, Sparse, krylov_svd, orthonormal, sparse_of
@@ -163,8 +164,8 @@ class OptSpace(FactorModel):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
-    def _solver(self, train: ObservedMatrix) -> OptSpaceSolver:
-        return OptSpaceSolver(train, self.settings)
+    def _solver(self, entries: EntryStore) -> OptSpaceSolver:
+        return OptSpaceSolver(entries.train, self.settings)
 
 
 def light_entries(matrix: ObservedMatrix, most: float) -> npt.NDArray[np.bool_]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.factorization_settings import RankKSettings
 from deepmf.models.factorization.low_rank import (
@@ -126,5 +127,5 @@ class RankK(FactorModel):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
-    def _solver(self, train: ObservedMatrix) -> RankKSolver:
-        return RankKSolver(train, self.settings)
+    def _solver(self, entries: EntryStore) -> RankKSolver:
+        return RankKSolver(entries.train, self.settings)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.factorization.factorization_settings import RDMCSettings
@@ -167,9 +168,9 @@ class RDMC(FactorModel):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
-    def _solver(self, train: ObservedMatrix) -> RDMCSolver:
-        train.scale.levels_for("RDMC")
-        return RDMCSolver(train, self.settings)
+    def _solver(self, entries: EntryStore) -> RDMCSolver:
+        entries.train.scale.levels_for("RDMC")
+        return RDMCSolver(entries.train, self.settings)
 
     def _readout(self, solver: Any, scale: Scale) -> LevelReadout:
         return LevelReadout(scale)

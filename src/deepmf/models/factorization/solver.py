@@ -78,36 +78,40 @@ class FactorModel(Model):
     cannot: ClassVar[str] = FACTORS_ONLY
 
     @abstractmethod
-    def _solver(self, train: ObservedMatrix) -> Solver:
+    def _solver(self, entries: EntryStore) -> Solver:
         """Return a solver at its start."""
 
-    def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> SolverTask:
-        return SolverTask(self._solver(train), partial(self._found, train=train), validation)
+    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> SolverTask:
+        return SolverTask(self._solver(entries), partial(self._found, entries=entries), validation)
 
     def _begin_from(self, task: SolverTask, start: WarmStart) -> None:
         rows, columns = start.latents(rank=self._rank(start.train))
         task.solver.begin_from(rows, columns)
 
     def _predictor(self, task: SolverTask, entries: EntryStore) -> Predictor:
-        return self._found(task.solver, train=entries.train)
+        return self._found(task.solver, entries=entries)
 
-    def _found(self, solver: Any, *, train: ObservedMatrix) -> Predictor:
+    def _found(self, solver: Any, *, entries: EntryStore) -> Predictor:
         """Return the predictor of what a solver has found."""
         rows, columns = (Latents(table.astype(np.float32)) for table in solver.latents())
-        return Predictor(rows, columns, self._encoder(train), self._readout(solver, train.scale), self.n_beside)
+        encoder, readout = self._encoder(solver, entries), self._readout(solver, entries.scale)
+        return Predictor(rows, columns, encoder, readout, self.n_beside)
 
     def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         rows, columns = unpack_latents(tensors, entries, width=self._rank(entries.train) + self.n_beside)
         readout = self._stored_readout(entries.scale, tensors)
-        return Predictor(rows, columns, self._encoder(entries.train), readout, self.n_beside)
+        return Predictor(rows, columns, self._stored_encoder(entries, tensors), readout, self.n_beside)
 
     def _rank(self, train: ObservedMatrix) -> int:
         """Return how many latents there are beside means, effects and constants."""
         rank: int = self.settings.to_dict()["latent_size"]
         return min(rank, *train.shape)
 
-    def _encoder(self, train: ObservedMatrix) -> Encoder:
+    def _encoder(self, solver: Any, entries: EntryStore) -> Encoder:
         return NoEncoder()
+
+    def _stored_encoder(self, entries: EntryStore, tensors: Tensors) -> Encoder:
+        return self._encoder(None, entries)
 
     def _readout(self, solver: Any, scale: Scale) -> Readout:
         return Readout(scale)

@@ -11,7 +11,8 @@ import numpy as np
 from deepmf.matrix.arrays import LatentArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.factorization.als import ALS
+from deepmf.models.factorization.als import ALS, RidgeEncoder
+from deepmf.models.feature_ridge import FeatureWeights
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents, pair_products
 from deepmf.models.ordinal.landmarks import Landmarks, landmarks_among
@@ -69,16 +70,18 @@ def trained_encoder(
     if held_out is None:
         rows, columns = _rounds(encoder, start, entries)
         return Described(encoder, Latents(rows), Latents(columns), {})
-    seen = entries if source.matrix is entries.train else EntryStore.of(source.matrix)
+    seen = entries
+    if source.matrix is not entries.train:
+        seen = EntryStore.of(source.matrix, entries.row_features, entries.column_features)
     _choose_penalties(encoder, seen, held_out, settings)
     rows, columns = _rounds(encoder, start, seen)
-    linear = _linear_columns(source.matrix, held_out, settings)
+    linear = _linear_part(seen, held_out, settings)
     stages, blend = _blended(encoder, rows, columns, linear, entries.train, seen, held_out)
     if seen is not entries:
         rows, columns = _rounds(encoder, start, entries)
     if blend is not None and linear is not None:
-        part = LinearPart(entries.train, linear.shape[1] - ALS.n_beside, blend)
-        rows, columns = encoder.join(part, linear, rows, columns, entries)
+        part = LinearPart(entries.train, linear.columns.shape[1] - ALS.n_beside, blend, linear.feature_weights)
+        rows, columns = encoder.join(part, linear.columns, rows, columns, entries)
     return Described(encoder, Latents(rows), Latents(columns), stages)
 
 
@@ -132,23 +135,31 @@ def _rounds(encoder: OrdinalEncoder, columns: LatentArray, entries: EntryStore) 
     return rows, columns
 
 
-def _linear_columns(
-    seen: ObservedMatrix, held_out: ValidationEntries, settings: OrdinalDMFSettings
-) -> LatentArray | None:
-    """Return the columns that the linear part begins with, those of ALS; None where there is to be no such part."""
-    size = linear_size(*seen.shape, seen.n_entries) if settings.linear_size is None else settings.linear_size
+class _Learned(NamedTuple):
+    """What ALS has learned for the linear part: the columns that it begins with, and what features say."""
+
+    columns: LatentArray
+    feature_weights: FeatureWeights
+
+
+def _linear_part(seen: EntryStore, held_out: ValidationEntries, settings: OrdinalDMFSettings) -> _Learned | None:
+    """Return what ALS has learned for the linear part; None where there is to be no such part."""
+    train = seen.train
+    size = linear_size(*train.shape, train.n_entries) if settings.linear_size is None else settings.linear_size
     if not size:
         return None
     als = ALS(latent_size=size, patience=_ALS_PATIENCE, seed=settings.seed)
     als._learn(seen, held_out, Fitting())
-    return als.predictor_.columns.base
+    encoder = als.predictor_.encoder
+    assert isinstance(encoder, RidgeEncoder)
+    return _Learned(als.predictor_.columns.base, encoder.feature_weights)
 
 
 def _blended(
     encoder: OrdinalEncoder,
     rows: LatentArray,
     columns: LatentArray,
-    linear: LatentArray | None,
+    linear: _Learned | None,
     train: ObservedMatrix,
     seen: EntryStore,
     held_out: ValidationEntries,
@@ -161,6 +172,6 @@ def _blended(
     support = head.support.cpu().numpy()
     if linear is None:
         return {"refined": error_of(logits, held_out.values, support)}, None
-    values = linear_values(train, linear, seen, *pairs)
+    values = linear_values(train, linear.columns, linear.feature_weights, seen, *pairs)
     blend, without, together = best_blend(logits, values, as_numpy(head.cutpoints), held_out.values, support)
     return {"refined": without, "with the linear part": together}, blend

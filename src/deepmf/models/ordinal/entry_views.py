@@ -9,7 +9,7 @@ from torch import Tensor
 
 from deepmf.layers.branch import Branch
 from deepmf.layers.input_channels import EntrySums
-from deepmf.layers.vectors import SparseVectors
+from deepmf.layers.vectors import FeatureBatch, SparseVectors
 
 # Entries whose weights are gathered at a time: 64 MB at 2048 hidden units.
 _ENTRIES_AT_A_TIME = 8192
@@ -38,22 +38,30 @@ class PaddedEntries(NamedTuple):
         return cls(indices, units, real)
 
 
-def outputs_by_view(branch: Branch, views: Tensor, entries: PaddedEntries) -> Tensor:
+def outputs_by_view(
+    branch: Branch, views: Tensor, entries: PaddedEntries, features: FeatureBatch | None = None
+) -> Tensor:
     """Return a branch's outputs (vectors, views, outputs) for vectors of which each view sees a part.
 
     The first layer is one product of who sees what and the entries' weights, gathered once for all views.
     """
-    outputs: Tensor = branch.of_sums(_sums_by_view(branch, views, entries))
+    outputs: Tensor = branch.of_sums(_sums_by_view(branch, views, entries), _repeated(features, len(views)))
     return outputs.reshape(len(entries.indices), len(views), -1)
 
 
-def outputs_without_each(branch: Branch, views: Tensor, entries: PaddedEntries, left_out: Tensor) -> Tensor:
+def outputs_without_each(
+    branch: Branch,
+    views: Tensor,
+    entries: PaddedEntries,
+    left_out: Tensor,
+    features: FeatureBatch | None = None,
+) -> Tensor:
     """Return the outputs (left out, views, outputs) for a single vector without each of some of its entries.
 
     Views that do not see the entry stay as they are; of the others, the sums lose one term.
     """
     sums = _sums_by_view(branch, views, entries)
-    whole: Tensor = branch.of_sums(sums)
+    whole: Tensor = branch.of_sums(sums, _repeated(features, len(views)))
     indices, units = entries.indices[0, left_out], entries.units[0, left_out]
     which, view = views.T[indices].nonzero(as_tuple=True)
     less = EntrySums(
@@ -62,8 +70,15 @@ def outputs_without_each(branch: Branch, views: Tensor, entries: PaddedEntries, 
         sums.counts[view] - 1.0,
     )
     outputs = whole.repeat(left_out.numel(), 1, 1)
-    outputs[which, view] = branch.of_sums(less)
+    outputs[which, view] = branch.of_sums(less, _repeated(features, which.numel()))
     return outputs
+
+
+def _repeated(features: FeatureBatch | None, n_times: int) -> FeatureBatch | None:
+    """Return the features of vectors once for each of their views."""
+    if features is None:
+        return None
+    return FeatureBatch(*(part.repeat_interleave(n_times, dim=0) for part in features))
 
 
 def _sums_by_view(branch: Branch, views: Tensor, entries: PaddedEntries) -> EntrySums:

@@ -16,6 +16,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.factorization.als import ALS, RidgeEncoder
 from deepmf.models.factorization.factorization_settings import ALSSettings
+from deepmf.models.feature_ridge import NO_WEIGHTS, FeatureWeights
 from deepmf.models.latents import Latents, pair_products
 
 # The shares of the linear part that are compared, and its slopes: in those of a logistic distribution with the standard
@@ -58,10 +59,13 @@ class LinearPart:
     all scores; and (v, 1, c, 1) of a column. The mean is left to the network.
     """
 
-    def __init__(self, train: ObservedMatrix, size: int, blend: Blend) -> None:
+    def __init__(
+        self, train: ObservedMatrix, size: int, blend: Blend, feature_weights: FeatureWeights = NO_WEIGHTS
+    ) -> None:
         self.size, self.blend, self.width = size, blend, size + ALS.n_beside
         self.settings, self.mean = ALSSettings(latent_size=size), train.mean
-        self._encoder = RidgeEncoder(train, self.settings)
+        self.feature_weights = feature_weights
+        self._encoder = RidgeEncoder(train, self.settings, feature_weights)
 
     def rows(self, entries: AxisEntries, columns: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of rows with these slopes, by the columns that it begins with."""
@@ -85,10 +89,15 @@ class LinearPart:
 
 
 def linear_values(
-    train: ObservedMatrix, columns: LatentArray, seen: EntryStore, row_at: IndexArray, column_at: IndexArray
+    train: ObservedMatrix,
+    columns: LatentArray,
+    feature_weights: FeatureWeights,
+    seen: EntryStore,
+    row_at: IndexArray,
+    column_at: IndexArray,
 ) -> LatentArray:
     """Return the linear part of pairs of positions, less the mean, by some columns of ALS and the entries seen."""
-    ridge = RidgeEncoder(train, ALSSettings(latent_size=columns.shape[1] - ALS.n_beside))
+    ridge = RidgeEncoder(train, ALSSettings(latent_size=columns.shape[1] - ALS.n_beside), feature_weights)
     n_rows, n_columns = train.shape
     rows = Latents(ridge.rows(seen.row_entries(np.arange(n_rows)), Latents(columns)))
     solved = Latents(ridge.columns(seen.column_entries(np.arange(n_columns)), rows))

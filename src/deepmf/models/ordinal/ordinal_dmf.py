@@ -12,7 +12,9 @@ from torch import Tensor
 from deepmf.errors import BadModelFile
 from deepmf.layers.branch import Branch
 from deepmf.layers.input_channels import N_SUMMARY_FEATURES
+from deepmf.layers.masking import feature_masking, views
 from deepmf.matrix.arrays import LatentArray
+from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.encoding import ENCODINGS
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -22,7 +24,6 @@ from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.encoder_training import trained_encoder
 from deepmf.models.ordinal.held_out import set_aside
 from deepmf.models.ordinal.landmarks import Landmarks
-from deepmf.models.ordinal.masking import Masking, views
 from deepmf.models.ordinal.ordinal_choice import Facts, chosen_settings
 from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder, stored_parts
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
@@ -70,6 +71,7 @@ class OrdinalDMF(NetworkModel):
 
     settings_class: ClassVar[type[Settings]] = OrdinalDMFSettings
     settings: OrdinalDMFSettings
+    takes_features: ClassVar[bool] = True
     _later_stages: Mapping[str, float] = MappingProxyType({})  # the validation error by what followed the epochs
     # Views are of places, and bins of one matrix.
     lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES | dict.fromkeys(
@@ -121,27 +123,28 @@ class OrdinalDMF(NetworkModel):
         epochs = self.settings.epochs if "epochs" in self._given else None
         return chosen_settings(facts, self.settings.effort, epochs=epochs)
 
-    def _learn(self, train: ObservedMatrix, validation: ValidationEntries | None, fitting: Fitting) -> None:
-        super()._learn(train, validation, fitting)
+    def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> None:
+        super()._learn(entries, validation, fitting)
         if self._later_stages and self.history_.best_error is not None:
             self.history_.stages = {"branches": self.history_.best_error} | dict(self._later_stages)
             self.history_.best_error = list(self._later_stages.values())[-1]
 
-    def _task(self, train: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
+    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
         if validation is None:
-            return self._trainer(train, *set_aside(train, seed=self.settings.seed))
-        return self._trainer(train, train, validation)
+            return self._trainer(entries, *set_aside(entries.train, seed=self.settings.seed))
+        return self._trainer(entries, entries.train, validation)
 
-    def _warm_task(self, train: ObservedMatrix, validation: ValidationEntries | None, start: WarmStart) -> Trainer:
+    def _warm_task(self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart) -> Trainer:
         if validation is not None:
-            return super()._warm_task(train, validation, start)  # type: ignore[no-any-return]
-        trainer = self._trainer(train, *set_aside(train, seed=self.settings.seed, start=start))
+            return super()._warm_task(entries, validation, start)  # type: ignore[no-any-return]
+        trainer = self._trainer(entries, *set_aside(entries.train, seed=self.settings.seed, start=start))
         self._begin_from(trainer, start)
         return trainer
 
-    def _trainer(self, train: ObservedMatrix, seen: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
+    def _trainer(self, entries: EntryStore, seen: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
         """Return the trainer of a network for a matrix, on those of its entries that it sees."""
         settings = self.settings
+        row_features, column_features = entries.trained_features()
         source = MatrixBlocks(
             seen,
             ENCODINGS["scaled"],
@@ -149,25 +152,40 @@ class OrdinalDMF(NetworkModel):
             block_columns=settings.block_columns,
             whole_epochs=True,
             missing=float("nan"),
+            row_features=row_features,
+            column_features=column_features,
         )
-        return Trainer(self._new_network(train), OrdinalObjective(), source, settings, validation=validation)
+        return Trainer(self._new_network(entries), OrdinalObjective(), source, settings, validation=validation)
 
-    def _new_network(self, train: ObservedMatrix) -> OrdinalNetwork:
+    def _new_network(self, entries: EntryStore) -> OrdinalNetwork:
+        train = entries.train
         n_rows, n_columns = train.shape
         with torch.device("cpu"):  # of a network without weights, too: the support is known
             head = OrdinalHead(*ordinal_support(train, n_bins=self.settings.bins))
         generator = private_generator(self.settings.seed, "weights")
         row_sizes, column_sizes = self.settings.branch_sizes
         return OrdinalNetwork(
-            self._branch(n_columns, row_sizes, head.n_row_outputs, generator),
-            self._branch(n_rows, column_sizes, head.n_column_outputs, generator),
+            self._branch(n_columns, row_sizes, head.n_row_outputs, entries.row_features, generator),
+            self._branch(n_rows, column_sizes, head.n_column_outputs, entries.column_features, generator),
             head,
-            Masking(self.settings.mask_rate, self.settings.cold_row_rate),
+            feature_masking(
+                self.settings.mask_rate,
+                self.settings.cold_row_rate,
+                row_features=entries.row_features is not None,
+                column_features=entries.column_features is not None,
+            ),
             row_views=self._views(n_columns),
             column_views=self._views(n_rows),
         )
 
-    def _branch(self, n_inputs: int, sizes: Sequence[int], n_beside: int, generator: torch.Generator) -> Branch:
+    def _branch(
+        self,
+        n_inputs: int,
+        sizes: Sequence[int],
+        n_beside: int,
+        features: AxisFeatures | None,
+        generator: torch.Generator,
+    ) -> Branch:
         """Return a branch with fresh weights and some outputs beside the direction."""
         sizes = (*sizes[:-1], sizes[-1] + n_beside)
         return Branch(
@@ -176,6 +194,7 @@ class OrdinalDMF(NetworkModel):
             dropout=self.settings.dropout,
             generator=generator,
             n_summary_features=N_SUMMARY_FEATURES,
+            n_features=0 if features is None else features.n_inputs,
         )
 
     def _views(self, n_inputs: int) -> Tensor:
@@ -199,14 +218,14 @@ class OrdinalDMF(NetworkModel):
         landmarks = numbers(tensors, "refinement.landmarks", "float32", (None, self.settings.latent_size))
         if not Landmarks(torch.from_numpy(landmarks)).are_apart():
             raise BadModelFile("the stored landmarks are no directions that differ")
-        network = self._stored_network(entries.train, tensors)
+        network = self._stored_network(entries, tensors)
         check_support(network.head, entries.scale)
         encoder = OrdinalEncoder(
             network,
             entries.scale,
             landmarks=landmarks,
             refinement_columns=numbers(tensors, "refinement.columns", "float32", (entries.train.shape[1], None)),
-            **stored_parts(content, entries.train),
+            **stored_parts(content, entries, tensors),
         )
         layout = encoder.layout
         if encoder.refinement_columns.shape[1] != layout.width:

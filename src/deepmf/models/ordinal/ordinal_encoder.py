@@ -15,8 +15,8 @@ from deepmf.layers.vectors import SparseVectors
 from deepmf.matrix.arrays import IndexArray, LatentArray
 from deepmf.matrix.encoding import ENCODINGS
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
-from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.models.feature_ridge import stored_weights
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkEncoder, sparse_vectors
 from deepmf.models.ordinal.landmarks import Landmarks
@@ -25,7 +25,7 @@ from deepmf.models.ordinal.linear_part import Blend, LinearPart
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 from deepmf.models.ordinal.penalties import Penalties
 from deepmf.models.ordinal.refinement import Refinement, column_side, row_side
-from deepmf.storage.packed import Packed, field
+from deepmf.storage.packed import Packed, Tensors, field
 
 # The largest penalty or weight that a file may hold.
 _LARGEST = 1e12
@@ -159,7 +159,8 @@ class OrdinalEncoder(NetworkEncoder):
             "penalties": [penalty if math.isfinite(penalty) else None for penalty in self.penalties],
             "linear": None if self.linear is None else {"size": self.linear.size, **self.linear.blend._asdict()},
         }
-        return Packed(packed.content | content, packed.tensors | learned)
+        of_features = {} if self.linear is None else self.linear.feature_weights.tensors()
+        return Packed(packed.content | content, packed.tensors | learned | of_features)
 
     @property
     def _device(self) -> torch.device:
@@ -184,8 +185,9 @@ def as_numpy(latents: Tensor) -> LatentArray:
     return array
 
 
-def stored_parts(content: Any, train: ObservedMatrix) -> dict[str, Any]:
+def stored_parts(content: Any, entries: EntryStore, tensors: Tensors) -> dict[str, Any]:
     """Return the penalties and the linear part that an encoder packed; anything else raises `BadModelFile`."""
+    train = entries.train
     penalties, linear = field(content, "penalties"), field(content, "linear")
     if not isinstance(penalties, list) or len(penalties) != 2:
         raise BadModelFile("the stored penalties must be two")
@@ -198,7 +200,8 @@ def stored_parts(content: Any, train: ObservedMatrix) -> dict[str, Any]:
         share = _positive(field(linear, "share"), "share of the linear part", below=1.0)
         width = train.scale.high - train.scale.low or 1.0
         slope = _positive(field(linear, "slope"), "slope of the linear part", below=_LARGEST / width)
-        part = LinearPart(train, size, Blend(share, slope))
+        weights = stored_weights(entries, tensors, width=size + 1, kind="float32")
+        part = LinearPart(train, size, Blend(share, slope), weights)
     return {"penalties": kept, "linear": part}
 
 

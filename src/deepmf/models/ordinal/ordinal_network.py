@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from deepmf.layers.branch import Branch
 from deepmf.layers.input_channels import apply_mask, channels
-from deepmf.layers.vectors import Batch, SparseBatch, Vectors
+from deepmf.layers.masking import Masking
+from deepmf.layers.vectors import Batch, FeatureBatch, SparseBatch, Vectors, features_of
 from deepmf.models.ordinal.latent_layout import LatentLayout
-from deepmf.models.ordinal.masking import Masking
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
 
 _VECTORS_AT_A_TIME = 1024
@@ -52,13 +52,13 @@ class OrdinalNetwork(nn.Module):
         n_direction = self.columns.n_outputs - self.head.n_column_outputs
         return LatentLayout(n_direction, 0, 0, self.head.n_response)
 
-    def row_latents(self, batch: Batch) -> Tensor:
-        """Return the latents of rows, cutpoints and slope included, from their visible entries."""
-        return self.head.row_latents(self.rows(channels(batch, self.row_views.shape[1])))
+    def row_latents(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
+        """Return the latents of rows, cutpoints and slope included, from their visible entries and features."""
+        return self.head.row_latents(self.rows(channels(batch, self.row_views.shape[1]), features))
 
-    def column_latents(self, batch: Batch) -> Tensor:
-        """Return the latents of columns from their visible entries."""
-        return self.head.column_latents(self.columns(channels(batch, self.column_views.shape[1])))
+    def column_latents(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
+        """Return the latents of columns from their visible entries and features."""
+        return self.head.column_latents(self.columns(channels(batch, self.column_views.shape[1]), features))
 
     def viewed_row_latents(self, vectors: Vectors, *, n_views: int | None = None) -> Tensor:
         """Return the mean latents of all rows over their views, or over the first few."""
@@ -69,13 +69,14 @@ class OrdinalNetwork(nn.Module):
         return _viewed(vectors, self.column_views[:n_views], self.column_latents)
 
 
-def _viewed(vectors: Vectors, views: Tensor, latents_of: Callable[[Batch], Tensor]) -> Tensor:
+def _viewed(vectors: Vectors, views: Tensor, latents_of: Callable[[Batch, FeatureBatch | None], Tensor]) -> Tensor:
     """Return the mean latents of all vectors over views (views, inputs), some at a time."""
     n_views = len(views)
     parts = []
     for ids in torch.split(torch.arange(len(vectors), device=views.device), max(1, _VECTORS_AT_A_TIME // n_views)):
-        batch = vectors.take(ids.repeat_interleave(n_views))
-        latents = latents_of(apply_mask(batch, visible_to(views, batch)))
+        repeated = ids.repeat_interleave(n_views)
+        batch = vectors.take(repeated)
+        latents = latents_of(apply_mask(batch, visible_to(views, batch)), features_of(vectors, repeated))
         parts.append(latents.reshape(ids.numel(), n_views, -1).mean(1))
     return torch.cat(parts)
 

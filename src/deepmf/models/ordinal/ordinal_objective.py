@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from deepmf.layers.cosine import inner_products
 from deepmf.layers.input_channels import apply_mask
-from deepmf.layers.vectors import Batch, SparseBatch
+from deepmf.layers.masking import positions
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 from deepmf.training.matrix_blocks import Block, BlockEntries, MatrixBlocks
 from deepmf.training.trainer import Objective
@@ -22,11 +21,15 @@ class OrdinalObjective(Objective):
     def loss(self, network: OrdinalNetwork, block: Block) -> Tensor:
         """Return the mean loss of a block's masked entries."""
         masking, drawn = network.masking, network.masking.draw()
-        row_of, columns_of_row = _positions(block.rows, block.row_ids)
-        column_of, rows_of_column = _positions(block.columns, block.column_ids)
-        row_latents = network.row_latents(apply_mask(block.rows, ~masking.masked(row_of, columns_of_row, drawn)))
+        row_of, columns_of_row = positions(block.rows, block.row_ids)
+        column_of, rows_of_column = positions(block.columns, block.column_ids)
+        row_latents = network.row_latents(
+            apply_mask(block.rows, ~masking.masked(row_of, columns_of_row, drawn)),
+            masking.visible_features(block.row_features, block.row_ids, drawn),
+        )
         column_latents = network.column_latents(
-            apply_mask(block.columns, ~masking.masked(rows_of_column, column_of, drawn))
+            apply_mask(block.columns, ~masking.masked(rows_of_column, column_of, drawn)),
+            masking.visible_features(block.column_features, block.column_ids, drawn),
         )
         if isinstance(block.observed, BlockEntries):
             return _mean_loss_of_entries(network, row_latents, column_latents, block, block.observed, drawn)
@@ -66,10 +69,3 @@ def _mean_loss_of_table(
     wanted = ~table.isnan() & network.masking.masked(block.row_ids[:, None], block.column_ids, drawn)
     losses = network.head.loss(network.head.logits(scores, response[:, None]), network.head.above(table)) * wanted
     return losses.sum() / wanted.sum().clamp(min=1)
-
-
-def _positions(batch: Batch, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return, for each entry or place of some vectors, the position of its vector and its place in it."""
-    if isinstance(batch, SparseBatch):
-        return torch.repeat_interleave(ids, batch.starts.diff()), batch.indices
-    return ids[:, None], torch.arange(batch.shape[1], device=batch.device)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from deepmf.errors import TrainingDiverged
 from deepmf.layers.branch import Branch
-from deepmf.layers.vectors import SparseVectors
+from deepmf.layers.vectors import SparseVectors, features_of
 from deepmf.models.ordinal.entry_views import PaddedEntries, outputs_by_view, outputs_without_each
 from deepmf.models.ordinal.landmarks import Landmarks
 from deepmf.models.ordinal.latent_layout import LatentLayout
@@ -148,7 +148,7 @@ class Refinement:
         more = _MORE_ON_GPU if self.others.is_cuda else 1
         for ids in _parts(order, counts, len(self.side.views), more):
             entries = PaddedEntries.of(vectors, ids)
-            outputs = outputs_by_view(self.side.branch, self.side.views, entries)
+            outputs = outputs_by_view(self.side.branch, self.side.views, entries, features_of(vectors, ids))
             refined[:, ids] = self._by_penalty(outputs, entries, penalties)
         return refined
 
@@ -157,7 +157,7 @@ class Refinement:
         side, entries = self.side, PaddedEntries.of(vectors, left_out.new_zeros(1))
         real = entries.real.repeat(left_out.numel(), 1)
         real[torch.arange(left_out.numel(), device=left_out.device), left_out] = False
-        outputs = outputs_without_each(side.branch, side.views, entries, left_out)
+        outputs = outputs_without_each(side.branch, side.views, entries, left_out, vectors.features)
         # What the vectors share is gathered once for some of them: four times as many fit.
         step = max(1, 4 * _ENTRIES_AT_A_TIME // max(1, real.shape[1]))
         parts = [

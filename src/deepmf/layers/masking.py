@@ -7,6 +7,7 @@ from torch import Tensor
 
 from deepmf.layers.blank import is_blank
 from deepmf.layers.dropout import RandomModule
+from deepmf.layers.vectors import Batch, FeatureBatch, SparseBatch
 
 # Odd numbers without pattern, as 32-bit integers: two that spread rows and columns, two of a mixer ("lowbias32" of
 # Wellons' search for integer hashes).
@@ -15,6 +16,24 @@ _MIX = (0x7FEB352D, -2073254261)
 
 # The share of a cold row's entries that is masked: of a hundred, three are left.
 _OF_COLD_ROWS = 0.97
+# Where there are features: the share of rows, and of columns, of which a step masks all entries, and of which it masks
+# the features.
+EMPTY_RATE, FEATURE_MASK_RATE = 0.1, 0.2
+# The largest threshold: everything is masked.
+_ALL = 2**31 - 1
+
+
+def feature_masking(
+    mask_rate: float, cold_row_rate: float = 0.0, *, row_features: bool, column_features: bool
+) -> Masking:
+    """Return a masking that also masks features, and all entries of some of the vectors that have them."""
+    return Masking(
+        mask_rate,
+        cold_row_rate,
+        empty_row_rate=EMPTY_RATE if row_features else 0.0,
+        empty_column_rate=EMPTY_RATE if column_features else 0.0,
+        feature_mask_rate=FEATURE_MASK_RATE,
+    )
 
 
 class Masking(RandomModule):
@@ -23,11 +42,24 @@ class Masking(RandomModule):
     Of `cold_row_rate` of the rows, almost everything is masked, so that the branches also train on rows of one or two
     entries. Whether an entry is masked is computed from its row, its column and one number drawn for the
     step: nothing is drawn or stored for entries that no branch reads, and both branches mask the same entries.
+
+    Where there are features, all entries of `empty_row_rate` of the rows and of `empty_column_rate` of the columns are
+    masked, and the features of `feature_mask_rate` of both, so that either may be absent.
     """
 
-    def __init__(self, mask_rate: float, cold_row_rate: float = 0.0) -> None:
+    def __init__(
+        self,
+        mask_rate: float,
+        cold_row_rate: float = 0.0,
+        *,
+        empty_row_rate: float = 0.0,
+        empty_column_rate: float = 0.0,
+        feature_mask_rate: float = 0.0,
+    ) -> None:
         super().__init__()
         self.mask_rate, self.cold_row_rate = mask_rate, cold_row_rate
+        self.empty_row_rate, self.empty_column_rate = empty_row_rate, empty_column_rate
+        self.feature_mask_rate = feature_mask_rate
 
     def draw(self) -> Tensor:
         """Draw the number of a step."""
@@ -38,14 +70,30 @@ class Masking(RandomModule):
         """Return which entries at these positions are masked in a step; rows and columns are broadcast."""
         row_number = _mixed(rows.int() * _SPREAD_ROWS + drawn)
         column_number = _mixed(columns.int() * _SPREAD_COLUMNS - drawn)
-        return row_number * column_number < self._below(row_number)  # modulo 2^32, as good as drawn for each pair
+        below = self._below(row_number)
+        for numbers, rate in ((row_number, self.empty_row_rate), (column_number, self.empty_column_rate)):
+            if rate:
+                below = torch.where(_chosen(numbers >> 16, rate), _ALL, below)
+        return row_number * column_number < below  # modulo 2^32, as good as drawn for each pair
+
+    def visible_features(self, features: FeatureBatch | None, ids: Tensor, drawn: Tensor) -> FeatureBatch | None:
+        """Return the features of rows (or columns) with these positions without those that are masked in a step."""
+        if features is None or not self.feature_mask_rate:
+            return features
+        masked = _chosen(_mixed(ids.int() * _SPREAD_ROWS ^ drawn), self.feature_mask_rate)
+        return features._replace(weights=torch.where(masked[:, None], 0.0, features.weights))
 
     def _below(self, row_numbers: Tensor) -> Tensor | int:
         """Return the threshold of each row: a high one for cold rows, which some bits of their numbers choose."""
         if not self.cold_row_rate:
             return _threshold(self.mask_rate)
-        chosen = (row_numbers & 0xFFF0) < 0xFFF0 * self.cold_row_rate
-        return torch.where(chosen, _threshold(max(self.mask_rate, _OF_COLD_ROWS)), _threshold(self.mask_rate))
+        threshold = _threshold(max(self.mask_rate, _OF_COLD_ROWS))
+        return torch.where(_chosen(row_numbers, self.cold_row_rate), threshold, _threshold(self.mask_rate))
+
+
+def _chosen(numbers: Tensor, rate: float) -> Tensor:
+    """Return which of some mixed numbers are chosen, at a rate, by some of their bits."""
+    return (numbers & 0xFFF0) < 0xFFF0 * rate
 
 
 def _threshold(share: float) -> int:
@@ -71,3 +119,10 @@ def views(n_views: int, n_inputs: int, *, mask_rate: float, generator: torch.Gen
     n_seen = min(max(round((1.0 - mask_rate) * n_views), 1), n_views)
     order = torch.rand(n_views, n_inputs, generator=generator, dtype=torch.float32).argsort(dim=0)
     return order.argsort(dim=0) < n_seen
+
+
+def positions(batch: Batch, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return, for each entry or place of some vectors, the position of its vector and its place in it."""
+    if isinstance(batch, SparseBatch):
+        return torch.repeat_interleave(ids, batch.starts.diff()), batch.indices
+    return ids[:, None], torch.arange(batch.shape[1], device=batch.device)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from deepmf.layers.dropout import use_generator
-from deepmf.models.ordinal.masking import Masking, views
+from deepmf.layers.masking import Masking, views
 
 N_ROWS, N_COLUMNS = 600, 500
 every_share = pytest.mark.parametrize("share", [0.01, 0.1, 0.3, 0.6, 0.95])

@@ -1,0 +1,100 @@
+"""Encoded features of some rows, or of some columns: for each a few inputs and their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.matrix.arrays import IndexArray
+
+# Vectors whose lines are gathered at a time in a product.
+_VECTORS_AT_A_TIME = 1 << 14
+
+
+@dataclass(frozen=True)
+class FeatureVectors:
+    """Sparse vectors side by side, padded to the most inputs that one has.
+
+    inputs, weights: (vectors, slots); a weight of 0 is padding. n_inputs: how many inputs there are in all.
+    """
+
+    inputs: npt.NDArray[np.int32]
+    weights: npt.NDArray[np.float32]
+    n_inputs: int
+
+    @classmethod
+    def of_parts(
+        cls, count: int, n_inputs: int, parts: Sequence[tuple[IndexArray, IndexArray, npt.NDArray[Any]]]
+    ) -> FeatureVectors:
+        """Return vectors made of parts: of which vector, at which input, with which weight."""
+        which, inputs, weights = (
+            np.concatenate([np.asarray(part[at]) for part in parts] or [np.empty(0, dtype=np.int64)]) for at in range(3)
+        )
+        there = weights != 0
+        which, inputs, weights = which[there].astype(np.int64), inputs[there], weights[there]
+        order = np.argsort(which, kind="stable")
+        counts = np.bincount(which, minlength=count)
+        slots = np.arange(which.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        shape = count, int(counts.max(initial=0))
+        vectors = cls(np.zeros(shape, dtype=np.int32), np.zeros(shape, dtype=np.float32), n_inputs)
+        vectors.inputs[which[order], slots], vectors.weights[which[order], slots] = inputs[order], weights[order]
+        return vectors
+
+    @classmethod
+    def empty(cls, count: int, n_inputs: int) -> FeatureVectors:
+        """Return vectors without any features."""
+        return cls.of_parts(count, n_inputs, [])
+
+    def __len__(self) -> int:
+        return int(self.inputs.shape[0])
+
+    def take(self, positions: npt.NDArray[Any]) -> FeatureVectors:
+        """Return the vectors at some positions; behind the last one there are vectors without features."""
+        inside = positions < len(self)
+        if inside.all():
+            return FeatureVectors(self.inputs[positions], self.weights[positions], self.n_inputs)
+        taken = FeatureVectors(
+            np.zeros((positions.size, self.inputs.shape[1]), dtype=np.int32),
+            np.zeros((positions.size, self.inputs.shape[1]), dtype=np.float32),
+            self.n_inputs,
+        )
+        taken.inputs[inside], taken.weights[inside] = self.inputs[positions[inside]], self.weights[positions[inside]]
+        return taken
+
+    def padded(self, n_slots: int) -> FeatureVectors:
+        """Return the same vectors with at least this many slots."""
+        more = ((0, 0), (0, max(0, n_slots - self.inputs.shape[1])))
+        if not more[1][1]:
+            return self
+        return FeatureVectors(np.pad(self.inputs, more), np.pad(self.weights, more), self.n_inputs)
+
+    def followed_by(self, others: FeatureVectors) -> FeatureVectors:
+        """Return these vectors and others."""
+        n_slots = max(self.inputs.shape[1], others.inputs.shape[1])
+        parts = self.padded(n_slots), others.padded(n_slots)
+        inputs, weights = (np.concatenate([getattr(part, name) for part in parts]) for name in ("inputs", "weights"))
+        return FeatureVectors(inputs, weights, self.n_inputs)
+
+    def without_inputs(self, groups: Sequence[Sequence[int]]) -> FeatureVectors:
+        """Return a vector for each of some groups of inputs: the only one there is, without them."""
+        dropped = np.stack([np.isin(self.inputs[0], list(group)) for group in groups])
+        inputs = np.repeat(self.inputs, len(groups), axis=0)
+        return FeatureVectors(inputs, np.where(dropped, np.float32(0.0), self.weights), self.n_inputs)
+
+    def product(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the products (vectors, width) with a table (inputs, width)."""
+        parts = [
+            np.einsum("vs,vsw->vw", self.weights[some], table[self.inputs[some]])
+            for some in (slice(at, at + _VECTORS_AT_A_TIME) for at in range(0, len(self), _VECTORS_AT_A_TIME))
+        ]
+        return np.concatenate([*parts, np.empty((0, table.shape[1]), dtype=table.dtype)])
+
+    @property
+    def are_known(self) -> npt.NDArray[np.bool_]:
+        """Whether each vector has any features."""
+        known: npt.NDArray[np.bool_] = (self.weights != 0).any(axis=1)
+        return known

@@ -1,0 +1,111 @@
+"""Features of rows and columns as tensors and JSON, and back."""
+
+from __future__ import annotations
+
+import reprlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deepmf.errors import BadModelFile
+from deepmf.matrix.axis_features import AxisFeatures
+from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.feature_encoding import (
+    CategoryEncoding,
+    ColumnEncoding,
+    DateEncoding,
+    FeatureEncoding,
+    ListEncoding,
+    NumberEncoding,
+)
+from deepmf.matrix.feature_vectors import FeatureVectors
+from deepmf.storage.packed import Packed, Tensors, field, number, numbers
+
+
+def pack_features(features: AxisFeatures, prefix: str) -> Packed:
+    """Return features of one axis: their encoding, those of training, and those that came since."""
+    extra = features.extra or FeatureVectors.empty(0, features.n_inputs)
+    tensors: dict[str, Any] = {f"{prefix}.positions": features.positions}
+    for name, vectors in (("base", features.base), ("extra", extra)):
+        tensors |= {f"{prefix}.{name}.inputs": vectors.inputs, f"{prefix}.{name}.weights": vectors.weights}
+    return Packed(features.encoding.to_dict(), tensors)
+
+
+def unpack_features(entries: EntryStore, content: Any, tensors: Tensors) -> EntryStore:
+    """Return a store with the features that were packed; what could not have been any raises `BadModelFile`."""
+    rows, columns = (
+        _unpack(name, content[name], tensors, n_trained, len(labels)) if name in content else None
+        for name, n_trained, labels in zip(
+            ("row_features", "column_features"), entries.train.shape, (entries.rows, entries.columns), strict=True
+        )
+    )
+    return replace(entries, row_features=rows, column_features=columns)
+
+
+def _unpack(prefix: str, content: Any, tensors: Tensors, n_trained: int, count: int) -> AxisFeatures:
+    encoding = _encoding(content)
+    positions = numbers(tensors, f"{prefix}.positions", "int64", (None,))
+    if positions.size and not (positions[0] >= 0 and positions[-1] < count and np.all(np.diff(positions) > 0)):
+        raise BadModelFile(f"the stored positions of {prefix} are not rising ones of known labels")
+    base = _vectors(f"{prefix}.base", tensors, n_trained, encoding.n_inputs)
+    extra = _vectors(f"{prefix}.extra", tensors, positions.size, encoding.n_inputs)
+    return AxisFeatures(encoding, base, positions, extra if positions.size else None)
+
+
+def _vectors(prefix: str, tensors: Tensors, count: int, n_inputs: int) -> FeatureVectors:
+    inputs = numbers(tensors, f"{prefix}.inputs", "int32", (count, None))
+    weights = numbers(tensors, f"{prefix}.weights", "float32", inputs.shape)
+    if inputs.size and not 0 <= inputs.min() <= inputs.max() < n_inputs:
+        raise BadModelFile(f"the stored tensor {prefix}.inputs points outside the {n_inputs} inputs of its features")
+    return FeatureVectors(inputs, weights, n_inputs)
+
+
+def _encoding(content: Any) -> FeatureEncoding:
+    columns = field(content, "columns")
+    if not isinstance(columns, list):
+        raise BadModelFile(f"the stored features must be a list; got {reprlib.repr(columns)}")
+    encoding = FeatureEncoding(tuple(map(_column, columns)))
+    if len(set(encoding.names)) < len(columns):
+        raise BadModelFile("the stored features have a name twice")
+    return encoding
+
+
+def _column(content: Any) -> ColumnEncoding:
+    kind, name = field(content, "kind"), _text(field(content, "name"))
+    if kind == "number":
+        return _number(content)
+    if kind in ("category", "list"):
+        categories = field(content, "categories")
+        if not isinstance(categories, list) or len(set(map(_text, categories))) < len(categories):
+            raise BadModelFile(f"the stored categories of {name!r} must be a list of different texts")
+        return (CategoryEncoding if kind == "category" else ListEncoding)(name, tuple(categories))
+    if kind == "date":
+        latest = _text(field(content, "latest"))
+        try:
+            np.datetime64(latest, "D")
+        except ValueError as error:
+            raise BadModelFile(f"the stored date of {name!r} is none: {reprlib.repr(latest)}") from error
+        return DateEncoding(name, latest, _number(field(content, "year")), _number(field(content, "age")))
+    raise BadModelFile(f"the stored feature {name!r} is of the unknown kind {reprlib.repr(kind)}")
+
+
+def _number(content: Any) -> NumberEncoding:
+    name, knots = _text(field(content, "name")), field(content, "knots")
+    if not isinstance(knots, list):
+        raise BadModelFile(f"the stored knots of {name!r} must be a list; got {reprlib.repr(knots)}")
+    mean, spread, *places = (
+        number(each, f"the feature {name!r}") for each in (field(content, "mean"), field(content, "spread"), *knots)
+    )
+    if (
+        not (np.isfinite([mean, spread, *places]).all() and spread > 0 and np.all(np.diff(places) > 0))
+        or len(knots) == 1
+    ):
+        raise BadModelFile(f"the stored numbers of the feature {name!r} cannot be those of one")
+    return NumberEncoding(name, mean, spread, tuple(places))
+
+
+def _text(item: Any) -> str:
+    if not isinstance(item, str):
+        raise BadModelFile(f"features are named by texts; got {reprlib.repr(item)}")
+    return item
