@@ -8,6 +8,7 @@ from torch import Tensor
 
 from deepmf.layers.dropout import use_generator
 from deepmf.layers.masking import Masking, views
+from deepmf.layers.vectors import FeatureBatch
 
 N_ROWS, N_COLUMNS = 600, 500
 every_share = pytest.mark.parametrize("share", [0.01, 0.1, 0.3, 0.6, 0.95])
@@ -52,21 +53,49 @@ def test_rows_tell_nothing_of_rows_and_columns_nothing_of_columns(share: float) 
         assert (pairs**2).mean() == pytest.approx(1, abs=0.1)
 
 
-@pytest.mark.parametrize("cold_row_rate", [0.1, 0.5])
-def test_almost_everything_of_newcomers_is_hidden(cold_row_rate: float) -> None:
-    module = Masking(0.6, cold_row_rate)
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+@pytest.mark.parametrize("axis", ["row", "column"])
+def test_of_cold_rows_and_columns_more_is_hidden_by_degrees(rate: float, axis: str) -> None:
+    module = Masking(0.6, **{f"cold_{axis}_rate": rate})
     use_generator(module, torch.Generator().manual_seed(0))
-    first, second = (block(module, module.draw()).double().mean(1).numpy() for _ in range(2))
-    assert np.all((np.abs(first - 0.97) < 0.04) | (np.abs(first - 0.6) < 0.1))
-    chosen = first > 0.85
-    assert chosen.mean() == pytest.approx(cold_row_rate, abs=4 * (cold_row_rate / N_ROWS) ** 0.5)
-    assert (chosen & (second > 0.85)).mean() < cold_row_rate  # others in another step
+    over = 1 if axis == "row" else 0
+    first, second = (block(module, module.draw()).double().mean(over).numpy() for _ in range(2))
+    chosen = first > 0.7  # the first degree shows a fifth
+    assert chosen.mean() == pytest.approx(rate, abs=4 * (rate / first.size) ** 0.5)
+    assert np.all(np.abs(first[~chosen] - 0.6) < 0.1)
+    assert (first[chosen] == 1).mean() == pytest.approx(0.55, abs=0.2)  # half of them empty, or nearly so
+    for shown in (0.2, 0.1, 0.05, 0.025):
+        assert np.any(np.abs(1 - first[chosen] - shown) < 0.2 * shown + 0.01)
+    assert (chosen & (second > 0.7)).mean() < rate  # others in another step
 
 
-def test_newcomers_are_hidden_no_less_than_the_others() -> None:
-    module = Masking(0.99, 0.5)
+def test_cold_rows_and_columns_are_hidden_no_less_than_the_others() -> None:
+    module = Masking(0.99, cold_row_rate=0.5, cold_column_rate=0.5)
     use_generator(module, torch.Generator().manual_seed(0))
-    assert block(module, module.draw()).double().mean() == pytest.approx(0.99, abs=0.002)
+    hidden = block(module, module.draw()).double()
+    assert hidden.mean() > 0.99 and hidden.mean(1).min() > 0.96
+
+
+def test_features_are_hidden_at_their_rate_apart_from_entries_and_anew_in_every_step() -> None:
+    module = Masking(0.6, cold_row_rate=0.5, feature_mask_rate=0.25)
+    use_generator(module, torch.Generator().manual_seed(0))
+    ids, ones = torch.arange(4000), torch.ones(4000, 3)
+    features = FeatureBatch(torch.zeros(4000, 3, dtype=torch.int64), ones)
+    steps = []
+    for drawn in (module.draw(), module.draw()):
+        visible = module.visible_features(features, ids, drawn)
+        assert visible is not None
+        hidden = visible.weights.sum(1) == 0
+        assert bool((hidden | (visible.weights.sum(1) == 3)).all())  # all of a row's features, or none
+        assert hidden.double().mean().item() == pytest.approx(0.25, abs=0.03)
+        cold = block(module, drawn, 4000, 50).double().mean(1) > 0.85
+        assert (hidden & cold).double().mean().item() == pytest.approx(
+            hidden.double().mean().item() * cold.double().mean().item(), abs=0.02
+        )
+        steps.append(hidden)
+    assert (steps[0] & steps[1]).double().mean().item() == pytest.approx(0.0625, abs=0.02)
+    assert module.visible_features(None, ids, drawn) is None
+    assert Masking(0.6, feature_mask_rate=0.0).visible_features(features, ids, drawn) is features
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6])

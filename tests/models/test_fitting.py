@@ -11,6 +11,7 @@ from tests.models.lies import small_model
 
 from deepmf.data.splits import split_entries
 from deepmf.errors import BadModelFile, NotBetterThanMeans, TrainingDiverged, TrainingInterrupted
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
@@ -27,7 +28,7 @@ SETTINGS = ALSSettings(latent_size=2, epochs=4)
 
 def run(fitting: Fitting, fingerprint: dict[str, Any]) -> list[float]:
     """The losses of a training run."""
-    task = ALS(**SETTINGS.to_dict())._task(additive(12, 10), None)
+    task = ALS(**SETTINGS.to_dict())._task(EntryStore.of(additive(12, 10)), None)
     return [record.loss for record in fitting.run(task, SETTINGS, fingerprint).records]
 
 

@@ -7,6 +7,7 @@ import pytest
 from tests.models.contract import additive
 
 from deepmf.errors import BadEntries, BadSetting
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf import DMF
@@ -69,7 +70,7 @@ def test_too_small_to_learn_from(model: type[NetworkModel], shape: tuple[int, in
 
 @every_model
 def test_blocks_are_as_large_as_asked(model: type[NetworkModel]) -> None:
-    source = model(**SMALL, block_rows=3, block_columns=7)._task(additive(), None).source
+    source = model(**SMALL, block_rows=3, block_columns=7)._task(EntryStore.of(additive()), None).source
     assert isinstance(source, MatrixBlocks)
     assert [axis.block for axis in source._axes()] == [3, 7]
     assert source.next_block().targets.shape == (3, 7)

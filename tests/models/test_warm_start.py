@@ -47,7 +47,7 @@ def changed() -> ObservedMatrix:
 
 def begun(model: Model, start: Model, train: ObservedMatrix) -> Any:
     """The task of a warm fit before its first epoch."""
-    task = model._task(train, None)
+    task = model._task(EntryStore.of(train), None)
     model._begin_from(task, WarmStart(start.entries_, start.predictor_, train))
     return task
 
@@ -83,7 +83,7 @@ def test_a_warm_fit_to_a_changed_matrix(name: str) -> None:
 def test_weights_are_carried_by_label_and_those_of_new_labels_are_fresh() -> None:
     old, train = model_of("u-cf-nade").fit(OLD), changed()
     model = model_of("u-cf-nade")
-    fresh = model._new_network(train).state_dict()  # type: ignore[attr-defined]
+    fresh = model._new_network(EntryStore.of(train)).state_dict()  # type: ignore[attr-defined]
     weights = begun(model, old, train).learned()
     learned = old.network_.state_dict()  # type: ignore[attr-defined]
     for name in ("first.weight", "last.weight", "last.bias"):  # a block of lines for each level

@@ -14,52 +14,42 @@ from deepmf.layers.vectors import Batch, FeatureBatch, SparseBatch
 _SPREAD_ROWS, _SPREAD_COLUMNS = -1640531535, -2048144777
 _MIX = (0x7FEB352D, -2073254261)
 
-# The share of a cold row's entries that is masked: of a hundred, three are left.
-_OF_COLD_ROWS = 0.97
-# Where there are features: the share of rows, and of columns, of which a step masks all entries, and of which it masks
-# the features.
-EMPTY_RATE, FEATURE_MASK_RATE = 0.1, 0.2
+# Of a cold row or column less is visible than of others, in one of these many degrees: each leaves half of what the one
+# before leaves, and the last ones leave nothing.
+_DEGREES, _EMPTY_DEGREES = 16, 8
 # The largest threshold: everything is masked.
 _ALL = 2**31 - 1
-
-
-def feature_masking(
-    mask_rate: float, cold_row_rate: float = 0.0, *, row_features: bool, column_features: bool
-) -> Masking:
-    """Return a masking that also masks features, and all entries of some of the vectors that have them."""
-    return Masking(
-        mask_rate,
-        cold_row_rate,
-        empty_row_rate=EMPTY_RATE if row_features else 0.0,
-        empty_column_rate=EMPTY_RATE if column_features else 0.0,
-        feature_mask_rate=FEATURE_MASK_RATE,
-    )
+# The share of rows, and of columns, whose features a step masks.
+FEATURE_MASK_RATE = 0.2
 
 
 class Masking(RandomModule):
     """Masks a fresh random share of all entries in every step, the same ones from both branches.
 
-    Of `cold_row_rate` of the rows, almost everything is masked, so that the branches also train on rows of one or two
-    entries. Whether an entry is masked is computed from its row, its column and one number drawn for the
-    step: nothing is drawn or stored for entries that no branch reads, and both branches mask the same entries.
-
-    Where there are features, all entries of `empty_row_rate` of the rows and of `empty_column_rate` of the columns are
-    masked, and the features of `feature_mask_rate` of both, so that either may be absent.
+    Of `cold_row_rate` of the rows and of `cold_column_rate` of the columns more is masked, up to everything, so that
+    the branches also train on rows and columns of few entries, or none. Whether an entry is masked is computed from
+    its row, its column and one number drawn for the step: nothing is drawn or stored for entries that no branch reads,
+    and both branches mask the same entries. Features of a row or column are masked all together, independently of its
+    entries, so that either may be absent.
     """
+
+    _thresholds: Tensor
 
     def __init__(
         self,
         mask_rate: float,
-        cold_row_rate: float = 0.0,
         *,
-        empty_row_rate: float = 0.0,
-        empty_column_rate: float = 0.0,
-        feature_mask_rate: float = 0.0,
+        cold_row_rate: float = 0.0,
+        cold_column_rate: float = 0.0,
+        feature_mask_rate: float = FEATURE_MASK_RATE,
     ) -> None:
         super().__init__()
-        self.mask_rate, self.cold_row_rate = mask_rate, cold_row_rate
-        self.empty_row_rate, self.empty_column_rate = empty_row_rate, empty_column_rate
-        self.feature_mask_rate = feature_mask_rate
+        self.mask_rate, self.feature_mask_rate = mask_rate, feature_mask_rate
+        self.cold_row_rate, self.cold_column_rate = cold_row_rate, cold_column_rate
+        visible = [(1.0 - mask_rate) / 2 ** (1 + degree) for degree in range(_DEGREES - _EMPTY_DEGREES)]
+        with torch.device("cpu"):
+            thresholds = [_threshold(1.0 - share) for share in visible] + [_ALL] * _EMPTY_DEGREES
+            self.register_buffer("_thresholds", torch.tensor(thresholds, dtype=torch.int32), persistent=False)
 
     def draw(self) -> Tensor:
         """Draw the number of a step."""
@@ -70,11 +60,11 @@ class Masking(RandomModule):
         """Return which entries at these positions are masked in a step; rows and columns are broadcast."""
         row_number = _mixed(rows.int() * _SPREAD_ROWS + drawn)
         column_number = _mixed(columns.int() * _SPREAD_COLUMNS - drawn)
-        below = self._below(row_number)
-        for numbers, rate in ((row_number, self.empty_row_rate), (column_number, self.empty_column_rate)):
-            if rate:
-                below = torch.where(_chosen(numbers >> 16, rate), _ALL, below)
-        return row_number * column_number < below  # modulo 2^32, as good as drawn for each pair
+        product = row_number * column_number  # modulo 2^32, as good as drawn for each pair
+        masked = product < self._below(row_number, self.cold_row_rate)
+        if self.cold_column_rate:
+            masked = masked | (product < self._below(column_number, self.cold_column_rate))
+        return masked
 
     def visible_features(self, features: FeatureBatch | None, ids: Tensor, drawn: Tensor) -> FeatureBatch | None:
         """Return the features of rows (or columns) with these positions without those that are masked in a step."""
@@ -83,12 +73,13 @@ class Masking(RandomModule):
         masked = _chosen(_mixed(ids.int() * _SPREAD_ROWS ^ drawn), self.feature_mask_rate)
         return features._replace(weights=torch.where(masked[:, None], 0.0, features.weights))
 
-    def _below(self, row_numbers: Tensor) -> Tensor | int:
-        """Return the threshold of each row: a high one for cold rows, which some bits of their numbers choose."""
-        if not self.cold_row_rate:
-            return _threshold(self.mask_rate)
-        threshold = _threshold(max(self.mask_rate, _OF_COLD_ROWS))
-        return torch.where(_chosen(row_numbers, self.cold_row_rate), threshold, _threshold(self.mask_rate))
+    def _below(self, numbers: Tensor, cold_rate: float) -> Tensor | int:
+        """Return the threshold of each row (or column): a higher one for cold ones, by some bits of their numbers."""
+        usual = _threshold(self.mask_rate)
+        if not cold_rate:
+            return usual
+        colder = self._thresholds[((numbers >> 20) & (_DEGREES - 1)).long()]
+        return torch.where(_chosen(numbers, cold_rate), colder, usual)
 
 
 def _chosen(numbers: Tensor, rate: float) -> Tensor:

@@ -119,16 +119,14 @@ class Means(Model):
     def _feature_weights(self, entries: AxisEntries, deviations: FloatArray) -> FloatArray | None:
         """Return the weights (inputs, 1) by which features say what effects are; None where there are none.
 
-        Of a row with n entries the mean deviation is known as well as if it were one of n k / (n + k) entries, where k
-        is the shrinkage: its effect differs from what features say.
+        Every entry counts the same: a new row or column is predicted at its entries, and there are more of those of
+        popular ones.
         """
         if entries.features is None:
             return None
-        counts, shrinkage = np.diff(entries.starts), max(self.settings.shrinkage, 1e-3)
+        counts = np.diff(entries.starts)
         means = shrunk_effects(entries, deviations, 0.0)
-        ridge = FeatureRidge(
-            entries.features, counts * shrinkage / np.maximum(counts + shrinkage, 1.0), self.settings.feature_penalty
-        )
+        ridge = FeatureRidge(entries.features, counts.astype(np.float64), self.settings.feature_penalty)
         return ridge.weights(means[:, None])
 
     def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:

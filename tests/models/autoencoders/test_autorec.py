@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import checkerboard
 from deepmf.errors import BadSetting
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.autoencoders.autorec import AutoRec, IAutoRec, UAutoRec
@@ -49,7 +50,7 @@ def thinned(matrix: ObservedMatrix, *, dense: bool) -> ObservedMatrix:
 
 def trainer_of(model: AutoRec, matrix: ObservedMatrix) -> Trainer:
     """Return a trainer in double precision, with biases that are not 0."""
-    trainer = model._task(matrix, None)
+    trainer = model._task(EntryStore.of(matrix), None)
     trainer.network.double()
     assert isinstance(trainer.source, VectorBlocks)
     vectors = trainer.source.vectors
@@ -186,7 +187,9 @@ def test_seven_and_five_epochs_are_twelve_to_the_bit(
 
     def new_loop() -> Loop:
         some = model(**settings)
-        return Loop(some._task(split.train, ValidationEntries.of(split.train, split.validation)), some.settings)
+        return Loop(
+            some._task(EntryStore.of(split.train), ValidationEntries.of(split.train, split.validation)), some.settings
+        )
 
     states: list[TrainingState] = []
     whole = new_loop()

@@ -18,6 +18,7 @@ from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import checkerboard
 from deepmf.errors import BadSetting, TrainingInterrupted
 from deepmf.layers.vectors import Batch, SparseBatch
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
@@ -167,7 +168,7 @@ class Parts(NamedTuple):
 
 def new_parts(model: CFNADE, train: ObservedMatrix, *, dense: bool = False) -> Parts:
     """The parts of a model's trainer; the network has random biases too and draws from a generator of its own."""
-    network = model._new_network(train)
+    network = model._new_network(EntryStore.of(train))
     with torch.no_grad():
         for bias in (network.first_bias, network.last.bias):
             bias.add_(torch.randn(bias.shape, generator=private_generator(0, "biases")))

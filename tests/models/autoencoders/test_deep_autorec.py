@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from deepmf.data.splits import split_entries
 from deepmf.errors import BadSetting
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.autoencoders.autoencoder_network import Autoencoder
 from deepmf.models.autoencoders.deep_autorec import DeepUAutoRec
 from deepmf.training.loop import Loop, TrainingState
@@ -38,7 +39,9 @@ class TestDeepUAutoRec(ModelContract):
 
 
 def trainer_of(*, dense: bool = True, **changes: Any) -> Any:
-    trainer = DeepUAutoRec(**QUICK | {"dropout": 0.0} | changes)._task(thinned(additive(), dense=dense), None)
+    trainer = DeepUAutoRec(**QUICK | {"dropout": 0.0} | changes)._task(
+        EntryStore.of(thinned(additive(), dense=dense)), None
+    )
     assert trainer.source.dense is dense
     return trainer
 
@@ -150,7 +153,7 @@ def test_refeeding_makes_answers_stay_as_they_are() -> None:
 def test_the_shape_of_the_network_and_the_settings_of_the_paper() -> None:
     model = DeepUAutoRec(device="cpu")
     assert model.settings.layer_sizes == (512, 512, 1024, 512, 512)
-    network = model._new_network(additive())
+    network = model._new_network(EntryStore.of(additive()))
     assert [layer.get_parameter("weight").shape for layer in network.others] == [
         (512, 512),
         (1024, 512),
@@ -176,9 +179,9 @@ def test_four_and_three_epochs_are_seven_to_the_bit(dense: bool) -> None:
     model = DeepUAutoRec(**QUICK | {"epochs": 7, "dropout": 0.4, "decay_every": (2, 5)})
     states: list[TrainingState] = []
     validation = ValidationEntries.of(split.train, split.validation)
-    whole = Loop(model._task(split.train, validation), model.settings)
+    whole = Loop(model._task(EntryStore.of(split.train), validation), model.settings)
     whole.run(keep=states.append)
-    rest = Loop(model._task(split.train, validation), model.settings)
+    rest = Loop(model._task(EntryStore.of(split.train), validation), model.settings)
     rest.restore(states[3])
     later: list[TrainingState] = []
     rest.run(keep=later.append)

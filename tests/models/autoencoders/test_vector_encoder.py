@@ -7,6 +7,7 @@ import pytest
 from tests.models.contract import additive
 
 from deepmf.errors import BadSetting, CannotExtend
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.autoencoders.autoencoder_settings import VectorSettings
 from deepmf.models.autoencoders.autorec import IAutoRec, UAutoRec
 from deepmf.models.autoencoders.cfnade import ICFNADE, UCFNADE
@@ -47,7 +48,7 @@ def test_latents_of_what_is_read_and_of_what_is_not(model: NetworkModel, axis: A
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_vectors_pass_some_at_a_time(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer: Any = UAutoRec(**SMALL)._task(additive(), None)
+    trainer: Any = UAutoRec(**SMALL)._task(EntryStore.of(additive()), None)
     expected = all_hidden(trainer.network, trainer.source.vectors).detach()
     monkeypatch.setattr("deepmf.models.autoencoders.vector_encoder._VECTORS_AT_A_TIME", size)
     found = all_hidden(trainer.network, trainer.source.vectors).detach()

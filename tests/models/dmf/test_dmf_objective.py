@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.models.contract import additive
 
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.dmf.dmf_objective import DMFObjective
 from deepmf.models.dmf.dmfd import DMFD
@@ -20,7 +21,7 @@ ROWS, COLUMNS = torch.tensor([4, 0, 7, 2]), torch.tensor([3, 1, 9])
 def parts(model: DMF) -> tuple[Trainer, np.ndarray, np.ndarray]:
     """Return the trainer in eval mode, the cosines of a block, and its units with NaN where nothing is observed."""
     matrix = additive()
-    trainer = model._task(matrix, None)
+    trainer = model._task(EntryStore.of(matrix), None)
     trainer.network.eval()
     block = block_of(trainer)
     with torch.no_grad():

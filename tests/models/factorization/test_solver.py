@@ -10,6 +10,7 @@ from tests.models.contract import additive
 
 from deepmf.data.splits import split_entries
 from deepmf.errors import BadModelFile, CannotExtend, TrainingDiverged, TrainingInterrupted
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.factorization.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
@@ -49,8 +50,8 @@ class Halfway(FactorModel):
 
     n_beside: ClassVar[int] = 0
 
-    def _solver(self, train: ObservedMatrix) -> Solver:
-        return HalfwaySolver(train)
+    def _solver(self, entries: EntryStore) -> Solver:
+        return HalfwaySolver(entries.train)
 
     def _rank(self, train: ObservedMatrix) -> int:
         return 1

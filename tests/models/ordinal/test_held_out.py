@@ -7,6 +7,7 @@ import pytest
 from tests.models.contract import additive
 
 from deepmf.errors import DeepMFWarning
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.ordinal import held_out as held_out_module
 from deepmf.models.ordinal.held_out import set_aside
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
@@ -66,7 +67,7 @@ def test_a_warm_fit_holds_out_entries_that_its_start_was_not_trained_on() -> Non
     seen, held_out = set_aside(matrix, seed=0, start=start)
     assert held_out is not None and held_out.values.size == min(matrix.n_entries // 20, 45)
     assert start.are_unseen(held_out.rows, held_out.columns).all()
-    task = OrdinalDMF(**settings)._warm_task(matrix, None, start)
+    task = OrdinalDMF(**settings)._warm_task(EntryStore.of(matrix), None, start)
     np.testing.assert_array_equal(task.source.matrix.to_array(), seen.to_array())
     few = matrix.take_entries(np.arange(matrix.n_entries - 90 + 39))
     with pytest.warns(DeepMFWarning, match="39 of .* entries are new to start_from, too few") as told:

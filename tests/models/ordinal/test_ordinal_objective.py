@@ -12,6 +12,7 @@ from torch import Tensor
 from deepmf.data.splits import split_entries
 from deepmf.layers.dropout import use_generator
 from deepmf.layers.masking import Masking
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
@@ -57,7 +58,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 def new_network(matrix: ObservedMatrix, **settings: Any) -> OrdinalNetwork:
     """A fresh network for a matrix, always with the same dice."""
-    network = OrdinalDMF(**SIZES | settings)._new_network(matrix)
+    network = OrdinalDMF(**SIZES | settings)._new_network(EntryStore.of(matrix))
     use_generator(network, torch.Generator().manual_seed(SEED))
     return network
 
@@ -77,7 +78,7 @@ class Step:
 def source_of(matrix: ObservedMatrix) -> MatrixBlocks:
     """The blocks of a matrix, as the model would have them; with validation entries, nothing is set aside."""
     validation = ValidationEntries(np.array([0]), np.array([0]), np.array([matrix.scale.low]))
-    source = OrdinalDMF(**SIZES)._task(matrix, validation).source
+    source = OrdinalDMF(**SIZES)._task(EntryStore.of(matrix), validation).source
     assert isinstance(source, MatrixBlocks)
     return source
 
@@ -213,7 +214,7 @@ def test_the_validation_error_is_that_of_a_few_views(
     monkeypatch.setattr(ordinal_objective, "_VIEWS_TO_VALIDATE", 3)
     split = split_entries(matrix, train=0.8, validation=0.2, test=0.0, seed=0)
     model = OrdinalDMF(**SIZES)
-    trainer = model._task(split.train, ValidationEntries.of(split.train, split.validation))
+    trainer = model._task(EntryStore.of(split.train), ValidationEntries.of(split.train, split.validation))
     assert isinstance(trainer, Trainer) and isinstance(trainer.network, OrdinalNetwork)
     network = trainer.network.eval()
     units = torch.tensor(split.train.scale.to_unit(split.train.to_array()), dtype=torch.float32)

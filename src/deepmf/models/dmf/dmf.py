@@ -12,7 +12,7 @@ import torch
 from deepmf.errors import BadSetting
 from deepmf.layers.branch import Branch
 from deepmf.layers.convolution import Convolution
-from deepmf.layers.masking import Masking, feature_masking
+from deepmf.layers.masking import Masking
 from deepmf.layers.vectors import DenseVectors, Vectors
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.encoding import ENCODINGS
@@ -35,6 +35,8 @@ from deepmf.training.settings import Settings
 from deepmf.training.trainer import Trainer
 from deepmf.training.validation import ValidationEntries
 
+# Where there are features: the share of rows, or of columns, of which a step masks most or all entries.
+COLD_RATE = 0.125
 # The convolution's widths in the authors' code, for rows and for columns.
 _SUMMARY_WIDTHS = (20, 10)
 
@@ -147,8 +149,8 @@ class DMF(NetworkModel):
 
     def _masking(self, entries: EntryStore) -> Masking | None:
         """Return what steps mask, where there are features; without any, all entries are always read."""
-        given = [features is not None for features in (entries.row_features, entries.column_features)]
-        return feature_masking(0.0, row_features=given[0], column_features=given[1]) if any(given) else None
+        rates = [0.0 if features is None else COLD_RATE for features in (entries.row_features, entries.column_features)]
+        return Masking(0.0, cold_row_rate=rates[0], cold_column_rate=rates[1]) if any(rates) else None
 
     def _branches(self, entries: EntryStore) -> tuple[Branch, Branch]:
         """Return a branch that reads rows, and one that reads columns, with fresh weights."""

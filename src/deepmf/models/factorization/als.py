@@ -178,13 +178,16 @@ class FeaturePrior:
     def of(
         cls, features: AxisFeatures | None, counts: IndexArray, side: LeastSquares, settings: ALSSettings, width: int
     ) -> FeaturePrior | None:
-        """Return the prior of a side, with weights of 0; None where there are no features."""
+        """Return the prior of a side, with weights of 0; None where there are no features.
+
+        For the effects every entry counts the same: a new row or column is predicted at its entries, and there are
+        more of those of popular ones, whose effects are larger.
+        """
         if features is None:
             return None
         vectors = features.take(np.arange(counts.size))
-        effect_ridges = np.where(counts > 0, max(side.effect_ridge, LEAST_RIDGE), 0.0)
         latents, effects = (
-            FeatureRidge(vectors, each, settings.feature_penalty) for each in (side.latent_ridges, effect_ridges)
+            FeatureRidge(vectors, each, settings.feature_penalty) for each in (side.latent_ridges, counts)
         )
         return cls(vectors, latents, effects, width)
 

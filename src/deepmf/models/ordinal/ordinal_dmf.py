@@ -12,7 +12,7 @@ from torch import Tensor
 from deepmf.errors import BadModelFile
 from deepmf.layers.branch import Branch
 from deepmf.layers.input_channels import N_SUMMARY_FEATURES
-from deepmf.layers.masking import feature_masking, views
+from deepmf.layers.masking import Masking, views
 from deepmf.matrix.arrays import LatentArray
 from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.encoding import ENCODINGS
@@ -168,11 +168,10 @@ class OrdinalDMF(NetworkModel):
             self._branch(n_columns, row_sizes, head.n_row_outputs, entries.row_features, generator),
             self._branch(n_rows, column_sizes, head.n_column_outputs, entries.column_features, generator),
             head,
-            feature_masking(
+            Masking(
                 self.settings.mask_rate,
-                self.settings.cold_row_rate,
-                row_features=entries.row_features is not None,
-                column_features=entries.column_features is not None,
+                cold_row_rate=self.settings.cold_row_rate,
+                cold_column_rate=self.settings.cold_column_rate,
             ),
             row_views=self._views(n_columns),
             column_views=self._views(n_rows),

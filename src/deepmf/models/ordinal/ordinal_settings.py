@@ -40,7 +40,13 @@ class OrdinalDMFSettings(TwoBranchSettings):
         0.0625,
         low=0.0,
         high=1.0,
-        meaning="The share of rows of which a step masks almost everything, to train for rows of one or two entries.",
+        meaning="The share of rows of which a step masks more, up to everything, to train for rows of few entries.",
+    )
+    cold_column_rate: float = number(
+        0.125,
+        low=0.0,
+        high=1.0,
+        meaning="The share of columns of which a step masks more, up to everything.",
     )
     views: int = whole(
         16,
