@@ -85,7 +85,8 @@ def source_of(matrix: ObservedMatrix) -> MatrixBlocks:
 
 def hidden_of(step: Step, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
     """What the first step of a fresh network hides of the whole matrix."""
-    masking = Masking(step.network.masking.mask_rate, step.network.masking.cold_row_rate)
+    own = step.network.masking
+    masking = Masking(own.mask_rate, cold_row_rate=own.cold_row_rate, cold_column_rate=own.cold_column_rate)
     use_generator(masking, torch.Generator().manual_seed(SEED))
     return masking.masked(torch.arange(shape[0])[:, None], torch.arange(shape[1]), masking.draw()).numpy()
 
