@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from deepmf.errors import BadSetting
 from deepmf.files.atomic import write_atomically
 from deepmf.files.frame_library import import_polars
+from deepmf.matrix.frames import whole_type
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,9 +50,12 @@ def text_pieces(frames: Iterable[Any], schema: Mapping[str, Any], ending: str) -
         yield content.getbuffer()
 
 
-def label_type(labels: npt.NDArray[Any]) -> Any:
-    """Return the type that a frame gives labels, whatever some of its lines happen to hold."""
-    return import_polars().Series(labels[:1].tolist()).dtype
+def label_type(labels: npt.NDArray[Any], whole: str | None = None) -> Any:
+    """Return the type that a frame gives labels, whatever some of its lines happen to hold.
+
+    whole: the type of whole numbers in the table that they came from, which is kept where it holds them.
+    """
+    return whole_type(labels, whole) or import_polars().Series(labels[:1].tolist()).dtype
 
 
 def _write_text(pieces: Iterable[memoryview], path: Path) -> None:
