@@ -115,7 +115,9 @@ def long_entries(
         _gather(table.get_column(chosen["column"]), axis="column"),
         _numbers(values),
         TableForm(
-            *(str(chosen[role]) for role in ("row", "column", "value")),
+            str(chosen["row"]),
+            str(chosen["column"]),
+            str(chosen["value"]),
             row_type=_whole_type_of(table.get_column(chosen["row"])),
             column_type=_whole_type_of(table.get_column(chosen["column"])),
         ),

@@ -103,7 +103,7 @@ def _fields(schema: Schema) -> list[Field]:
 
 def _meaning(part: Any) -> str:
     default = part.get("default", part.get("schema", {}).get("default"))
-    told = [part.get("description", ""), "" if default is None else f"Unless given: {json.dumps(default)}."]
+    told = [part.get("description", ""), "" if default in (None, "") else f"Unless given: {json.dumps(default)}."]
     return " ".join(filter(None, told))
 
 
@@ -122,7 +122,7 @@ def kind_of(schema: Schema) -> list[Words]:
         return [Words(" or ".join(json.dumps(each) for each in schema.get("enum", [schema.get("const")])))]
     if schema.get("type") == "array":
         bounds = _bounds(schema, "minItems", "maxItems")
-        items = schema.get("items") or next(iter(schema.get("prefixItems", [])), {})
+        items: Schema = schema.get("items") or next(iter(schema.get("prefixItems", [])), {})
         return [Words(f"a list{bounds} of "), *kind_of(items)]
     if isinstance(schema.get("additionalProperties"), dict):
         return [Words("an object, under each name "), *kind_of(schema["additionalProperties"])]
