@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from deepmf.errors import BadSetting
 from deepmf.files.atomic import write_atomically
 from deepmf.files.frame_library import import_polars
-from deepmf.matrix.frames import whole_type
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -55,6 +54,8 @@ def label_type(labels: npt.NDArray[Any], whole: str | None = None) -> Any:
 
     whole: the type of whole numbers in the table that they came from, which is kept where it holds them.
     """
+    from deepmf.matrix.frames import whole_type  # not above: it needs numpy, and `deepmf --help` does not
+
     return whole_type(labels, whole) or import_polars().Series(labels[:1].tolist()).dtype
 
 
