@@ -35,7 +35,7 @@ COUNTS = (0, 1, 2, 5, 10, 20)
 SIDES = {"II": "rows", "III": "columns", "IV": "both"}
 
 
-def features_of(name: str) -> dict[str, Features]:
+def features_of(name: str) -> dict[str, Any]:
     """Return the features of users and films."""
     stored = Path(os.environ.get("DEEPMF_DATA", ".")) / f"{name}-features.npz"
     if stored.exists():
@@ -81,7 +81,7 @@ def errors_of(model: Model, parts: dict[str, ObservedMatrix]) -> dict[str, float
 
 
 def measured(
-    name: str, model: str, seed: int, part: str, features: dict[str, Features], settings: dict[str, Any]
+    name: str, model: str, seed: int, part: str, features: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Return all errors of a model, fitted with some features."""
     split = split_areas(load(name), new_rows=0.2, new_columns=0.2, seed=seed)

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from deepmf.data.splits import AreaSplit
+from deepmf.matrix.table_form import TableForm
 from deepmf.models.explanation import Explanation
 from deepmf.models.load import load
+from deepmf.models.means import Means
 
 
 def assert_shown(out: str, row: Any, column: Any, other: str, found: Explanation) -> None:
@@ -85,3 +87,20 @@ def test_a_picture(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> 
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "the name of a picture must end in .svg; got " in err
     assert [file.name for file in tmp_path.iterdir()] == ["why.svg"]
+
+
+@pytest.mark.parametrize(
+    ("form", "headings"),
+    [
+        (TableForm("user", "film", "stars"), {"row": ["film", "stars"], "column": ["user", "stars"]}),
+        (TableForm("user", "stars", "effect"), {"row": ["stars", "value"], "column": ["user", "value"]}),
+    ],
+)
+def test_the_table_has_the_names_of_the_file(
+    run: Any, split: AreaSplit, tmp_path: Path, form: TableForm, headings: dict[str, list[str]]
+) -> None:
+    Means().fit(split.train.in_form(form)).save(tmp_path / "m")
+    pair = ["--row", split.train.row_labels[0], "--column", split.train.column_labels[1]]
+    for axis, shown in headings.items():
+        top = run("explain", tmp_path / "m", *pair, "--axis", axis).out.splitlines()[2]
+        assert top.split()[1::2] == [*shown, "effect"]

@@ -47,10 +47,10 @@ def test_it_is_the_model_of_the_library(run: Any, folder: Path, tmp_path: Path, 
     model = DMF(hidden_sizes=(16,), latent_size=4, dropout=0.2, validate_every=1, epochs=7, seed=3, device="cpu").fit(
         parts.train, parts.validation
     )
-    assert np.array_equal(load(output).complete(), model.complete())
+    assert np.array_equal(load(output).complete(), model.extend(parts.validation).complete())
     assert summary["model"] == "DMF"
     assert (summary["rows"], summary["columns"]) == parts.train.shape
-    assert summary["entries"] == parts.train.n_entries
+    assert (summary["entries"], summary["left_out"]) == (entries.n_entries, 0)
     assert summary["validation_entries"] == parts.validation.n_entries
     assert summary["validation_rmse"] == model.history_.best_error
     assert summary["means_rmse"] == model.history_.means_error
@@ -74,6 +74,54 @@ def test_the_summary_in_words(run: Any, folder: Path, tmp_path: Path, tiny: list
     told = f"validation RMSE {history.best_error:.4f} on {n_entries} entries; the means: {history.means_error:.4f}"
     assert first.endswith(told)
     assert second == f"saved in {output}"
+
+
+@pytest.mark.parametrize("name", ["means", "als", "dmf", "i-autorec", "dmf-o"])
+def test_what_is_split_off_is_part_of_the_model(run: Any, folder: Path, tmp_path: Path, name: str) -> None:
+    entries = read_matrix(folder / "train.csv")
+    few = [] if name == "means" else ["--set", "epochs=2"]
+    share = ["--validation-share", 0.2] if name == "dmf-o" else []
+    summary = summary_of(run, folder / "train.csv", "-o", tmp_path / "m", "--model", name, *few, *share)
+    model = load(tmp_path / "m")
+    assert summary["validation_entries"] > 0 and model.entries_.train.n_entries < entries.n_entries
+    assert (summary["entries"], summary["left_out"]) == (entries.n_entries, 0)
+    assert len(model.history_) == (0 if name == "means" else 2)
+    rows, columns, values = entries.entries()
+    observed = dict(zip(zip(rows, columns, strict=True), values, strict=True))
+    completed = model.complete()
+    places = model.entries_.rows.positions(rows), model.entries_.columns.positions(columns)
+    np.testing.assert_array_equal(completed[places], values)  # as they are, not predicted
+    row = rows[0]
+    assert not {(row, column) for column in model.recommend(row, n=40).labels} & observed.keys()
+
+
+def test_a_model_that_sets_entries_aside_gets_all(run: Any, tmp_path: Path) -> None:
+    write_entries(tmp_path / "r.csv", generate(60, 40, density=0.3, seed=0).matrix)
+    summary = summary_of(run, tmp_path / "r.csv", "-o", tmp_path / "m", *ONE_EPOCH)
+    model = load(tmp_path / "m")
+    n_entries = read_matrix(tmp_path / "r.csv").n_entries
+    assert (summary["entries"], summary["validation_entries"], summary["left_out"]) == (n_entries, 0, 0)
+    assert model.entries_.train.n_entries == n_entries
+    assert summary["validation_rmse"] is not None and summary["means_rmse"] is not None
+    write_entries(tmp_path / "more.csv", generate(60, 40, density=0.5, seed=0).matrix)
+    warm = summary_of(run, tmp_path / "more.csv", "-o", tmp_path / "n", "--start-from", tmp_path / "m")
+    assert (warm["entries"], warm["validation_entries"]) == (read_matrix(tmp_path / "more.csv").n_entries, 0)
+    assert warm["validation_rmse"] is not None
+
+
+def test_validation_entries_of_a_model_that_cannot_extend_are_told(run: Any, folder: Path, tmp_path: Path) -> None:
+    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "optspace", "--set", "epochs=2"]
+    code, out, err = run(*fit)
+    assert (code, err) == (0, "")
+    told = [line for line in out.splitlines() if "not part of the model" in line]
+    assert told == [
+        "16 validation entries are not part of the model: OptSpace cannot be extended "
+        "(--validation-share 0 fits it to all entries)"
+    ]
+    found = summary_of(run, *fit[1:])
+    assert (found["entries"], found["left_out"]) == (308, 16)
+    none = summary_of(run, *fit[1:], "--validation-share", 0)
+    assert (none["entries"], none["left_out"]) == (324, 0)
 
 
 def test_a_model_no_better_than_the_means_is_told(
@@ -169,7 +217,8 @@ def test_a_model_to_start_from_hands_on_what_was_chosen_for_it(run: Any, folder:
 
 
 def test_what_was_chosen_and_what_followed_is_told(run: Any, folder: Path, tmp_path: Path) -> None:
-    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--effort", "quick", *ONE_EPOCH]
+    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--effort", "quick", "--validation-share", 0.05]
+    fit += ONE_EPOCH
     code, out, err = run(*fit)
     assert (code, err) == (0, "")
     plan, summary, stages, chosen, _ = out.splitlines()
@@ -186,9 +235,10 @@ def test_what_was_chosen_and_what_followed_is_told(run: Any, folder: Path, tmp_p
 
 def test_entries_set_aside_are_told(run: Any, tmp_path: Path) -> None:
     write_entries(tmp_path / "r.csv", generate(60, 40, density=0.3, seed=0).matrix)
-    code, out, _ = run("fit", tmp_path / "r.csv", "-o", tmp_path / "m", "--validation-share", 0, *ONE_EPOCH)
-    assert code == 0
-    assert re.search(r"validation RMSE [\d.]+ on entries set aside\n", out)
+    for share in ([], ["--validation-share", 0]):
+        code, out, _ = run("fit", tmp_path / "r.csv", "-o", tmp_path / "m", *share, *ONE_EPOCH)
+        assert code == 0
+        assert re.search(r"validation RMSE [\d.]+ on entries set aside; the means: [\d.]+\n", out)
 
 
 def test_a_terminal_is_told_the_plan_once(

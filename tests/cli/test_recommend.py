@@ -28,7 +28,9 @@ def test_the_best_columns(run: Any, folder: Path, split: AreaSplit) -> None:
     assert shown["row"] == new
     assert [line["column"] for line in shown["best"]] == best.labels.tolist()
     assert [line["prediction"] for line in shown["best"]] == pytest.approx(best.values.tolist())
-    assert all(column in run(*arguments).out for column in best.labels)
+    shown = run(*arguments).out
+    assert all(column in shown for column in best.labels)
+    assert shown.splitlines()[1].split()[1::2] == ["film", "prediction"]  # as the file has it
 
 
 def test_observed_columns_only_if_asked_for(run: Any, folder: Path, split: AreaSplit) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from deepmf.data.splits import AreaSplit
+from deepmf.matrix.table_form import TableForm
 from deepmf.models.factorization.als import ALS
 from deepmf.models.load import load
 
@@ -54,3 +55,15 @@ def test_bad_input_is_one_line(run: Any, model: Path, folder: Path) -> None:
         code, out, err = run("similar", *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert said in err
+
+
+def test_the_table_has_the_names_of_the_file(run: Any, split: AreaSplit, tmp_path: Path) -> None:
+    for form, headings in (
+        (TableForm("user", "film", "stars"), ("user", "film")),
+        (TableForm("cosine"), ("row", "column")),
+    ):
+        ALS(latent_size=2, epochs=1).fit(split.train.in_form(form)).save(tmp_path / "m")
+        for axis, heading in zip(("row", "column"), headings, strict=True):
+            labels = split.train.row_labels if axis == "row" else split.train.column_labels
+            top = run("similar", tmp_path / "m", f"--{axis}", labels[0], "-n", 3).out.splitlines()[1]
+            assert top.split()[1::2] == [heading, "cosine"]

@@ -10,10 +10,12 @@ from typing import Any
 
 import polars
 import pytest
+from tests.cli.conftest import write_entries
 
 from deepmf.cli import tune as tune_module
 from deepmf.data.read import read_matrix
 from deepmf.data.splits import split_entries
+from deepmf.data.synthetic.generator import generate
 from deepmf.models.load import load
 from deepmf.tuning.journal import Journal
 from deepmf.tuning.study import Study
@@ -66,6 +68,15 @@ def test_the_command_fits_the_best(run: Any, folder: Path, here: Path, validatio
     assert (fitted["validation_rmse"], fitted["file"]) == (summary["validation_rmse"], "model.safetensors")
     settings = load("model.safetensors").settings.to_dict()
     assert {name: settings[name] for name in summary["settings"]} == summary["settings"] | {"hidden_sizes": (8,)}
+
+
+def test_the_command_holds_out_the_same_entries(run: Any, here: Path) -> None:
+    write_entries(here / "r.csv", generate(60, 40, density=0.3, seed=0).matrix)
+    small = ["--set", "epochs=1", "--set", "hidden_sizes=8,", "--set", "views=2", "--set", "landmarks=4"]
+    summary = summary_of(run, "r.csv", *small, "--trials", 1, "--device", "cpu")
+    code, out, _ = run(*shlex.split(summary["command"])[1:], "--json")
+    assert code == 0
+    assert json.loads(out)["validation_rmse"] == summary["validation_rmse"]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -11,6 +12,7 @@ from tests.models.contract import additive
 from deepmf.errors import BadSetting, CannotSave
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models import completion, ranking
+from deepmf.models.load import load
 from deepmf.models.means import Means
 
 
@@ -65,3 +67,21 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion, "MOST_BYTES", 100)
     with pytest.raises(BadSetting, match="30 x 25 predictions do not fit in memory; complete_to streams"):
         model.complete()
+
+
+@pytest.mark.parametrize("kind", [pl.Int32, pl.UInt16, pl.Int64])
+def test_ids_keep_the_type_of_their_table(tmp_path: Path, kind: Any) -> None:
+    table = pl.DataFrame(
+        {"user": [1, 1, 2], "film": ["a", "b", "a"], "stars": [1, 2, 3]}, schema_overrides={"user": kind}
+    )
+    matrix = ObservedMatrix.from_frame(table, row="user", column="film", value="stars")
+    assert matrix.to_frame().schema == table.schema
+    Means().fit(matrix).save(tmp_path / "m")
+    model = load(tmp_path / "m")
+    assert model.complete_frame().schema == {"user": kind, "film": pl.String, "stars": pl.Float64}
+    model.complete_to(tmp_path / "c.parquet")
+    model.recommend_to(tmp_path / "r.parquet")
+    for name in "cr":
+        assert pl.read_parquet(tmp_path / f"{name}.parquet").schema["user"] == kind
+    new = ObservedMatrix.from_entries([2**40], ["a"], [2], matrix.scale)
+    assert model.extend(new).complete_frame()["user"].to_list() == [2, 2**40]  # whatever it takes to hold them

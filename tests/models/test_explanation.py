@@ -8,6 +8,7 @@ import pytest
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models import explanation
+from deepmf.models.explanation import Axis, explained_all
 from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
 
@@ -32,7 +33,7 @@ def test_means_by_hand() -> None:
 def test_candidates_of_a_long_row_hold_its_largest_effects(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ALS(latent_size=2, epochs=3).fit(wide(200))
     every = model.explain(0, 7, n=5)
-    monkeypatch.setattr(explanation, "MOST_CANDIDATES", 60)
+    monkeypatch.setattr(explanation, "_MOST_CANDIDATES", 60)
     monkeypatch.setattr(explanation, "_ENTRIES_AT_A_TIME", 1000)
     found = model.explain(0, 7, n=5)
     assert len(set(found.labels) & set(every.labels)) >= 3
@@ -47,3 +48,23 @@ def test_a_row_of_ten_thousand_entries_takes_bounded_time() -> None:
     started = time.perf_counter()
     assert model.explain(0, 7).labels.size == 5
     assert time.perf_counter() - started < 2
+
+
+@pytest.mark.parametrize("axis", ["row", "column"])
+@pytest.mark.parametrize("most", [256, 20])
+def test_several_predictions_are_explained_as_each_alone(
+    axis: Axis, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explanation, "_MOST_CANDIDATES", most)
+    monkeypatch.setattr(explanation, "_ENTRIES_AT_A_TIME", 100)  # some at a time
+    model = ALS(latent_size=2, epochs=3).fit(wide(40))
+    entries, own, targets = model.entries_, np.array([1]), np.array([3, 0, 2])
+    described = entries.row_entries(own) if axis == "row" else entries.column_entries(own)
+    others = entries.columns if axis == "row" else entries.rows
+    found = explained_all(model.predictor_, axis, described, others, 1, targets, 4)
+    for target, each in zip(targets.tolist(), found, strict=True):
+        alone = model.explain(1, target, 4, axis=axis) if axis == "row" else model.explain(target, 1, 4, axis=axis)
+        assert each.labels.tolist() == alone.labels.tolist() and each.prediction == alone.prediction
+        np.testing.assert_array_equal(each.values, alone.values)
+        np.testing.assert_allclose(each.effects, alone.effects, atol=1e-6)
+    assert explained_all(model.predictor_, axis, described, others, 1, targets[:0], 4) == []

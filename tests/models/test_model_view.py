@@ -1,12 +1,16 @@
 """A model in two lines, and in a notebook."""
 
+import warnings
+
 import pytest
 
 from deepmf.data.splits import Split, split_entries
 from deepmf.data.synthetic.generator import generate
+from deepmf.errors import NotBetterThanMeans
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.registry import HOMES, model_class
 
 
@@ -44,6 +48,19 @@ def test_fitted_it_says_what_it_knows_and_how_well_it_predicts(split: Split) -> 
     plain = Means().fit(split.train)
     assert repr(plain) == f"Means(60 x 40, {split.train.n_entries} entries)\n  settings: all by default"
     assert "<svg" not in plain._repr_html_()
+
+
+def test_chosen_settings_are_told_apart_from_given_ones(split: Split) -> None:
+    model = OrdinalDMF(effort="quick", epochs=1, device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotBetterThanMeans)
+        model.fit(split.train, split.validation)
+    _, settings = repr(model).splitlines()
+    assert settings == f"  settings: epochs=1, device='cpu', effort='quick'; {len(model.chosen_)} chosen (see chosen_)"
+    shown = model._repr_html_()
+    assert "<th>settings</th><td>epochs=1, device=" in shown
+    assert f"landmarks={model.settings.landmarks}</td>" in shown
+    assert "landmarks" not in repr(OrdinalDMF(**model.own_settings))
 
 
 def test_extended_it_counts_what_it_knows(split: Split) -> None:

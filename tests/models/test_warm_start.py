@@ -18,6 +18,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
 from deepmf.models.model import Model
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.registry import HOMES
 from deepmf.models.warm_start import WarmStart
 from deepmf.training.history import EpochRecord, History
@@ -238,3 +239,17 @@ def test_a_killed_warm_fit_continues_from_its_own_start_alone(tmp_path: Path) ->
     again = fit(lambda record, _: epochs.append(record.epoch))
     assert epochs == [2, 3]
     np.testing.assert_array_equal(again.complete(), straight.complete())
+
+
+def test_given_epochs_have_a_schedule_of_their_own() -> None:
+    chosen = OrdinalDMF(epochs=60, device="cpu").settings_for(OLD)
+    given = {"hidden_sizes": (8,), "device": "cpu"}
+    first = OrdinalDMF(**given, epochs=2, views=1, landmarks=2).fit(OLD)
+    assert (first.settings.validate_every, first.settings.patience) == (1, 1)
+    warm = OrdinalDMF(**given, epochs=60, views=1, landmarks=2)
+    warm.fit(OLD, start_from=first)
+    settings = warm.settings
+    assert (settings.validate_every, settings.patience) == (chosen.validate_every, chosen.patience) != (1, 1)
+    assert settings.learning_rate == first.settings.learning_rate and settings.dropout == first.settings.dropout
+    again = OrdinalDMF(**given, views=1, landmarks=2).fit(OLD, start_from=first).settings
+    assert (again.epochs, again.validate_every, again.patience) == (2, 1, 1)

@@ -52,9 +52,9 @@ def test_every_part_is_served_and_none_is_elsewhere(client: TestClient) -> None:
     assert index.status_code == 200
     assert index.headers["content-type"].startswith("text/html")
     named = set()
-    for text in parts().values():
+    for text in (*parts().values(), client.get("/docs").text):
         named |= set(re.findall(r"""(?:\b(?:href|src)=|} from |url\()["']([^"']+)["']""", text))
-    assert {name for name in named if not name.startswith(("/page/", "#"))} == {"/docs", "/openapi.json"}
+    assert {name for name in named if not name.startswith(("/page/", "#"))} == {"/docs", "/openapi.json", "/"}
     assert {name.removeprefix("/page/") for name in named if name.startswith("/page/")} == parts().keys() - {
         "index.html"
     }

@@ -7,6 +7,7 @@ from tests.serve.conftest import Started
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS
+from deepmf.models.factorization.rankk import RankK
 from deepmf.models.means import Means
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
@@ -195,3 +196,12 @@ def test_bad_histories_are_refused(
     answer = client.post("/v1/recommend", json={"history": named})
     assert answer.status_code in (404, 422)
     assert answer.json()["error"]["code"] == code
+
+
+def test_a_model_that_cannot_explain_says_so(started: Started, ratings: ObservedMatrix) -> None:
+    client = started(RankK(latent_size=2, epochs=2).fit(ratings))
+    row, column = ratings.row_labels[1], ratings.column_labels[2]
+    for route, asked in (("explain", {"column": column}), ("recommend", {"reasons": 1})):
+        answer = client.post(f"/v1/{route}", json={"row": row, **asked})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "cannot_extend")
+    assert client.post("/v1/recommend", json={"row": row}).status_code == 200

@@ -11,7 +11,8 @@ from deepmf.errors import BadSetting, TrainingInterrupted
 from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
 from deepmf.training import epoch_progress
-from deepmf.training.epoch_progress import describe_epoch, is_notebook, is_terminal, show_epochs
+from deepmf.training.epoch_progress import EpochDisplay, is_notebook, is_terminal, show_epochs
+from deepmf.training.fit_plan import FitPlan
 from deepmf.training.history import EpochRecord, History
 
 FIRST, SECOND = EpochRecord(0, 0.5, 0.9, 0.01, 2.0), EpochRecord(1, 0.4, None, 0.01, 4.0)
@@ -140,8 +141,42 @@ def test_what_is_no_answer(progress: object) -> None:
         ALS().fit(additive(12, 10), progress=progress)  # type: ignore[arg-type]
 
 
-def test_without_validation() -> None:
-    assert describe_epoch(EpochRecord(0, 0.5, None, 0.01, 1.0), None, History()) == "loss 0.5000"
+def test_without_validation(capsys: pytest.CaptureFixture[str]) -> None:
+    with show_epochs("fitting", 2, True) as (show,):
+        show(EpochRecord(0, 0.5, None, 0.01, 1.0), History([FIRST]))
+    assert capsys.readouterr().err == "fitting: epoch 1 of 2, 0:00:02 left, loss 0.5000\n"
+
+
+def show_a_stage(plan: FitPlan | None = None, *, n_epochs: int = 1) -> None:
+    with show_epochs("fitting OrdinalDMF", 10, True, plan) as (display,):
+        assert isinstance(display, EpochDisplay)
+        for _ in range(n_epochs):
+            display(FIRST, History([FIRST], best_epoch=0, best_error=0.9))
+        display.tell_stage("refining")
+        display.tell_stage("linear part")
+
+
+def test_a_file_is_told_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    show_a_stage()
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "fitting OrdinalDMF: refining, best 0.9000 in epoch 1",
+        "fitting OrdinalDMF: linear part, best 0.9000 in epoch 1",
+    ]
+    show_a_stage(FitPlan("the plan", 10), n_epochs=0)  # one that goes on from the end of its epochs
+    assert capsys.readouterr().err.splitlines() == [
+        "the plan",
+        "fitting OrdinalDMF: refining",
+        "fitting OrdinalDMF: linear part",
+    ]
+
+
+def test_a_terminal_sees_the_stage_beside_a_bar_that_is_not_full(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    be_a_terminal(monkeypatch)
+    show_a_stage()
+    err = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    assert re.search(r"fitting OrdinalDMF .* 1/10 +linear part, best 0.9000 in epoch 1", err)
 
 
 def test_standard_error_may_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:

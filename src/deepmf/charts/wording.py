@@ -1,4 +1,4 @@
-"""How numbers are written in charts and on pages."""
+"""How numbers and times are written in charts, on pages and in lines of text."""
 
 from __future__ import annotations
 
@@ -34,6 +34,18 @@ def percent(share: float | None, *, digits: int = 1) -> str:
     if share is None or not math.isfinite(share):
         return "–"
     return f"{100 * share:.{digits}f}{_PER_CENT}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in units that suit its length.
+
+    >>> [duration(seconds) for seconds in (3.21, 7, 83.4, 250, 8000)]
+    ['3.2 s', '7 s', '83 s', '4 min', '2 h 13 min']
+    """
+    if seconds < 99.5:
+        return f"{seconds:.0f} s" if seconds >= 9.95 else f"{f'{seconds:.1f}'.removesuffix('.0')} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def difference(number: float, other: float) -> str:

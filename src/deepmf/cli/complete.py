@@ -63,12 +63,6 @@ def complete(
     at a time, so that memory stays bounded however large the matrix is.
 
     Example: deepmf complete model.safetensors -o completed.parquet
-
-    Values that fit split off for validation are predicted too; with --validation-share 0 it keeps them all:
-
-    deepmf fit survey.csv --wide --validation-share 0 -o model.safetensors
-
-    deepmf complete model.safetensors -o completed.csv
     """
     check_frame_target(output, inputs=[model, *(extend or ())], safe_csv=safe_csv, as_json=as_json)
     standard_format = ".jsonl" if as_json else ".csv"
@@ -103,8 +97,10 @@ def _frames(
 
     seen = model.entries_
     n_rows, n_columns = seen.train.shape
-    rows, columns = label_series(seen.rows.array), label_series(seen.columns.array)
-    row_name, column_name = seen.train.form.ids_beside(_FOUND)
+    form = seen.train.form
+    rows = label_series(seen.rows.array, form.row_type)
+    columns = label_series(seen.columns.array, form.column_type)
+    row_name, column_name = form.ids_beside(_FOUND)
     areas = polars.Series(AREAS)
     for part in completed_rows(seen, model.predictor_):
         places, column_of = np.nonzero(~part.observed)
@@ -132,17 +128,23 @@ def _schema(model: Model) -> dict[str, Any]:
 
     from deepmf.storage.frame_file import label_type
 
-    names = model.entries_.train.form.ids_beside(_FOUND)
-    labels = zip(names, (model.row_labels_, model.column_labels_), strict=True)
-    types = {name: label_type(array) for name, array in labels}
-    return types | {"prediction": polars.Float64, "area": polars.String}
+    form = model.entries_.train.form
+    row, column = form.ids_beside(_FOUND)
+    return {
+        row: label_type(model.row_labels_, form.row_type),
+        column: label_type(model.column_labels_, form.column_type),
+        "prediction": polars.Float64,
+        "area": polars.String,
+    }
 
 
 def _wide_schema(model: Model) -> dict[str, Any]:
     """Return the types of a wide table: that of the row ids, then a float for each column."""
     import polars
 
-    from deepmf.matrix.frames import label_series, wide_names
+    from deepmf.matrix.frames import label_series, whole_type, wide_names
 
-    row, *columns = wide_names(model.entries_.train.form.row, model.column_labels_)
-    return {row: label_series(model.row_labels_[:1]).dtype} | dict.fromkeys(columns, polars.Float64)
+    form, rows = model.entries_.train.form, model.row_labels_
+    row, *columns = wide_names(form.row, model.column_labels_)
+    row_type = whole_type(rows, form.row_type) or label_series(rows[:1]).dtype
+    return {row: row_type} | dict.fromkeys(columns, polars.Float64)

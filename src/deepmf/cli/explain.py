@@ -64,7 +64,10 @@ def explain(
         return
     say(f"prediction {found.prediction:.4f}; the entries of the {axis} that pulled it up (above 0) or down:")
     whole = ((str(label), int(value) if value.is_integer() else value, effect) for label, value, effect in lines)
-    show_table([other, "value", "effect"], whole)
+    form = fitted.entries_.train.form
+    value = "value" if form.value == "effect" else form.value
+    names = form.ids_beside([value, "effect"])
+    show_table([names[1] if axis == "row" else names[0], value, "effect"], whole)
     if picture is not None:
         say(f"picture in {picture}")
 

@@ -13,7 +13,6 @@ import typer
 
 from deepmf.cli.inputs import Reading, like_model, load_model
 from deepmf.cli.options import (
-    VALIDATION_SHARE,
     Assignments,
     Column,
     Config,
@@ -36,8 +35,8 @@ from deepmf.cli.options import (
 )
 from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, say, show_json
 from deepmf.cli.setting_options import check_effort, gather_settings, parse_scale, show_value
-from deepmf.cli.validation_entries import split_off
-from deepmf.errors import BadSetting, BadSplit, TrainingDiverged
+from deepmf.cli.validation_entries import split_off, split_off_unseen, with_split_off
+from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.models.registry import model_class
 
 if TYPE_CHECKING:
@@ -119,10 +118,13 @@ def fit(
     known_scale = None if start is None else start.scale_
     entries = reading.matrix(ratings, scale=known_scale if scale is None else parse_scale(scale))
     entries = entries if start is None else like_model(entries, start)
-    if start is None or validation is not None:
+    if validation is None and validation_share is None and new_model.holds_out:
+        train, held_out = entries, None
+    elif start is None or validation is not None:
         train, held_out = split_off(entries, validation, validation_share, reading, seed=new_model.settings.seed)
     else:
-        train, held_out = _split_off_unseen(entries, start, validation_share, seed=new_model.settings.seed)
+        train, held_out = split_off_unseen(entries, start, validation_share, seed=new_model.settings.seed)
+    own = held_out if validation is None else None  # entries of the file that the model is fitted to
     begin = time.perf_counter()
     in_words = not as_json and str(output) != STANDARD
     with _log_epochs(tensorboard) as logged, _tell_plan(new_model, train, start, in_words=in_words) as told:
@@ -131,12 +133,15 @@ def fit(
                 train, held_out, start_from=start, callbacks=[*told, *logged], checkpoint=kept, keep_checkpoint=True
             )
         except TrainingDiverged as error:
-            _save(new_model, output, checkpoint=kept)
+            _save(with_split_off(new_model, own), output, checkpoint=kept)
             if not new_model.is_fitted:
                 raise
             raise TrainingDiverged(f"{error}; it is saved in {output}") from error
+    new_model = with_split_off(new_model, own)
     _save(new_model, output, checkpoint=kept)
-    _show(_summary(new_model, train, held_out, seconds=time.perf_counter() - begin, file=output), as_json=as_json)
+    n_left_out = entries.n_entries - new_model.entries_.n_entries
+    summary = _summary(new_model, held_out, n_left_out, seconds=time.perf_counter() - begin, file=output)
+    _show(summary, as_json=as_json)
     if new_model.history_.stopped == "interrupted":
         raise typer.Exit(130)
 
@@ -147,26 +152,6 @@ def _like(start: Model, name: str, settings: dict[str, Any], context: typer.Cont
     if source is not None and source.name == "COMMANDLINE" and model_class(name) is not type(start):
         raise BadSetting(f"--model {name} cannot start from a {type(start).__name__}; leave --model out, or fit afresh")
     return type(start)(**start.own_settings | settings)
-
-
-def _split_off_unseen(
-    entries: ObservedMatrix, start: Model, share: float | None, *, seed: int
-) -> tuple[ObservedMatrix, ObservedMatrix | None]:
-    """Return entries to learn from, and some that the model to start from was not trained on, at most half of those."""
-    import numpy as np
-
-    from deepmf.data.random_stream import RandomStream
-    from deepmf.models.warm_start import WarmStart
-
-    share = VALIDATION_SHARE if share is None else share
-    if not 0 <= share <= 1:
-        raise BadSplit(f"validation must be a share between 0 and 1; got {share!r}")
-    warm = WarmStart(start.entries_, start.predictor_, entries)
-    unseen = np.flatnonzero(warm.are_unseen(entries.entry_rows, entries.by_row.columns))
-    n_wanted = min(round(share * entries.n_entries), unseen.size // 2)
-    chosen = unseen[RandomStream(seed).order(unseen.size)[:n_wanted]]
-    left = np.setdiff1d(np.arange(entries.n_entries), chosen, assume_unique=True)
-    return entries.take_entries(left), entries.take_entries(chosen) if n_wanted else None
 
 
 def _save(model: Model, output: Path, *, checkpoint: Path | None) -> None:
@@ -221,16 +206,17 @@ def _log_epochs(folder: Path | None) -> Iterator[Sequence[Callback]]:
 
 
 def _summary(
-    model: Model, train: ObservedMatrix, validation: ObservedMatrix | None, *, seconds: float, file: Path
+    model: Model, validation: ObservedMatrix | None, n_left_out: int, *, seconds: float, file: Path
 ) -> dict[str, Any]:
-    history = model.history_
+    history, known = model.history_, model.entries_
     return {
         "model": type(model).__name__,
-        "rows": train.shape[0],
-        "columns": train.shape[1],
-        "entries": train.n_entries,
+        "rows": len(known.rows),
+        "columns": len(known.columns),
+        "entries": known.n_entries,
         "validation_entries": 0 if validation is None else validation.n_entries,
-        "scale": str(train.scale),
+        "left_out": n_left_out,  # validation entries of the same file that are no part of the model
+        "scale": str(known.scale),
         "epochs": len(history),
         "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
         "validation_rmse": history.best_error,
@@ -265,6 +251,11 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
     if summary["means_rmse"] is not None and summary["epochs"]:  # the means themselves have none
         words.append(f"the means: {summary['means_rmse']:.4f}")
     say("; ".join(words))
+    if summary["left_out"]:
+        say(
+            f"{summary['left_out']:,} validation entries are not part of the model: {summary['model']} cannot be "
+            "extended (--validation-share 0 fits it to all entries)"
+        )
     if summary["stages"]:
         say(f"stages: {describe_stages(summary['stages'])}")
     if summary["chosen"]:

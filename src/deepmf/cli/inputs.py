@@ -59,7 +59,7 @@ class Reading:
                 decimal=self.decimal,
                 wide=self.wide,
             )
-        if read.guessed is not None and read.matrix.form != self.beside:
+        if read.guessed is not None and not read.matrix.form.is_called(self.beside):
             others = "--row says" if read.matrix.form.wide else "--row, --column and --value say"
             say(f"deepmf: {called(path)}: {read.guessed} ({others} otherwise)", err=True)
         if read.n_dropped:

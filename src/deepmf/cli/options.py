@@ -36,7 +36,7 @@ ValidationShare = Annotated[
         "--validation-share",
         metavar="SHARE",
         help="Without --validation: the share of the entries that is split off at random (by --seed) for that, "
-        f"instead of {VALIDATION_SHARE:g}; 0 for none.",
+        f"instead of {VALIDATION_SHARE:g} (fit leaves that to dmf-o itself); 0 for none.",
     ),
 ]
 ModelName = Annotated[

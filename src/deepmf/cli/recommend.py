@@ -134,7 +134,8 @@ def _show(best: Ranking, model: Model, row: str | None, *, as_json: bool) -> Non
         shown = None if row is None else _label(model, row)
         show_json({"row": shown, "best": [{"column": c, "prediction": p} for c, p in pairs]})
         return
-    show_table(["column", "prediction"], ([str(c), p] for c, p in zip(columns, predictions, strict=True)))
+    _, heading = model.entries_.train.form.ids_beside(["prediction"])
+    show_table([heading, "prediction"], ([str(c), p] for c, p in zip(columns, predictions, strict=True)))
 
 
 class _Lines:

@@ -105,11 +105,14 @@ def export_entries(
         from deepmf.serve.exported import joined_entries
     import polars as pl
 
+    from deepmf.matrix.frames import label_series
+
     check_frame_target(output, inputs=[model], safe_csv=safe_csv, as_json=as_json)
     fitted = load_model(model, extensions=(), reading=Reading())
     rows, columns, values = joined_entries(fitted, database or default_database(model))
-    names = fitted.entries_.train.form.names
-    frame = pl.DataFrame(dict(zip(names, (rows.tolist(), columns.tolist(), values), strict=True)))
+    form = fitted.entries_.train.form
+    ids = label_series(rows, form.row_type), label_series(columns, form.column_type)
+    frame = pl.DataFrame(dict(zip(form.names, (*ids, values), strict=True)))
     write_frames([frame], frame.schema, output, standard_format=".jsonl" if as_json else ".csv", safe_csv=safe_csv)
     if output != STANDARD:
         if as_json:

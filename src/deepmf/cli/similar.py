@@ -39,4 +39,6 @@ def similar(
     if as_json:
         show_json({axis: label, "similar": [{axis: other, "cosine": cosine} for other, cosine in lines]})
         return
-    show_table([axis, "cosine"], ((str(other), cosine) for other, cosine in lines))
+    names = fitted.entries_.train.form.ids_beside(["cosine"])
+    heading = names[0] if axis == "row" else names[1]
+    show_table([heading, "cosine"], ((str(other), cosine) for other, cosine in lines))

@@ -13,6 +13,7 @@ import typer
 
 from deepmf.cli.inputs import Reading
 from deepmf.cli.options import (
+    VALIDATION_SHARE,
     Assignments,
     Column,
     Config,
@@ -108,7 +109,9 @@ def tune(
     interrupted = _run(study, trials, epochs=study.defaults.get("epochs"))
     if study.tried:
         how = {name: given for name, given in vars(reading).items() if given != getattr(Reading(), name)}
-        how |= {"validation": validation, "validation-share": validation_share, "scale": scale}
+        # Always said: without either, fit leaves it to some models which entries to hold out.
+        share = None if validation is not None else VALIDATION_SHARE if validation_share is None else validation_share
+        how |= {"validation": validation, "validation-share": share, "scale": scale}
         command = _fit_command(ratings, model, study.best.settings, how)
         summary = _summary(study, model, file=kept, command=command)
         _show(summary, study, as_json=as_json)

@@ -12,7 +12,7 @@ from deepmf.errors import BadEntries, MissingDependency
 from deepmf.files.frame_library import import_polars
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.table_form import TableForm
+from deepmf.matrix.table_form import PLAIN, WHOLE_TYPES, TableForm
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -43,11 +43,12 @@ class LongEntries(NamedTuple):
 
 
 class WideTable(NamedTuple):
-    """A wide frame as an array with NaN for what is missing, and its labels (None: numbered)."""
+    """A wide frame as an array with NaN for what is missing, its labels (None: numbered), and what ids are called."""
 
     array: npt.NDArray[np.float64]
     row_labels: Sequence[Any] | None
     column_labels: list[Any]
+    form: TableForm
 
 
 def choose_columns(names: Sequence[str], asked: Mapping[str, str | int | None]) -> dict[str, str]:
@@ -113,16 +114,23 @@ def long_entries(
         _gather(table.get_column(chosen["row"]), axis="row"),
         _gather(table.get_column(chosen["column"]), axis="column"),
         _numbers(values),
-        TableForm(str(chosen["row"]), str(chosen["column"]), str(chosen["value"])),
+        TableForm(
+            str(chosen["row"]),
+            str(chosen["column"]),
+            str(chosen["value"]),
+            row_type=_whole_type_of(table.get_column(chosen["row"])),
+            column_type=_whole_type_of(table.get_column(chosen["column"])),
+        ),
     )
 
 
 def wide_table(frame: Any, *, row: str | None) -> WideTable:
     """Take the values and the labels out of a wide frame."""
     table = _eager(frame)
-    labels = None
+    labels, row_type = None, None
     if row is not None:
-        labels = table.get_column(_named(table.columns, row, "row")).to_list()
+        ids = table.get_column(_named(table.columns, row, "row"))
+        labels, row_type = ids.to_list(), _whole_type_of(ids)
         table = table.drop(row)
     elif (index := getattr(frame, "index", None)) is not None:
         labels = index.tolist()
@@ -132,7 +140,7 @@ def wide_table(frame: Any, *, row: str | None) -> WideTable:
             raise BadEntries(f"column {name!r} holds values of type {dtype}; numbers are needed (or row={name!r})")
     columns = [_numbers(table.get_column(name)).astype(np.float64) for name in table.columns]
     array = np.column_stack(columns) if columns else np.empty((len(table), 0))
-    return WideTable(array, labels, list(table.columns))
+    return WideTable(array, labels, list(table.columns), TableForm(row or PLAIN.row, wide=True, row_type=row_type))
 
 
 def feature_columns(frame: Any, label: str) -> tuple[list[Any], dict[str, Any]]:
@@ -153,7 +161,8 @@ def feature_columns(frame: Any, label: str) -> tuple[list[Any], dict[str, Any]]:
 def long_frame(matrix: ObservedMatrix) -> pl.DataFrame:
     """Return the entries of a matrix as a long polars frame, ids of the type that they have."""
     polars = import_polars()
-    rows, columns = label_series(matrix.rows.array), label_series(matrix.columns.array)
+    rows = label_series(matrix.rows.array, matrix.form.row_type)
+    columns = label_series(matrix.columns.array, matrix.form.column_type)
     ids = [rows.gather(matrix.entry_rows), columns.gather(matrix.by_row.columns)]
     frame: pl.DataFrame = polars.DataFrame(
         [
@@ -170,8 +179,9 @@ def wide_frame(matrix: ObservedMatrix) -> pl.DataFrame:
     names = wide_names(matrix.form.row, matrix.columns.array)
     array = matrix.to_array()
     columns = [value_series(array[:, at], matrix.scale) for at in range(array.shape[1])]
+    rows = label_series(matrix.rows.array, matrix.form.row_type)
     frame: pl.DataFrame = polars.DataFrame(
-        [series.alias(name) for name, series in zip(names, [label_series(matrix.rows.array), *columns], strict=True)]
+        [series.alias(name) for name, series in zip(names, [rows, *columns], strict=True)]
     )
     return frame
 
@@ -187,12 +197,28 @@ def wide_names(row: str, columns: npt.NDArray[Any]) -> list[str]:
     return names
 
 
-def label_series(labels: npt.NDArray[Any]) -> pl.Series:
-    """Return labels as a polars series of their own type; what polars has no type for becomes text."""
+def label_series(labels: npt.NDArray[Any], whole: str | None = None) -> pl.Series:
+    """Return labels as a polars series of their own type; what polars has no type for becomes text.
+
+    whole: the type of whole numbers in the table that they came from, which is kept where it holds them.
+    """
     polars = import_polars()
     items = labels.tolist()
-    series: pl.Series = polars.Series(items, dtype=None if items else polars.String)
+    dtype = whole_type(labels, whole) if items else polars.String
+    series: pl.Series = polars.Series(items, dtype=dtype)
     return polars.Series(list(map(str, items))) if series.dtype == polars.Object else series
+
+
+def whole_type(labels: npt.NDArray[Any], whole: str | None) -> Any:
+    """Return the polars type of whole numbers with some name (see `WHOLE_TYPES`); None where it holds not all labels.
+
+    Labels that came later may lie beyond it.
+    """
+    if whole is None or labels.dtype.kind != "i":
+        return None
+    bounds = np.iinfo(whole.lower())
+    inside = labels.size == 0 or (bounds.min <= int(labels.min()) and int(labels.max()) <= bounds.max)
+    return getattr(import_polars(), whole) if inside else None
 
 
 def value_series(values: npt.NDArray[Any], scale: Scale) -> pl.Series:
@@ -246,6 +272,12 @@ def _gather(series: nw.Series[Any], *, axis: str) -> Labelled:
     if series.dtype.is_integer() and not _is_beyond_numpy(series):
         return Labels.gather(series.to_numpy(), axis=axis)
     return Labels.gather(series.to_list(), axis=axis)
+
+
+def _whole_type_of(series: nw.Series[Any]) -> str | None:
+    """Return the type of ids that are whole numbers of another type than labels are."""
+    name = str(series.dtype)
+    return name if name in WHOLE_TYPES else None
 
 
 def _numbers(series: nw.Series[Any]) -> npt.NDArray[Any]:

@@ -190,7 +190,7 @@ class ObservedMatrix:
         matrix = cls.from_array(
             table.array, scale=scale, row_labels=table.row_labels, column_labels=table.column_labels
         )
-        return matrix.in_form(TableForm(row=row or PLAIN.row, wide=True))
+        return matrix.in_form(table.form)
 
     @classmethod
     def from_positions(

@@ -5,22 +5,32 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
+# What tables call whole numbers that labels hold in another type.
+WHOLE_TYPES = ("Int8", "Int16", "Int32", "UInt8", "UInt16", "UInt32", "UInt64")
+
 
 class TableForm(NamedTuple):
     """The names of the fields, and whether there is a line per entry or, in a wide table, per row.
 
-    It says how a matrix is written, and is no part of what the matrix is.
+    It says how a matrix is written, and is no part of what the matrix is. row_type, column_type: the type of ids that
+    are whole numbers, one of `WHOLE_TYPES`; None where they are of 64 bits with a sign, as labels are, or no numbers.
     """
 
     row: str = "row"
     column: str = "column"
     value: str = "value"
     wide: bool = False
+    row_type: str | None = None
+    column_type: str | None = None
 
     @property
     def names(self) -> tuple[str, str, str]:
         """The names of row, column and value in a long table, all different."""
         return *self.ids_beside([self.value]), self.value
+
+    def is_called(self, other: TableForm | None) -> bool:
+        """Say whether another table has the same names and is as wide, whatever the types of its ids."""
+        return other is not None and self[:4] == other[:4]
 
     def ids_beside(self, taken: Collection[str]) -> tuple[str, str]:
         """Return the names of row and column ids for a table that has other fields too, whose names are theirs.

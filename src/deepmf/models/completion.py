@@ -87,6 +87,10 @@ def _missing_frames(entries: EntryStore, predictor: Predictor) -> Iterator[Any]:
 
 def _schema(entries: EntryStore) -> dict[str, Any]:
     """Return the types of a completed frame: those of the labels, whatever a batch happens to hold."""
-    row, column, value = entries.train.form.names
-    labels = {row: entries.rows.array, column: entries.columns.array}
-    return {name: label_type(array) for name, array in labels.items()} | {value: import_polars().Float64}
+    form = entries.train.form
+    row, column, value = form.names
+    return {
+        row: label_type(entries.rows.array, form.row_type),
+        column: label_type(entries.columns.array, form.column_type),
+        value: import_polars().Float64,
+    }

@@ -17,7 +17,7 @@ from deepmf.models.ranking import check_n
 Axis = Literal["row", "column"]
 
 # At most this many entries are left out in turn.
-MOST_CANDIDATES = 256
+_MOST_CANDIDATES = 256
 # Entries that the fold-ins of one explanation have together, unless n asks for more, and those encoded at a time.
 _MOST_ENTRIES = 1 << 18
 _ENTRIES_AT_A_TIME = 1 << 16
@@ -58,23 +58,49 @@ def explained(
     *,
     encoding: FeatureEncoding | None = None,
 ) -> Explanation:
-    """Return what the entries of one row (or column), the only group, did to the prediction of a pair of positions.
+    """Return what the entries of one row (or column), the only group, did to the prediction of a pair of positions."""
+    own, target = pair if axis == "row" else pair[::-1]
+    return explained_all(predictor, axis, entries, labels, own, np.array([target]), n, encoding=encoding)[0]
 
-    Every entry is left out in turn. Of more than 256, those are that stand out most: by how far their value lies from
-    the mean of all, times how alike the latents of where they stand are to those of what is predicted.
+
+def explained_all(
+    predictor: Predictor,
+    axis: Axis,
+    entries: AxisEntries,
+    labels: Labels,
+    own: int,
+    targets: IndexArray,
+    n: int,
+    *,
+    encoding: FeatureEncoding | None = None,
+) -> list[Explanation]:
+    """Return what the entries of the row (or column) at a position did to its prediction for each of some others.
+
+    Every entry is left out in turn, once for all targets. Of more than 256, those are that stand out most: by how far
+    their value lies from the mean of all, times how alike the latents of where they stand are to those of the target.
     """
     check_n(n)
-    target = pair[1] if axis == "row" else pair[0]
-    prediction = predictor.readout.units(predictor.score_pairs(*(np.array([at]) for at in pair)))[0]
-    candidates = _candidates(predictor, axis, entries, target, n)
-    with_all = float(_predictions(predictor, axis, entries, target)[0])
-    effects = with_all - _predictions_without(predictor, axis, entries, candidates, target)
-    best = np.argsort(-np.abs(effects), kind="stable")[:n]
-    chosen = candidates[best]
-    features = _feature_effects(predictor, axis, entries, encoding, target, with_all)[:n]
-    return Explanation(
-        labels[entries.others[chosen]], entries.values[chosen], effects[best], float(prediction), tuple(features)
-    )
+    if targets.size != 1 and _most_candidates(entries, n) < entries.values.size:  # others stand out for each target
+        return [
+            explained_all(predictor, axis, entries, labels, own, targets[[k]], n, encoding=encoding)[0]
+            for k in range(targets.size)
+        ]
+    predictions = _predictions(predictor, axis, np.array([own]), targets)[0]
+    candidates = _candidates(predictor, axis, entries, targets, n)
+    with_all = _predictions(_with(predictor, axis, entries), axis, np.array([0]), targets)
+    effects = with_all - _predictions_without(predictor, axis, entries, candidates, targets)
+    best = np.argsort(-np.abs(effects), axis=0, kind="stable")[:n]  # (n, targets)
+    of_features = _feature_effects(predictor, axis, entries, encoding, targets, with_all[0])
+    return [
+        Explanation(
+            labels[entries.others[candidates[chosen]]],
+            entries.values[candidates[chosen]],
+            effects[chosen, k],
+            float(predictions[k]),
+            tuple(of_features[k][:n]),
+        )
+        for k, chosen in enumerate(best.T)
+    ]
 
 
 def _feature_effects(
@@ -82,60 +108,63 @@ def _feature_effects(
     axis: Axis,
     entries: AxisEntries,
     encoding: FeatureEncoding | None,
-    target: int,
-    with_all: float,
-) -> list[FeatureEffect]:
-    """Return what each thing that features say did to the prediction, the largest effects first."""
-    if encoding is None or entries.features is None:
-        return []
-    items = encoding.items(entries.features)
-    if not items:
-        return []
+    targets: IndexArray,
+    with_all: FloatArray,
+) -> list[list[FeatureEffect]]:
+    """Return what each thing that features say did to the prediction for each target, the largest effects first."""
+    items = [] if encoding is None or entries.features is None else encoding.items(entries.features)
+    if not items or entries.features is None:
+        return [[] for _ in range(targets.size)]
     without = entries.with_features_of(entries.features.without_inputs([item.inputs for item in items]))
-    effects = with_all - _predictions(predictor, axis, without, target)
-    found = [FeatureEffect(item.name, item.text, float(effect)) for item, effect in zip(items, effects, strict=True)]
-    return sorted(found, key=lambda each: -abs(each.effect))
+    effects = with_all - _predictions(_with(predictor, axis, without), axis, np.arange(len(items)), targets)
+    return [
+        sorted(
+            (FeatureEffect(item.name, item.text, float(effect)) for item, effect in zip(items, column, strict=True)),
+            key=lambda each: -abs(each.effect),
+        )
+        for column in effects.T
+    ]
 
 
-def _candidates(predictor: Predictor, axis: Axis, entries: AxisEntries, target: int, n: int) -> IndexArray:
-    """Return which entries are left out in turn."""
-    count = entries.values.size
-    most = max(min(MOST_CANDIDATES, _MOST_ENTRIES // max(count, 1)), n)
-    if count <= most:
-        return np.arange(count)
+def _most_candidates(entries: AxisEntries, n: int) -> int:
+    return max(min(_MOST_CANDIDATES, _MOST_ENTRIES // max(entries.values.size, 1)), n)
+
+
+def _candidates(predictor: Predictor, axis: Axis, entries: AxisEntries, targets: IndexArray, n: int) -> IndexArray:
+    """Return which entries are left out in turn; there is one target where these are not all."""
+    most = _most_candidates(entries, n)
+    if entries.values.size <= most:
+        return np.arange(entries.values.size)
     others = predictor.columns if axis == "row" else predictor.rows
     n_latent = others.base.shape[1] - predictor.n_beside
     size = np.abs(entries.values - entries.values.mean())
     if n_latent:
-        latents, aim = (others.take(at, slice(0, n_latent)) for at in (entries.others, np.array([target])))
+        latents, aim = (others.take(at, slice(0, n_latent)) for at in (entries.others, targets))
         lengths = np.linalg.norm(latents, axis=1)
         size = size * np.abs(latents @ aim[0]) / np.where(lengths > 0, lengths, 1.0)
     return np.sort(np.argsort(-size, kind="stable")[:most])
 
 
-def _predictions(predictor: Predictor, axis: Axis, entries: AxisEntries, target: int) -> FloatArray:
-    """Return the predictions for rows (or columns) with these entries, computed as those without an entry are."""
-    places = np.arange(entries.starts.size - 1)
-    targets = np.full(places.size, target)
-    if axis == "row":
-        scores = predictor.with_rows(entries).score_pairs(places, targets)
-    else:
-        scores = predictor.with_columns(entries).score_pairs(targets, places)
-    return predictor.readout.units(scores)
+def _with(predictor: Predictor, axis: Axis, entries: AxisEntries) -> Predictor:
+    """Return a predictor for what all entries describe, encoded as those without one of them are."""
+    return predictor.with_rows(entries) if axis == "row" else predictor.with_columns(entries)
 
 
 def _predictions_without(
-    predictor: Predictor, axis: Axis, entries: AxisEntries, left_out: IndexArray, target: int
+    predictor: Predictor, axis: Axis, entries: AxisEntries, left_out: IndexArray, targets: IndexArray
 ) -> FloatArray:
-    """Return the predictions from all entries but one, for each that is left out."""
+    """Return the predictions from all entries but one, for each that is left out (left out, targets)."""
     step = max(_ENTRIES_AT_A_TIME // max(entries.values.size, 1), 1)
-    parts = [np.empty(0)]
+    parts = [np.empty((0, targets.size))]
     for start in range(0, left_out.size, step):
         some = left_out[start : start + step]
-        places, targets = np.arange(some.size), np.full(some.size, target)
-        if axis == "row":
-            scores = predictor.with_rows_without_each(entries, some).score_pairs(places, targets)
-        else:
-            scores = predictor.with_columns_without_each(entries, some).score_pairs(targets, places)
-        parts.append(predictor.readout.units(scores))
+        without = predictor.with_rows_without_each if axis == "row" else predictor.with_columns_without_each
+        parts.append(_predictions(without(entries, some), axis, np.arange(some.size), targets))
     return np.concatenate(parts)
+
+
+def _predictions(predictor: Predictor, axis: Axis, own: IndexArray, targets: IndexArray) -> FloatArray:
+    """Return the predictions of some rows (or columns) for each of some others (own, targets)."""
+    at = np.repeat(own, targets.size), np.tile(targets, own.size)
+    scores = predictor.score_pairs(*(at if axis == "row" else at[::-1]))
+    return predictor.readout.units(scores).reshape(own.size, targets.size)

@@ -15,6 +15,7 @@ from deepmf.errors import NotBetterThanMeans, TrainingDiverged, TrainingInterrup
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.warm_start import WarmStart
 from deepmf.training.checkpoint import Checkpoint
+from deepmf.training.epoch_progress import EpochDisplay
 from deepmf.training.history import History
 from deepmf.training.loop import Callback, Loop, Task
 from deepmf.training.settings import LoopSettings
@@ -40,6 +41,12 @@ class Fitting:
         if self.checkpoint is None:
             return loop.run()
         return Checkpoint(self.checkpoint, fingerprint).run(loop, every=self.checkpoint_every)
+
+    def tell_stage(self, name: str) -> None:
+        """Show what is being done after the epochs, where these were shown."""
+        for callback in self.callbacks:
+            if isinstance(callback, EpochDisplay):
+                callback.tell_stage(name)
 
 
 def tell_ending(history: History, settings: Any) -> None:

@@ -7,7 +7,7 @@ import reprlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -40,7 +40,7 @@ from deepmf.models.fallback import Fallback
 from deepmf.models.fitting import Fitting, digest, tell_ending
 from deepmf.models.folded import FeatureValues, FoldedColumns, FoldedRows, folded_column, folded_rows
 from deepmf.models.label_pairs import LabelPairs, Unknown, find_pairs
-from deepmf.models.model_view import fitted_html, fitted_lines, model_line, not_fitted_html
+from deepmf.models.model_view import ShownSettings, fitted_html, fitted_lines, model_line, not_fitted_html
 from deepmf.models.predictive_distribution import Interval, PredictiveDistribution, check_coverage
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import Ranking, choice_of, most_similar, ranked
@@ -82,6 +82,7 @@ class Model(ABC):
     predicts: ClassVar[tuple[str, ...]] = AREAS  # the areas it can predict in
     cannot: ClassVar[str] = ""  # why not in the others
     takes_features: ClassVar[bool] = False  # of rows and columns
+    holds_out: ClassVar[bool] = False  # whether `fit` without validation entries sets some aside to choose by
 
     def __init__(self, /, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
@@ -253,7 +254,10 @@ class Model(ABC):
         """
         chosen = self._chosen_for(train)
         if type(start_from) is type(self):
-            chosen = {name: value for name, value in start_from.settings.to_dict().items() if name in chosen}
+            # Epochs that are given have a schedule of their own.
+            kept = {each.name for each in fields(LoopSettings)} if "epochs" in self._given else set()
+            earlier = start_from.settings.to_dict()
+            chosen = {name: value if name in kept else earlier[name] for name, value in chosen.items()}
         model = copy.copy(self)
         model.chosen_ = {name: value for name, value in chosen.items() if name not in self._given}
         model.settings = replace(self.settings, **model.chosen_)
@@ -697,14 +701,18 @@ class Model(ABC):
     def __repr__(self) -> str:
         name = type(self).__name__
         if self._fitted is None:
-            return model_line(name, self.settings)
-        return fitted_lines(name, self.settings, self._fitted.entries, self.history_)
+            return model_line(name, self._shown_settings)
+        return fitted_lines(name, self._shown_settings, self._fitted.entries, self.history_)
 
     def _repr_html_(self) -> str:
         name = type(self).__name__
         if self._fitted is None:
-            return not_fitted_html(name, self.settings)
-        return fitted_html(name, self.settings, self._fitted.entries, self.history_)
+            return not_fitted_html(name, self._shown_settings)
+        return fitted_html(name, self._shown_settings, self._fitted.entries, self.history_)
+
+    @property
+    def _shown_settings(self) -> ShownSettings:
+        return ShownSettings(self.settings_class.from_names(self.own_settings), self.chosen_)
 
     @property
     def _known(self) -> Fitted:

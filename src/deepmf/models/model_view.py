@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from deepmf.charts.notebook_view import notebook_view
 from deepmf.charts.wording import count
 from deepmf.matrix.entry_store import EntryStore
@@ -11,26 +13,47 @@ from deepmf.training.history_view import errors_in_words, learning_curves, train
 from deepmf.training.settings import Settings
 
 
-def model_line(name: str, settings: Settings) -> str:
+class ShownSettings(NamedTuple):
+    """The settings that a model was made with, and those that were chosen for its matrix and the machine."""
+
+    own: Settings
+    chosen: dict[str, Any]
+
+    @property
+    def changed(self) -> str:
+        """The own settings that are not the default ones, as they are given."""
+        given = self.own.to_dict()
+        return _listed(
+            {each.name: given[each.name] for each in declared(type(self.own)) if given[each.name] != each.default}
+        )
+
+    def __str__(self) -> str:
+        told = self.changed or "all by default"
+        return f"{told}; {count(len(self.chosen))} chosen (see chosen_)" if self.chosen else told
+
+
+def model_line(name: str, settings: ShownSettings) -> str:
     """Return a model that is not fitted, as it is made: its name and the settings that are not the default ones."""
-    return f"{name}({_changed(settings)})"
+    return f"{name}({settings.changed})"
 
 
-def fitted_lines(name: str, settings: Settings, entries: EntryStore, history: History) -> str:
+def fitted_lines(name: str, settings: ShownSettings, entries: EntryStore, history: History) -> str:
     """Return a fitted model in two lines: what it knows and how well it predicts, and its settings."""
     known = [f"{count(len(entries.rows))} x {count(len(entries.columns))}", f"{count(entries.n_entries)} entries"]
     said = ", ".join(filter(None, [*known, errors_in_words(history)]))
-    return f"{name}({said})\n  settings: {_changed(settings) or 'all by default'}"
+    return f"{name}({said})\n  settings: {settings}"
 
 
-def fitted_html(name: str, settings: Settings, entries: EntryStore, history: History) -> str:
+def fitted_html(name: str, settings: ShownSettings, entries: EntryStore, history: History) -> str:
     """Return a fitted model with its learning curves, as a notebook shows it."""
     facts = {
         "matrix": f"{count(len(entries.rows))} rows x {count(len(entries.columns))} columns, "
         f"{count(entries.n_entries)} entries",
         "scale": str(entries.scale),
-        "settings": _changed(settings) or "all by default",
+        "settings": settings.changed or "all by default",
     }
+    if settings.chosen:
+        facts["chosen"] = _listed(settings.chosen)
     if len(history):
         facts["training"] = training_in_words(history)
     if history.best_error is not None:
@@ -38,13 +61,10 @@ def fitted_html(name: str, settings: Settings, entries: EntryStore, history: His
     return notebook_view(name, facts, learning_curves(history))
 
 
-def not_fitted_html(name: str, settings: Settings) -> str:
+def not_fitted_html(name: str, settings: ShownSettings) -> str:
     """Return a model that is not fitted, as a notebook shows it."""
-    return notebook_view(name, {"settings": _changed(settings) or "all by default", "fitted": "not yet"})
+    return notebook_view(name, {"settings": settings.changed or "all by default", "fitted": "not yet"})
 
 
-def _changed(settings: Settings) -> str:
-    """Return the settings that are not the default ones, as they are given."""
-    given = settings.to_dict()
-    changed = [setting.name for setting in declared(type(settings)) if given[setting.name] != setting.default]
-    return ", ".join(f"{name}={given[name]!r}" for name in changed)
+def _listed(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())

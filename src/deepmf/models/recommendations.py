@@ -55,11 +55,12 @@ class Recommendations:
     def schema(self) -> dict[str, Any]:
         """The types of the frames: those of the labels, whatever a batch happens to hold."""
         polars = import_polars()
-        row, column = self.entries.train.form.ids_beside(("rank", "prediction"))
+        form = self.entries.train.form
+        row, column = form.ids_beside(("rank", "prediction"))
         return {
-            row: label_type(self.entries.rows.array),
+            row: label_type(self.entries.rows.array, form.row_type),
             "rank": polars.Int64,
-            column: label_type(self.entries.columns.array),
+            column: label_type(self.entries.columns.array, form.column_type),
             "prediction": polars.Float64,
         }
 

@@ -9,8 +9,8 @@ from typing import Annotated, NamedTuple
 from fastapi import APIRouter, Depends, Header, Path, Response
 
 from deepmf.serve.access import needs
-from deepmf.serve.bodies import (
-    LONGEST_ID,
+from deepmf.serve.bodies import LONGEST_ID, VersionBody
+from deepmf.serve.entry_bodies import (
     ColumnChanges,
     ColumnEntries,
     ColumnEntriesAnswer,
@@ -19,7 +19,6 @@ from deepmf.serve.bodies import (
     RowEntries,
     RowEntriesAnswer,
     RowValue,
-    VersionBody,
     WriteAnswer,
 )
 from deepmf.serve.entry_changes import AxisName, entries_of, etag_of

@@ -27,10 +27,10 @@ def joined_entries(model: Model, url: str) -> Entries:
             transaction.mark_exported()
     finally:
         database.close()
-    return known_entries(snapshot.model)
+    return current_entries(snapshot.model)
 
 
-def known_entries(model: Model) -> Entries:
+def current_entries(model: Model) -> Entries:
     """Return the entries of training that were neither replaced nor forgotten, then those that came since."""
     store = model.entries_
     rows, columns, values = (np.delete(part, store.dropped) for part in store.train.entries())

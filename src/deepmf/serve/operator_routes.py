@@ -14,8 +14,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from deepmf.errors import UserError
 from deepmf.matrix.areas import AREAS
 from deepmf.serve.access import needs
-from deepmf.serve.bodies import Health, LiveError, ModelDescription, OperatorNumbers, RouteNumbers
 from deepmf.serve.keys import ApiKey
+from deepmf.serve.model_bodies import ModelDescription
+from deepmf.serve.operator_bodies import Health, LiveError, OperatorNumbers, RouteNumbers
 from deepmf.serve.refusals import Refusal
 from deepmf.serve.routing import REFUSALS, TheService
 from deepmf.serve.service import Service

@@ -10,16 +10,17 @@ import numpy as np
 from deepmf.matrix.arrays import IndexArray
 from deepmf.models.folded import FoldedRows
 from deepmf.models.ranking import Ranking
-from deepmf.serve.bodies import (
+from deepmf.serve.column_index import ColumnIndex
+from deepmf.serve.column_neighbours import ColumnNeighbours
+from deepmf.serve.entry_bodies import ColumnValue
+from deepmf.serve.latent_map import Projection
+from deepmf.serve.model_bodies import FoundColumn, FoundColumns, Place
+from deepmf.serve.prediction_bodies import (
     BestColumn,
     BestColumns,
-    ColumnValue,
     ExplainedPrediction,
     ExplainRequest,
-    FoundColumn,
-    FoundColumns,
     PairPrediction,
-    Place,
     Predictions,
     PredictRequest,
     Reason,
@@ -29,9 +30,6 @@ from deepmf.serve.bodies import (
     SimilarLabels,
     SimilarRequest,
 )
-from deepmf.serve.column_index import ColumnIndex
-from deepmf.serve.column_neighbours import ColumnNeighbours
-from deepmf.serve.latent_map import Projection
 from deepmf.serve.predictions import PairFigures
 from deepmf.serve.reasons import reasons_of
 from deepmf.serve.refusals import Refusal

@@ -8,15 +8,11 @@ from fastapi import APIRouter, Depends, Query
 
 import deepmf.serve.queries as queries
 from deepmf.serve.access import needs
-from deepmf.serve.bodies import (
+from deepmf.serve.model_bodies import FoundColumns, LatentMap, ModelDescription, Place, PlacedColumn
+from deepmf.serve.prediction_bodies import (
     BestColumns,
     ExplainedPrediction,
     ExplainRequest,
-    FoundColumns,
-    LatentMap,
-    ModelDescription,
-    Place,
-    PlacedColumn,
     Predictions,
     PredictRequest,
     RecommendRequest,

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import DeepMFWarning
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
@@ -30,13 +29,13 @@ _SETTINGS: dict[str, Any] = {
 
 def write_demo_model(path: Path, *, seed: int) -> None:
     """Fit a model to generated films, and write its file."""
-    split = split_entries(generate(**_RATINGS, seed=seed).matrix, train=0.95, validation=0.05, test=0.0, seed=seed)
+    ratings = generate(**_RATINGS, seed=seed).matrix
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)  # so small a network gains nothing from more
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeepMFWarning)
-            model = OrdinalDMF(**_SETTINGS, seed=seed, device="cpu").fit(split.train, split.validation, progress=False)
+            model = OrdinalDMF(**_SETTINGS, seed=seed, device="cpu").fit(ratings, progress=False)
     finally:
         torch.set_num_threads(n_threads)
     model.save(path)

@@ -22,9 +22,9 @@ from deepmf.models.load import load
 from deepmf.models.model import Model
 from deepmf.models.predictor import Predictor
 from deepmf.serve.batching import Batcher
-from deepmf.serve.bodies import ColumnValue
 from deepmf.serve.column_index import ColumnIndex
 from deepmf.serve.column_neighbours import LEAST_COLUMNS, ColumnNeighbours
+from deepmf.serve.entry_bodies import ColumnValue
 from deepmf.serve.entry_database import AreaError, EntryDatabase
 from deepmf.serve.latent_map import Projection
 from deepmf.serve.queries import fold_in, history_of

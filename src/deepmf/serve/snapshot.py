@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from deepmf.matrix.areas import AREAS
 from deepmf.models.model import Model
-from deepmf.serve.bodies import ModelDescription, ScaleBody, VersionBody
+from deepmf.serve.bodies import VersionBody
+from deepmf.serve.model_bodies import ModelDescription, ScaleBody
 from deepmf.serve.wire_ids import are_numbers, check_servable
 
 

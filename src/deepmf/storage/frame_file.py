@@ -49,9 +49,14 @@ def text_pieces(frames: Iterable[Any], schema: Mapping[str, Any], ending: str) -
         yield content.getbuffer()
 
 
-def label_type(labels: npt.NDArray[Any]) -> Any:
-    """Return the type that a frame gives labels, whatever some of its lines happen to hold."""
-    return import_polars().Series(labels[:1].tolist()).dtype
+def label_type(labels: npt.NDArray[Any], whole: str | None = None) -> Any:
+    """Return the type that a frame gives labels, whatever some of its lines happen to hold.
+
+    whole: the type of whole numbers in the table that they came from, which is kept where it holds them.
+    """
+    from deepmf.matrix.frames import whole_type  # not above: it needs numpy, and `deepmf --help` does not
+
+    return whole_type(labels, whole) or import_polars().Series(labels[:1].tolist()).dtype
 
 
 def _write_text(pieces: Iterable[memoryview], path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -12,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, TextIO
 
 from deepmf.errors import BadSetting
-from deepmf.training.fit_plan import FitPlan, plan_line
+from deepmf.training.fit_plan import FitPlan, PlanLine
 
 if TYPE_CHECKING:
     from deepmf.training.history import EpochRecord, History
@@ -36,14 +37,30 @@ def is_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
+class EpochDisplay(ABC):
+    """Shows how training stands: a callback that sees each epoch, and is told the stages that follow them."""
+
+    @abstractmethod
+    def __call__(self, record: EpochRecord, history: History) -> None:
+        """Show an epoch."""
+
+    @abstractmethod
+    def tell_stage(self, name: str) -> None:
+        """Show what is being done after the epochs."""
+
+    def close(self) -> None:
+        """End what is shown."""
+        return
+
+
 @contextmanager
 def show_epochs(
     title: str, n_epochs: int | None, progress: bool | None = None, plan: FitPlan | None = None
 ) -> Iterator[Sequence[Callback]]:
-    """Yield the callbacks that show each epoch: loss, validation error, best so far, time left. None where unseen.
+    """Yield what shows each epoch: loss, validation error, best so far, time left; and what follows them, by its name.
 
-    A plan is told first, in a line of its own. `progress` is True (always), False (never) or None: on a terminal and in
-    a notebook. Without epochs there is none.
+    Nothing where it is not seen. A plan is told first, in a line of its own. `progress` is True (always), False (never)
+    or None: on a terminal and in a notebook. Without epochs there is none.
     """
     if progress is not None and not isinstance(progress, bool):
         raise BadSetting(f"progress must be True, False or None (where it is seen); got {progress!r}")
@@ -52,75 +69,126 @@ def show_epochs(
         yield ()
         return
     # In notebooks, the bar of rich would need further packages.
-    shown = _bar if is_terminal() and not is_notebook() and find_spec("rich") is not None else _line
-    with shown(title, n_epochs) as callback:
-        if plan is None:
-            yield (callback,)
-            return
-        with plan_line(plan, sys.stderr) as line:
-            yield (line, lambda record, history: callback(record, history) if line.told else None)
-
-
-def describe_epoch(record: EpochRecord, error: float | None, history: History) -> str:
-    """Say in a few words how training stands; `error` is the validation error looked at last."""
-    words = [f"loss {record.loss:.4f}"]
-    if error is not None:
-        words.append(f"validation {error:.4f}")
-    if history.best_error is not None and history.best_epoch is not None:
-        words.append(f"best {history.best_error:.4f} in epoch {history.best_epoch + 1}")
-    return ", ".join(words)
-
-
-@contextmanager
-def _bar(title: str, n_epochs: int) -> Iterator[Callback]:
-    """Yield what moves a bar of rich, which is gone at the end."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-    from rich.table import Column
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        *([BarColumn(bar_width=20)] if console.width >= _WIDE else []),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        # The only one that is cut where a terminal is narrow.
-        TextColumn("{task.fields[state]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
-    )
-    # Left on the screen, the bar would stand above the summary that says the same.
-    progress = Progress(*columns, console=console, transient=True, expand=True)
-    task = progress.add_task(title, total=n_epochs, state="")
-    error: float | None = None
-
-    def show(record: EpochRecord, history: History) -> None:
-        nonlocal error
-        error = record.validation_error if record.validation_error is not None else error
-        progress.start()  # not before: the line of a plan may have to be ended first
-        progress.update(task, completed=record.epoch + 1, state=describe_epoch(record, error, history))
-
+    kind = _Bar if is_terminal() and not is_notebook() and find_spec("rich") is not None else _Line
+    display: EpochDisplay = kind(title, n_epochs)
+    if plan is not None:
+        display = _AfterPlan(PlanLine(plan, sys.stderr), display)
     try:
-        yield show
+        yield (display,)
     finally:
-        progress.stop()
+        display.close()
 
 
-@contextmanager
-def _line(title: str, n_epochs: int) -> Iterator[Callback]:
-    """Yield what writes plain text, without any package."""
-    line = ProgressLine(sys.stderr, rewritten=is_terminal() or is_notebook())
-    error: float | None = None
+class _Bar(EpochDisplay):
+    """A bar of rich, which is gone at the end."""
 
-    def show(record: EpochRecord, history: History) -> None:
-        nonlocal error
-        error = record.validation_error if record.validation_error is not None else error
-        left = timedelta(seconds=round(history.seconds / len(history) * (n_epochs - record.epoch - 1)))
-        state = describe_epoch(record, error, history)
-        line.write(f"{title}: epoch {record.epoch + 1} of {n_epochs}, {left} left, {state}")
+    def __init__(self, title: str, n_epochs: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.table import Column
 
-    try:
-        yield show
-    finally:
-        line.close()
+        console = Console(stderr=True)
+        columns = (
+            TextColumn("{task.description}"),
+            *([BarColumn(bar_width=20)] if console.width >= _WIDE else []),
+            TextColumn("{task.fields[epochs]}", style="progress.download"),
+            TimeRemainingColumn(),
+            # The only one that is cut where a terminal is narrow.
+            TextColumn("{task.fields[state]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        )
+        # Left on the screen, the bar would stand above the summary that says the same.
+        self._progress = Progress(*columns, console=console, transient=True, expand=True)
+        self._title, self._n_epochs, self._standing = title, n_epochs, _Standing()
+        self._task = self._progress.add_task(title, total=n_epochs, epochs="", state="")
+
+    def __call__(self, record: EpochRecord, history: History) -> None:
+        self._standing.see(record, history)
+        self._progress.start()  # not before: the line of a plan may have to be ended first
+        done, state = record.epoch + 1, self._standing.of_epoch(record)
+        self._progress.update(self._task, completed=done, epochs=self._epochs(done), state=state)
+
+    def tell_stage(self, name: str) -> None:
+        """Show a stage: the bar only says that something is being done, as nobody knows for how long."""
+        self._progress.start()
+        self._progress.remove_task(self._task)
+        epochs, state = self._epochs(self._standing.n_epochs), self._standing.of_stage(name)
+        self._task = self._progress.add_task(self._title, total=None, epochs=epochs, state=state)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._progress.stop()
+
+    def _epochs(self, done: int) -> str:
+        return f"{done:{len(str(self._n_epochs))}}/{self._n_epochs}"
+
+
+class _Line(EpochDisplay):
+    """Plain text, without any package."""
+
+    def __init__(self, title: str, n_epochs: int) -> None:
+        self._line = ProgressLine(sys.stderr, rewritten=is_terminal() or is_notebook())
+        self._title, self._n_epochs, self._standing = title, n_epochs, _Standing()
+
+    def __call__(self, record: EpochRecord, history: History) -> None:
+        self._standing.see(record, history)
+        left = timedelta(seconds=round(history.seconds / len(history) * (self._n_epochs - record.epoch - 1)))
+        epoch = f"epoch {record.epoch + 1} of {self._n_epochs}"
+        self._line.write(f"{self._title}: {epoch}, {left} left, {self._standing.of_epoch(record)}")
+
+    def tell_stage(self, name: str) -> None:
+        """Show a stage at once: it may take long until the next."""
+        self._line.put(f"{self._title}: {self._standing.of_stage(name)}")
+
+    def close(self) -> None:
+        """Leave the last text."""
+        self._line.close()
+
+
+class _AfterPlan(EpochDisplay):
+    """A display below the line of a plan, which is completed first."""
+
+    def __init__(self, line: PlanLine, display: EpochDisplay) -> None:
+        self._line, self._display = line, display
+
+    def __call__(self, record: EpochRecord, history: History) -> None:
+        self._line(record, history)
+        if self._line.told:
+            self._display(record, history)
+
+    def tell_stage(self, name: str) -> None:
+        """Show a stage; where no epoch was run, such as after a kill at the end, the plan never learns its time."""
+        self._line.close()
+        self._display.tell_stage(name)
+
+    def close(self) -> None:
+        """End the line and the display."""
+        self._line.close()
+        self._display.close()
+
+
+class _Standing:
+    """How training stands: the validation error looked at last, and the best so far."""
+
+    def __init__(self) -> None:
+        self.n_epochs = 0
+        self._error: float | None = None
+        self._best = ""
+
+    def see(self, record: EpochRecord, history: History) -> None:
+        """Take note of an epoch."""
+        self.n_epochs = record.epoch + 1
+        self._error = record.validation_error if record.validation_error is not None else self._error
+        if history.best_error is not None and history.best_epoch is not None:
+            self._best = f"best {history.best_error:.4f} in epoch {history.best_epoch + 1}"
+
+    def of_epoch(self, record: EpochRecord) -> str:
+        """Say in a few words how training stands."""
+        error = "" if self._error is None else f"validation {self._error:.4f}"
+        return ", ".join(filter(None, [f"loss {record.loss:.4f}", error, self._best]))
+
+    def of_stage(self, name: str) -> str:
+        """Say what is being done after the epochs."""
+        return ", ".join(filter(None, [name, self._best]))
 
 
 class ProgressLine:
@@ -135,10 +203,14 @@ class ProgressLine:
     def write(self, text: str) -> None:
         """Show a text, or keep it for the end where another was written just now."""
         self._last = text
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + self._every
-            self._show()
+        if time.monotonic() >= self._next:
+            self.put(text)
+
+    def put(self, text: str) -> None:
+        """Show a text at once."""
+        self._last = text
+        self._next = time.monotonic() + self._every
+        self._show()
 
     def close(self) -> None:
         """Show the last text, and leave it there."""

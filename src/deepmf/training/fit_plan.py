@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
+from deepmf.charts.wording import duration
+
 if TYPE_CHECKING:
     from deepmf.training.history import EpochRecord, History
 
@@ -45,7 +47,7 @@ class PlanLine:
         n_left = self._plan.epochs - record.epoch - 1
         after = self._plan.share_after * self._plan.epochs
         seconds = time.monotonic() - self._start + record.seconds * (n_left + after)
-        self._put(f"; {in_words(seconds)}")
+        self._put(f"; {about(seconds)}")
         self.close()
 
     def close(self) -> None:
@@ -70,16 +72,13 @@ def plan_line(plan: FitPlan, stream: TextIO) -> Iterator[PlanLine]:
         line.close()
 
 
-def in_words(seconds: float) -> str:
+def about(seconds: float) -> str:
     """Say about how long something takes, no more exactly than can be known.
 
-    >>> [in_words(seconds) for seconds in (0.3, 7.2, 83, 400, 9000)]
-    ['about a second', 'about 7 s', 'about 85 s', 'about 7 min', 'about 2.5 h']
+    >>> [about(seconds) for seconds in (0.3, 7.2, 83, 400, 9000)]
+    ['about a second', 'about 7 s', 'about 85 s', 'about 7 min', 'about 2 h 30 min']
     """
     if seconds < 1.5:
         return "about a second"
-    if seconds < 99.5:
-        return f"about {seconds:.0f} s" if seconds < 9.5 else f"about {round(seconds / 5) * 5} s"
-    if seconds < 5400:
-        return f"about {seconds / 60:.0f} min"
-    return f"about {seconds / 3600:.1f} h"
+    step = 1 if seconds < 9.5 else 5 if seconds < 99.5 else 60 if seconds < 3570 else 600
+    return f"about {duration(round(seconds / step) * step)}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from deepmf.charts.chart import Chart
 from deepmf.charts.learning_curve import learning_curve
 from deepmf.charts.notebook_view import notebook_view
-from deepmf.charts.wording import amount, counted
+from deepmf.charts.wording import amount, counted, duration
 from deepmf.files.frame_library import import_polars
 
 if TYPE_CHECKING:
@@ -40,18 +40,6 @@ def errors_in_words(history: History) -> str:
         return ""
     means = "" if history.means_error is None else f"; means {amount(history.means_error)}"
     return f"validation RMSE {amount(history.best_error)}{means}"
-
-
-def duration(seconds: float) -> str:
-    """Return a time in words that suit its length.
-
-    >>> [duration(seconds) for seconds in (3.21, 250, 8000)]
-    ['3.2 s', '4 min', '2 h 13 min']
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def history_line(history: History) -> str:

@@ -15,9 +15,12 @@ from deepmf.errors import BadModelFile, NotBetterThanMeans, TrainingInterrupted
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.load import load
+from deepmf.models.means import Means
+from deepmf.models.ordinal.held_out import set_aside
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder
 from deepmf.storage.model_file import read_file, write_file
+from deepmf.training.epoch_progress import EpochDisplay
 from deepmf.training.history import EpochRecord, History
 
 SMALL: dict[str, Any] = {
@@ -154,6 +157,43 @@ def test_stages_are_told_and_the_last_is_the_error_of_the_model(validated: Ordin
     assert history.stages["with the linear part"] < history.stages["refined"]
     rows, columns, values = split.validation.entries()
     assert history.best_error == pytest.approx(rmse_error(validated.predict(rows, columns), values), rel=1e-5)
+
+
+class Stages(EpochDisplay):
+    """Takes note of the stages."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __call__(self, record: EpochRecord, history: History) -> None:
+        assert not self.names  # they follow the epochs
+
+    def tell_stage(self, name: str) -> None:
+        self.names.append(name)
+
+
+def test_stages_are_shown_as_they_begin(split: Split) -> None:
+    settings = SMALL | {"epochs": 1}
+    for linear_size, validation, names in (
+        (4, split.validation, ["refining", "linear part"]),
+        (0, split.validation, ["refining"]),
+        (4, None, ["refining", "linear part", "refining"]),  # first without what was set aside
+    ):
+        shown = Stages()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotBetterThanMeans)
+            model = OrdinalDMF(**settings | {"linear_size": linear_size})
+            model.fit(split.train, validation, callbacks=[shown])
+        assert shown.names == names
+        assert "_running" not in vars(model)
+
+
+def test_entries_that_were_set_aside_tell_the_error_of_the_means(alone: OrdinalDMF) -> None:
+    seen, held_out = set_aside(MATRIX, seed=alone.settings.seed)
+    assert held_out is not None
+    means = Means().fit(seen).predict(MATRIX.row_labels[held_out.rows], MATRIX.column_labels[held_out.columns])
+    assert alone.history_.means_error == pytest.approx(rmse_error(means, held_out.values))
+    assert OrdinalDMF(**SMALL).fit(additive(12, 10)).history_.means_error is None  # too few to set any aside
 
 
 def test_a_fit_that_was_killed_continues_to_the_same_model(alone: OrdinalDMF, tmp_path: Path) -> None:

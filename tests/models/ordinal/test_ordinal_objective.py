@@ -164,8 +164,8 @@ def recorded(step: Step) -> tuple[float, Tensor, Tensor]:
     for name in ("row_latents", "column_latents"):
         plain = getattr(network, name)
 
-        def keep(batch: Any, plain: Any = plain) -> Tensor:
-            kept.append(plain(batch))
+        def keep(batch: Any, features: Any, plain: Any = plain) -> Tensor:
+            kept.append(plain(batch, features))
             return kept[-1]  # type: ignore[no-any-return]
 
         setattr(network, name, keep)

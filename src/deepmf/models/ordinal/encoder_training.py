@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -59,12 +60,16 @@ def trained_encoder(
     entries: EntryStore,
     held_out: ValidationEntries | None,
     settings: OrdinalDMFSettings,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Described:
     """Return the encoder of a trained network, and the latents of all rows and columns.
 
     entries: those that describe rows and columns; the network was trained on those of the source, which may be fewer.
     held_out: entries that the network was not trained on; what the settings do not give is chosen on them.
+    tell: is called with the name of each stage as it begins.
     """
+    tell("refining")
     encoder = _start(network, source, entries, settings)
     start = encoder.refinement_columns
     if held_out is None:
@@ -75,9 +80,12 @@ def trained_encoder(
         seen = EntryStore.of(source.matrix, entries.row_features, entries.column_features)
     _choose_penalties(encoder, seen, held_out, settings)
     rows, columns = _rounds(encoder, start, seen)
+    if settings.linear_size != 0:
+        tell("linear part")
     linear = _linear_part(seen, held_out, settings)
     stages, blend = _blended(encoder, rows, columns, linear, entries.train, seen, held_out)
     if seen is not entries:
+        tell("refining")
         rows, columns = _rounds(encoder, start, entries)
     if blend is not None and linear is not None:
         part = LinearPart(entries.train, linear.columns.shape[1] - ALS.n_beside, blend, linear.feature_weights)

@@ -18,6 +18,8 @@ from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.encoding import ENCODINGS
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.metrics import rmse_error
+from deepmf.models.fallback import Fallback
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
@@ -72,7 +74,10 @@ class OrdinalDMF(NetworkModel):
     settings_class: ClassVar[type[Settings]] = OrdinalDMFSettings
     settings: OrdinalDMFSettings
     takes_features: ClassVar[bool] = True
+    holds_out: ClassVar[bool] = True
     _later_stages: Mapping[str, float] = MappingProxyType({})  # the validation error by what followed the epochs
+    _means_set_aside: float | None = None  # the error of the means on entries that were set aside
+    _running: Fitting = Fitting()  # the fit that is told which stage it is in
     # Views are of places, and bins of one matrix.
     lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES | dict.fromkeys(
         ("row_views", "column_views", "head.support", "head.boundaries")
@@ -124,7 +129,13 @@ class OrdinalDMF(NetworkModel):
         return chosen_settings(facts, self.settings.effort, epochs=epochs)
 
     def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> None:
-        super()._learn(entries, validation, fitting)
+        self._means_set_aside, self._running = None, fitting
+        try:
+            super()._learn(entries, validation, fitting)
+        finally:
+            del self._running
+        if validation is None:
+            self.history_.means_error = self._means_set_aside
         if self._later_stages and self.history_.best_error is not None:
             self.history_.stages = {"branches": self.history_.best_error} | dict(self._later_stages)
             self.history_.best_error = list(self._later_stages.values())[-1]
@@ -204,8 +215,10 @@ class OrdinalDMF(NetworkModel):
         network, source = trainer.network, trainer.source
         assert isinstance(network, OrdinalNetwork) and isinstance(source, MatrixBlocks)
         encoder, rows, columns, self._later_stages = trained_encoder(
-            network, source, entries, trainer.validation, self.settings
+            network, source, entries, trainer.validation, self.settings, tell=self._running.tell_stage
         )
+        if trainer.validation is not None and source.matrix is not entries.train:
+            self._means_set_aside = _means_error(source.matrix, trainer.validation)
         return self._read_by(encoder, rows, columns)
 
     def _read_by(self, encoder: OrdinalEncoder, rows: Latents, columns: Latents) -> Predictor:
@@ -233,3 +246,9 @@ class OrdinalDMF(NetworkModel):
         if len(rows) and rows.whole()[:, layout.response][:, -1].max() > _STEEPEST:
             raise BadModelFile("the stored slopes of rows are so steep that they are not finite")
         return self._read_by(encoder, rows, columns)
+
+
+def _means_error(seen: ObservedMatrix, held_out: ValidationEntries) -> float:
+    """Return the root mean squared error of the means of a matrix on entries that it does not have."""
+    means = Fallback(EntryStore.of(seen)).means(held_out.rows, held_out.columns)
+    return rmse_error(seen.scale.clip(means), held_out.values)
