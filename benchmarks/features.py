@@ -58,17 +58,16 @@ def cut(split: AreaSplit, n_known: int, seed: int) -> ObservedMatrix:
     known_rows = extension.rows.positions(split.train.row_labels)
     is_known = np.zeros(extension.shape[0], dtype=bool)
     is_known[known_rows] = True
-    of_columns = is_known[extension.entry_rows]  # area III: entries of new columns
+    in_area_iii = is_known[extension.entry_rows]
     rows, columns, values = extension.entries()
     parts = []
-    for by, other, some in ((rows, columns, ~of_columns), (columns, rows, of_columns)):
+    for by, other, some in ((rows, columns, ~in_area_iii), (columns, rows, in_area_iii)):
         part = ObservedMatrix.from_entries(by[some], other[some], values[some], extension.scale)
         ids, others, kept = at_most(part, n_known, seed=seed).entries()
         parts.append((ids, others, kept) if by is rows else (others, ids, kept))
-    joined = (np.concatenate([part[at] for part in parts]) for at in range(3))
-    return ObservedMatrix.from_entries(
-        *joined, extension.scale, row_labels=extension.row_labels, column_labels=extension.column_labels
-    )
+    of_rows, of_columns, kept = (np.concatenate([part[at] for part in parts]) for at in range(3))
+    labels = {"row_labels": extension.row_labels, "column_labels": extension.column_labels}
+    return ObservedMatrix.from_entries(of_rows, of_columns, kept, extension.scale, **labels)
 
 
 def errors_of(model: Model, parts: dict[str, ObservedMatrix]) -> dict[str, float]:
