@@ -66,8 +66,14 @@ def cut(split: AreaSplit, n_known: int, seed: int) -> ObservedMatrix:
         ids, others, kept = at_most(part, n_known, seed=seed).entries()
         parts.append((ids, others, kept) if by is rows else (others, ids, kept))
     of_rows, of_columns, kept = (np.concatenate([part[at] for part in parts]) for at in range(3))
-    labels = {"row_labels": extension.row_labels, "column_labels": extension.column_labels}
-    return ObservedMatrix.from_entries(of_rows, of_columns, kept, extension.scale, **labels)
+    return ObservedMatrix.from_entries(
+        of_rows,
+        of_columns,
+        kept,
+        extension.scale,
+        row_labels=extension.row_labels,
+        column_labels=extension.column_labels,
+    )
 
 
 def errors_of(model: Model, parts: dict[str, ObservedMatrix]) -> dict[str, float]:

@@ -1,13 +1,14 @@
 """The first layer: sparse vectors give what the dense table gives, forward and backward."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from deepmf.layers.sparse_linear import SparseLinear
+from deepmf.layers.sparse_linear import SparseLinear, bag, pieces
 from deepmf.layers.vectors import SparseBatch
 
 N_INPUTS, N_OUTPUTS = 7, 4
@@ -147,3 +148,28 @@ def test_starts_with_xavier_weights_of_its_own_generator() -> None:
     again = SparseLinear(200, 100, generator=torch.Generator().manual_seed(3))
     assert torch.equal(network.weight, again.weight)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@every_kind
+@pytest.mark.parametrize("most", [1, 2, 100])
+def test_vectors_in_pieces_add_up(vectors: list[dict[int, float]], most: int) -> None:
+    batch, table = sparse(vectors), layer().weight.detach()
+    piece_starts, first_pieces = pieces(batch.starts, most)
+    lengths = piece_starts.diff()
+    assert first_pieces.numel() == len(vectors) + 1 and bool((lengths <= most).all()) and bool((lengths >= 0).all())
+    sums = bag(table, batch.indices, piece_starts, batch.weights)
+    together = [sums[slice(*ends)].sum(0) for ends in pairwise(first_pieces.tolist())]
+    expected = bag(table, batch.indices, batch.starts, batch.weights)
+    torch.testing.assert_close(torch.stack(together) if vectors else expected, expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_long_vectors_are_the_sum_of_their_pieces() -> None:
+    generator = torch.Generator().manual_seed(0)
+    counts = torch.tensor([0, 5000, 3, 1024, 1025, 0])
+    starts, n_entries = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)]), int(counts.sum())
+    indices = torch.randint(0, 50, (n_entries,), generator=generator)
+    weights, table = torch.rand(n_entries, generator=generator), torch.rand(50, 8, generator=generator)
+    found = bag(*(tensor.cuda() for tensor in (table, indices, starts, weights)))
+    torch.testing.assert_close(found.cpu(), bag(table, indices, starts, weights), rtol=1e-4, atol=1e-3)

@@ -7,6 +7,7 @@ import torch
 from deepmf.errors import BadEntries, UnknownLabel
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.training import validation as validation_module
 from deepmf.training.validation import ValidationEntries
 
 STARS = Scale([1, 2, 3, 4, 5])
@@ -67,3 +68,15 @@ def test_values_beyond_an_interval_are_taken() -> None:
     train = ObservedMatrix.from_entries(["a", "b"], ["x", "x"], [0.5, 1.5], Scale(low=0.5, high=1.5))
     aligned = ValidationEntries.of(train, entries(["a"], ["x"], [1.75], Scale(low=0, high=2)))
     assert aligned is not None and aligned.values.tolist() == [1.75]
+
+
+def test_as_many_as_are_enough_are_compared_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = ValidationEntries(np.arange(50), np.arange(50) + 100, np.arange(50) / 10)
+    assert many.sampled(seed=0) is many
+    monkeypatch.setattr(validation_module, "_MOST_COMPARED_ON", 20)
+    first, again, other = (many.sampled(seed=seed) for seed in (0, 0, 1))
+    assert np.unique(first.rows).size == 20
+    np.testing.assert_array_equal(first.columns, first.rows + 100)  # the entries themselves
+    np.testing.assert_array_equal(first.values, first.rows / 10)
+    np.testing.assert_array_equal(first.rows, again.rows)
+    assert not np.array_equal(first.rows, other.rows)

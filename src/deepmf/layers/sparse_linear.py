@@ -10,6 +10,9 @@ from torch.nn import functional
 
 from deepmf.layers.vectors import Batch, SparseBatch
 
+# A GPU adds up the entries of a vector one after another, and would wait for its longest: none is longer than this.
+_PIECE = 1024
+
 
 class SparseLinear(nn.Module):
     """A linear layer without bias that reads dense vectors, or sparse ones at the cost of their entries alone."""
@@ -58,6 +61,31 @@ class _SparseProduct(torch.autograd.Function):
 
 def bag(table: Tensor, indices: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
     """Return the weighted sum of lines of a table for each vector: its entries are starts[k]:starts[k + 1]."""
+    if not table.is_cuda:
+        return _sums(table, indices, starts, weights)
+    piece_starts, first_pieces = pieces(starts, _PIECE)
+    sums = _sums(table, indices, piece_starts, weights)
+    if len(sums) == starts.numel() - 1:
+        return sums
+    return functional.embedding_bag(
+        torch.arange(len(sums), device=sums.device), sums, first_pieces, mode="sum", include_last_offset=True
+    )
+
+
+def pieces(starts: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Cut vectors into pieces of at most so many entries.
+
+    Returns where each piece starts among the entries, with their end, and where each vector starts among the pieces,
+    with theirs. A vector without entries is one piece.
+    """
+    numbers = ((starts.diff() + most - 1) // most).clamp(min=1)
+    first_pieces = functional.pad(numbers.cumsum(0), (1, 0))
+    vector_of = torch.repeat_interleave(torch.arange(numbers.numel(), device=starts.device), numbers)
+    within = torch.arange(vector_of.numel(), device=starts.device) - first_pieces[vector_of]
+    return torch.cat([starts[vector_of] + most * within, starts[-1:]]), first_pieces
+
+
+def _sums(table: Tensor, indices: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
     return functional.embedding_bag(
         indices.to(starts.dtype), table, starts, mode="sum", per_sample_weights=weights, include_last_offset=True
     )

@@ -73,7 +73,8 @@ class Trainer:
         use_generator(network, self._generator)
         self._optimiser = new_optimiser(network.parameters(), settings.learning_rate)
         self._average = ExponentialAverage(network.parameters(), settings.averaging) if settings.averaging else None
-        self._validation = None if validation is None else validation.to(runtime.device)
+        compared_on = None if validation is None else validation.sampled(seed=settings.seed)
+        self._validation = None if compared_on is None else compared_on.to(runtime.device)
         self._loss_sum = torch.zeros((), dtype=torch.float32, device=runtime.device)
         self._schedule: Callable[[int], int] | None = None
         self._step = runtime.capture(self._train_step, [self._generator], static_shapes=source.dense)

@@ -13,6 +13,10 @@ from deepmf.errors import BadEntries
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix
 
+# The most entries that epochs and settings are compared on: more would tell them apart no better, and need more rows
+# and columns to be encoded.
+_MOST_COMPARED_ON = 1 << 16
+
 
 class ValidationEntries(NamedTuple):
     """Entries that choose the best epoch and never teach: positions in the training matrix, and values."""
@@ -32,6 +36,14 @@ class ValidationEntries(NamedTuple):
         if train.scale.levels is not None and not np.all(train.scale.holds(values)):
             raise BadEntries(f"validation has the scale {validation.scale}; the training matrix has {train.scale}")
         return found if values.size else None
+
+    def sampled(self, *, seed: int) -> ValidationEntries:
+        """Return these entries, or as many of them, drawn at random, as are enough to compare on."""
+        if self.values.size <= _MOST_COMPARED_ON:
+            return self
+        chosen = np.random.default_rng(seed).choice(self.values.size, _MOST_COMPARED_ON, replace=False)
+        chosen.sort()
+        return ValidationEntries(self.rows[chosen], self.columns[chosen], self.values[chosen])
 
     def digest(self) -> str:
         """Return a short fingerprint of the entries."""

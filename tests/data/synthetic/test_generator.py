@@ -85,6 +85,11 @@ class TestDeterminism:
         for part, reference in zip(joined(chunks), joined(stream(3000, 500, n_entries=150_000)), strict=True):
             assert np.array_equal(part, reference)
 
+    def test_threads_draw_the_same(self) -> None:
+        drawn = (joined(stream(3000, 500, n_entries=400_000, jobs=jobs)) for jobs in (1, 3))
+        for part, reference in zip(*drawn, strict=True):
+            assert np.array_equal(part, reference)
+
     def test_later_entries_do_not_repeat_earlier_ones(self) -> None:
         columns = joined(stream(16_384, 1000, n_entries=131_072, popularity=0.0, selection=0.0)).columns
         first, second = columns.reshape(2, -1)  # as many rows, as many entries
@@ -338,6 +343,8 @@ def test_bad_settings_are_repeated_with_what_is_right(settings: dict[str, object
 def test_bad_settings_of_a_stream_are_found_before_it_flows() -> None:
     with pytest.raises(BadSetting, match="chunk_entries must be a whole number of at least 1; got 0"):
         stream(10, 10, n_entries=10, chunk_entries=0)
+    with pytest.raises(BadSetting, match="jobs must be a whole number of at least 1; got 0"):
+        stream(10, 10, n_entries=10, jobs=0)
     with pytest.raises(BadSetting, match="n_entries must be a whole number from 1 to 100; got 101"):
         stream(10, 10, n_entries=101)
     with pytest.raises(BadSetting, match="observed must be a number from 0 to 1; got 2"):

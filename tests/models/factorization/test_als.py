@@ -93,6 +93,23 @@ class TestALS(ModelContract):
         assert not rows[7].any()
         assert not again[11].any()
 
+    @pytest.mark.parametrize("entries_at_a_time", [8, 1 << 14])
+    def test_factors_improve_up_to_the_solution(self, monkeypatch: pytest.MonkeyPatch, entries_at_a_time: int) -> None:
+        monkeypatch.setattr(als, "_ENTRIES_AT_A_TIME", entries_at_a_time)
+        rows = ALSSolver(MATRIX, SETTINGS).rows
+        columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
+        solution, long = rows.solve(columns), MATRIX.row_counts > entries_at_a_time  # these are solved for at once
+        found = [rows.improve(columns, np.zeros((60, 7), dtype=np.float32))]
+        for _ in range(12):
+            found.append(rows.improve(columns, found[-1].factors))
+        told = [each.objective for each in found]
+        assert np.all(np.diff(told) <= 1e-6 * told[0])
+        assert told[0] < 1.03 * solution.objective
+        assert told[-1] == pytest.approx(solution.objective, rel=1e-5)
+        np.testing.assert_array_equal(found[0].factors[long], solution.factors[long])
+        np.testing.assert_allclose(found[-1].factors, solution.factors, atol=1e-3)
+        assert not found[-1].factors[7].any()
+
     def test_the_objective_is_told_and_never_rises(self) -> None:
         solver = ALSSolver(MATRIX, SETTINGS)
         told = [objective(solver, SETTINGS)]

@@ -12,10 +12,13 @@ from tests.models.contract import additive
 from deepmf.data.splits import Split, split_entries
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadModelFile, NotBetterThanMeans, TrainingInterrupted
+from deepmf.layers.vectors import SparseVectors
+from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.load import load
 from deepmf.models.means import Means
+from deepmf.models.ordinal import entry_parts, penalties
 from deepmf.models.ordinal.held_out import set_aside
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder
@@ -275,3 +278,29 @@ def test_the_slope_of_a_narrow_or_wide_scale_can_be_stored(factor: float, tmp_pa
     model = OrdinalDMF(**SMALL).fit(ObservedMatrix.from_array(factor * values))
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(load(tmp_path / "model").complete(), model.complete())
+
+
+@pytest.mark.parametrize("with_validation", [True, False])
+def test_parts_of_the_entries_give_what_all_at_once_do(
+    split: Split, monkeypatch: pytest.MonkeyPatch, with_validation: bool
+) -> None:
+    def fitted() -> OrdinalDMF:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotBetterThanMeans)
+            return OrdinalDMF(**SMALL).fit(split.train, split.validation if with_validation else None)
+
+    sizes, vectors = [], OrdinalEncoder.vectors
+
+    def watched(encoder: OrdinalEncoder, entries: AxisEntries) -> SparseVectors:
+        sizes.append(entries.values.size)
+        return vectors(encoder, entries)
+
+    monkeypatch.setattr(entry_parts, "_ENTRIES_AT_A_TIME", 100)
+    monkeypatch.setattr(penalties, "_COMPARED_ON", 3)
+    monkeypatch.setattr(OrdinalEncoder, "vectors", watched)
+    in_parts = fitted()
+    assert max(sizes) < 300 and sum(sizes) > 4 * split.train.n_entries
+    monkeypatch.setattr(entry_parts, "_ENTRIES_AT_A_TIME", 1 << 22)
+    whole = fitted()
+    np.testing.assert_allclose(in_parts.complete(), whole.complete(), atol=1e-4)
+    assert in_parts.chosen_on_entries_ == whole.chosen_on_entries_

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from deepmf.layers.branch import Branch
 from deepmf.layers.input_channels import N_SUMMARY_FEATURES, channels
 from deepmf.layers.masking import Masking, views
-from deepmf.layers.vectors import DenseVectors, SparseVectors, Vectors
+from deepmf.layers.vectors import DenseVectors, SparseBatch, SparseVectors, Vectors
 from deepmf.models.ordinal import ordinal_network as ordinal_branches
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
@@ -120,6 +120,30 @@ def test_one_vector_at_a_time_is_many_at_once(monkeypatch: pytest.MonkeyPatch, a
     whole = viewed(two, axis, sparse(values))
     monkeypatch.setattr(ordinal_branches, "_VECTORS_AT_A_TIME", at_a_time)
     torch.testing.assert_close(viewed(two, axis, sparse(values)), whole, rtol=0, atol=1e-6)
+
+
+@every_axis
+def test_few_entries_at_a_time_are_many_at_once(monkeypatch: pytest.MonkeyPatch, axis: str) -> None:
+    two, vectors = network(), sparse(AXES[axis])
+    whole, taken, take = viewed(two, axis, vectors), [], vectors.take
+
+    def watched(ids: Tensor) -> SparseBatch:
+        taken.append(take(ids))
+        return taken[-1]
+
+    monkeypatch.setattr(ordinal_branches, "_ENTRIES_AT_A_TIME", 8)
+    monkeypatch.setattr(vectors, "take", watched)
+    torch.testing.assert_close(viewed(two, axis, vectors), whole, rtol=0, atol=1e-6)
+    longest = N_VIEWS * int(vectors.starts.diff().max())
+    assert len(taken) > 2 and max(batch.indices.numel() for batch in taken) <= 8 + longest
+
+
+def test_some_vectors_are_as_among_all() -> None:
+    two, vectors = network(), sparse(AXES["rows"])
+    some = torch.tensor([6, 2, 2])
+    torch.testing.assert_close(
+        two.viewed_row_latents(vectors, some).detach(), viewed(two, "rows", vectors)[some], rtol=0, atol=1e-6
+    )
 
 
 @every_axis

@@ -253,3 +253,24 @@ def test_single_precision_puts_no_value_on_the_wrong_side_of_a_boundary(kind: st
     else:
         boundaries = (scale.levels[1:] + scale.levels[:-1]) / 2
     np.testing.assert_array_equal(above, (observed[:, None] > boundaries).sum(0))
+
+
+@either_kind
+def test_validation_encodes_the_rows_and_columns_that_it_needs(
+    matrix: ObservedMatrix, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Step(matrix)
+    network = step.network.eval()
+    rows, columns = torch.tensor([4, 0, 4, 7]), torch.tensor([3, 3, 9, 1])
+    taken: dict[str, list[int]] = {}
+    for name, vectors in (("rows", step.source.rows), ("columns", step.source.columns)):
+
+        def watched(ids: Tensor, *, name: str = name, take: Any = vectors.take) -> Any:
+            taken.setdefault(name, []).extend(ids.unique().tolist())
+            return take(ids)
+
+        monkeypatch.setattr(vectors, "take", watched)
+    found = OrdinalObjective().predictions(network, step.source, rows, columns)
+    assert {name: sorted(ids) for name, ids in taken.items()} == {"rows": [0, 4, 7], "columns": [1, 3, 9]}
+    alone = [OrdinalObjective().predictions(network, step.source, rows[[at]], columns[[at]]).item() for at in range(4)]
+    np.testing.assert_allclose(found.detach(), alone, rtol=1e-5)

@@ -14,7 +14,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.ordinal import penalties as penalties_module
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder
-from deepmf.models.ordinal.penalties import HeldOutSide, best_penalty, penalty_errors
+from deepmf.models.ordinal.penalties import HeldOutSide, VectorsOf, best_penalty, penalty_errors
 from deepmf.models.ordinal.refinement import Refinement
 
 N_COLUMNS, N_ROWS = 60, 200
@@ -41,7 +41,7 @@ def encoder() -> OrdinalEncoder:
     return encoder_of(generate(80, N_COLUMNS, density=0.4, seed=0).matrix)
 
 
-def split_up(levels: npt.NDArray[Any]) -> tuple[SparseVectors, HeldOutSide]:
+def split_up(levels: npt.NDArray[Any]) -> tuple[VectorsOf, HeldOutSide]:
     """Of the levels of some rows on all columns, a part as the entries of the rows, another held out."""
     lot = np.random.default_rng(1).random(levels.shape)
     rows, columns = np.nonzero(lot < 0.5)
@@ -49,7 +49,12 @@ def split_up(levels: npt.NDArray[Any]) -> tuple[SparseVectors, HeldOutSide]:
     units = ((levels[rows, columns] - 3) / 2).astype(np.float32)
     vectors = SparseVectors(*(torch.from_numpy(part) for part in (starts, columns, units)))
     own, others = np.nonzero(lot > 0.8)
-    return vectors, HeldOutSide(own, others, levels[own, others].astype(float), own_are_rows=True)
+
+    def vectors_of(positions: npt.NDArray[Any]) -> SparseVectors:
+        indices, starts, weights = vectors.take(torch.from_numpy(positions))
+        return SparseVectors(starts, indices, weights)
+
+    return vectors_of, HeldOutSide(own, others, levels[own, others].astype(float), own_are_rows=True)
 
 
 def noise(seed: int) -> npt.NDArray[Any]:
@@ -81,33 +86,33 @@ def test_strong_structure_is_worth_a_large_step(encoder: OrdinalEncoder) -> None
 @torch.no_grad()
 @pytest.mark.parametrize("place", [0, 4, -1])
 def test_errors_are_those_of_the_refined_latents(encoder: OrdinalEncoder, place: int) -> None:
-    vectors, held_out = split_up(structure(encoder))
+    vectors_of, held_out = split_up(structure(encoder))
     refinement, head = encoder.row_refinement(), encoder.network.head
     penalty = penalties_module._CANDIDATES[place]
     alone = Refinement(head, refinement.side, refinement.others, refinement.response_of, penalty)
-    rows = alone.latents(vectors).double()[torch.from_numpy(held_out.own)]
+    rows = alone.latents(vectors_of(np.arange(N_ROWS))).double()[torch.from_numpy(held_out.own)]
     columns = refinement.others.double()[torch.from_numpy(held_out.others)]
     expected = head.expected(head.logits((rows * columns).sum(1), rows[:, encoder.layout.response])).numpy()
-    errors = penalty_errors(refinement, vectors, held_out, encoder.layout, seed=0)
+    errors = penalty_errors(refinement, vectors_of, held_out, encoder.layout, seed=0)
     assert errors[place] == pytest.approx(np.sqrt(np.mean((expected - held_out.values) ** 2)), rel=1e-4)
 
 
 @torch.no_grad()
 def test_some_vectors_are_enough_and_always_the_same(encoder: OrdinalEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors, held_out = split_up(structure(encoder))
+    vectors_of, held_out = split_up(structure(encoder))
     refinement = encoder.row_refinement()
     monkeypatch.setattr(penalties_module, "_COMPARED_ON", 20)
     first, again, other = (
-        penalty_errors(refinement, vectors, held_out, encoder.layout, seed=seed) for seed in (0, 0, 1)
+        penalty_errors(refinement, vectors_of, held_out, encoder.layout, seed=seed) for seed in (0, 0, 1)
     )
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     few = held_out.own < 20
     of_few = HeldOutSide(held_out.own[few], held_out.others[few], held_out.values[few], own_are_rows=True)
     monkeypatch.undo()
-    expected = penalty_errors(refinement, vectors, of_few, encoder.layout, seed=0)
+    expected = penalty_errors(refinement, vectors_of, of_few, encoder.layout, seed=0)
     monkeypatch.setattr(penalties_module, "_COMPARED_ON", 20)
-    np.testing.assert_array_equal(penalty_errors(refinement, vectors, of_few, encoder.layout, seed=9), expected)
+    np.testing.assert_array_equal(penalty_errors(refinement, vectors_of, of_few, encoder.layout, seed=9), expected)
 
 
 def test_candidates_go_down_to_no_step() -> None:

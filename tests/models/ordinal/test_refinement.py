@@ -15,6 +15,8 @@ from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.layers.input_channels import apply_mask
 from deepmf.layers.vectors import SparseVectors
 from deepmf.metrics import rmse_error
+from deepmf.models.ordinal import refinement as refinement_module
+from deepmf.models.ordinal.entry_views import PaddedEntries
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
@@ -223,6 +225,27 @@ def test_new_rows_are_predicted_better() -> None:
         rows, columns, values = split.test["II"].entries()
         errors[penalty] = rmse_error(more.predict(rows, columns), values)
     assert errors[3.0] < 0.98 * errors[1e9]
+
+
+@pytest.mark.parametrize("axis", ["row", "column"])
+def test_a_long_vector_is_refined_some_entries_at_a_time(monkeypatch: pytest.MonkeyPatch, axis: str) -> None:
+    sizes = SMALL | {"landmarks": 3, "latent_size": 2, "epochs": 2}
+    model = OrdinalDMF(**sizes).fit(generate(90, 90, density=0.6, seed=0).matrix)
+    encoder, vectors = encoder_of(model), sides(model)[axis].vectors
+    refinement = encoder.row_refinement() if axis == "row" else encoder.column_refinement(model.predictor_.rows.base)
+    lengths, step = [], Refinement._step
+
+    def watched(refinement: Refinement, by_view: Tensor, latents: Tensor, entries: PaddedEntries) -> NewtonStep:
+        lengths.append(entries.indices.numel())
+        return step(refinement, by_view, latents, entries)
+
+    with torch.no_grad():
+        whole = refinement.latents(vectors)
+        monkeypatch.setattr(refinement_module, "_ENTRIES_AT_A_TIME", 1)
+        monkeypatch.setattr(Refinement, "_step", watched)
+        np.testing.assert_allclose(refinement.latents(vectors), whole, atol=1e-4)
+    most = 2 * (refinement.others.shape[1] + 1)
+    assert len(lengths) > len(vectors) and most // 2 <= max(lengths) <= most
 
 
 def test_parts_hold_every_vector_once_and_fit() -> None:

@@ -6,7 +6,9 @@ same entries on any platform: every block of rows has dice of its own, which dep
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,13 +56,15 @@ def generate(
     selection: float = 1.0,
     named: bool = True,
     seed: int = 0,
+    jobs: int = 1,
 ) -> Generated:
     """Generate a matrix like people's ratings of films, of exactly `n_entries` (otherwise `density` x cells) entries.
 
     `noise`, `row_effect` and `column_effect` are standard deviations beside the low-rank signal's 1. `popularity`
     is the exponent of the power law by which columns are popular and rows active (0: all alike). `selection` is
     how much people rate what they like (0: missing at random). `levels=None` gives real values, of mean 0 and
-    standard deviation 1 over all cells. `named=False` numbers rows and columns from 0 instead of naming them.
+    standard deviation 1 over all cells. `named=False` numbers rows and columns from 0 instead of naming them. `jobs`
+    threads draw entries, which do not depend on it.
 
     >>> ratings = generate(seed=0).matrix
     >>> ratings
@@ -81,7 +85,7 @@ def generate(
         column_effect=column_effect,
         seed=seed,
     )
-    blocks = _blocks(truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed)
+    blocks = _blocks(truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed, jobs=jobs)
     return _generated(truth, Entries(*(np.concatenate(parts) for parts in zip(*blocks, strict=True))))
 
 
@@ -99,11 +103,13 @@ def stream(
     selection: float = 1.0,
     seed: int = 0,
     chunk_entries: int = 1_000_000,
+    jobs: int = 1,
 ) -> Iterator[Entries]:
     """Generate the entries of `generate` in chunks: row positions, column positions, values, in row order.
 
-    Memory is bounded by the rows, the columns and a chunk, whatever the number of entries; the entries do not depend
-    on `chunk_entries`. `deepmf.data.synthetic.ground_truth.draw_truth` with the same settings gives their truth.
+    Memory is bounded by the rows, the columns and a chunk, whatever the number of entries; the entries depend neither
+    on `chunk_entries` nor on `jobs`, the number of threads that draw them.
+    `deepmf.data.synthetic.ground_truth.draw_truth` with the same settings gives their truth.
 
     >>> chunks = stream(1000, 500, n_entries=25_000, chunk_entries=10_000, seed=0)
     >>> [chunk.values.size for chunk in chunks]
@@ -119,7 +125,7 @@ def stream(
         column_effect=column_effect,
         seed=seed,
     )
-    blocks = _blocks(truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed)
+    blocks = _blocks(truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed, jobs=jobs)
     return _rechunked(blocks, whole_number("chunk_entries", chunk_entries, low=1))
 
 
@@ -171,7 +177,9 @@ def _share_of_cells(name: str, share: float, rows: Labels, columns: Labels) -> i
     return n_entries
 
 
-def _blocks(truth: Truth, *, n_entries: int, popularity: float, selection: float, seed: int) -> Iterator[Entries]:
+def _blocks(
+    truth: Truth, *, n_entries: int, popularity: float, selection: float, seed: int, jobs: int
+) -> Iterator[Entries]:
     """Check what is left to check, fix who gets how many entries, and return the blocks, not yet drawn."""
     n_rows, n_columns = len(truth.rows), len(truth.columns)
     n_entries = whole_number("n_entries", n_entries, low=1, high=n_rows * n_columns)
@@ -186,7 +194,27 @@ def _blocks(truth: Truth, *, n_entries: int, popularity: float, selection: float
         by_popularity=dice.order(n_columns),
         selection=selection,
     )
-    return (_block(sampler, rows, RandomStream(seed, 3, block)) for block, rows in enumerate(sampler.blocks()))
+    return _drawn(sampler, seed=seed, jobs=whole_number("jobs", jobs, low=1))
+
+
+def _drawn(sampler: Sampler, *, seed: int, jobs: int) -> Iterator[Entries]:
+    """Yield the blocks in order, drawn by some threads, which are a few blocks ahead."""
+
+    def draw(numbered: tuple[int, IndexArray]) -> Entries:
+        block, rows = numbered
+        return _block(sampler, rows, RandomStream(seed, 3, block))
+
+    if jobs == 1:
+        yield from map(draw, enumerate(sampler.blocks()))
+        return
+    with ThreadPoolExecutor(jobs) as threads:
+        waiting: deque[Future[Entries]] = deque()
+        for numbered in enumerate(sampler.blocks()):
+            waiting.append(threads.submit(draw, numbered))
+            if len(waiting) > 2 * jobs:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _block(sampler: Sampler, rows: IndexArray, dice: RandomStream) -> Entries:

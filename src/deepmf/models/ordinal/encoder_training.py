@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deepmf.matrix.arrays import LatentArray
+from deepmf.layers.vectors import SparseVectors
+from deepmf.matrix.arrays import IndexArray, LatentArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS, RidgeEncoder
@@ -73,20 +74,22 @@ def trained_encoder(
     encoder = _start(network, source, entries, settings)
     start = encoder.refinement_columns
     if held_out is None:
-        rows, columns = _rounds(encoder, start, entries)
+        rows, columns = _rounds(encoder, encoder.trained_rows(entries), entries)
         return Described(encoder, Latents(rows), Latents(columns), {})
+    held_out = held_out.sampled(seed=settings.seed)
     seen = entries
     if source.matrix is not entries.train:
         seen = EntryStore.of(source.matrix, entries.row_features, entries.column_features)
-    _choose_penalties(encoder, seen, held_out, settings)
-    rows, columns = _rounds(encoder, start, seen)
+    rows = _choose_penalties(encoder, seen, held_out, settings)
+    rows, columns = _rounds(encoder, rows, seen)
     if settings.linear_size != 0:
         tell("linear part")
     linear = _linear_part(seen, held_out, settings)
     stages, blend = _blended(encoder, rows, columns, linear, entries.train, seen, held_out)
     if seen is not entries:
         tell("refining")
-        rows, columns = _rounds(encoder, start, entries)
+        encoder.refinement_columns = start
+        rows, columns = _rounds(encoder, encoder.trained_rows(entries), entries)
     if blend is not None and linear is not None:
         part = LinearPart(entries.train, linear.columns.shape[1] - ALS.n_beside, blend, linear.feature_weights)
         rows, columns = encoder.join(part, linear.columns, rows, columns, entries)
@@ -114,32 +117,36 @@ def _start(
 
 def _choose_penalties(
     encoder: OrdinalEncoder, seen: EntryStore, held_out: ValidationEntries, settings: OrdinalDMFSettings
-) -> None:
-    """Choose the penalties that the settings do not give."""
-    n_rows, n_columns = seen.train.shape
+) -> LatentArray:
+    """Choose the penalties that the settings do not give; return the latents of rows, as refined once."""
     layout, seed = encoder.layout, settings.seed
-    row_vectors = encoder.vectors(seen.row_entries(np.arange(n_rows)))
     if settings.row_penalty is None:
         of_rows = HeldOutSide(held_out.rows, held_out.columns, held_out.values, own_are_rows=True)
-        choice = best_penalty(encoder.row_refinement(), row_vectors, of_rows, layout, seed=seed)
+
+        def rows_at(positions: IndexArray) -> SparseVectors:
+            return encoder.vectors(seen.row_entries(positions))
+
+        choice = best_penalty(encoder.row_refinement(), rows_at, of_rows, layout, seed=seed)
         encoder.penalties = encoder.penalties._replace(rows=choice)
+    rows = encoder.trained_rows(seen)
     if settings.column_penalty is None:
         of_columns = HeldOutSide(held_out.columns, held_out.rows, held_out.values, own_are_rows=False)
-        refinement = encoder.column_refinement(encoder.encode_rows(row_vectors))
-        column_vectors = encoder.vectors(seen.column_entries(np.arange(n_columns)))
-        choice = best_penalty(refinement, column_vectors, of_columns, layout, seed=seed)
+
+        def columns_at(positions: IndexArray) -> SparseVectors:
+            return encoder.vectors(seen.column_entries(positions))
+
+        choice = best_penalty(encoder.column_refinement(rows), columns_at, of_columns, layout, seed=seed)
         encoder.penalties = encoder.penalties._replace(columns=choice)
+    return rows
 
 
-def _rounds(encoder: OrdinalEncoder, columns: LatentArray, entries: EntryStore) -> tuple[LatentArray, LatentArray]:
-    """Refine rows by columns and these by rows, in rounds; return the latents of both."""
-    n_rows, n_columns = entries.train.shape
-    row_vectors = encoder.vectors(entries.row_entries(np.arange(n_rows)))
-    column_vectors = encoder.vectors(entries.column_entries(np.arange(n_columns)))
-    for _ in range(_ROUNDS if math.isfinite(max(encoder.penalties)) else 1):
+def _rounds(encoder: OrdinalEncoder, rows: LatentArray, entries: EntryStore) -> tuple[LatentArray, LatentArray]:
+    """Refine columns by rows that were refined once, and these by columns, in rounds; return the latents of both."""
+    columns = encoder.trained_columns(entries, rows)
+    for _ in range(_ROUNDS - 1 if math.isfinite(max(encoder.penalties)) else 0):
         encoder.refinement_columns = columns
-        rows = encoder.encode_rows(row_vectors)
-        columns = encoder.encode_columns(column_vectors, rows)
+        rows = encoder.trained_rows(entries)
+        columns = encoder.trained_columns(entries, rows)
     return rows, columns
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -36,6 +37,11 @@ class PaddedEntries(NamedTuple):
         units = torch.zeros(real.shape, dtype=torch.float32, device=counts.device)
         indices[real], units[real] = batch.indices.long(), batch.weights
         return cls(indices, units, real)
+
+    def split(self, most: int) -> Iterator[PaddedEntries]:
+        """Yield the entries of the same vectors in parts of about one length, at most so many of each vector."""
+        n_parts = -(-self.indices.shape[1] // most)
+        return map(PaddedEntries._make, zip(*(each.tensor_split(n_parts, dim=1) for each in self), strict=True))
 
 
 def outputs_by_view(

@@ -18,6 +18,7 @@ from deepmf.models.factorization.als import ALS, RidgeEncoder
 from deepmf.models.factorization.factorization_settings import ALSSettings
 from deepmf.models.feature_ridge import NO_WEIGHTS, FeatureWeights
 from deepmf.models.latents import Latents, pair_products
+from deepmf.models.ordinal.entry_parts import entry_parts
 
 # The shares of the linear part that are compared, and its slopes: in those of a logistic distribution with the standard
 # deviation of its errors.
@@ -75,9 +76,10 @@ class LinearPart:
 
     def columns(self, entries: AxisEntries, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of columns, by those of the trained rows, which have these slopes."""
-        used, places = np.unique(entries.others, return_inverse=True)
-        factors = self.unweighted(rows[used], log_slopes[used])
-        return self._encoder.columns(entries._replace(others=places), Latents(factors))
+        if entries.others.size < len(rows):  # few of them are needed
+            used, places = np.unique(entries.others, return_inverse=True)
+            rows, log_slopes, entries = rows[used], log_slopes[used], entries._replace(others=places)
+        return self._encoder.columns(entries, Latents(self.unweighted(rows, log_slopes)))
 
     def unweighted(self, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of rows with these slopes as ALS has them, without the mean."""
@@ -98,9 +100,9 @@ def linear_values(
 ) -> LatentArray:
     """Return the linear part of pairs of positions, less the mean, by some columns of ALS and the entries seen."""
     ridge = RidgeEncoder(train, ALSSettings(latent_size=columns.shape[1] - ALS.n_beside), feature_weights)
-    n_rows, n_columns = train.shape
-    rows = Latents(ridge.rows(seen.row_entries(np.arange(n_rows)), Latents(columns)))
-    solved = Latents(ridge.columns(seen.column_entries(np.arange(n_columns)), rows))
+    begin, (row_parts, column_parts) = Latents(columns), map(entry_parts, (train.row_counts, train.column_counts))
+    rows = Latents(np.concatenate([ridge.rows(seen.row_entries(part), begin) for part in row_parts]))
+    solved = Latents(np.concatenate([ridge.columns(seen.column_entries(part), rows) for part in column_parts]))
     values: LatentArray = pair_products(rows, solved, row_at, column_at) - np.float32(train.mean)
     return values
 

@@ -19,6 +19,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.feature_ridge import stored_weights
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkEncoder, sparse_vectors
+from deepmf.models.ordinal.entry_parts import entry_parts
 from deepmf.models.ordinal.landmarks import Landmarks
 from deepmf.models.ordinal.latent_layout import LatentLayout
 from deepmf.models.ordinal.linear_part import Blend, LinearPart
@@ -75,12 +76,13 @@ class OrdinalEncoder(NetworkEncoder):
     @torch.no_grad()
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return the latents of rows."""
-        return self._with_linear_rows(self.encode_rows(self.vectors(entries)), entries)
+        return self._with_linear_rows(self._refined(self.row_refinement(), entries), entries)
 
     @torch.no_grad()
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return the latents of columns."""
-        return self._with_linear_columns(self.encode_columns(self.vectors(entries), rows.base), entries, rows)
+        refined = self._refined(self.column_refinement(rows.base), entries)
+        return self._with_linear_columns(refined, entries, rows)
 
     @torch.no_grad()
     def rows_without_each(self, entries: AxisEntries, left_out: IndexArray, columns: Latents) -> LatentArray:
@@ -94,13 +96,19 @@ class OrdinalEncoder(NetworkEncoder):
         refined = self.column_refinement(rows.base).without_each(*self._to_leave_out(entries, left_out))
         return self._with_linear_columns(as_numpy(refined), entries.without_each(left_out), rows)
 
-    def encode_rows(self, vectors: SparseVectors) -> LatentArray:
-        """Return the latents of rows as vectors, without the linear part."""
-        return as_numpy(self.row_refinement().latents(vectors.to(self._device)))
+    def trained_rows(self, entries: EntryStore) -> LatentArray:
+        """Return the latents of all trained rows without the linear part, computed in parts that fit into memory."""
+        refinement, parts = self.row_refinement(), entry_parts(entries.train.row_counts)
+        return np.concatenate([self._refined(refinement, entries.row_entries(part)) for part in parts])
 
-    def encode_columns(self, vectors: SparseVectors, row_latents: LatentArray) -> LatentArray:
-        """Return the latents of columns as vectors, by the latents of the trained rows, without the linear part."""
-        return as_numpy(self.column_refinement(row_latents).latents(vectors.to(self._device)))
+    def trained_columns(self, entries: EntryStore, row_latents: LatentArray) -> LatentArray:
+        """Return those of all trained columns, by the latents of the trained rows."""
+        refinement, parts = self.column_refinement(row_latents), entry_parts(entries.train.column_counts)
+        return np.concatenate([self._refined(refinement, entries.column_entries(part)) for part in parts])
+
+    def _refined(self, refinement: Refinement, entries: AxisEntries) -> LatentArray:
+        """Return the latents of rows, or of columns, without the linear part."""
+        return as_numpy(refinement.latents(self.vectors(entries).to(self._device)))
 
     def row_refinement(self) -> Refinement:
         """Return the refinement of rows, by the columns that are kept for it."""
@@ -127,15 +135,18 @@ class OrdinalEncoder(NetworkEncoder):
         self, part: LinearPart, begin: LatentArray, rows: LatentArray, columns: LatentArray, entries: EntryStore
     ) -> tuple[LatentArray, LatentArray]:
         """Take a linear part that begins with some columns; return the latents of all rows and columns with it."""
-        start, (n_rows, n_columns) = self.layout.linear.start, entries.train.shape
+        start, train = self.layout.linear.start, entries.train
 
         def placed(latents: LatentArray, linear: LatentArray) -> LatentArray:
             return np.hstack([latents[:, :start], linear, latents[:, start:]])
 
         self.linear, self.refinement_columns = part, placed(self.refinement_columns, begin)
         rows, columns = (placed(each, np.zeros((len(each), part.width), dtype=np.float32)) for each in (rows, columns))
-        rows = self._with_linear_rows(rows, entries.row_entries(np.arange(n_rows)))
-        return rows, self._with_linear_columns(columns, entries.column_entries(np.arange(n_columns)), Latents(rows))
+        for some in entry_parts(train.row_counts):
+            rows[some] = self._with_linear_rows(rows[some], entries.row_entries(some))
+        for some in entry_parts(train.column_counts):
+            columns[some] = self._with_linear_columns(columns[some], entries.column_entries(some), Latents(rows))
+        return rows, columns
 
     def _with_linear_rows(self, latents: LatentArray, entries: AxisEntries) -> LatentArray:
         """Return latents of rows, whose fields of the linear part are set."""

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from deepmf.layers.branch import Branch
 from deepmf.layers.input_channels import apply_mask, channels
 from deepmf.layers.masking import Masking
-from deepmf.layers.vectors import Batch, FeatureBatch, SparseBatch, Vectors, features_of
+from deepmf.layers.vectors import Batch, FeatureBatch, SparseBatch, SparseVectors, Vectors, features_of
 from deepmf.models.ordinal.latent_layout import LatentLayout
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
 
+# What is encoded at a time: vectors times views, and their entries, some 500 MB on the way.
 _VECTORS_AT_A_TIME = 1024
+_ENTRIES_AT_A_TIME = 1 << 22
 
 
 class OrdinalNetwork(nn.Module):
@@ -60,25 +62,39 @@ class OrdinalNetwork(nn.Module):
         """Return the latents of columns from their visible entries and features."""
         return self.head.column_latents(self.columns(channels(batch, self.column_views.shape[1]), features))
 
-    def viewed_row_latents(self, vectors: Vectors, *, n_views: int | None = None) -> Tensor:
-        """Return the mean latents of all rows over their views, or over the first few."""
-        return _viewed(vectors, self.row_views[:n_views], self.row_latents)
+    def viewed_row_latents(self, vectors: Vectors, ids: Tensor | None = None, *, n_views: int | None = None) -> Tensor:
+        """Return the mean latents of some rows (all, where none are given) over their views, or over the first few."""
+        return _viewed(vectors, ids, self.row_views[:n_views], self.row_latents)
 
-    def viewed_column_latents(self, vectors: Vectors, *, n_views: int | None = None) -> Tensor:
-        """Return the mean latents of all columns over their views, or over the first few."""
-        return _viewed(vectors, self.column_views[:n_views], self.column_latents)
+    def viewed_column_latents(
+        self, vectors: Vectors, ids: Tensor | None = None, *, n_views: int | None = None
+    ) -> Tensor:
+        """Return the mean latents of some columns (all, where none are given) over their views, or the first few."""
+        return _viewed(vectors, ids, self.column_views[:n_views], self.column_latents)
 
 
-def _viewed(vectors: Vectors, views: Tensor, latents_of: Callable[[Batch, FeatureBatch | None], Tensor]) -> Tensor:
-    """Return the mean latents of all vectors over views (views, inputs), some at a time."""
+def _viewed(
+    vectors: Vectors, ids: Tensor | None, views: Tensor, latents_of: Callable[[Batch, FeatureBatch | None], Tensor]
+) -> Tensor:
+    """Return the mean latents of vectors over views (views, inputs), some at a time."""
     n_views = len(views)
+    ids = torch.arange(len(vectors), device=views.device) if ids is None else ids
     parts = []
-    for ids in torch.split(torch.arange(len(vectors), device=views.device), max(1, _VECTORS_AT_A_TIME // n_views)):
-        repeated = ids.repeat_interleave(n_views)
+    for some in _parts(vectors, ids, n_views):
+        repeated = some.repeat_interleave(n_views)
         batch = vectors.take(repeated)
         latents = latents_of(apply_mask(batch, visible_to(views, batch)), features_of(vectors, repeated))
-        parts.append(latents.reshape(ids.numel(), n_views, -1).mean(1))
+        parts.append(latents.reshape(some.numel(), n_views, -1).mean(1))
     return torch.cat(parts)
+
+
+def _parts(vectors: Vectors, ids: Tensor, n_views: int) -> tuple[Tensor, ...]:
+    """Return vectors in parts that fit into memory together."""
+    part_of = torch.arange(ids.numel(), device=ids.device) // max(1, _VECTORS_AT_A_TIME // n_views)
+    if isinstance(vectors, SparseVectors):
+        part_of += n_views * vectors.starts.diff()[ids].cumsum(0) // _ENTRIES_AT_A_TIME
+    ends = (part_of.diff().nonzero().squeeze(1) + 1).tolist()
+    return ids.tensor_split(ends)
 
 
 def visible_to(views: Tensor, batch: Batch) -> Tensor:

@@ -36,11 +36,18 @@ class OrdinalObjective(Objective):
         return _mean_loss_of_table(network, row_latents, column_latents, block, block.observed, drawn)
 
     def predictions(self, network: OrdinalNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor) -> Tensor:
-        """Return the expected values of pairs of positions, by a few views and without refinement."""
-        row_latents = network.viewed_row_latents(source.rows, n_views=_VIEWS_TO_VALIDATE)
-        column_latents = network.viewed_column_latents(source.columns, n_views=_VIEWS_TO_VALIDATE)
-        scores = (row_latents[rows] * column_latents[columns]).sum(1)
-        return network.head.expected(network.head.logits(scores, row_latents[:, network.layout.response][rows]))
+        """Return the expected values of pairs of positions, by a few views and without refinement.
+
+        Only rows and columns of these pairs are encoded.
+        """
+        (needed_rows, row_at), (needed_columns, column_at) = (
+            each.unique(return_inverse=True)  # type: ignore[no-untyped-call]
+            for each in (rows, columns)
+        )
+        row_latents = network.viewed_row_latents(source.rows, needed_rows, n_views=_VIEWS_TO_VALIDATE)
+        column_latents = network.viewed_column_latents(source.columns, needed_columns, n_views=_VIEWS_TO_VALIDATE)
+        scores = (row_latents[row_at] * column_latents[column_at]).sum(1)
+        return network.head.expected(network.head.logits(scores, row_latents[:, network.layout.response][row_at]))
 
 
 def _mean_loss_of_entries(

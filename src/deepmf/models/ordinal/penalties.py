@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ from deepmf.models.ordinal.refinement import Refinement
 _CANDIDATES = (0.75, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 200.0, 400.0, math.inf)
 # The most vectors that candidates are compared on.
 _COMPARED_ON = 1024
+
+VectorsOf = Callable[[IndexArray], SparseVectors]  # from the positions of some vectors to these
 
 
 class Penalties(NamedTuple):
@@ -37,14 +40,14 @@ class HeldOutSide(NamedTuple):
 
 
 def best_penalty(
-    refinement: Refinement, vectors: SparseVectors, held_out: HeldOutSide, layout: LatentLayout, *, seed: int
+    refinement: Refinement, vectors_of: VectorsOf, held_out: HeldOutSide, layout: LatentLayout, *, seed: int
 ) -> float:
     """Return the penalty whose refined vectors predict held-out entries best."""
-    return _CANDIDATES[int(penalty_errors(refinement, vectors, held_out, layout, seed=seed).argmin())]
+    return _CANDIDATES[int(penalty_errors(refinement, vectors_of, held_out, layout, seed=seed).argmin())]
 
 
 def penalty_errors(
-    refinement: Refinement, vectors: SparseVectors, held_out: HeldOutSide, layout: LatentLayout, *, seed: int
+    refinement: Refinement, vectors_of: VectorsOf, held_out: HeldOutSide, layout: LatentLayout, *, seed: int
 ) -> FloatArray:
     """Return the root mean squared error on held-out entries by each candidate."""
     device = refinement.others.device
@@ -55,8 +58,7 @@ def penalty_errors(
     own = torch.from_numpy(np.searchsorted(known, held_out.own[used])).to(device)
     others = refinement.others[torch.from_numpy(held_out.others[used]).to(device)]
     values = torch.from_numpy(held_out.values[used]).to(device)
-    taken = vectors.to(device).take(torch.from_numpy(known).to(device))
-    refined = refinement.by_penalty(SparseVectors(taken.starts, taken.indices, taken.weights), _CANDIDATES)
+    refined = refinement.by_penalty(vectors_of(known).to(device), _CANDIDATES)
 
     def error(latents: Tensor) -> float:
         rows, columns = (latents[own], others) if held_out.own_are_rows else (others, latents[own])

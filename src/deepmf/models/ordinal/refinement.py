@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -146,10 +146,11 @@ class Refinement:
         shape = len(penalties), len(vectors), self.others.shape[1]
         refined = torch.empty(shape, dtype=torch.float32, device=self.others.device)
         more = _MORE_ON_GPU if self.others.is_cuda else 1
+        most = max(more * _ENTRIES_AT_A_TIME, 2 * (self.others.shape[1] + 1))  # the half of it is more than features
         for ids in _parts(order, counts, len(self.side.views), more):
             entries = PaddedEntries.of(vectors, ids)
             outputs = outputs_by_view(self.side.branch, self.side.views, entries, features_of(vectors, ids))
-            refined[:, ids] = self._by_penalty(outputs, entries, penalties)
+            refined[:, ids] = self._by_penalty(outputs, entries, penalties, most=most)
         return refined
 
     def without_each(self, vectors: SparseVectors, left_out: Tensor) -> Tensor:
@@ -173,22 +174,32 @@ class Refinement:
         """
         return self._by_penalty(outputs, entries, [self.penalty])[0]
 
-    def _by_penalty(self, outputs: Tensor, entries: PaddedEntries, penalties: Sequence[float]) -> Tensor:
-        views, (indices, units, real) = self.side.views, entries
+    def _by_penalty(
+        self, outputs: Tensor, entries: PaddedEntries, penalties: Sequence[float], *, most: int | None = None
+    ) -> Tensor:
+        """Return the refined latents by each of some penalties; `most` entries of a vector are computed at a time."""
         by_view = self.side.latents_of(outputs.flatten(0, 1)).reshape(*outputs.shape[:2], -1)
         latents = self.side.placed(by_view.mean(1))
-        if not indices.numel() or not any(map(math.isfinite, penalties)):
+        if not entries.indices.numel() or not any(map(math.isfinite, penalties)):
             return latents.expand(len(penalties), -1, -1)
-        others = self.others[indices]
-        scores = self._blind_scores(by_view, latents, others, views.T[indices])
-        response = self.response_of(latents, others)
-        features = self.side.features(others.flatten(0, 1)).reshape(*indices.shape, -1)
-        step = NewtonStep.of(self.head, scores, response, units, real, features)
+        if most is None or entries.indices.shape[1] <= most:
+            step = self._step(by_view, latents, entries)
+        else:
+            step = NewtonStep.total(self._step(by_view, latents, some) for some in entries.split(most))
         moved = [
             self.side.moved(latents, step.moves(penalty, self.solve)) if math.isfinite(penalty) else latents
             for penalty in penalties
         ]
         return torch.stack(moved)
+
+    def _step(self, by_view: Tensor, latents: Tensor, entries: PaddedEntries) -> NewtonStep:
+        """Return the step of vectors from their views (vectors, views, numbers) and mean latents, on some entries."""
+        indices, units, real = entries
+        others = self.others[indices]
+        scores = self._blind_scores(by_view, latents, others, self.side.views.T[indices])
+        response = self.response_of(latents, others)
+        features = self.side.features(others.flatten(0, 1)).reshape(*indices.shape, -1)
+        return NewtonStep.of(self.head, scores, response, units, real, features)
 
     def _blind_scores(self, by_view: Tensor, latents: Tensor, others: Tensor, seen: Tensor) -> Tensor:
         """Return the mean score (vectors, entries) by the views that do not see the entry; by all, where all do.
@@ -227,6 +238,16 @@ class NewtonStep(NamedTuple):
             return cls(features, root, wanted, (features @ features.mT) * root[..., None] * root[:, None])
         lines = features * root[..., None]
         return cls(features, root, lines.mT @ wanted, lines.mT @ lines)
+
+    @classmethod
+    def total(cls, steps: Iterable[NewtonStep]) -> NewtonStep:
+        """Return the step on all entries of vectors, of which each has more than features, from those on some."""
+        one_by_one = iter(steps)
+        total = next(one_by_one)
+        for step in one_by_one:
+            total.wanted.add_(step.wanted)
+            total.grams.add_(step.grams)
+        return total
 
     def moves(self, penalty: float, solve: Solve) -> Tensor:
         """Return the moves (vectors, features) of each vector, by a ridge penalty."""

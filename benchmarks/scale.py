@@ -1,0 +1,252 @@
+"""What a fit costs as matrices grow: seconds of a pass for each million entries, peak memory, and error.
+
+python benchmarks/scale.py --entries 1e6                              one size, ALS and OrdinalDMF by default
+python benchmarks/scale.py --entries 1e8 --models als --sweeps 1      one sweep of ALS
+python benchmarks/scale.py --entries 1e8 --models passes              passes of OrdinalDMF alone, without what follows
+python benchmarks/scale.py --entries 2e7 --device cuda --checkpoint run.checkpoint --max-seconds 300 --json out.json
+
+Entries are generated (rank 12, noise 1) and split into 88 % for training, 2 % for validation and 10 % for the test, of
+which a million are predicted. `floor` is the error of the truth itself, below which no model comes. A pass teaches as
+many entries as there are; an epoch of OrdinalDMF may be less. Peak memory is that of this process (VmHWM), on a GPU
+that of its tensors too, from the start of a model's fit to its end. With --checkpoint, a run that --max-seconds or a
+signal ends is continued by the next. Needs torch, numpy, scipy and safetensors alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from workload import machine
+
+from deepmf.data.synthetic.generator import stream
+from deepmf.data.synthetic.ground_truth import Truth, draw_truth
+from deepmf.errors import DeepMFWarning
+from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.labels import Labelled, Labels
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import rmse_error
+from deepmf.models.factorization.als import ALS
+from deepmf.models.model import Model
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.training.history import EpochRecord, History
+from deepmf.training.validation import ValidationEntries
+
+# Rows and columns by the number of entries: about those of MovieLens and of the Netflix prize.
+SHAPES = {
+    100_000: (2000, 1000),
+    1_000_000: (10_000, 4000),
+    3_000_000: (20_000, 8000),
+    10_000_000: (70_000, 10_700),
+    20_000_000: (138_000, 27_000),
+    100_000_000: (480_000, 17_770),
+}
+RANK, NOISE, SEED = 12, 1.0, 5
+VALIDATION, TEST, MOST_PREDICTED = 0.02, 0.10, 1_000_000
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A generated matrix in parts, with its truth."""
+
+    train: ObservedMatrix
+    validation: ObservedMatrix
+    test: ObservedMatrix
+    truth: Truth
+
+    @property
+    def floor(self) -> float:
+        """The error of the truth on the test entries."""
+        rows, columns, values = self.test.entries()
+        return rmse_error(self.truth.expected(rows, columns), values)
+
+
+def problem(n_entries: int) -> Problem:
+    """Generate a matrix by all cores, in positions and values of 4 bytes."""
+    shape = SHAPES[n_entries]
+    rows, columns = (Labels.numbered(count, axis=axis) for count, axis in zip(shape, ("row", "column"), strict=True))
+    truth = draw_truth(rows, columns, rank=RANK, noise=NOISE, seed=SEED)
+    row_of, column_of = (np.empty(n_entries, dtype=np.int32) for _ in shape)
+    values, at = np.empty(n_entries, dtype=np.float32), 0
+    for chunk in stream(*shape, n_entries=n_entries, rank=RANK, noise=NOISE, seed=SEED, jobs=os.cpu_count() or 1):
+        some = slice(at, at := at + chunk.values.size)
+        row_of[some], column_of[some], values[some] = chunk
+    lot = np.random.default_rng(0).random(n_entries, dtype=np.float32)
+
+    def part(chosen: npt.NDArray[Any]) -> ObservedMatrix:
+        at_rows, at_columns = Labelled(rows, row_of[chosen]), Labelled(columns, column_of[chosen])
+        return ObservedMatrix.from_positions(
+            at_rows, at_columns, values[chosen].astype(np.float64), scale=Scale([1, 2, 3, 4, 5])
+        )
+
+    test = np.flatnonzero(lot >= 1 - TEST)
+    if test.size > MOST_PREDICTED:
+        test = np.sort(np.random.default_rng(1).choice(test, MOST_PREDICTED, replace=False))
+    train, validation = lot < 1 - TEST - VALIDATION, (lot >= 1 - TEST - VALIDATION) & (lot < 1 - TEST)
+    return Problem(part(train), part(validation), part(test), truth)
+
+
+class Peak:
+    """The most memory that is held from now on."""
+
+    def __init__(self) -> None:
+        with suppress(OSError):  # where the system cannot begin anew, the peak is that of the whole process
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+
+    def told(self) -> dict[str, int]:
+        """Return it in megabytes, on the GPU as well."""
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        found = {"peak_mb": next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM"))}
+        if torch.cuda.is_available():
+            found["gpu_peak_mb"] = torch.cuda.max_memory_allocated() >> 20
+        return found
+
+
+class TimeLimit:
+    """Ends a training after some seconds, as Ctrl-C does."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    def __call__(self, record: EpochRecord, history: History) -> None:
+        """Look at the clock after an epoch."""
+        if self._end is not None and time.monotonic() > self._end:
+            raise KeyboardInterrupt
+
+
+def fitted(model: Model, given: Problem, options: argparse.Namespace) -> dict[str, Any]:
+    """Return what the fit of a model took, and its error."""
+    peak, start = Peak(), time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeepMFWarning)
+        model.fit(
+            given.train,
+            given.validation,
+            callbacks=[TimeLimit(options.max_seconds)],
+            checkpoint=options.checkpoint,
+            checkpoint_every=50,
+            keep_checkpoint=options.checkpoint is not None,
+            progress=options.progress,
+        )
+    seconds = time.perf_counter() - start
+    rows, columns, values = given.test.entries()
+    history = model.history_
+    alone = [record.seconds for record in history.records[1:] if record.validation_error is None]
+    alone = alone or [record.seconds for record in history.records]
+    passes = passes_of_an_epoch(model, given.train)
+    per_pass = float(np.median(alone)) / passes / (given.train.n_entries / 1e6)
+    found = {
+        "rmse": round(rmse_error(model.predict(rows, columns), values), 4),
+        "seconds": round(seconds, 1),
+        "epochs_seconds": round(history.seconds, 1),
+        "pass_seconds_a_million": round(per_pass, 4),
+        "passes": round(len(history) * passes, 1),
+        "ended": history.stopped,
+        "best_epoch": history.best_epoch,
+        "validation": {name: round(error, 4) for name, error in history.stages.items()},
+    }
+    return found | peak.told() | {"chosen": model.chosen_}
+
+
+def passes_of_an_epoch(model: Model, train: ObservedMatrix) -> float:
+    """Return how many times as many entries as there are an epoch teaches."""
+    if not isinstance(model, OrdinalDMF):
+        return 1.0
+    settings, (n_rows, n_columns) = model.settings, train.shape
+    share = min(settings.block_rows / n_rows, 1.0) * min(settings.block_columns / n_columns, 1.0)
+    return model._steps_of(train) * share
+
+
+def passes_alone(model: OrdinalDMF, given: Problem, n_passes: float) -> dict[str, Any]:
+    """Return the seconds of passes (on a CPU those at work), and of a validation, without what follows the epochs."""
+    peak = Peak()
+    chosen = model._with_choice(given.train, None)
+    chosen._check_memory(EntryStore.of(given.train))
+    start = time.perf_counter()
+    trainer = chosen._task(EntryStore.of(given.train), ValidationEntries.of(given.train, given.validation))
+    prepared = time.perf_counter() - start
+    passes, epochs, losses = passes_of_an_epoch(chosen, given.train), [], []
+    clock = time.perf_counter if trainer.runtime.is_gpu else time.process_time  # of a CPU, which may be shared
+    for epoch in range(max(2, round(n_passes / passes))):
+        start = clock()
+        losses.append(trainer.run_epoch(epoch).loss)  # waits for the device
+        epochs.append(clock() - start)
+    start = time.perf_counter()
+    error = trainer.validation_error()
+    per_pass = float(np.median(epochs[1:])) / passes
+    return {
+        "prepare_seconds": round(prepared, 1),
+        "pass_seconds": round(per_pass, 2),
+        "pass_seconds_a_million": round(per_pass / (given.train.n_entries / 1e6), 4),
+        "validation_seconds": round(time.perf_counter() - start, 2),
+        "validation_error": error,
+        "losses": [round(losses[0], 4), round(losses[-1], 4)],
+        "dense": trainer.source.dense,
+        **peak.told(),
+        "chosen": chosen.chosen_,
+    }
+
+
+def given_settings(pairs: list[str]) -> dict[str, Any]:
+    """Return settings from name=value, values in JSON."""
+    named = dict(pair.split("=", 1) for pair in pairs)
+    return {name: json.loads(value) for name, value in named.items()}
+
+
+def main() -> None:
+    """Measure one size, and write what was found after each model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--entries", type=float, default=1e6, help=", ".join(f"{n:g}" for n in SHAPES))
+    parser.add_argument("--models", nargs="+", default=["als", "dmf-o"], choices=["als", "dmf-o", "passes"])
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--effort", default="normal")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of OrdinalDMF, in JSON")
+    parser.add_argument("--sweeps", type=int, default=15, help="of ALS")
+    parser.add_argument("--passes", type=float, default=1.0, help="how many to time with --models passes")
+    parser.add_argument("--max-seconds", type=float, help="end the epochs of a model after so long")
+    parser.add_argument("--checkpoint", help="the file to continue OrdinalDMF from")
+    parser.add_argument("--json", type=Path, help="the file to write to")
+    parser.add_argument("--progress", action="store_true")
+    options = parser.parse_args()
+    if options.entries not in SHAPES:
+        parser.error(f"--entries must be one of {', '.join(f'{n:g}' for n in SHAPES)}; got {options.entries:g}")
+    start = time.perf_counter()
+    given = problem(int(options.entries))
+    result: dict[str, Any] = {
+        "benchmark": "scale",
+        "rows": given.train.shape[0],
+        "columns": given.train.shape[1],
+        "entries": int(options.entries),
+        "generate_seconds": round(time.perf_counter() - start, 1),
+        "floor": round(given.floor, 4),
+    }
+    for name in options.models:
+        settings = {"effort": options.effort, "device": options.device} | given_settings(options.set)
+        if name == "als":
+            alone = argparse.Namespace(**vars(options) | {"checkpoint": None})
+            result[name] = fitted(ALS(epochs=options.sweeps), given, alone)
+        elif name == "passes":
+            result[name] = passes_alone(OrdinalDMF(**settings), given, options.passes)
+        else:
+            result[name] = fitted(OrdinalDMF(**settings), given, options)
+        line = json.dumps(result | machine())
+        print(line, flush=True)
+        if options.json is not None:
+            options.json.write_text(line + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
