@@ -119,7 +119,11 @@ def test_a_method_without_epochs_on_an_interval(run: Any, tmp_path: Path) -> Non
     assert "scale       0 to 100\n" in out
     assert "training    not in epochs, validation RMSE " in out
     assert "boundaries" not in out
-    assert "extended by" not in out
+    assert (
+        "95 entries\n" in out and "extended by 5 entries of known rows and columns, which were not trained on\n" in out
+    )
+    assert run("fit", path, "-o", tmp_path / "m", "--model", "means", "--validation-share", 0).code == 0
+    assert "extended by" not in run("inspect", tmp_path / "m").out
 
 
 def test_standard_input(run: Any, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,5 +203,6 @@ def test_a_model_that_cannot_explain_says_so(started: Started, ratings: Observed
     row, column = ratings.row_labels[1], ratings.column_labels[2]
     for route, asked in (("explain", {"column": column}), ("recommend", {"reasons": 1})):
         answer = client.post(f"/v1/{route}", json={"row": row, **asked})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "cannot_extend")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "cannot")
+        assert answer.json()["error"]["message"].startswith("RankK cannot explain by the entries of a row: ")
     assert client.post("/v1/recommend", json={"row": row}).status_code == 200

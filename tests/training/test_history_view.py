@@ -22,7 +22,7 @@ def test_a_line_however_many_epochs(history: History) -> None:
     assert repr(history) == (
         "History(3 epochs in 4.5 s; the validation error had stopped improving, validation RMSE 0.686; means 0.831)"
     )
-    assert repr(History()) == "History(0 epochs in 0.0 s)"
+    assert repr(History()) == "History(0 epochs in 0 s)"
     assert repr(History(RECORDS[:1])) == "History(1 epoch in 1.5 s)"
     assert len(repr(History(RECORDS * 1000))) < 60
 

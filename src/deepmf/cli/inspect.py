@@ -104,11 +104,13 @@ def _lines(described: dict[str, Any]) -> list[tuple[str, str]]:
     if described["dropped"]:
         shown = "{dropped:,} of the {entries:,} training entries, replaced or forgotten; the file still holds them"
         lines.append(("dropped", shown.format(**described)))
-    if described["extension"] is not None:
-        shown = "{new_rows:,} new rows, {new_columns:,} new columns, {entries:,} entries".format(
-            **described["extension"]
-        )
-        lines.append(("extended by", shown))
+    added = described["extension"]
+    if added is not None:
+        is_new = added["new_rows"] or added["new_columns"]
+        shown = "{new_rows:,} new rows, {new_columns:,} new columns, {entries:,} entries"
+        # Such as those that chose the best epoch.
+        known = "{entries:,} entries of known rows and columns, which were not trained on"
+        lines.append(("extended by", (shown if is_new else known).format(**added)))
     return lines
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from deepmf.errors import CannotExtend
 from deepmf.models.explanation import explained_all
 from deepmf.models.folded import FoldedRows
 from deepmf.serve.prediction_bodies import Reason
-from deepmf.serve.refusals import Refusal
 from deepmf.serve.snapshot import Snapshot
 
 
@@ -24,7 +24,7 @@ def reasons_of(
         at = entries.rows.positions([row])
         own, predictor, described = int(at[0]), model.predictor_, entries.row_entries(at)
     else:
-        raise Refusal(409, "cannot_extend", f"{type(model).__name__} cannot explain by the entries of a row")
+        raise CannotExtend(f"{type(model).__name__} cannot explain by the entries of a row: {model.cannot}")
     found = explained_all(predictor, "row", described, entries.columns, own, targets, n)
     return [
         [
