@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from deepmf.errors import BadEntries
-from deepmf.layers.vectors import Batch, DenseVectors, SparseVectors, Vectors, entry_places
+from deepmf.layers.vectors import Batch, DenseVectors, SparseVectors, Vectors
 from deepmf.matrix.encoding import Encoding
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.training.block_sampler import SampledAxis
@@ -86,7 +86,7 @@ class MatrixBlocks(BlockSource):
     def block(self, row_ids: Tensor, column_ids: Tensor) -> Block:
         """Return the block of some rows and columns."""
         rows, columns = self.rows.take(row_ids), self.columns.take(column_ids)
-        return Block(row_ids, column_ids, rows, columns, self._observed(row_ids, column_ids))
+        return Block(row_ids, column_ids, rows, columns, self._observed(row_ids, column_ids, rows))
 
     def _axes(self) -> Sequence[SampledAxis]:
         positions = np.flatnonzero(self.matrix.row_counts), np.flatnonzero(self.matrix.column_counts)
@@ -112,21 +112,22 @@ class MatrixBlocks(BlockSource):
             return
         by_row, by_column = matrix.by_row, matrix.by_column
         self._targets = tensor_on(device, units.astype(np.float32))
-        self._column_place = torch.full((matrix.shape[1],), -1, dtype=torch.int64, device=device)
+        self._column_place = torch.full((matrix.shape[1],), -1, dtype=torch.int32, device=device)
         row_arrays = by_row.starts, by_row.columns, inputs.astype(np.float32)
         column_arrays = by_column.starts, by_column.rows, inputs[by_column.entries].astype(np.float32)
         self.rows = SparseVectors(*(tensor_on(device, array) for array in row_arrays))
         self.columns = SparseVectors(*(tensor_on(device, array) for array in column_arrays))
 
-    def _observed(self, row_ids: Tensor, column_ids: Tensor) -> Tensor | BlockEntries:
-        """Return what is observed in a block."""
-        if self.dense:
+    def _observed(self, row_ids: Tensor, column_ids: Tensor, rows: Batch) -> Tensor | BlockEntries:
+        """Return what is observed in a block with these rows."""
+        if isinstance(rows, Tensor):
             return self._target_table.index_select(0, row_ids).index_select(1, column_ids)
         assert isinstance(self.rows, SparseVectors)
-        places, starts = entry_places(self.rows.starts, row_ids)
         self._column_place.fill_(-1)
-        self._column_place[column_ids] = torch.arange(column_ids.numel(), device=column_ids.device)
-        column_at = self._column_place[self.rows.indices[places].long()]
-        row_at = torch.repeat_interleave(torch.arange(row_ids.numel(), device=row_ids.device), starts.diff())
-        inside = column_at >= 0
-        return BlockEntries(row_at[inside], column_at[inside], self._targets[places[inside]])
+        places = torch.arange(column_ids.numel(), dtype=torch.int32, device=column_ids.device)
+        self._column_place[column_ids] = places
+        column_at = self._column_place.index_select(0, rows.indices)
+        inside = (column_at >= 0).nonzero().squeeze(1)
+        row_at = torch.searchsorted(rows.starts, inside, right=True) - 1
+        entries = self.rows.starts[row_ids].index_select(0, row_at) + inside - rows.starts.index_select(0, row_at)
+        return BlockEntries(row_at, column_at.index_select(0, inside).long(), self._targets.index_select(0, entries))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -36,16 +38,35 @@ class Masking(RandomModule):
 
     def masked(self, rows: Tensor, columns: Tensor, drawn: Tensor) -> Tensor:
         """Return which entries at these positions are masked in a step; rows and columns are broadcast."""
-        row_number = _mixed(rows.int() * _SPREAD_ROWS + drawn)
-        column_number = _mixed(columns.int() * _SPREAD_COLUMNS - drawn)
-        return row_number * column_number < self._below(row_number)  # modulo 2^32, as good as drawn for each pair
+        numbers = self.numbers(rows, columns, drawn)
+        return numbers.rows * numbers.columns < numbers.below  # modulo 2^32, as good as drawn for each pair
 
-    def _below(self, row_numbers: Tensor) -> Tensor | int:
+    def numbers(self, rows: Tensor, columns: Tensor, drawn: Tensor) -> MaskNumbers:
+        """Return the numbers of rows and columns in a step."""
+        row_numbers = _mixed(rows.int() * _SPREAD_ROWS + drawn)
+        column_numbers = _mixed(columns.int() * _SPREAD_COLUMNS - drawn)
+        return MaskNumbers(row_numbers, column_numbers, self._below(row_numbers))
+
+    def _below(self, row_numbers: Tensor) -> Tensor:
         """Return the threshold of each row: a high one for cold rows, which some bits of their numbers choose."""
         if not self.cold_row_rate:
-            return _threshold(self.mask_rate)
+            return torch.full_like(row_numbers, _threshold(self.mask_rate))
         chosen = (row_numbers & 0xFFF0) < 0xFFF0 * self.cold_row_rate
-        return torch.where(chosen, _threshold(max(self.mask_rate, _OF_COLD_ROWS)), _threshold(self.mask_rate))
+        cold, usual = _threshold(max(self.mask_rate, _OF_COLD_ROWS)), _threshold(self.mask_rate)
+        return torch.where(chosen, cold, usual).int()
+
+
+class MaskNumbers(NamedTuple):
+    """The numbers of rows and columns in a step, as 32-bit integers: a pair is masked by the product of its two."""
+
+    rows: Tensor
+    columns: Tensor
+    below: Tensor  # like rows: products below it are masked
+
+    def masked(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Return which entries at these places among the rows and columns are masked."""
+        products = self.rows.index_select(0, rows).mul_(self.columns.index_select(0, columns))
+        return products < self.below.index_select(0, rows)
 
 
 def _threshold(share: float) -> int:
