@@ -5,13 +5,14 @@ import torch
 
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import NotEnoughMemory, UserError
+from deepmf.models import network_model
 from deepmf.models.autoencoders.autorec import IAutoRec
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.factorization.als import ALS
 from deepmf.models.model import Model
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.training import fit_memory
-from deepmf.training.fit_memory import fit_bytes
+from deepmf.training.fit_memory import FitBytes, fit_bytes
 from deepmf.training.runtime import Runtime
 from deepmf.training.settings import TrainingSettings
 
@@ -23,11 +24,21 @@ def test_bytes_are_those_of_shapes() -> None:
     with torch.device("meta"):
         network = torch.nn.Linear(1_000_000, 1_000_000, bias=False)
     settings, runtime = TrainingSettings(), Runtime("cpu")
-    found = fit_bytes(network, MATRIX, settings, runtime, latent_width=10)
-    assert found == (20 * 10**12, 28 * MATRIX.n_entries, 100 * 10 * 20)
+    found = fit_bytes(network, MATRIX, settings, runtime, latent_width=10, n_read=7)
+    assert found == (20 * 10**12, 28 * MATRIX.n_entries, 100 * 10 * 20, 7 * 60)
     assert found.total == sum(found)
-    averaged = fit_bytes(network, DENSE, TrainingSettings(averaging=0.9), runtime, latent_width=0)
-    assert averaged == (24 * 10**12, 60 * 40 * 12, 0)
+    averaged = fit_bytes(network, DENSE, TrainingSettings(averaging=0.9), runtime, latent_width=0, n_read=7)
+    assert averaged == (24 * 10**12, 60 * 40 * 12, 0, 0)
+
+
+def test_a_step_reads_the_entries_of_its_rows_and_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[FitBytes] = []
+    monkeypatch.setattr(network_model, "check_memory", lambda needed, *_, **__: told.append(needed))
+    for blocks in ({"block_rows": 15, "block_columns": 4}, {"block_rows": 100, "block_columns": 4}):
+        OrdinalDMF(hidden_sizes=(4,), latent_size=2, device="cpu", **blocks)._check_memory(MATRIX)
+    IAutoRec(device="cpu")._check_memory(MATRIX)
+    shares = 0.25 + 0.1, 1 + 0.1, 0
+    assert [needed.steps for needed in told] == [round(60 * share * MATRIX.n_entries) for share in shares]
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,9 @@ def apply_mask(batch: Batch, visible: Tensor, *, missing: float = float("nan")) 
     """Return a batch without its masked entries: `visible` is for each entry, or for each place of dense vectors."""
     if not isinstance(batch, SparseBatch):
         return torch.where(visible, batch, missing)
-    before = torch.nn.functional.pad(visible.cumsum(0), (1, 0))
-    return SparseBatch(batch.indices[visible], before[batch.starts], batch.weights[visible])
+    kept = visible.nonzero().squeeze(1)
+    starts = torch.searchsorted(kept, batch.starts)
+    return SparseBatch(batch.indices.index_select(0, kept), starts, batch.weights.index_select(0, kept))
 
 
 def _dense(batch: Tensor) -> Channels:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -58,13 +60,15 @@ class Masking(RandomModule):
 
     def masked(self, rows: Tensor, columns: Tensor, drawn: Tensor) -> Tensor:
         """Return which entries at these positions are masked in a step; rows and columns are broadcast."""
-        row_number = _mixed(rows.int() * _SPREAD_ROWS + drawn)
-        column_number = _mixed(columns.int() * _SPREAD_COLUMNS - drawn)
-        product = row_number * column_number  # modulo 2^32, as good as drawn for each pair
-        masked = product < self._below(row_number, self.cold_row_rate)
-        if self.cold_column_rate:
-            masked = masked | (product < self._below(column_number, self.cold_column_rate))
-        return masked
+        numbers = self.numbers(rows, columns, drawn)
+        return _masked(numbers.rows * numbers.columns, numbers.below_rows, numbers.below_columns)
+
+    def numbers(self, rows: Tensor, columns: Tensor, drawn: Tensor) -> MaskNumbers:
+        """Return the numbers of rows and columns in a step."""
+        row_numbers = _mixed(rows.int() * _SPREAD_ROWS + drawn)
+        column_numbers = _mixed(columns.int() * _SPREAD_COLUMNS - drawn)
+        below_columns = self._below(column_numbers, self.cold_column_rate) if self.cold_column_rate else None
+        return MaskNumbers(row_numbers, column_numbers, self._below(row_numbers, self.cold_row_rate), below_columns)
 
     def visible_features(self, features: FeatureBatch | None, ids: Tensor, drawn: Tensor) -> FeatureBatch | None:
         """Return the features of rows (or columns) with these positions without those that are masked in a step."""
@@ -73,13 +77,36 @@ class Masking(RandomModule):
         masked = _chosen(_mixed(ids.int() * _SPREAD_ROWS ^ drawn), self.feature_mask_rate)
         return features._replace(weights=torch.where(masked[:, None], 0.0, features.weights))
 
-    def _below(self, numbers: Tensor, cold_rate: float) -> Tensor | int:
+    def _below(self, numbers: Tensor, cold_rate: float) -> Tensor:
         """Return the threshold of each row (or column): a higher one for cold ones, by some bits of their numbers."""
         usual = _threshold(self.mask_rate)
         if not cold_rate:
-            return usual
+            return torch.full_like(numbers, usual)
         colder = self._thresholds[((numbers >> 20) & (_DEGREES - 1)).long()]
-        return torch.where(_chosen(numbers, cold_rate), colder, usual)
+        return torch.where(_chosen(numbers, cold_rate), colder, usual).int()
+
+
+class MaskNumbers(NamedTuple):
+    """The numbers of rows and columns in a step, as 32-bit integers: a pair is masked by the product of its two.
+
+    Products, modulo 2^32, are as good as drawn for each pair.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    below_rows: Tensor  # like rows: products below it are masked
+    below_columns: Tensor | None  # like columns, where there are cold ones
+
+    def masked(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Return which entries at these places among the rows and columns are masked."""
+        products = self.rows.index_select(0, rows).mul_(self.columns.index_select(0, columns))
+        below_columns = None if self.below_columns is None else self.below_columns.index_select(0, columns)
+        return _masked(products, self.below_rows.index_select(0, rows), below_columns)
+
+
+def _masked(products: Tensor, below_rows: Tensor, below_columns: Tensor | None) -> Tensor:
+    masked = products < below_rows
+    return masked if below_columns is None else masked | (products < below_columns)
 
 
 def _chosen(numbers: Tensor, rate: float) -> Tensor:

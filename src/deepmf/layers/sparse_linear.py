@@ -87,5 +87,5 @@ def pieces(starts: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 def _sums(table: Tensor, indices: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
     return functional.embedding_bag(
-        indices.to(starts.dtype), table, starts, mode="sum", per_sample_weights=weights, include_last_offset=True
+        indices, table, starts.to(indices.dtype), mode="sum", per_sample_weights=weights, include_last_offset=True
     )

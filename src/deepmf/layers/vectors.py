@@ -62,7 +62,7 @@ class SparseVectors:
     def take(self, ids: Tensor) -> SparseBatch:
         """Return the vectors with these positions."""
         places, starts = entry_places(self.starts, ids)
-        return SparseBatch(self.indices[places], starts, self.weights[places])
+        return SparseBatch(self.indices.index_select(0, places), starts, self.weights.index_select(0, places))
 
 
 class DenseVectors:

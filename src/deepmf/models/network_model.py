@@ -69,6 +69,11 @@ class NetworkModel(Model):
         """How many numbers the latents of a row or column are; 0 where they are not kept."""
         return 0
 
+    def _n_read(self, train: ObservedMatrix) -> float:
+        """Return how many entries a step reads, on average: those of the rows and of the columns of a block."""
+        blocks = getattr(self.settings, "block_rows", 0), getattr(self.settings, "block_columns", 0)
+        return train.n_entries * sum(min(block / n, 1.0) for block, n in zip(blocks, train.shape, strict=True))
+
     @property
     def _on_gpu(self) -> bool:
         return Runtime(self.settings.device).is_gpu
@@ -92,7 +97,7 @@ class NetworkModel(Model):
         smaller = [name for name in ("hidden_sizes", "hidden_size", "latent_size") if hasattr(settings, name)]
         by_effort = ', effort="quick"' if hasattr(settings, "effort") else ""
         check_memory(
-            fit_bytes(network, train, settings, runtime, latent_width=self._latent_width),
+            fit_bytes(network, train, settings, runtime, latent_width=self._latent_width, n_read=self._n_read(train)),
             runtime.device,
             what=f"fitting {name} to {train.shape[0]:,} rows x {train.shape[1]:,} columns",
             instead=f"a smaller {' or '.join(smaller)}{by_effort} or another model (ALS, als) needs less",

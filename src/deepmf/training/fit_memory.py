@@ -20,6 +20,8 @@ _BYTES_A_WEIGHT = 4 * 5
 _BYTES_AN_ENTRY = 2 * (8 + 4) + 4
 # Latents are computed anew from earlier ones, more than once; five copies were measured with OrdinalDMF.
 _BYTES_OF_A_LATENT = 4 * 5
+# What a step holds of each entry that it reads: where it is, whether it is masked, and what the backward pass needs.
+_BYTES_AN_ENTRY_READ = 60
 _GIB = 1 << 30
 
 
@@ -29,6 +31,7 @@ class FitBytes(NamedTuple):
     weights: int
     entries: int
     latents: int
+    steps: int
 
     @property
     def total(self) -> int:
@@ -37,17 +40,27 @@ class FitBytes(NamedTuple):
 
 
 def fit_bytes(
-    network: nn.Module, matrix: ObservedMatrix, settings: TrainingSettings, runtime: Runtime, *, latent_width: int
+    network: nn.Module,
+    matrix: ObservedMatrix,
+    settings: TrainingSettings,
+    runtime: Runtime,
+    *,
+    latent_width: int,
+    n_read: float = 0,
 ) -> FitBytes:
-    """Return what the fit of a network to a matrix needs at least; the network may be one without weights."""
+    """Return what the fit of a network to a matrix needs at least; the network may be one without weights.
+
+    n_read: how many entries a step reads, on average; those of dense tables are not counted.
+    """
     a_weight = _BYTES_A_WEIGHT + 4 * bool(settings.averaging)
     weights = sum(each.numel() for each in network.parameters()) * a_weight
     weights += sum(each.numel() * each.element_size() for each in network.buffers())
     if prefer_dense(matrix, runtime.device, half=runtime.half):
-        entries = dense_bytes(matrix, half=runtime.half)
+        entries, n_read = dense_bytes(matrix, half=runtime.half), 0
     else:
         entries = matrix.n_entries * _BYTES_AN_ENTRY
-    return FitBytes(weights, entries, sum(matrix.shape) * latent_width * _BYTES_OF_A_LATENT)
+    latents = sum(matrix.shape) * latent_width * _BYTES_OF_A_LATENT
+    return FitBytes(weights, entries, latents, round(n_read * _BYTES_AN_ENTRY_READ))
 
 
 def check_memory(needed: FitBytes, device: torch.device, *, what: str, instead: str) -> None:

@@ -17,7 +17,6 @@ from deepmf.layers.vectors import (
     FeatureBatch,
     SparseVectors,
     Vectors,
-    entry_places,
     feature_batch,
     features_of,
 )
@@ -101,12 +100,13 @@ class MatrixBlocks(BlockSource):
 
     def block(self, row_ids: Tensor, column_ids: Tensor) -> Block:
         """Return the block of some rows and columns."""
+        rows = self.rows.take(row_ids)
         return Block(
             row_ids,
             column_ids,
-            self.rows.take(row_ids),
+            rows,
             self.columns.take(column_ids),
-            self._observed(row_ids, column_ids),
+            self._observed(row_ids, column_ids, rows),
             features_of(self.rows, row_ids),
             features_of(self.columns, column_ids),
         )
@@ -139,21 +139,22 @@ class MatrixBlocks(BlockSource):
             return
         by_row, by_column = matrix.by_row, matrix.by_column
         self._targets = tensor_on(device, units.astype(np.float32))
-        self._column_place = torch.full((matrix.shape[1],), -1, dtype=torch.int64, device=device)
+        self._column_place = torch.full((matrix.shape[1],), -1, dtype=torch.int32, device=device)
         row_arrays = by_row.starts, by_row.columns, inputs.astype(np.float32)
         column_arrays = by_column.starts, by_column.rows, inputs[by_column.entries].astype(np.float32)
         self.rows = SparseVectors(*(tensor_on(device, array) for array in row_arrays), features=row_features)
         self.columns = SparseVectors(*(tensor_on(device, array) for array in column_arrays), features=column_features)
 
-    def _observed(self, row_ids: Tensor, column_ids: Tensor) -> Tensor | BlockEntries:
-        """Return what is observed in a block."""
-        if self.dense:
+    def _observed(self, row_ids: Tensor, column_ids: Tensor, rows: Batch) -> Tensor | BlockEntries:
+        """Return what is observed in a block with these rows."""
+        if isinstance(rows, Tensor):
             return self._target_table.index_select(0, row_ids).index_select(1, column_ids)
         assert isinstance(self.rows, SparseVectors)
-        places, starts = entry_places(self.rows.starts, row_ids)
         self._column_place.fill_(-1)
-        self._column_place[column_ids] = torch.arange(column_ids.numel(), device=column_ids.device)
-        column_at = self._column_place[self.rows.indices[places].long()]
-        row_at = torch.repeat_interleave(torch.arange(row_ids.numel(), device=row_ids.device), starts.diff())
-        inside = column_at >= 0
-        return BlockEntries(row_at[inside], column_at[inside], self._targets[places[inside]])
+        places = torch.arange(column_ids.numel(), dtype=torch.int32, device=column_ids.device)
+        self._column_place[column_ids] = places
+        column_at = self._column_place.index_select(0, rows.indices)
+        inside = (column_at >= 0).nonzero().squeeze(1)
+        row_at = torch.searchsorted(rows.starts, inside, right=True) - 1
+        entries = self.rows.starts[row_ids].index_select(0, row_at) + inside - rows.starts.index_select(0, row_at)
+        return BlockEntries(row_at, column_at.index_select(0, inside).long(), self._targets.index_select(0, entries))
