@@ -11,21 +11,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deepmf.cli.feature_files import AxisPair, FeatureFiles, told
 from deepmf.cli.inputs import Reading, like_model, load_model
 from deepmf.cli.options import (
     VALIDATION_SHARE,
     Assignments,
     Column,
+    ColumnFeatures,
     Config,
     Decimal,
     Device,
     Duplicates,
     Effort,
+    FeatureKinds,
+    FeatureLabels,
     Json,
     MissingValues,
     ModelName,
     Ratings,
     Row,
+    RowFeatures,
     ScaleText,
     Seed,
     Separator,
@@ -85,6 +90,10 @@ def fit(
     tensorboard: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Log every epoch for TensorBoard, each run to its own folder.")
     ] = None,
+    row_features: RowFeatures = None,
+    column_features: ColumnFeatures = None,
+    feature_labels: FeatureLabels = None,
+    feature_kinds: FeatureKinds = None,
     row: Row = None,
     column: Column = None,
     value: Value = None,
@@ -101,17 +110,21 @@ def fit(
 
     Settings that are not given are chosen for the file and the machine (deepmf inspect shows them).
 
+    With --row-features or --column-features, the model also reads what is known of rows and columns beside entries.
+
     Example: deepmf fit ratings.csv -o model.safetensors --effort quick
     """
     settings = gather_settings(config, assignments, seed=seed, device=device, effort=effort)
     reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
+    files = FeatureFiles.given(row_features, column_features, feature_labels, feature_kinds)
     start = None if start_from is None else load_model(start_from, extensions=(), reading=reading)
     if effort is not None and start is None:
         check_effort(effort, model)
     new_model = model_class(model)(**settings) if start is None else _like(start, model, settings, context)
     if tensorboard is not None and not hasattr(new_model.settings, "epochs"):
         raise BadSetting(f"{model!r} is not learned in epochs, so there is nothing to log to TensorBoard")
-    inputs = [ratings, validation, config, start_from]
+    files.check_taken_by(new_model)
+    inputs = [ratings, validation, config, start_from, *files.paths]
     check_model_target(output, inputs=inputs)
     kept = _checkpoint(output, checkpoint, resume=resume)
     if kept is not None:
@@ -119,16 +132,24 @@ def fit(
     known_scale = None if start is None else start.scale_
     entries = reading.matrix(ratings, scale=known_scale if scale is None else parse_scale(scale))
     entries = entries if start is None else like_model(entries, start)
+    described = files.read(entries)
     if start is None or validation is not None:
         train, held_out = split_off(entries, validation, validation_share, reading, seed=new_model.settings.seed)
     else:
         train, held_out = _split_off_unseen(entries, start, validation_share, seed=new_model.settings.seed)
     begin = time.perf_counter()
     in_words = not as_json and str(output) != STANDARD
-    with _log_epochs(tensorboard) as logged, _tell_plan(new_model, train, start, in_words=in_words) as told:
+    with _log_epochs(tensorboard) as logged, _tell_plan(new_model, train, start, in_words=in_words) as plan:
         try:
             new_model.fit(
-                train, held_out, start_from=start, callbacks=[*told, *logged], checkpoint=kept, keep_checkpoint=True
+                train,
+                held_out,
+                row_features=described.row_features,
+                column_features=described.column_features,
+                start_from=start,
+                callbacks=[*plan, *logged],
+                checkpoint=kept,
+                keep_checkpoint=True,
             )
         except TrainingDiverged as error:
             _save(new_model, output, checkpoint=kept)
@@ -136,7 +157,8 @@ def fit(
                 raise
             raise TrainingDiverged(f"{error}; it is saved in {output}") from error
     _save(new_model, output, checkpoint=kept)
-    _show(_summary(new_model, train, held_out, seconds=time.perf_counter() - begin, file=output), as_json=as_json)
+    summary = _summary(new_model, train, held_out, described, seconds=time.perf_counter() - begin, file=output)
+    _show(summary, as_json=as_json)
     if new_model.history_.stopped == "interrupted":
         raise typer.Exit(130)
 
@@ -221,7 +243,13 @@ def _log_epochs(folder: Path | None) -> Iterator[Sequence[Callback]]:
 
 
 def _summary(
-    model: Model, train: ObservedMatrix, validation: ObservedMatrix | None, *, seconds: float, file: Path
+    model: Model,
+    train: ObservedMatrix,
+    validation: ObservedMatrix | None,
+    described: AxisPair,
+    *,
+    seconds: float,
+    file: Path,
 ) -> dict[str, Any]:
     history = model.history_
     return {
@@ -231,6 +259,7 @@ def _summary(
         "entries": train.n_entries,
         "validation_entries": 0 if validation is None else validation.n_entries,
         "scale": str(train.scale),
+        "features": told(described),
         "epochs": len(history),
         "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
         "validation_rmse": history.best_error,
@@ -265,6 +294,8 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
     if summary["means_rmse"] is not None and summary["epochs"]:  # the means themselves have none
         words.append(f"the means: {summary['means_rmse']:.4f}")
     say("; ".join(words))
+    for axis, kinds in summary["features"].items():
+        say(f"features of {axis}: {', '.join(f'{name} ({kind})' for name, kind in kinds.items())}")
     if summary["stages"]:
         say(f"stages: {describe_stages(summary['stages'])}")
     if summary["chosen"]:

@@ -102,9 +102,10 @@ class AxisFeatures:
 
     def of_one(self, values: Mapping[str, Any] | None) -> FeatureVectors:
         """Return the features of a single row or column from values by name, which may lack some, or all."""
-        if values is not None and not isinstance(values, Mapping):
-            given = type(values).__name__
-            raise BadFeatures(f"the features of one row or column are values by name, such as a dict; got {given}")
+        given: object = values
+        if given is not None and not isinstance(given, Mapping):
+            kind = type(given).__name__
+            raise BadFeatures(f"the features of one row or column are values by name, such as a dict; got {kind}")
         if not values:
             return FeatureVectors.empty(1, self.n_inputs)
         check_names(values, self.encoding)

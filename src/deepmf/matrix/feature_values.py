@@ -95,10 +95,9 @@ def values_as(kind: str, values: Iterable[Any], name: str) -> npt.NDArray[Any]:
 
 def are_missing(kind: str, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Say which values of a kind are missing."""
-    if kind == "number":
-        return np.isnan(values)
-    if kind == "date":
-        return np.isnat(values)
+    if kind in ("number", "date"):
+        gaps: npt.NDArray[np.bool_] = np.isnan(values) if kind == "number" else np.isnat(values)
+        return gaps
     return np.fromiter((item is None for item in values.tolist()), dtype=bool, count=values.size)
 
 
@@ -151,13 +150,14 @@ def _as_dates(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.array(_mapped(array.tolist(), _date), dtype="datetime64[D]")
 
 
-def _date(item: Any) -> np.datetime64:
+def _date(item: Any) -> Any:
     if item is None:
         return np.datetime64("NaT", "D")
     if isinstance(item, datetime.datetime):  # of whatever time zone: the day on the calendar there
         item = item.date()
-    if isinstance(item, _DATES):
-        return np.datetime64(item, "D")
+    if isinstance(item, datetime.date | np.datetime64):
+        day: Any = item
+        return np.datetime64(day, "D")
     text = item.strip() if isinstance(item, str) else ""
     if _DAY.fullmatch(text):
         return np.datetime64(text[:10], "D")
