@@ -175,7 +175,7 @@ def test_changed_parts_give_whole_features_or_none() -> None:
             continue
         vectors = found.take(np.arange(6))
         assert np.isfinite(vectors.product(np.ones((found.n_inputs, 1)))).all()
-        found.of_one({name: None for name in found.encoding.names})
+        found.of_one(dict.fromkeys(found.encoding.names))
         for at in range(5):
             found.encoding.items(vectors.take(np.array([at])))
     assert 100 < refused < 300
