@@ -12,7 +12,7 @@ COMPARED = re.compile(r"(.*): means ([\d.]+), (?:DMF(?:-D)?|the chosen model) ([
 
 
 def test_there_are_examples() -> None:
-    names = {"movie_ratings", "survey", "genotypes", "sensors", "pandas_table"}
+    names = {"movie_ratings", "survey", "genotypes", "sensors", "pandas_table", "film_features"}
     assert names <= {path.stem for path in EXAMPLES}
 
 

@@ -7,9 +7,11 @@ from deepmf.models.registry import HOMES as _MODELS
 from deepmf.models.registry import SETTINGS_HOMES as _SETTINGS
 
 if TYPE_CHECKING:
+    from deepmf.data.feature_file import read_features
     from deepmf.data.read import read_matrix
     from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks
     from deepmf.evaluation.compare_models import compare
+    from deepmf.matrix.features import Features
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
     from deepmf.models.autoencoders.autoencoder_settings import (
@@ -60,6 +62,7 @@ __all__ = [
     "DMFSettings",
     "DeepAutoRecSettings",
     "DeepUAutoRec",
+    "Features",
     "IAutoRec",
     "Means",
     "MeansSettings",
@@ -78,6 +81,7 @@ __all__ = [
     "UCFNADESettings",
     "compare",
     "load",
+    "read_features",
     "read_matrix",
     "split_areas",
     "split_entries",
@@ -89,8 +93,10 @@ __all__ = [
 _HOMES = {
     "compare": "deepmf.evaluation.compare_models",
     "load": "deepmf.models.load",
+    "Features": "deepmf.matrix.features",
     "ObservedMatrix": "deepmf.matrix.matrix",
     "Scale": "deepmf.matrix.scale",
+    "read_features": "deepmf.data.feature_file",
     "read_matrix": "deepmf.data.read",
     "split_areas": "deepmf.data.splits",
     "split_entries": "deepmf.data.splits",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from deepmf.data.read import read_matrix
+from deepmf.data.splits import AreaSplit
 from deepmf.evaluation.compare_models import compare
 from deepmf.models.factorization.als import ALS
 
@@ -109,3 +110,19 @@ def test_ctrl_c_ends_the_processes_too(folder: Path) -> None:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "")
     assert not any(Path("/proc", child).exists() for child in children)
+
+
+def test_models_that_read_no_features_go_without(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
+    lines = [f"{row},{len(row)}\n" for row in split.train.row_labels]
+    (tmp_path / "people.csv").write_text("user,age\n" + "".join(lines))
+    asked = ["compare", folder / "train.csv", "--models", "means,rankk", "--folds", 2, "--one-process"]
+    asked += ["--set", "rankk.epochs=2", "--row-features", tmp_path / "people.csv", "--feature-kinds", "age=number"]
+    code, out, err = run(*asked)
+    assert (code, err) == (0, "")
+    assert "without features, which are not read by rankk\n" in out
+    shown = json.loads(run(*asked, "--json").out)
+    assert shown["without_features"] == ["rankk"]
+    plain = json.loads(run(*asked[:-4], "--json").out)
+    assert "without_features" not in plain
+    rmse = [[model["rmse"]["I"] for model in each["models"]] for each in (shown, plain)]
+    assert rmse[0][1] == rmse[1][1] and rmse[0][0] != rmse[1][0]

@@ -52,6 +52,7 @@ def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
         "columns": n_columns,
         "entries": split.train.n_entries,
         "dropped": 0,
+        "features": {},
         "training": {
             "epochs": 3,
             "best_epoch": (history.best_epoch or 0) + 1,

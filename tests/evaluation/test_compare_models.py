@@ -8,9 +8,10 @@ import pytest
 
 from deepmf.data.splits import split_folds
 from deepmf.data.synthetic.generator import generate
-from deepmf.errors import BadSetting, BadSplit
+from deepmf.errors import BadFeatures, BadSetting, BadSplit
 from deepmf.evaluation.area_evaluation import evaluate
 from deepmf.evaluation.compare_models import compare
+from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.factorization.als import ALS
@@ -111,3 +112,32 @@ def test_how_far_it_is() -> None:
 def test_what_cannot_be_compared(models: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         compare(models, MATRIX, own_processes=False, **options)
+
+
+def test_features_are_for_the_models_that_read_them() -> None:
+    rated = generate(120, 80, density=0.05, noise=0.3, rank=1, explained=0.9, seed=0)
+    given: dict[str, Any] = {"row_features": rated.row_features, "column_features": rated.column_features}
+    options: dict[str, Any] = {"folds": 2, "areas": True, "own_processes": False}
+    models = {"means": Means(), "rankk": RankK(epochs=2, latent_size=2)}
+    plain, described = (compare(models, rated.matrix, **options, **each) for each in ({}, given))
+    assert described.models[1].mean(area="I") == plain.models[1].mean(area="I")
+    before, after = plain.models[0].mean(), described.models[0].mean()
+    assert before is not None and after is not None and after < 0.97 * before
+
+
+@pytest.mark.slow
+def test_features_in_another_process() -> None:
+    rated = generate(40, 30, density=0.3, explained=0.5, seed=0)
+    given: dict[str, Any] = {"row_features": rated.row_features, "column_features": rated.column_features}
+    here, apart = (compare(["als"], rated.matrix, folds=2, own_processes=own, **given) for own in (False, True))
+    assert [split.areas for split in here.models[0].splits] == [split.areas for split in apart.models[0].splits]
+
+
+def test_features_that_cannot_be_used_are_refused_before_anything_is_fitted() -> None:
+    odd = Features(["nobody"], {"age": [3]})
+    for given, said in (
+        ({"row_features": odd}, "no label of the row features is a row of the matrix"),
+        ({"column_features": [1, 2]}, "column_features must be Features"),
+    ):
+        with pytest.raises(BadFeatures, match=said):
+            compare(["means"], MATRIX, own_processes=False, **given)  # type: ignore[arg-type]

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnxruntime
 import pytest
-from tests.export.conftest import ordinal_support, values_of
+from tests.export.conftest import SMALL, ordinal_support, values_of
 
-from deepmf.errors import BadSetting, CannotSave, MissingDependency
+from deepmf.data.synthetic.generator import generate
+from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency
 from deepmf.export import onnx_folder
 from deepmf.export.onnx_folder import export_onnx
+from deepmf.models.dmf.dmf import DMF
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
 pytestmark = pytest.mark.slow  # an export takes seconds
@@ -110,3 +112,16 @@ def test_a_file_is_no_folder(models: dict[str, Any], tmp_path: Path, monkeypatch
     with pytest.raises(CannotSave, match=r"file cannot be a folder \(File exists\)"):
         export_onnx(models["dmf"], tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_features_are_no_part_of_the_branches(tmp_path: Path) -> None:
+    rated = generate(30, 20, density=0.4, explained=0.5, seed=0)
+    model = DMF(**SMALL | {"epochs": 2}).fit(rated.matrix, row_features=rated.row_features)
+    with pytest.warns(DeepMFWarning, match="rows.onnx and columns.onnx read entries alone"):
+        export_onnx(model, tmp_path)
+    entries = model.entries_.row_entries(np.array([0]))
+    columns = model.column_labels_[entries.others]
+    expected = model.fold_in(columns, entries.values).predictor.rows.whole()  # a row of which nothing else is known
+    branch = onnxruntime.InferenceSession(tmp_path / "rows.onnx")
+    found = branch.run(None, {"row_values": values_of(model, "row")[:1]})[0]
+    np.testing.assert_allclose(found, expected, atol=1e-4)

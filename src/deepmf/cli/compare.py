@@ -9,20 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import Reading, called
 from deepmf.cli.options import (
     VALIDATION_SHARE,
     AreasFlag,
     Column,
+    ColumnFeatures,
     Decimal,
     Device,
     Duplicates,
+    FeatureKinds,
+    FeatureLabels,
     Json,
     MissingValues,
     NewColumns,
     NewRows,
     Ratings,
     Row,
+    RowFeatures,
     ScaleText,
     Seed,
     Separator,
@@ -81,6 +86,10 @@ def compare(
             "--one-process", help="Fit all models in this process: it starts sooner, but no peak memory is measured."
         ),
     ] = False,
+    row_features: RowFeatures = None,
+    column_features: ColumnFeatures = None,
+    feature_labels: FeatureLabels = None,
+    feature_kinds: FeatureKinds = None,
     row: Row = None,
     column: Column = None,
     value: Value = None,
@@ -100,17 +109,22 @@ def compare(
     Example: deepmf compare ratings.csv --models means,als,dmf-o --folds 5 -o comparison.html
     """
     chosen = _models(models, assignments, seed=seed or 0, device=device)
+    files = FeatureFiles.given(row_features, column_features, feature_labels, feature_kinds)
     if output is not None:
-        check_writable(output, inputs=[ratings])
+        check_writable(output, inputs=[ratings, *files.paths])
     matrix = Reading(row, column, value, separator, duplicates, missing, decimal, wide).matrix(
         ratings, scale=parse_scale(scale)
     )
+    described = files.read(matrix)
+    without = [name for name, model in chosen.items() if files.paths and not model.takes_features]
     from deepmf.evaluation.compare_models import compare as compare_models
 
     with show_share("comparing") as show:
         found = compare_models(
             chosen,
             matrix,
+            row_features=described.row_features,
+            column_features=described.column_features,
             folds=folds,
             areas=areas,
             new_rows=new_rows,
@@ -125,12 +139,15 @@ def compare(
 
         write_comparison(found, output, title=title or f"Models on {Path(called(ratings)).name}")
     if as_json:
-        show_json(found.to_dict() | ({} if output is None else {"page": str(output)}))
+        told = {} if not files.paths else {"without_features": without}
+        show_json(found.to_dict() | told | ({} if output is None else {"page": str(output)}))
     else:
         show_table(*found.cells())
         for model in found.models:
             if model.failure is not None:
                 say(f"{model.label} failed: {model.failure}")
+        if without:
+            say(f"without features, which are not read by {', '.join(without)}")
         say(found.verdict)
         say(f"{found.plan}; ± is the standard deviation over {found.plan.part}s")
         if output is not None:

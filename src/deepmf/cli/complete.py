@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import Reading, load_model
 from deepmf.cli.options import (
     Column,
+    ColumnFeatures,
     Decimal,
     Duplicates,
     Extend,
+    FeatureLabels,
     FrameFile,
     FrameJson,
     MissingValues,
     ModelFile,
     Row,
+    RowFeatures,
     SafeCsv,
     Separator,
     Value,
@@ -47,6 +51,9 @@ def complete(
         ),
     ] = None,
     extend: Extend = None,
+    row_features: RowFeatures = None,
+    column_features: ColumnFeatures = None,
+    feature_labels: FeatureLabels = None,
     row: Row = None,
     column: Column = None,
     value: Value = None,
@@ -64,10 +71,12 @@ def complete(
 
     Example: deepmf complete model.safetensors -o completed.parquet
     """
-    check_frame_target(output, inputs=[model, *(extend or ())], safe_csv=safe_csv, as_json=as_json)
+    files = FeatureFiles.given(row_features, column_features, feature_labels)
+    inputs = [model, *(extend or ()), *files.paths]
+    check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
     standard_format = ".jsonl" if as_json else ".csv"
     reading = Reading(row, column, value, separator, duplicates, missing, decimal)
-    fitted = load_model(model, extensions=extend or (), reading=reading)
+    fitted = load_model(model, extensions=extend or (), reading=reading, features=files)
     counts: Counter[str] = Counter()
     with show_share("completing") as show:
         is_wide = fitted.entries_.train.form.wide if wide is None else wide

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import Reading, called, hinting_at_extension, like_label, load_model
 from deepmf.cli.options import (
     Column,
+    ColumnFeatures,
     Decimal,
     Duplicates,
     Extend,
+    FeatureLabels,
     Json,
     MissingValues,
     ModelFile,
     Row,
+    RowFeatures,
     Separator,
     UnknownIds,
     Value,
@@ -71,6 +75,9 @@ def evaluate(
         ),
     ] = None,
     unknown: UnknownIds = "fallback",
+    row_features: RowFeatures = None,
+    column_features: ColumnFeatures = None,
+    feature_labels: FeatureLabels = None,
     row: Row = None,
     column: Column = None,
     value: Value = None,
@@ -97,12 +104,13 @@ def evaluate(
     from deepmf.models.label_pairs import check_unknown
 
     check_unknown(unknown)
+    files = FeatureFiles.given(row_features, column_features, feature_labels)
     if report is not None:
-        check_writable(report, inputs=[model, test, *(extend or ())])
+        check_writable(report, inputs=[model, test, *(extend or ()), *files.paths])
     elif title is not None or explain is not None:
         raise BadSetting(f"{'--explain' if title is None else '--title'} is for a report: give --report FILE too")
     reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
-    fitted = load_model(model, extensions=extend or (), reading=reading)
+    fitted = load_model(model, extensions=extend or (), reading=reading, features=files)
     wanted = cast("Unknown", unknown)
     with refused_by_file(test):
         read = reading.like(fitted.entries_.train.form).held_out(test, fitted.scale_)

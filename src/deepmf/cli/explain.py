@@ -7,10 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from deepmf.cli.feature_files import FeatureFiles, by_name
 from deepmf.cli.inputs import Reading, hinting_at_extension, like_label, load_model
-from deepmf.cli.options import Extend, History, Json, ModelFile, RowId
+from deepmf.cli.options import (
+    ColumnFeatures,
+    Extend,
+    FeatureLabels,
+    FeatureValues,
+    History,
+    Json,
+    ModelFile,
+    RowFeatures,
+    RowId,
+)
 from deepmf.cli.output import check_writable, say, show_json, show_table
-from deepmf.cli.row_history import check_row, read_history
+from deepmf.cli.row_history import check_row, folded_in
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -22,11 +33,15 @@ def explain(
     column: Annotated[str, typer.Option("--column", metavar="ID", help="The column that is predicted.")],
     row: RowId = None,
     history: History = None,
+    features: FeatureValues = None,
     n: Annotated[int, typer.Option("-n", metavar="N", help="How many entries.")] = 5,
     axis: Annotated[
         str, typer.Option("--axis", metavar="row|column", help="By the entries of the row, or by those of the column.")
     ] = "row",
     extend: Extend = None,
+    row_features: RowFeatures = None,
+    column_features: ColumnFeatures = None,
+    feature_labels: FeatureLabels = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also draw a bar for each entry into an .svg file.")
     ] = None,
@@ -34,25 +49,27 @@ def explain(
 ) -> None:
     """Show the prediction for a row and a column, and the entries that pulled it up or down, largest effect first.
 
+    Where the model was fitted with features, also those that did.
+
     Example: deepmf explain model.safetensors --row ann --column Alien --picture why.svg
     """
-    check_row(row, history)
-    _check_axis(axis, history)
+    check_row(row, history, features)
+    _check_axis(axis, row)
+    known = None if features is None else by_name("--features", features)
+    files = FeatureFiles.given(row_features, column_features, feature_labels)
     if picture is not None:
         from deepmf.charts.chart import check_picture
 
         check_picture(picture)
-        check_writable(picture, inputs=[model, history, *(extend or ())])
-    fitted = load_model(model, extensions=extend or (), reading=Reading())
+        check_writable(picture, inputs=[model, history, *(extend or ()), *files.paths])
+    fitted = load_model(model, extensions=extend or (), reading=Reading(), features=files)
     with hinting_at_extension():
         at_column = like_label(column, fitted.column_labels_, axis="column")
         if row is not None:
             at_row = like_label(row, fitted.row_labels_, axis="row")
             found = fitted.explain(at_row, at_column, n, axis=cast("Axis", axis))
         else:
-            assert history is not None
-            at_row, entries = None, read_history(history, fitted)
-            found = fitted.fold_in(list(entries), list(entries.values())).explain(at_column, n)
+            at_row, found = None, folded_in(fitted, history, known).explain(at_column, n)
     if picture is not None:
         _draw(found, at_row, at_column, picture)
     other = "column" if axis == "row" else "row"
@@ -60,6 +77,7 @@ def explain(
     if as_json:
         shown = [{other: label, "value": value, "effect": effect} for label, value, effect in lines]
         described = {"row": at_row, "column": at_column, "prediction": found.prediction, "entries": shown}
+        described["features"] = [effect._asdict() for effect in found.features]
         show_json(described | ({} if picture is None else {"picture": str(picture)}))
         return
     say(f"prediction {found.prediction:.4f}; the entries of the {axis} that pulled it up (above 0) or down:")
@@ -68,6 +86,9 @@ def explain(
     value = "value" if form.value == "effect" else form.value
     names = form.ids_beside([value, "effect"])
     show_table([names[1] if axis == "row" else names[0], value, "effect"], whole)
+    if found.features:
+        say(f"because of: {', '.join(effect.value for effect in found.features)}; the features of the {axis}:")
+        show_table(["feature", "value", "effect"], found.features)
     if picture is not None:
         say(f"picture in {picture}")
 
@@ -85,8 +106,8 @@ def _draw(found: Explanation, row: Any, column: Any, picture: Path) -> None:
     )
 
 
-def _check_axis(axis: str, history: Path | None) -> None:
+def _check_axis(axis: str, row: str | None) -> None:
     if axis not in ("row", "column"):
         raise BadSetting(f"--axis must be row or column; got {axis!r}")
-    if axis == "column" and history is not None:
-        raise BadSetting("--axis column needs --row: a new row is explained by the entries of its --history")
+    if axis == "column" and row is None:
+        raise BadSetting("--axis column needs --row: a new row is explained by what describes it")

@@ -11,20 +11,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deepmf.cli.feature_files import AxisPair, FeatureFiles, told
 from deepmf.cli.inputs import Reading, like_model, load_model
 from deepmf.cli.options import (
     Assignments,
     Column,
+    ColumnFeatures,
     Config,
     Decimal,
     Device,
     Duplicates,
     Effort,
+    FeatureKinds,
+    FeatureLabels,
     Json,
     MissingValues,
     ModelName,
     Ratings,
     Row,
+    RowFeatures,
     ScaleText,
     Seed,
     Separator,
@@ -84,6 +89,10 @@ def fit(
     tensorboard: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Log every epoch for TensorBoard, each run to its own folder.")
     ] = None,
+    row_features: RowFeatures = None,
+    column_features: ColumnFeatures = None,
+    feature_labels: FeatureLabels = None,
+    feature_kinds: FeatureKinds = None,
     row: Row = None,
     column: Column = None,
     value: Value = None,
@@ -100,17 +109,21 @@ def fit(
 
     Settings that are not given are chosen for the file and the machine (deepmf inspect shows them).
 
+    With --row-features or --column-features, the model also reads what is known of rows and columns beside entries.
+
     Example: deepmf fit ratings.csv -o model.safetensors --effort quick
     """
     settings = gather_settings(config, assignments, seed=seed, device=device, effort=effort)
     reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
+    files = FeatureFiles.given(row_features, column_features, feature_labels, feature_kinds)
     start = None if start_from is None else load_model(start_from, extensions=(), reading=reading)
     if effort is not None and start is None:
         check_effort(effort, model)
     new_model = model_class(model)(**settings) if start is None else _like(start, model, settings, context)
     if tensorboard is not None and not hasattr(new_model.settings, "epochs"):
         raise BadSetting(f"{model!r} is not learned in epochs, so there is nothing to log to TensorBoard")
-    inputs = [ratings, validation, config, start_from]
+    files.check_taken_by(new_model)
+    inputs = [ratings, validation, config, start_from, *files.paths]
     check_model_target(output, inputs=inputs)
     kept = _checkpoint(output, checkpoint, resume=resume)
     if kept is not None:
@@ -118,6 +131,7 @@ def fit(
     known_scale = None if start is None else start.scale_
     entries = reading.matrix(ratings, scale=known_scale if scale is None else parse_scale(scale))
     entries = entries if start is None else like_model(entries, start)
+    described = files.read(entries)
     if validation is None and validation_share is None and new_model.holds_out:
         train, held_out = entries, None
     elif start is None or validation is not None:
@@ -127,10 +141,17 @@ def fit(
     own = held_out if validation is None else None  # entries of the file that the model is fitted to
     begin = time.perf_counter()
     in_words = not as_json and str(output) != STANDARD
-    with _log_epochs(tensorboard) as logged, _tell_plan(new_model, train, start, in_words=in_words) as told:
+    with _log_epochs(tensorboard) as logged, _tell_plan(new_model, train, start, in_words=in_words) as plan:
         try:
             new_model.fit(
-                train, held_out, start_from=start, callbacks=[*told, *logged], checkpoint=kept, keep_checkpoint=True
+                train,
+                held_out,
+                row_features=described.row_features,
+                column_features=described.column_features,
+                start_from=start,
+                callbacks=[*plan, *logged],
+                checkpoint=kept,
+                keep_checkpoint=True,
             )
         except TrainingDiverged as error:
             _save(with_split_off(new_model, own), output, checkpoint=kept)
@@ -140,7 +161,8 @@ def fit(
     new_model = with_split_off(new_model, own)
     _save(new_model, output, checkpoint=kept)
     n_left_out = entries.n_entries - new_model.entries_.n_entries
-    summary = _summary(new_model, held_out, n_left_out, seconds=time.perf_counter() - begin, file=output)
+    seconds = time.perf_counter() - begin
+    summary = _summary(new_model, held_out, n_left_out, described, seconds=seconds, file=output)
     _show(summary, as_json=as_json)
     if new_model.history_.stopped == "interrupted":
         raise typer.Exit(130)
@@ -206,7 +228,13 @@ def _log_epochs(folder: Path | None) -> Iterator[Sequence[Callback]]:
 
 
 def _summary(
-    model: Model, validation: ObservedMatrix | None, n_left_out: int, *, seconds: float, file: Path
+    model: Model,
+    validation: ObservedMatrix | None,
+    n_left_out: int,
+    described: AxisPair,
+    *,
+    seconds: float,
+    file: Path,
 ) -> dict[str, Any]:
     history, known = model.history_, model.entries_
     return {
@@ -217,6 +245,7 @@ def _summary(
         "validation_entries": 0 if validation is None else validation.n_entries,
         "left_out": n_left_out,  # validation entries of the same file that are no part of the model
         "scale": str(known.scale),
+        "features": told(described),
         "epochs": len(history),
         "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
         "validation_rmse": history.best_error,
@@ -256,6 +285,8 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
             f"{summary['left_out']:,} validation entries are not part of the model: {summary['model']} cannot be "
             "extended (--validation-share 0 fits it to all entries)"
         )
+    for axis, kinds in summary["features"].items():
+        say(f"features of {axis}: {', '.join(f'{name} ({kind})' for name, kind in kinds.items())}")
     if summary["stages"]:
         say(f"stages: {describe_stages(summary['stages'])}")
     if summary["chosen"]:

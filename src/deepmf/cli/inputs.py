@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
+    from deepmf.cli.feature_files import FeatureFiles
     from deepmf.data.missing_values import Missing
     from deepmf.data.role_columns import RoleColumns
     from deepmf.data.roles import IsKnown, Role
@@ -123,12 +124,16 @@ def local_file(path: Path) -> Iterator[Path]:
             raise type(error)(str(error).replace(f"{folder}{os.sep}", "")) from error
 
 
-def load_model(path: Path, *, extensions: Iterable[Path], reading: Reading) -> Model:
-    """Load a model, and extend it by the entries of each file in turn."""
+def load_model(
+    path: Path, *, extensions: Iterable[Path], reading: Reading, features: FeatureFiles | None = None
+) -> Model:
+    """Load a model, and extend it by files of features, and by the entries of each file in turn."""
     from deepmf.models.load import load
 
     with local_file(path) as file:
         model = load(file)
+    if features is not None:
+        model = features.extended(model)
     for extension in extensions:
         entries = reading.like(model.entries_.train.form).matrix(extension, scale=model.scale_)
         try:

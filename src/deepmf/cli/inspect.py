@@ -12,6 +12,7 @@ from deepmf.cli.output import say, show_json
 from deepmf.cli.setting_options import show_value
 
 if TYPE_CHECKING:
+    from deepmf.matrix.axis_features import AxisFeatures
     from deepmf.models.model import Model
 
 # The lines of what was chosen: for the matrix and the machine, and on held-out entries.
@@ -62,6 +63,14 @@ def _described(model: Model) -> dict[str, Any]:
         "columns": n_columns,
         "entries": seen.train.n_entries,
         "dropped": int(seen.dropped.size),  # replaced or forgotten since training
+        "features": {
+            axis: _features(features, len(labels))
+            for axis, features, labels in (
+                ("rows", seen.row_features, seen.rows),
+                ("columns", seen.column_features, seen.columns),
+            )
+            if features is not None
+        },
         "training": {
             "epochs": len(history),
             "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
@@ -83,6 +92,16 @@ def _described(model: Model) -> dict[str, Any]:
     }
 
 
+def _features(features: AxisFeatures, count: int) -> dict[str, Any]:
+    import numpy as np
+
+    return {
+        "kinds": features.encoding.kinds,
+        "inputs": features.n_inputs,
+        "known": int(np.count_nonzero(features.take(np.arange(count)).are_known)),  # rows or columns that have any
+    }
+
+
 def _lines(described: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what is known in words, line by line."""
     from deepmf.training.history import describe_stages
@@ -94,6 +113,7 @@ def _lines(described: dict[str, Any]) -> list[tuple[str, str]]:
         ("settings", _named(given)),
         *((title, _named(described[name])) for title, name in _CHOSEN.items() if described[name]),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**described)),
+        *((axis, _feature_words(told)) for axis, told in described["features"].items()),
         ("scale", _scale(described["scale"])),
         ("training", _training(described["training"])),
     ]
@@ -112,6 +132,11 @@ def _lines(described: dict[str, Any]) -> list[tuple[str, str]]:
         known = "{entries:,} entries of known rows and columns, which were not trained on"
         lines.append(("extended by", (shown if is_new else known).format(**added)))
     return lines
+
+
+def _feature_words(features: dict[str, Any]) -> str:
+    named = ", ".join(f"{name} ({kind})" for name, kind in features["kinds"].items())
+    return f"{features['known']:,} with features, {features['inputs']:,} inputs: {named}"
 
 
 def _named(settings: dict[str, Any]) -> str:

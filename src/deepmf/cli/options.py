@@ -134,6 +134,52 @@ Extend = Annotated[
         "--extend", metavar="FILE", help="Entries of new rows and columns, to add without training; repeatable."
     ),
 ]
+_FEATURES = "Features of rows and columns"
+
+RowFeatures = Annotated[
+    Path | None,
+    typer.Option(
+        "--row-features",
+        metavar="FILE",
+        help="What is known of rows beside their entries: csv, tsv or parquet with a line per row, its id and its "
+        "features.",
+        rich_help_panel=_FEATURES,
+    ),
+]
+ColumnFeatures = Annotated[
+    Path | None,
+    typer.Option(
+        "--column-features", metavar="FILE", help="The same for columns: a line per column.", rich_help_panel=_FEATURES
+    ),
+]
+FeatureLabels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--feature-label",
+        metavar="NAME",
+        help="The name of the ids in a file of features; that of the entries, a usual one or the first unless set; "
+        "repeatable.",
+        rich_help_panel=_FEATURES,
+    ),
+]
+FeatureKinds = Annotated[
+    str | None,
+    typer.Option(
+        "--feature-kinds",
+        metavar="NAME=KIND,NAME=KIND",
+        help="Kinds of features that are not what they look like: number, category, list or date.",
+        rich_help_panel=_FEATURES,
+    ),
+]
+FeatureValues = Annotated[
+    str | None,
+    typer.Option(
+        "--features",
+        metavar="NAME=VALUE,NAME=VALUE",
+        help="What is known of a new row, beside its --history or instead of it, by a model fitted with "
+        "--row-features.",
+    ),
+]
 AreasFlag = Annotated[
     bool,
     typer.Option("--areas", help="Some rows and columns are new: errors for known and new ones apart (areas I to IV)."),

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import Reading, load_model
 from deepmf.cli.options import (
     Column,
+    ColumnFeatures,
     Decimal,
     Extend,
+    FeatureLabels,
     FrameFile,
     FrameJson,
     MissingValues,
     ModelFile,
     Row,
+    RowFeatures,
     SafeCsv,
     Separator,
     UnknownIds,
@@ -53,6 +57,9 @@ def predict(
         ),
     ] = None,
     unknown: UnknownIds = "fallback",
+    row_features: RowFeatures = None,
+    column_features: ColumnFeatures = None,
+    feature_labels: FeatureLabels = None,
     row: Row = None,
     column: Column = None,
     value: Value = None,
@@ -69,7 +76,9 @@ def predict(
 
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv --extend new_users.csv
     """
-    check_frame_target(output, inputs=[model, pairs, *(extend or ())], safe_csv=safe_csv, as_json=as_json)
+    files = FeatureFiles.given(row_features, column_features, feature_labels)
+    inputs = [model, pairs, *(extend or ()), *files.paths]
+    check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
     standard_format = ".jsonl" if as_json else ".csv"
     import numpy as np
     import polars
@@ -79,7 +88,7 @@ def predict(
 
     check_unknown(unknown)
     reading = Reading(row, column, value, separator, missing=missing, decimal=decimal)
-    fitted = load_model(model, extensions=extend or (), reading=reading)
+    fitted = load_model(model, extensions=extend or (), reading=reading, features=files)
     with refused_by_file(pairs):
         read = read_pairs(pairs, fitted, reading, unknown=unknown)
         asked = partial(fitted.predict_levels if levels else fitted.predict, unknown=cast("Unknown", unknown))

@@ -8,13 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deepmf.cli.feature_files import FeatureFiles, by_name
 from deepmf.cli.inputs import Reading, hinting_at_extension, like_label, load_model
 from deepmf.cli.label_list import read_column_list, read_row_list
-from deepmf.cli.options import Extend, FrameJson, History, ModelFile, RowId, SafeCsv
+from deepmf.cli.options import (
+    ColumnFeatures,
+    Extend,
+    FeatureLabels,
+    FeatureValues,
+    FrameJson,
+    History,
+    ModelFile,
+    RowFeatures,
+    RowId,
+    SafeCsv,
+)
 from deepmf.cli.output import STANDARD, say, show_json, show_table
 from deepmf.cli.output_frames import check_frame_target, write_frames
 from deepmf.cli.progress import show_share
-from deepmf.cli.row_history import read_history
+from deepmf.cli.row_history import folded_in
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -28,6 +40,7 @@ def recommend(
     model: ModelFile,
     row: RowId = None,
     history: History = None,
+    features: FeatureValues = None,
     rows: Annotated[
         Path | None,
         typer.Option(
@@ -39,6 +52,9 @@ def recommend(
     ),
     n: Annotated[int, typer.Option("-n", metavar="N", help="How many columns.")] = 10,
     extend: Extend = None,
+    row_features: RowFeatures = None,
+    column_features: ColumnFeatures = None,
+    feature_labels: FeatureLabels = None,
     among: Annotated[
         Path | None,
         typer.Option(
@@ -74,13 +90,15 @@ def recommend(
 
     Example: deepmf recommend model.safetensors --all -n 10 --min-entries 20 -o top.parquet
     """
-    _check_asked(row, history, rows, every, output)
+    _check_asked(row, history, features, rows, every, output)
+    known = None if features is None else by_name("--features", features)
+    files = FeatureFiles.given(row_features, column_features, feature_labels)
     if safe_csv and output is None:
         raise BadSetting("--safe-csv is for a file: give -o FILE")
     if output is not None:
-        inputs = [model, rows, among, exclude, *(extend or ())]
+        inputs = [model, rows, among, exclude, *(extend or ()), *files.paths]
         check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
-    fitted = load_model(model, extensions=extend or (), reading=Reading())
+    fitted = load_model(model, extensions=extend or (), reading=Reading(), features=files)
     with hinting_at_extension():
         choice = {
             "among": None if among is None else read_column_list(among, fitted),
@@ -89,7 +107,7 @@ def recommend(
             "include_observed": include_observed,
         }
         if output is None:
-            _show(_best(fitted, row, history, n=n, choice=choice), fitted, row, as_json=as_json)
+            _show(_best(fitted, row, history, known, n=n, choice=choice), fitted, row, as_json=as_json)
             return
         labels = [_label(fitted, row)] if row is not None else None if rows is None else read_row_list(rows, fitted)
         lines = _Lines(fitted, labels, n, choice)
@@ -100,26 +118,37 @@ def recommend(
     _tell(lines, output, as_json=as_json)
 
 
-def _check_asked(row: str | None, history: Path | None, rows: Path | None, every: bool, output: str | None) -> None:
+def _check_asked(
+    row: str | None, history: Path | None, features: str | None, rows: Path | None, every: bool, output: str | None
+) -> None:
     """Refuse more than one kind of rows, none at all, and many rows without a file."""
-    given = [row is not None, history is not None, rows is not None, every]
+    is_new = history is not None or features is not None
+    given = [row is not None, is_new, rows is not None, every]
     if sum(given) != 1:
         raise BadSetting(
-            "give one of --row ID, which the model knows, --history FILE, for a new row, --rows FILE, for many rows, "
-            "and --all, for all of them"
+            "give one of --row ID, which the model knows, --history FILE or --features, for a new row, --rows FILE, "
+            "for many rows, and --all, for all of them"
         )
     if output is None and (rows is not None or every):
         raise BadSetting(f"{'--all' if every else '--rows'} needs -o FILE, such as -o top.csv (- for standard output)")
-    if output is not None and history is not None:
-        raise BadSetting("-o is for rows that the model knows; a new row, by --history, is shown (--json for machines)")
+    if output is not None and is_new:
+        by = "--features" if history is None else "--history"
+        raise BadSetting(f"-o is for rows that the model knows; a new row, by {by}, is shown (--json for machines)")
 
 
-def _best(model: Model, row: str | None, history: Path | None, *, n: int, choice: dict[str, Any]) -> Ranking:
-    """Return the best columns of a known row, or of a new row with a history."""
-    if history is None:
+def _best(
+    model: Model,
+    row: str | None,
+    history: Path | None,
+    features: dict[str, str] | None,
+    *,
+    n: int,
+    choice: dict[str, Any],
+) -> Ranking:
+    """Return the best columns of a known row, or of a new row with a history, or with features."""
+    if row is not None:
         return model.recommend(_label(model, row), n=n, **choice)
-    entries = read_history(history, model)
-    return model.fold_in(list(entries), list(entries.values())).recommend(n, **choice)
+    return folded_in(model, history, features).recommend(n, **choice)
 
 
 def _label(model: Model, row: str | None) -> Any:

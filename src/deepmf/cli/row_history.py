@@ -13,15 +13,22 @@ from deepmf.errors import BadEntries, BadSetting, DeepMFWarning, DuplicateEntrie
 if TYPE_CHECKING:
     import polars as pl
 
+    from deepmf.models.folded import FoldedRows
     from deepmf.models.model import Model
 
 _NAMED_AT_MOST = 5
 
 
-def check_row(row: str | None, history: Path | None) -> None:
+def check_row(row: str | None, history: Path | None, features: str | None) -> None:
     """Refuse both a known row and a new one, and neither."""
-    if (row is None) == (history is None):
-        raise BadSetting("give either --row ID, which the model knows, or --history FILE, for a new row")
+    if (row is None) == (history is None and features is None):
+        raise BadSetting("give either --row ID, which the model knows, or --history FILE or --features, for a new row")
+
+
+def folded_in(model: Model, history: Path | None, features: dict[str, str] | None) -> FoldedRows:
+    """Return the new row that has a history, or features, or both."""
+    entries = {} if history is None else read_history(history, model)
+    return model.fold_in(list(entries), list(entries.values()), features=features)
 
 
 def read_history(path: Path, model: Model) -> dict[Any, float]:

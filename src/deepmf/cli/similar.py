@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import Reading, hinting_at_extension, like_label, load_model
-from deepmf.cli.options import Extend, Json, ModelFile, RowId
+from deepmf.cli.options import ColumnFeatures, Extend, FeatureLabels, Json, ModelFile, RowFeatures, RowId
 from deepmf.cli.output import show_json, show_table
 from deepmf.errors import BadSetting
 
@@ -18,6 +19,9 @@ def similar(
     row: RowId = None,
     n: Annotated[int, typer.Option("-n", metavar="N", help="How many columns, or rows.")] = 10,
     extend: Extend = None,
+    row_features: RowFeatures = None,
+    column_features: ColumnFeatures = None,
+    feature_labels: FeatureLabels = None,
     as_json: Json = False,
 ) -> None:
     """Show the columns most similar to a column, or the rows most similar to a row, with the cosines of their latents.
@@ -26,7 +30,8 @@ def similar(
     """
     if (row is None) == (column is None):
         raise BadSetting("give either --column ID or --row ID")
-    fitted = load_model(model, extensions=extend or (), reading=Reading())
+    files = FeatureFiles.given(row_features, column_features, feature_labels)
+    fitted = load_model(model, extensions=extend or (), reading=Reading(), features=files)
     with hinting_at_extension():
         if column is not None:
             axis, label = "column", like_label(column, fitted.column_labels_, axis="column")

@@ -1,4 +1,4 @@
-"""The role of a file: whether its lines hold entries, pairs, a history, labels or whole rows, and its header."""
+"""The role of a file: whether its lines hold entries, pairs, a history, labels, features or rows, and its header."""
 
 from __future__ import annotations
 
@@ -100,6 +100,13 @@ def _is_header_of_table(first: Fields, rest: Sequence[Fields], is_known: IsKnown
     )
 
 
+def _is_header_of_features(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
+    """Say whether the first name is usual or a heading, or there is neither a number nor a gap."""
+    if has_usual_names(first[:1], ["row"]) or has_usual_names(first[:1], ["column"]):
+        return True
+    return first[0].strip().lower() in _HEADINGS or not any(is_number(field) or is_missing(field) for field in first)
+
+
 ENTRIES = Role(("row", "column", "value"), "entries", _is_header_of_entries, defines_ids=True)
 PAIRS = Role(("row", "column"), "lines with a row and a column", _is_header_of_pairs)
 HISTORY = Role(("column", "value"), "lines with a column and a value", _is_header_of_history)
@@ -108,3 +115,4 @@ COLUMNS = Role(
     ("column",), "lines with a column", lambda first, _, is_known: _is_header_of_labels(first, is_known, role="column")
 )
 ROWS = Role(("row",), "lines with a row", lambda first, _, is_known: _is_header_of_labels(first, is_known, role="row"))
+FEATURES = Role(("label", "feature"), "lines with a label and features", _is_header_of_features, defines_ids=True)

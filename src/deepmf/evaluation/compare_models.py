@@ -9,8 +9,9 @@ from deepmf.evaluation.comparison import ComparedModel, Comparison
 from deepmf.evaluation.comparison_process import in_own_process, registered_name
 from deepmf.evaluation.split_errors import SplitErrors, measure
 from deepmf.evaluation.split_plan import SplitPlan
+from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.model import Model
+from deepmf.models.model import Model, check_features
 from deepmf.models.registry import model_class
 
 # How many fits are done, of how many.
@@ -22,6 +23,8 @@ def compare(
     models: Iterable[Candidate] | Mapping[str, Candidate],
     matrix: ObservedMatrix,
     *,
+    row_features: Features | None = None,
+    column_features: Features | None = None,
     folds: int = 5,
     areas: bool = False,
     new_rows: float = 0.2,
@@ -36,7 +39,8 @@ def compare(
     `models` are names ("als"), classes or unfitted models with the settings wanted; a mapping gives them names of your
     own. The entries fall into `folds`, each of which is the test once; with `areas` there are as many random splits
     in which `new_rows` and `new_columns` are new. Validation entries, which choose the best epoch, are a share of all
-    that is taken from what is left for training; test entries are looked at once.
+    that is taken from what is left for training; test entries are looked at once. Features are for the models that
+    read them (`Model.takes_features`); the others go without.
 
     Each model is fitted in a process of its own, whose peak memory is told: Python, torch and the matrix included, but
     not the memory of a GPU. With `own_processes=False`, and for models that deepmf does not know by name, it is this
@@ -50,7 +54,14 @@ def compare(
     """
     candidates = _candidates(models, seed=seed)
     plan = SplitPlan(folds, areas, new_rows, new_columns, validation, seed)
-    next(plan.problems(matrix))  # what cannot be split is refused before anything is fitted
+    next(plan.problems(matrix))  # what cannot be split, or learned from, is refused before anything is fitted
+    given = {"row_features": row_features, "column_features": column_features}
+    features = {name: each for name, each in given.items() if each is not None}
+    for name, labels in (("row_features", matrix.rows), ("column_features", matrix.columns)):
+        if name in features:
+            check_features(features[name], name)
+            features[name].check_labels(labels)
+            features[name].encoding()
     show = progress or (lambda done, total: None)
     total, compared = folds * len(candidates), []
     for number, (label, model) in enumerate(candidates.items()):
@@ -59,7 +70,7 @@ def compare(
             show(before + n_done, total)
 
         apart = own_processes and registered_name(model) is not None
-        compared.append((_compared_apart if apart else _compared_here)(label, model, matrix, plan, show_fit))
+        compared.append((_compared_apart if apart else _compared_here)(label, model, matrix, plan, show_fit, features))
     return Comparison(tuple(compared), plan, matrix.describe())
 
 
@@ -93,22 +104,32 @@ def _model(choice: Candidate, *, seed: int) -> Model:
 
 
 def _compared_apart(
-    label: str, model: Model, matrix: ObservedMatrix, plan: SplitPlan, show: Callable[[int], None]
+    label: str,
+    model: Model,
+    matrix: ObservedMatrix,
+    plan: SplitPlan,
+    show: Callable[[int], None],
+    features: Mapping[str, Features],
 ) -> ComparedModel:
-    outcome = in_own_process(model, matrix, plan, show)
+    outcome = in_own_process(model, matrix, plan, show, features)
     return ComparedModel(
         label, type(model).__name__, model.own_settings, outcome.splits, outcome.peak_memory_mb, outcome.failure
     )
 
 
 def _compared_here(
-    label: str, model: Model, matrix: ObservedMatrix, plan: SplitPlan, show: Callable[[int], None]
+    label: str,
+    model: Model,
+    matrix: ObservedMatrix,
+    plan: SplitPlan,
+    show: Callable[[int], None],
+    features: Mapping[str, Features],
 ) -> ComparedModel:
     splits: list[SplitErrors] = []
     failure = None
     try:
         for problem in plan.problems(matrix):
-            splits.append(measure(model, problem))
+            splits.append(measure(model, problem, **features))
             show(len(splits))
     except UserError as error:
         splits, failure = [], str(error)

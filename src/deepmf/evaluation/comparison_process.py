@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -25,14 +25,17 @@ from deepmf.evaluation.peak_memory import peak_memory_mb
 from deepmf.evaluation.split_errors import SplitErrors, measure
 from deepmf.evaluation.split_plan import SplitPlan
 from deepmf.files.leftovers import temporary_folder
+from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.model import Model
 from deepmf.models.registry import HOMES, model_class
 from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
 from deepmf.storage.model_file import read_file, write_file
+from deepmf.storage.raw_feature_tensors import pack_raw_features, unpack_raw_features
 
 _KIND = "comparison"
 _MATRIX = "matrix"
+_FEATURES = "features"
 
 
 class ProcessOutcome(NamedTuple):
@@ -50,20 +53,27 @@ def registered_name(model: Model) -> str | None:
 
 
 def in_own_process(
-    model: Model, matrix: ObservedMatrix, plan: SplitPlan, show: Callable[[int], None]
+    model: Model,
+    matrix: ObservedMatrix,
+    plan: SplitPlan,
+    show: Callable[[int], None],
+    features: Mapping[str, Features] | None = None,
 ) -> ProcessOutcome:
     """Measure a model on every split in another process; `show` is told how many are done."""
     with temporary_folder(Path(gettempdir())) as folder:
         job = folder / "job"
         packed = pack_matrix(matrix, _MATRIX)
+        described = {name: pack_raw_features(each, name) for name, each in (features or {}).items()}
         content = {
             "model": registered_name(model),
             "settings": model.own_settings,
             "plan": asdict(plan),
             "threads": torch.get_num_threads(),
             _MATRIX: packed.content,
+            _FEATURES: {name: part.content for name, part in described.items()},
         }
-        write_file(job, kind=_KIND, content=content, tensors=packed.tensors)
+        tensors = {name: each for part in (packed, *described.values()) for name, each in part.tensors.items()}
+        write_file(job, kind=_KIND, content=content, tensors=tensors)
         command = [sys.executable, "-m", __name__, str(job)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_environment()) as process:
             assert process.stdout is not None
@@ -122,10 +132,13 @@ def run_job(path: Path, out: IO[str]) -> None:
     torch.set_num_threads(content["threads"])
     model = model_class(content["model"])(**content["settings"])
     matrix = unpack_matrix(_MATRIX, content[_MATRIX], stored.tensors)
+    features = {
+        name: unpack_raw_features(name, part, stored.tensors) for name, part in content.get(_FEATURES, {}).items()
+    }
     failure = None
     try:
         for problem in SplitPlan(**content["plan"]).problems(matrix):
-            print(json.dumps(measure(model, problem).to_dict()), file=out, flush=True)
+            print(json.dumps(measure(model, problem, **features).to_dict()), file=out, flush=True)
     except UserError as error:
         failure = str(error)
     print(json.dumps({"peak_memory_mb": peak_memory_mb(), "failure": failure}), file=out, flush=True)

@@ -12,6 +12,7 @@ import numpy as np
 from deepmf.errors import DeepMFWarning
 from deepmf.evaluation.area_evaluation import AreaErrors, evaluate
 from deepmf.evaluation.problem import Problem, extended_for
+from deepmf.matrix.features import Features
 from deepmf.models.model import Model
 
 ALL = "all"
@@ -36,13 +37,24 @@ class SplitErrors:
         return cls({area: AreaErrors(**errors) for area, errors in plain["areas"].items()}, plain["seconds"])
 
 
-def measure(model: Model, problem: Problem) -> SplitErrors:
-    """Fit a new model like this one, and measure it on the test entries, which are looked at here and never else."""
+def measure(
+    model: Model, problem: Problem, row_features: Features | None = None, column_features: Features | None = None
+) -> SplitErrors:
+    """Fit a new model like this one, and measure it on the test entries, which are looked at here and never else.
+
+    Features are for a model that reads them.
+    """
     fresh = type(model)(**model.own_settings)
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeepMFWarning)  # the table says which model is no better than the means
-        fresh.fit(problem.train, problem.validation if problem.validation.n_entries else None, progress=False)
+        fresh.fit(
+            problem.train,
+            problem.validation if problem.validation.n_entries else None,
+            row_features=row_features if fresh.takes_features else None,
+            column_features=column_features if fresh.takes_features else None,
+            progress=False,
+        )
     seconds = time.perf_counter() - start
     if fresh.history_.stopped == "interrupted":
         raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from deepmf.errors import BadSetting, CannotSave, MissingDependency
+from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency
 from deepmf.export.parts import ExportModules, parts_of
 from deepmf.files.atomic import write_atomically
 from deepmf.matrix.arrays import LatentArray
@@ -40,6 +40,13 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
         trained.
     """
     parts = parts_of(model)
+    if model.entries_.row_features is not None or model.entries_.column_features is not None:
+        warnings.warn(
+            "rows.onnx and columns.onnx read entries alone: what features say is in the latents of known rows and "
+            "columns",
+            DeepMFWarning,
+            stacklevel=2,
+        )
     latents = {"row_latents": model.predictor_.rows, "column_latents": model.predictor_.columns}
     whole = _exported(parts, *model.entries_.train.shape)
     contents = {

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from deepmf.errors import BadFeatures
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.feature_encoding import FeatureEncoding
+from deepmf.matrix.feature_values import values_as
 from deepmf.matrix.feature_vectors import FeatureVectors
 from deepmf.matrix.features import Features, check_names
 from deepmf.matrix.labels import Labels
@@ -60,6 +62,8 @@ class AxisFeatures:
 
     def changed(self, positions: IndexArray, vectors: FeatureVectors) -> AxisFeatures:
         """Return a table in which some positions have other features."""
+        if not positions.size:
+            return self
         order = np.argsort(positions)
         positions, vectors = positions[order], vectors.take(order)
         if self.extra is None:
@@ -98,9 +102,12 @@ class AxisFeatures:
 
     def of_one(self, values: Mapping[str, Any] | None) -> FeatureVectors:
         """Return the features of a single row or column from values by name, which may lack some, or all."""
-        if values is None:
+        given: object = values
+        if given is not None and not isinstance(given, Mapping):
+            kind = type(given).__name__
+            raise BadFeatures(f"the features of one row or column are values by name, such as a dict; got {kind}")
+        if not values:
             return FeatureVectors.empty(1, self.n_inputs)
         check_names(values, self.encoding)
-        return self.encoding.encode(
-            1, {name: np.array([value, None], dtype=object)[:1] for name, value in values.items()}
-        )
+        kinds = self.encoding.kinds
+        return self.encoding.encode(1, {name: values_as(kinds[name], [each], name) for name, each in values.items()})

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -22,7 +23,9 @@ Part = tuple[IndexArray, IndexArray, npt.NDArray[Any]]  # of which vector, at wh
 MOST_CATEGORIES = 1000
 _OF_ROOT, _FEWEST = 1 / 8, 2
 # A standardised number beyond this counts as this: one outlier should not drown all else.
-_LARGEST = 4.0
+LARGEST_WEIGHT = 4.0
+# Numbers whose spread is a smaller share of their size are equal but for rounding.
+_LEAST_SPREAD = 1e-12
 # Between how many quantiles a number is also interpolated, so that what is linear can follow a curve.
 _N_KNOTS = 9
 
@@ -75,13 +78,12 @@ class NumberEncoding(ColumnEncoding):
     def learned(cls, name: str, values: FloatArray) -> NumberEncoding:
         """Return the encoding for values, of which some may be missing."""
         known = values[~np.isnan(values)]
-        knots = np.unique(np.quantile(known, np.linspace(0, 1, _N_KNOTS))) if known.size else np.empty(0)
-        return cls(
-            name,
-            float(known.mean()) if known.size else 0.0,
-            float(known.std()) or 1.0 if known.size else 1.0,
-            tuple(knots.tolist()) if knots.size > 1 else (),
-        )
+        if not known.size:
+            return cls(name, 0.0, 1.0, ())
+        knots, spread = np.unique(np.quantile(known, np.linspace(0, 1, _N_KNOTS))), float(known.std())
+        if knots.size == 1 or spread <= _LEAST_SPREAD * np.abs(known).max():
+            return cls(name, float(known.mean()), 1.0, ())
+        return cls(name, float(known.mean()), spread, tuple(knots.tolist()))
 
     @property
     def n_inputs(self) -> int:
@@ -90,7 +92,7 @@ class NumberEncoding(ColumnEncoding):
     def parts(self, values: npt.NDArray[Any]) -> list[Part]:
         which, missing = np.flatnonzero(~np.isnan(values)), np.flatnonzero(np.isnan(values))
         known = values[which]
-        standard = np.clip((known - self.mean) / self.spread, -_LARGEST, _LARGEST)
+        standard = np.clip((known - self.mean) / self.spread, -LARGEST_WEIGHT, LARGEST_WEIGHT)
         parts: list[Part] = [
             (which, np.zeros(which.size, dtype=np.int64), standard),
             (missing, np.ones(missing.size, dtype=np.int64), np.ones(missing.size)),
@@ -129,28 +131,31 @@ class CategoryEncoding(ColumnEncoding):
     @classmethod
     def learned(cls, name: str, values: npt.NDArray[Any]) -> CategoryEncoding:
         """Return the encoding for values, of which some may be missing."""
-        counts = Counter(item for each in values.tolist() for item in cls._of(each))
+        counts = cls.counts(values)
         fewest = max(_FEWEST, _OF_ROOT * np.sqrt(values.size))
-        common = [item for item, count in counts.most_common(MOST_CATEGORIES) if count >= fewest]
-        return cls(name, tuple(sorted(common)))
+        common = sorted(
+            (item for item, count in counts.items() if count >= fewest), key=lambda item: (-counts[item], item)
+        )
+        return cls(name, tuple(sorted(common[:MOST_CATEGORIES])))
 
-    @staticmethod
-    def _of(value: Any) -> Sequence[str]:
-        return () if value is None else (value,)
+    @classmethod
+    def counts(cls, values: npt.NDArray[Any]) -> Counter[str]:
+        """Return of how many values each category is."""
+        counts = Counter(values.tolist())
+        del counts[None]
+        return counts
 
     @property
     def n_inputs(self) -> int:
         return 2 + len(self.categories)
 
+    @property
+    def _places(self) -> dict[str | None, int]:
+        return {None: 1} | {category: 2 + at for at, category in enumerate(self.categories)}
+
     def parts(self, values: npt.NDArray[Any]) -> list[Part]:
-        place = {category: 2 + at for at, category in enumerate(self.categories)}
-        which, inputs, weights = [], [], []
-        for at, value in enumerate(values.tolist()):
-            items = [1] if value is None else sorted({place.get(item, 0) for item in self._of(value)})
-            which += [at] * len(items)
-            inputs += items
-            weights += [len(items) ** -0.5] * len(items)
-        return [(np.array(which, dtype=np.int64), np.array(inputs, dtype=np.int64), np.array(weights))]
+        inputs = np.fromiter(map(self._places.get, values.tolist(), repeat(0)), dtype=np.int64, count=values.size)
+        return [(np.arange(values.size), inputs, np.ones(values.size))]
 
     def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
         return [FeatureItem(self.name, self.categories[at - 2], (at,)) for at in sorted(found) if at >= 2]
@@ -165,9 +170,18 @@ class ListEncoding(CategoryEncoding):
 
     kind: ClassVar[str] = "list"
 
-    @staticmethod
-    def _of(value: Any) -> Sequence[str]:
-        return () if value is None else value
+    @classmethod
+    def counts(cls, values: npt.NDArray[Any]) -> Counter[str]:
+        """Return in how many lists each category is."""
+        return Counter(chain.from_iterable(items for items in values.tolist() if items is not None))
+
+    def parts(self, values: npt.NDArray[Any]) -> list[Part]:
+        places = self._places
+        found = [[1] if items is None else sorted({places.get(item, 0) for item in items}) for items in values.tolist()]
+        counts = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
+        inputs = np.fromiter(chain.from_iterable(found), dtype=np.int64, count=int(counts.sum()))
+        weights = np.repeat(np.maximum(counts, 1) ** -0.5, counts)
+        return [(np.repeat(np.arange(counts.size), counts), inputs, weights)]
 
 
 @dataclass(frozen=True)
@@ -256,16 +270,22 @@ class FeatureEncoding:
         return tuple(column.name for column in self.columns)
 
     @property
+    def kinds(self) -> dict[str, str]:
+        """The kind of each feature."""
+        return {column.name: column.kind for column in self.columns}
+
+    @property
     def n_inputs(self) -> int:
         """How many inputs there are."""
         return 1 + sum(column.n_inputs for column in self.columns)
 
-    def encode(self, count: int, raw: Mapping[str, npt.NDArray[Any]]) -> FeatureVectors:
-        """Return some vectors encoded from values by name; a feature without values is missing in all."""
+    def encode(self, count: int, values: Mapping[str, npt.NDArray[Any]]) -> FeatureVectors:
+        """Return some vectors encoded from values of their kinds by name; a feature without any is missing in all."""
         parts: list[Part] = [(np.arange(count), np.zeros(count, dtype=np.int64), np.ones(count))]
         for first, column in self._placed():
-            values = values_as(column.kind, raw[column.name] if column.name in raw else [None] * count, column.name)
-            parts += [(which, inputs + first, weights) for which, inputs, weights in column.parts(values)]
+            name = column.name
+            own = values[name] if name in values else values_as(column.kind, [None] * count, name)
+            parts += [(which, inputs + first, weights) for which, inputs, weights in column.parts(own)]
         return FeatureVectors.of_parts(count, self.n_inputs, parts)
 
     def items(self, vectors: FeatureVectors) -> list[FeatureItem]:

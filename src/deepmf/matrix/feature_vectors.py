@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
 from deepmf.matrix.arrays import IndexArray
-
-# Vectors whose lines are gathered at a time in a product.
-_VECTORS_AT_A_TIME = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -87,11 +85,15 @@ class FeatureVectors:
 
     def product(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the products (vectors, width) with a table (inputs, width)."""
-        parts = [
-            np.einsum("vs,vsw->vw", self.weights[some], table[self.inputs[some]])
-            for some in (slice(at, at + _VECTORS_AT_A_TIME) for at in range(0, len(self), _VECTORS_AT_A_TIME))
-        ]
-        return np.concatenate([*parts, np.empty((0, table.shape[1]), dtype=table.dtype)])
+        found: npt.NDArray[Any] = self.sparse() @ table
+        return found
+
+    def sparse(self) -> scipy.sparse.csr_array:
+        """Return the vectors as a sparse matrix (vectors, inputs), whose sums do not depend on padding."""
+        starts = np.arange(len(self) + 1) * self.inputs.shape[1]
+        return scipy.sparse.csr_array(
+            (self.weights.ravel(), self.inputs.ravel(), starts), shape=(len(self), self.n_inputs)
+        )
 
     @property
     def are_known(self) -> npt.NDArray[np.bool_]:

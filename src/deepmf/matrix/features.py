@@ -5,14 +5,21 @@ from __future__ import annotations
 import reprlib
 import warnings
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadFeatures, DeepMFWarning
-from deepmf.matrix.feature_encoding import ENCODINGS_OF_KINDS, MOST_CATEGORIES, ColumnEncoding, FeatureEncoding
-from deepmf.matrix.feature_values import KINDS, kind_of, raw_values, values_as
+from deepmf.errors import BadEntries, BadFeatures, DeepMFWarning
+from deepmf.matrix.feature_encoding import (
+    ENCODINGS_OF_KINDS,
+    MOST_CATEGORIES,
+    CategoryEncoding,
+    ColumnEncoding,
+    FeatureEncoding,
+)
+from deepmf.matrix.feature_values import KINDS, are_missing, kind_of, raw_values, values_as
 from deepmf.matrix.feature_vectors import FeatureVectors
 from deepmf.matrix.labels import Labels, label_array
 
@@ -30,18 +37,19 @@ class Features:
     def __init__(
         self, labels: Iterable[Any], columns: Mapping[str, Iterable[Any]], *, kinds: Mapping[str, str] | None = None
     ) -> None:
-        array = label_array(labels, axis="feature")
-        distinct, counts = np.unique(array.astype(str), return_counts=True)
-        if distinct.size < array.size:
-            raise BadFeatures(f"the label {distinct[counts > 1].tolist()[0]!r} has features twice; once is right")
+        self.labels = _different(labels)
+        if not isinstance(columns, Mapping):
+            raise BadFeatures(f"features are values by name, such as a dict of lists; got {type(columns).__name__}")
         if not columns:
             raise BadFeatures("there are no features: at least one column beside the labels is needed")
-        self.labels = array
-        self._values = {str(name): raw_values(values) for name, values in columns.items()}
+        self._values = {str(name): _raw(str(name), values) for name, values in columns.items()}
+        if len(self._values) < len(columns):
+            raise BadFeatures(f"two features have the same name; there are {', '.join(map(repr, columns))}")
         for name, values in self._values.items():
-            if values.size != array.size:
-                raise BadFeatures(f"the feature {name!r} has {values.size} values for {array.size} labels")
+            if values.size != self.labels.size:
+                raise BadFeatures(f"the feature {name!r} has {values.size} values for {self.labels.size} labels")
         self._given = dict(kinds or {})
+        self._converted: dict[str, npt.NDArray[Any]] = {}
         self._check_kinds()
 
     @classmethod
@@ -53,7 +61,10 @@ class Features:
 
     @classmethod
     def from_frame(cls, frame: Any, label: str, *, kinds: Mapping[str, str] | None = None) -> Features:
-        """Return the columns of a frame (pandas, polars, arrow, ...) as features; `label` names that of the labels."""
+        """Return the columns of a frame (pandas, polars, arrow, ...) as features.
+
+        `label` names the column of the labels, or the index of a pandas frame.
+        """
         from deepmf.matrix.frames import feature_columns
 
         return cls(*feature_columns(frame, label), kinds=kinds)
@@ -66,7 +77,23 @@ class Features:
     @property
     def kinds(self) -> dict[str, str]:
         """The kind of each feature: as given, or as its values look."""
+        return dict(self._kinds)
+
+    @cached_property
+    def _kinds(self) -> dict[str, str]:
         return {name: self._given.get(name) or kind_of(values) for name, values in self._values.items()}
+
+    def values(self, name: str) -> npt.NDArray[Any]:
+        """Return the values of a feature, one for each label.
+
+        Numbers are floats with NaN for what is missing, dates days with NaT, categories texts and lists tuples of
+        texts, with None.
+        """
+        if name not in self._values:
+            raise BadFeatures(f"there is no feature {name!r}; there are {', '.join(self.names)}")
+        if name not in self._converted:
+            self._converted[name] = values_as(self._kinds[name], self._values[name], name)
+        return self._converted[name]
 
     def __len__(self) -> int:
         return int(self.labels.size)
@@ -77,21 +104,44 @@ class Features:
 
     def encoding(self) -> FeatureEncoding:
         """Return the encoding of features like these; it stays as it is when others are encoded by it."""
-        return FeatureEncoding(tuple(self._column_encoding(name, kind) for name, kind in self.kinds.items()))
+        return self._encoding
+
+    @cached_property
+    def _encoding(self) -> FeatureEncoding:
+        return FeatureEncoding(tuple(self._column_encoding(name, kind) for name, kind in self._kinds.items()))
 
     def encoded(self, encoding: FeatureEncoding) -> FeatureVectors:
-        """Return these features by an encoding; those that it does not know are refused."""
+        """Return these features by an encoding; those that it does not know, or of another kind, are refused."""
         check_names(self._values, encoding)
-        return encoding.encode(len(self), self._values)
+        known = encoding.kinds
+        for name, kind in self._given.items():
+            if known[name] != kind:
+                raise BadFeatures(f"the model was fitted with the feature {name!r} as a {known[name]}, not as a {kind}")
+        values = {
+            name: self.values(name) if self._kinds[name] == known[name] else values_as(known[name], raw, name)
+            for name, raw in self._values.items()
+        }
+        return encoding.encode(len(self), values)
 
     def beyond(self, labels: Labels) -> Features | None:
         """Return the features of labels that are not among some; None where there are none."""
         new = np.flatnonzero(labels.find(self.labels) < 0)
         if not new.size:
             return None
-        return Features(
-            self.labels[new], {name: values[new] for name, values in self._values.items()}, kinds=self.kinds
-        )
+        return self.take(new)
+
+    def take(self, positions: npt.NDArray[Any]) -> Features:
+        """Return the features of some labels."""
+        columns = {name: values[positions] for name, values in self._values.items()}
+        return Features(self.labels[positions], columns, kinds=self._given)
+
+    def relabelled(self, labels: Iterable[Any]) -> Features:
+        """Return the same features under other labels."""
+        return Features(labels, self._values, kinds=self._given)
+
+    def with_kinds(self, kinds: Mapping[str, str]) -> Features:
+        """Return the same features, some of them of other kinds."""
+        return Features(self.labels, self._values, kinds=self._given | dict(kinds))
 
     def check_labels(self, labels: Labels) -> None:
         """Refuse features none of whose labels a matrix has."""
@@ -111,21 +161,38 @@ class Features:
                 raise BadFeatures(f"the kind of {name!r} must be one of {', '.join(KINDS)}; got {kind!r}")
 
     def _column_encoding(self, name: str, kind: str) -> ColumnEncoding:
-        values = values_as(kind, self._values[name], name)
-        missing = np.isnan(values) if kind == "number" else np.isnat(values) if kind == "date" else values == None  # noqa: E711
+        values = self.values(name)
+        missing = are_missing(kind, values)
         if np.all(missing):
             raise BadFeatures(f"the feature {name!r} has no value at all; leave it out")
-        known = values[~missing]
-        if not np.any(missing) and all(each == known[0] for each in known[1:]):
-            warnings.warn(
-                f"the feature {name!r} is {known[0]} everywhere, and so says nothing", DeepMFWarning, stacklevel=5
-            )
-        if kind in ("category", "list"):
-            _warn_of_many(
-                name, known if kind == "category" else np.concatenate([np.array(each, dtype=object) for each in known])
-            )
         encoding: ColumnEncoding = ENCODINGS_OF_KINDS[kind].learned(name, values)
+        first = values[np.argmin(missing)]
+        if not np.any(missing) and all(each == first for each in values):
+            _warn(f"the feature {name!r} is {first} everywhere, and so says nothing")
+        elif isinstance(encoding, CategoryEncoding):
+            _warn_of_many(encoding, values)
         return encoding
+
+
+def _different(labels: Iterable[Any]) -> npt.NDArray[Any]:
+    """Return labels as an array; one that is there twice is refused."""
+    try:
+        array = label_array(labels, axis="feature")
+    except BadEntries as error:
+        raise BadFeatures(f"the labels of features cannot be used: {error}") from error
+    items = array.tolist()
+    if len(set(items)) < len(items):
+        seen: set[Any] = set()
+        twice = next(label for label in items if label in seen or seen.add(label))  # type: ignore[func-returns-value]
+        raise BadFeatures(f"the label {twice!r} has features twice; once is right")
+    return array
+
+
+def _raw(name: str, values: Iterable[Any]) -> npt.NDArray[Any]:
+    try:
+        return raw_values(values)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadFeatures(f"the feature {name!r} cannot be read: {error}") from error
 
 
 def check_names(names: Iterable[str], encoding: FeatureEncoding) -> None:
@@ -137,12 +204,20 @@ def check_names(names: Iterable[str], encoding: FeatureEncoding) -> None:
         )
 
 
-def _warn_of_many(name: str, items: npt.NDArray[Any]) -> None:
-    n_distinct = len(set(items.tolist()))
-    if n_distinct > MOST_CATEGORIES:
-        warnings.warn(
-            f"the feature {name!r} has {n_distinct:,} categories; no more than the {MOST_CATEGORIES:,} most frequent "
-            "are told apart",
-            DeepMFWarning,
-            stacklevel=6,
+def _warn_of_many(encoding: CategoryEncoding, values: npt.NDArray[Any]) -> None:
+    """Warn of categories that are too many, or too rare, to be told apart."""
+    n_distinct = len(encoding.counts(values))
+    if not encoding.categories:
+        _warn(
+            f"the feature {encoding.name!r} has {n_distinct:,} categories, each too rare to learn from, and so says "
+            "nothing"
         )
+    elif n_distinct > MOST_CATEGORIES:
+        _warn(
+            f"the feature {encoding.name!r} has {n_distinct:,} categories; the {len(encoding.categories):,} most "
+            "frequent ones are told apart"
+        )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, DeepMFWarning, stacklevel=8)  # where a model is fitted

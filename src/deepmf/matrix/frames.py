@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, MissingDependency
+from deepmf.errors import BadEntries, BadFeatures, MissingDependency
 from deepmf.files.frame_library import import_polars
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
@@ -29,6 +29,9 @@ USUAL_NAMES = {
     ).split(),
     "value": "value rating ratings score stars level answer response".split(),
 }
+
+# The same for the labels of features, beside the usual names of rows and of columns.
+_USUAL_LABELS = ("id", "label", "key")
 
 _COUNTS = {2: "two", 3: "three"}
 
@@ -74,6 +77,20 @@ def choose_columns(names: Sequence[str], asked: Mapping[str, str | int | None]) 
         shown = ", ".join(map(str, chosen.values()))
         raise BadEntries(f"{listed} must be {_COUNTS[len(roles)]} different columns; got {shown}")
     return chosen
+
+
+def choose_label(names: Sequence[str], label: str | int | None, known_as: Sequence[str] = ()) -> str:
+    """Return the name of the column with labels: as given, as they are known elsewhere, by a usual name, or the first.
+
+    >>> choose_label(["year", "item_id", "title"], None), choose_label(["title", "year"], None)
+    ('item_id', 'title')
+    """
+    if label is not None:
+        return _named(names, label, "labels")
+    plain = {_plain(name): name for name in reversed(names)}
+    usual = (*USUAL_NAMES["row"], *USUAL_NAMES["column"], *_USUAL_LABELS)
+    found = [name for name in known_as if name in names] or [plain[word] for word in usual if word in plain]
+    return [*found, *names][0]
 
 
 def is_guess(names: Sequence[str], asked: Mapping[str, str | int | None]) -> bool:
@@ -145,15 +162,22 @@ def wide_table(frame: Any, *, row: str | None) -> WideTable:
 
 def feature_columns(frame: Any, label: str) -> tuple[list[Any], dict[str, Any]]:
     """Take the labels, and the values of all other columns by name, out of a frame of features."""
-    table = _eager(frame)
-    labels = table.get_column(_named(table.columns, label, "label"))
-    _check_no_null(labels, "the label")
+    try:
+        index = getattr(frame, "index", None)
+        if label is not None and getattr(index, "name", None) == label and label not in frame.columns:
+            frame = frame.reset_index()
+        table = _eager(frame)
+        labels = table.get_column(_named(table.columns, label, "labels"))
+        _check_no_null(labels, "the label")
+    except BadEntries as error:
+        raise BadFeatures(f"these features cannot be used: {error}") from error
     columns: dict[str, Any] = {}
     for name in table.columns:
-        if name == label:
+        if name == labels.name:
             continue
         series = table.get_column(name)
-        plain = series.dtype.is_numeric() and not _is_beyond_numpy(series) and not series.null_count()
+        plain = series.dtype.is_integer() or series.dtype.is_float()
+        plain = plain and not _is_beyond_numpy(series) and not series.null_count()
         columns[name] = series.to_numpy() if plain else series.to_list()
     return labels.to_list(), columns
 

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
-import scipy.sparse
 
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
@@ -53,12 +52,7 @@ class FeatureRidge:
     """
 
     def __init__(self, features: FeatureVectors, precisions: FloatArray, penalty: float) -> None:
-        n_slots = features.inputs.shape[1]
-        starts = np.arange(len(features) + 1) * n_slots
-        table = scipy.sparse.csr_matrix(
-            (features.weights.astype(np.float64).ravel(), features.inputs.ravel(), starts),
-            shape=(len(features), features.n_inputs),
-        )
+        table = features.sparse().astype(np.float64)
         self._weighted = table.multiply(precisions[:, None]).T.tocsr()
         gram = (self._weighted @ table).toarray()
         counted = precisions[precisions > 0]

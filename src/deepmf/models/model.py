@@ -194,7 +194,7 @@ class Model(ABC):
         for name, features in given.items():
             if features is None:
                 continue
-            _check_features(features, name)
+            check_features(features, name)
             if not self.takes_features:
                 raise BadFeatures(
                     f"{type(self).__name__} reads entries alone, no features; Means, ALS, DMF, DMFD and OrdinalDMF do"
@@ -799,7 +799,8 @@ def _check_matrix(given: Any, taker: str) -> None:
         raise BadEntries(f"{taker} takes an ObservedMatrix; got {type(given).__name__} ({_makes_one(given)})")
 
 
-def _check_features(given: Any, name: str) -> None:
+def check_features(given: Any, name: str) -> None:
+    """Refuse what is no features."""
     if not isinstance(given, Features):
         kind = type(given).__name__
         raise BadFeatures(f"{name} must be Features (Features.from_frame makes them); got {kind}")

@@ -17,7 +17,8 @@ def explanation_section(found: Findings) -> Section | LeftOut:
     return Section(
         title=title,
         how="A bar to the right stands for an entry of the row that pulled the prediction up, one to the left for an "
-        "entry that pulled it down: its length is the prediction with all entries less the one without it.",
+        "entry that pulled it down: its length is the prediction with all entries less the one without it. Features of "
+        "the row, where there are any, have bars too.",
         template="explanations.html",
         content={"figures": [_figure(pair) for pair in found.explained]},
     )
@@ -32,6 +33,7 @@ def _figure(pair: ExplainedPair) -> Figure:
             found.labels.tolist(), found.values.tolist(), found.effects.tolist(), strict=True
         )
     ]
+    lines += [[shortened(each.name), shortened(each.value), signed(each.effect)] for each in found.features]
     row, column = shortened(pair.row, 40), shortened(pair.column, 40)
     return Figure(
         f"{column} for {row}: {amount(found.prediction)}{actual}",

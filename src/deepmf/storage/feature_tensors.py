@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.feature_encoding import (
+    LARGEST_WEIGHT,
     CategoryEncoding,
     ColumnEncoding,
     DateEncoding,
@@ -21,6 +23,8 @@ from deepmf.matrix.feature_encoding import (
 )
 from deepmf.matrix.feature_vectors import FeatureVectors
 from deepmf.storage.packed import Packed, Tensors, field, number, numbers
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def pack_features(features: AxisFeatures, prefix: str) -> Packed:
@@ -58,6 +62,8 @@ def _vectors(prefix: str, tensors: Tensors, count: int, n_inputs: int) -> Featur
     weights = numbers(tensors, f"{prefix}.weights", "float32", inputs.shape)
     if inputs.size and not 0 <= inputs.min() <= inputs.max() < n_inputs:
         raise BadModelFile(f"the stored tensor {prefix}.inputs points outside the {n_inputs} inputs of its features")
+    if weights.size and np.abs(weights).max() > LARGEST_WEIGHT:
+        raise BadModelFile(f"the stored tensor {prefix}.weights has weights beyond {LARGEST_WEIGHT:g}")
     return FeatureVectors(inputs, weights, n_inputs)
 
 
@@ -82,6 +88,8 @@ def _column(content: Any) -> ColumnEncoding:
         return (CategoryEncoding if kind == "category" else ListEncoding)(name, tuple(categories))
     if kind == "date":
         latest = _text(field(content, "latest"))
+        if not _DATE.fullmatch(latest):
+            raise BadModelFile(f"the stored date of {name!r} must be written as 2001-12-31; got {reprlib.repr(latest)}")
         try:
             np.datetime64(latest, "D")
         except ValueError as error:

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from deepmf.data.random_stream import RandomStream
 from deepmf.data.synthetic.ground_truth import Truth, draw_truth, number, whole_number
+from deepmf.data.synthetic.known_features import features_of_columns, features_of_rows
 from deepmf.data.synthetic.names import film_titles, person_names
 from deepmf.data.synthetic.sampling import PowerLaw, Sampler, spread_entries
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.features import Features
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import Entries, ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -35,10 +37,14 @@ class Generated:
     ObservedMatrix(50 rows x 40 columns, 1000 entries (50 %), scale 1 to 5 in steps of 1)
     >>> ratings.truth
     Truth(50 rows x 40 columns, rank 5, noise 1.3)
+    >>> generate(50, 40, n_entries=1000, explained=0.5, seed=0).column_features
+    Features(40 labels: year (number), genres (list))
     """
 
     matrix: ObservedMatrix
     truth: Truth
+    row_features: Features | None = None
+    column_features: Features | None = None
 
 
 def generate(
@@ -54,6 +60,7 @@ def generate(
     column_effect: float = 0.9,
     popularity: float = 0.6,
     selection: float = 1.0,
+    explained: float = 0.0,
     named: bool = True,
     seed: int = 0,
     jobs: int = 1,
@@ -63,8 +70,9 @@ def generate(
     `noise`, `row_effect` and `column_effect` are standard deviations beside the low-rank signal's 1. `popularity`
     is the exponent of the power law by which columns are popular and rows active (0: all alike). `selection` is
     how much people rate what they like (0: missing at random). `levels=None` gives real values, of mean 0 and
-    standard deviation 1 over all cells. `named=False` numbers rows and columns from 0 instead of naming them. `jobs`
-    threads draw entries, which do not depend on it.
+    standard deviation 1 over all cells. `named=False` numbers rows and columns from 0 instead of naming them. With
+    `explained`, a share of the variance of factors and effects, there are features that explain so much of them.
+    `jobs` threads draw entries, which do not depend on it.
 
     >>> ratings = generate(seed=0).matrix
     >>> ratings
@@ -83,10 +91,18 @@ def generate(
         noise=noise,
         row_effect=row_effect,
         column_effect=column_effect,
+        explained=explained,
         seed=seed,
     )
     blocks = _blocks(truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed, jobs=jobs)
-    return _generated(truth, Entries(*(np.concatenate(parts) for parts in zip(*blocks, strict=True))))
+    found = _generated(truth, Entries(*(np.concatenate(parts) for parts in zip(*blocks, strict=True))))
+    if not explained:
+        return found
+    of_rows, of_columns = (
+        features_of_rows(rows, rank=rank, seed=seed),
+        features_of_columns(columns, rank=rank, seed=seed),
+    )
+    return replace(found, row_features=of_rows.features, column_features=of_columns.features)
 
 
 def stream(

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from deepmf.data.random_stream import RandomStream
+from deepmf.data.synthetic.known_features import features_of_columns, features_of_rows
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.labels import Labels
@@ -104,11 +105,13 @@ def draw_truth(
     noise: float = 1.3,
     row_effect: float = 0.9,
     column_effect: float = 0.9,
+    explained: float = 0.0,
     seed: int = 0,
 ) -> Truth:
     """Draw the truth of `generate` and of `stream` (which numbers its rows and columns) with the same settings.
 
-    `noise`, `row_effect` and `column_effect` are standard deviations; that of the low-rank part is 1.
+    `noise`, `row_effect` and `column_effect` are standard deviations; that of the low-rank part is 1. `explained` is
+    the share of the variance of factors and effects that features explain.
 
     >>> people, films = Labels(["Ada", "Bela"], axis="row"), Labels.numbered(3, axis="column")
     >>> draw_truth(people, films, rank=2, seed=0)
@@ -118,6 +121,7 @@ def draw_truth(
     noise = number("noise", noise, low=0, high=100)
     row_effect = number("row_effect", row_effect, low=0, high=100)
     column_effect = number("column_effect", column_effect, low=0, high=100)
+    explained = number("explained", explained, low=0, high=1)
     unit = float(np.sqrt(1.0 + noise**2 + row_effect**2 + column_effect**2))
     known = None if levels is None else _checked_levels(levels)
     n_levels = 1 if known is None else known.size
@@ -125,6 +129,16 @@ def draw_truth(
     of_rows, of_columns = RandomStream(seed, 0), RandomStream(seed, 1)
     importance = 1.0 / np.arange(1, rank + 1)[:, None]  # few tastes matter much, many matter little
     importance /= np.sqrt(np.sum(importance**2))
+    row_effects, column_effects = of_rows.normals(n_rows), of_columns.normals(n_columns)
+    row_factors = of_rows.normals(n_rows * rank).reshape(rank, n_rows)
+    column_factors = of_columns.normals(n_columns * rank).reshape(rank, n_columns)
+    if explained:
+        for described, effects, factors in (
+            (features_of_rows(rows, rank=rank, seed=seed), row_effects, row_factors),
+            (features_of_columns(columns, rank=rank, seed=seed), column_effects, column_factors),
+        ):
+            effects[:] = np.sqrt(explained) * described.effects + np.sqrt(1.0 - explained) * effects
+            factors[:] = np.sqrt(explained) * described.factors + np.sqrt(1.0 - explained) * factors
     return Truth(
         rows=rows,
         columns=columns,
@@ -132,10 +146,10 @@ def draw_truth(
         boundaries=unit * (np.arange(1, n_levels) / n_levels - _CENTRE) / _SPREAD,
         unit=unit,
         noise=noise,
-        row_effects=_on_grid(row_effect * of_rows.normals(n_rows)),
-        column_effects=_on_grid(column_effect * of_columns.normals(n_columns)),
-        row_factors=_on_grid(of_rows.normals(n_rows * rank).reshape(rank, n_rows)),
-        column_factors=_on_grid(importance * of_columns.normals(n_columns * rank).reshape(rank, n_columns)),
+        row_effects=_on_grid(row_effect * row_effects),
+        column_effects=_on_grid(column_effect * column_effects),
+        row_factors=_on_grid(row_factors),
+        column_factors=_on_grid(importance * column_factors),
     )
 
 

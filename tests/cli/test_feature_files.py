@@ -1,0 +1,253 @@
+"""Features on the command line: files, ids, kinds, new rows, and one line for every mistake."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from deepmf.cli.feature_files import by_name
+from deepmf.data.splits import AreaSplit
+from deepmf.errors import BadSetting
+from deepmf.matrix.features import Features
+from deepmf.models.load import load
+from deepmf.models.means import Means
+
+JOBS, GENRES = ["cook", "nurse", "clerk"], ["Horror", "Comedy", "Horror|Drama"]
+
+
+@pytest.fixture(scope="module")
+def people(split: AreaSplit) -> pl.DataFrame:
+    """Features of all rows, those that are new too."""
+    names = sorted({*split.train.row_labels.tolist(), *split.extension.row_labels.tolist()})
+    dice = np.random.default_rng(0)
+    return pl.DataFrame(
+        {"age": dice.integers(18, 80, size=len(names)), "user": names, "job": dice.choice(JOBS, size=len(names))}
+    )
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory, split: AreaSplit, people: pl.DataFrame) -> Path:
+    """A folder with people.csv, films.parquet, new.csv of new people, and a model fitted with the first two."""
+    folder = tmp_path_factory.mktemp("features")
+    known = people.filter(pl.col("user").is_in(split.train.row_labels.tolist()))
+    known.write_csv(folder / "people.csv")
+    people.filter(~pl.col("user").is_in(known["user"].to_list())).write_csv(folder / "new.csv")
+    titles = split.train.column_labels.tolist()
+    films = pl.DataFrame({"title": titles, "genres": [GENRES[at % 3] for at in range(len(titles))]})
+    films.write_parquet(folder / "films.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(files: Path, folder: Path, split: AreaSplit) -> Path:
+    from deepmf.cli.app import main
+
+    path = files / "means.safetensors"
+    arguments = ["fit", folder / "train.csv", "-o", path, "--model", "means", "--validation-share", 0]
+    arguments += ["--row-features", files / "people.csv", "--column-features", files / "films.parquet"]
+    with pytest.raises(SystemExit):
+        main(list(map(str, arguments)))
+    return path
+
+
+def test_fit_reads_what_the_library_reads(
+    run: Any, files: Path, folder: Path, split: AreaSplit, model: Path, tmp_path: Path, people: pl.DataFrame
+) -> None:
+    fitted = load(model)
+    expected = Means().fit(
+        split.train,
+        row_features=Features.from_frame(pl.read_csv(files / "people.csv"), "user"),
+        column_features=Features.from_frame(pl.read_parquet(files / "films.parquet"), "title"),
+    )
+    rows, columns = expected.row_labels_, expected.column_labels_[:1].repeat(len(expected.row_labels_))
+    np.testing.assert_allclose(fitted.predict(rows, columns), expected.predict(rows, columns))
+    arguments = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "als", "--set", "epochs=2"]
+    arguments += ["--row-features", files / "people.csv", "--feature-kinds", "age=category"]
+    code, out, err = run(*arguments)
+    assert (code, err) == (0, "")
+    assert "features of rows: age (category), job (category)" in out
+    shown = json.loads(run(*arguments, "--json").out)
+    assert shown["features"] == {"rows": {"age": "category", "job": "category"}}
+
+
+def test_a_guessed_id_is_told(run: Any, files: Path, folder: Path, tmp_path: Path) -> None:
+    films = files / "films.parquet"
+    arguments = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "means", "--column-features", films]
+    code, _, err = run(*arguments)
+    assert (code, err) == (0, f"deepmf: {films}: 'title' is taken as the id (--feature-label says otherwise)\n")
+    assert run(*arguments, "--feature-label", "title").err == ""
+
+
+def test_inspect_lists_features(run: Any, model: Path, folder: Path) -> None:
+    shown = json.loads(run("inspect", model, "--json").out)["features"]
+    encoding = load(model).entries_.row_features
+    assert encoding is not None
+    assert shown["rows"] == {
+        "kinds": {"age": "number", "job": "category"},
+        "inputs": encoding.n_inputs,
+        "known": shown["rows"]["known"],
+    }
+    assert shown["rows"]["known"] > 10 and shown["columns"]["kinds"] == {"genres": "list"}
+    told = " ".join(run("inspect", model).out.split())
+    assert f"rows {shown['rows']['known']} with features, {encoding.n_inputs} inputs: age (number), job (cat" in told
+    assert json.loads(run("inspect", folder / "means.safetensors", "--json").out)["features"] == {}
+
+
+def test_rows_with_features_alone_are_known(run: Any, files: Path, model: Path, tmp_path: Path) -> None:
+    new = files / "new.csv"
+    name = pl.read_csv(new)["user"][0]
+    assert run("recommend", model, "--row", name).code == 2
+    code, out, err = run("recommend", model, "--row", name, "--row-features", new, "--json", "-n", 3)
+    assert (code, err) == (0, "")
+    more = load(model).extend(row_features=Features.from_frame(pl.read_csv(new), "user"))
+    best = more.recommend(name, 3)
+    assert [line["column"] for line in json.loads(out)["best"]] == best.labels.tolist()
+    film = more.column_labels_[0]
+    (tmp_path / "pairs.csv").write_text(f"user,film\n{name},{film}\n")
+    found = run("predict", model, tmp_path / "pairs.csv", "--row-features", new, "--json")
+    assert (found.code, found.err) == (0, "")
+    line = json.loads(found.out)
+    assert (line["area"], line["prediction"]) == ("II", pytest.approx(more.predict([name], [film])[0]))
+    done = run("complete", model, "-o", tmp_path / "all.csv", "--row-features", new)
+    assert done.code == 0 and pl.read_csv(tmp_path / "all.csv").filter(user=name).height == len(more.column_labels_)
+
+
+def test_evaluate_with_entries_and_features_of_new_rows(
+    run: Any, files: Path, folder: Path, model: Path, split: AreaSplit
+) -> None:
+    arguments = ["evaluate", model, folder / "test.csv", "--extend", folder / "new.csv", "--json"]
+    plain = json.loads(run(*arguments).out)
+    described = run(*arguments, "--row-features", files / "new.csv")
+    assert (described.code, described.err) == (0, "")
+    areas = {part["area"]: part["rmse"] for part in json.loads(described.out)["areas"]}
+    assert areas.keys() >= {"I", "II", "III", "IV"}
+    before = {part["area"]: part["rmse"] for part in plain["areas"]}
+    assert areas["I"] == before["I"] and areas["II"] != before["II"]
+
+
+def test_a_new_row_by_features(run: Any, model: Path, split: AreaSplit, tmp_path: Path) -> None:
+    fitted, films = load(model), split.train.column_labels.tolist()
+    (tmp_path / "me.csv").write_text(f"film,stars\n{films[0]},5\n")
+    alone = run("recommend", model, "--features", "age=25,job=cook", "-n", 2, "--json")
+    assert (alone.code, alone.err) == (0, "")
+    guest = fitted.fold_in(features={"age": 25, "job": "cook"})
+    assert [line["column"] for line in json.loads(alone.out)["best"]] == guest.recommend(2).labels.tolist()
+    arguments = ["explain", model, "--history", tmp_path / "me.csv", "--features", "age=25,job=cook"]
+    both = run(*arguments, "--column", films[3], "--json")
+    assert (both.code, both.err) == (0, "")
+    found = fitted.fold_in(films[:1], [5], features={"age": 25, "job": "cook"}).explain(films[3])
+    shown = json.loads(both.out)
+    assert shown["prediction"] == pytest.approx(found.prediction)
+    assert [(line["name"], line["value"]) for line in shown["features"]] == [each[:2] for each in found.features]
+    why = tmp_path / "why.svg"
+    drawn = run("explain", model, "--features", "age=25", "--column", films[3], "--picture", why)
+    assert (drawn.code, drawn.err) == (0, "") and ">age: 25</text>" in why.read_text(encoding="utf-8")
+    text = run(*arguments, "--column", films[3]).out
+    assert f"because of: {', '.join(each.value for each in found.features)}; the features of the row:" in text
+
+
+def test_ids_are_of_the_kind_that_the_matrix_has(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "texts.csv").write_text(
+        "user,film,stars\n" + "".join(f"{at % 5},f{at % 3},{at % 4}\n" for at in range(15))
+    )
+    (tmp_path / "words.csv").write_text(
+        "user,film,stars\nann,1,2\n" + "".join(f"{at % 5},{at % 3},{at % 4}\n" for at in range(15))
+    )
+    (tmp_path / "people.csv").write_text("user,age\n" + "".join(f"{at},{at * at}\n" for at in range(5)))
+    (tmp_path / "odd.csv").write_text("user,age\nn/a?,3\n" + "".join(f"{at},{at * at}\n" for at in range(5)))
+    for ratings, people, said in (
+        ("texts.csv", "people.csv", ""),
+        ("words.csv", "people.csv", ""),  # ids of rows are texts
+        ("texts.csv", "odd.csv", "1 of 6 ids are no whole numbers, as the rows are, and are left out"),
+        ("words.csv", "odd.csv", ""),
+    ):
+        arguments = ["fit", tmp_path / ratings, "-o", tmp_path / "m", "--model", "means", "--validation-share", 0]
+        code, _, err = run(*arguments, "--row-features", tmp_path / people)
+        assert (code, bool(err)) == (0, bool(said)), err
+        assert said in err
+        known = json.loads(run("inspect", tmp_path / "m", "--json").out)["features"]["rows"]["known"]
+        assert known == (6 if (ratings, people) == ("words.csv", "odd.csv") else 5)
+
+
+@pytest.mark.parametrize(
+    "text, options, said",
+    [
+        ("user,age\nann,1\nann,2\n", [], "the label 'ann' has features twice; once is right"),
+        ("user,age\nnobody,1\nno one,2\n", [], "no label of the row features is a row of the matrix"),
+        ("user,age\n{0},\n{1},\n", [], "the feature 'age' has no value at all; leave it out"),
+        ("user,age\n{0},1\n{1},inf\n", [], "the feature 'age' has infinite numbers"),
+        ("user,age\n{0},1\n,2\n", [], "line 3: the label is missing"),
+        ("user\n{0}\n{1}\n", [], "column"),
+        ("user,age\n{0},1\n{1},2\n", ["--feature-label", "id"], "--feature-label id: there is no such column in"),
+        ("user,age\n{0},1\n{1},2\n", ["--feature-kinds", "height=number"], "--feature-kinds height: "),
+        ("user,age\n{0},1\n{1},2\n", ["--feature-kinds", "age=years"], "must be one of number, category, list, date"),
+        ("user,age\n{0},x\n{1},y\n", ["--feature-kinds", "age=number"], "the feature 'age' cannot be read as numbers"),
+        ("user,age\n{0},1\n{1},2\n", ["--feature-kinds", "age"], "--feature-kinds takes name=value,name=value"),
+        (
+            "user,age\n{0},1\n{1},2\n",
+            ["--model", "u-autorec"],
+            "UAutoRec reads entries alone, no features; dmf, dmf-d, dmf-o, als, means read both",
+        ),
+    ],
+)
+def test_mistakes_are_one_line_and_nothing_is_written(
+    run: Any, folder: Path, split: AreaSplit, tmp_path: Path, text: str, options: list[str], said: str
+) -> None:
+    people = tmp_path / "people.csv"
+    people.write_text(text.format(*split.train.row_labels[:2]))
+    arguments = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--row-features", people]
+    arguments += options if "--model" in options else ["--model", "means", *options]
+    code, out, err = run(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert said in err
+    assert "--feature-kinds takes" in said or "UAutoRec" in said or str(people) in err
+    assert not (tmp_path / "m").exists()
+
+
+def test_warnings_are_one_line(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
+    labels = split.train.row_labels.tolist()
+    (tmp_path / "a.csv").write_text("user,same,name\n" + "".join(f"{row},x,{row}\n" for row in labels))
+    arguments = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "means"]
+    code, _, err = run(*arguments, "--row-features", tmp_path / "a.csv")
+    assert (code, err.count("\n")) == (0, 2)
+    assert "the feature 'same' is x everywhere, and so says nothing" in err
+    assert f"the feature 'name' has {len(labels)} categories, each too rare to learn from" in err
+
+
+def test_mistakes_with_a_model(run: Any, files: Path, folder: Path, model: Path, tmp_path: Path) -> None:
+    plain, new = folder / "means.safetensors", files / "new.csv"
+    (tmp_path / "more.csv").write_text("user,height\nZed,3\n")
+    target = ["--all", "-o", tmp_path / "x.csv"]
+    for arguments, said in (
+        (
+            ["recommend", plain, *target, "--row-features", new],
+            "and cannot read any; fit --row-features gives a model that can",
+        ),
+        (["recommend", plain, "--features", "age=3"], "the model was fitted without row features, and cannot read any"),
+        (["recommend", model, "--features", "height=3"], "fitted without the feature 'height'; it knows age, job"),
+        (["recommend", model, "--features", "age=old"], "the feature 'age' cannot be read as numbers"),
+        (["recommend", model, "--features", "age"], "such as age=25; got 'age'"),
+        (["recommend", model, "--features", "age=3", "--row", "x"], "give one of --row ID"),
+        (["recommend", model, "--features", "age=3", "-o", tmp_path / "x.csv"], "a new row, by --features, is shown"),
+        (["recommend", model, *target, "--row-features", tmp_path / "more.csv"], "without the feature 'height'"),
+        (["recommend", model, "--all", "-o", new, "--row-features", new], "would overwrite"),
+        (["recommend", model, *target, "--feature-label", "x"], "--feature-label is for a file of features"),
+        (["explain", model, "--features", "age=3", "--column", "x", "--axis", "column"], "--axis column needs --row"),
+        (["explain", model, "--column", "x"], "give either --row ID"),
+    ):
+        code, out, err = run(*arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1), (arguments, err)
+        assert said in err
+        assert not (tmp_path / "x.csv").exists()
+
+
+def test_by_name() -> None:
+    assert by_name("--features", " age = 25 ,city=Paris, Texas") == {"age": "25", "city": "Paris, Texas"}
+    assert by_name("--features", "formula=a=b") == {"formula": "a=b"}
+    assert by_name("--features", "age=") == {"age": ""}
+    for wrong, said in (("", "takes name=value"), ("=3", "takes name=value"), ("a=1,a=2", "has 'a' twice")):
+        with pytest.raises(BadSetting, match=said):
+            by_name("--features", wrong)

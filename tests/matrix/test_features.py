@@ -1,0 +1,201 @@
+"""Features: from columns and frames, by label; what cannot be used is refused in a sentence."""
+
+import datetime
+import time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from deepmf.errors import BadFeatures, DeepMFWarning
+from deepmf.matrix.features import Features, check_names
+from deepmf.matrix.labels import Labels
+
+COLUMNS: dict[str, list[Any]] = {
+    "year": [1979, 1988, None],
+    "genres": ["Horror|Comedy", "Comedy", None],
+    "seen": [datetime.date(2001, 12, 31), None, datetime.date(1999, 1, 1)],
+    "tags": [["dark", "ship"], [], ["dark"]],
+    "colour": [True, True, False],
+    "length": [117.0, 104.5, 81.0],
+}
+KINDS = {"year": "number", "genres": "list", "seen": "date", "tags": "list", "colour": "category", "length": "number"}
+FILMS = ["Alien", "Big", "Cars"]
+
+
+@pytest.fixture
+def films() -> Features:
+    return Features.from_columns(FILMS, COLUMNS)
+
+
+def test_kinds_are_inferred_and_can_be_given(films: Features) -> None:
+    assert films.kinds == KINDS
+    assert films.names == tuple(COLUMNS)
+    assert len(films) == 3
+    given = Features.from_columns(FILMS, COLUMNS, kinds={"year": "category"})
+    assert given.kinds == KINDS | {"year": "category"}
+    assert films.with_kinds({"year": "category"}).kinds == given.kinds
+    assert repr(Features.from_columns(["a"], {"x": [1]})) == "Features(1 label: x (number))"
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "lazy", "arrow", "index", "nullable"])
+def test_frames_of_any_library_give_the_same(films: Features, library: str) -> None:
+    table = {"film": FILMS} | COLUMNS
+    frame: Any = {
+        "pandas": lambda: pd.DataFrame(table),
+        "polars": lambda: pl.DataFrame(table),
+        "lazy": lambda: pl.LazyFrame(table),
+        "arrow": lambda: pa.table(table),
+        "index": lambda: pd.DataFrame(table).set_index("film"),
+        "nullable": lambda: pd.DataFrame(table).convert_dtypes(),
+    }[library]()
+    found = Features.from_frame(frame, "film")
+    assert found.labels.tolist() == FILMS
+    assert found.kinds == KINDS
+    for name in films.names:
+        one, other = found.values(name), films.values(name)
+        np.testing.assert_array_equal(one, other)
+    encoding = films.encoding()
+    assert found.encoding() == encoding
+    assert found.encoded(encoding).weights.tobytes() == films.encoded(encoding).weights.tobytes()
+
+
+def test_numbers_of_all_sizes_and_categories_of_frames() -> None:
+    frame = pl.DataFrame(
+        {
+            "id": pl.Series([7, 8], dtype=pl.Int16),
+            "wide": pl.Series([1, 2], dtype=pl.Int128),
+            "money": pl.Series(["1.50", "2.25"]).cast(pl.Decimal(10, 2)),
+            "coded": pl.Series(["x", "y"], dtype=pl.Categorical),
+        }
+    )
+    found = Features.from_frame(frame, "id")
+    assert found.labels.tolist() == [7, 8] and found.labels.dtype == np.int64
+    assert found.kinds == {"wide": "number", "money": "number", "coded": "category"}
+    assert found.values("money").tolist() == [1.5, 2.25]
+    assert found.values("coded").tolist() == ["x", "y"]
+
+
+def test_values_by_name(films: Features) -> None:
+    assert films.values("genres").tolist() == [("Horror", "Comedy"), ("Comedy",), None]
+    with pytest.raises(BadFeatures, match="there is no feature 'price'; there are year, genres"):
+        films.values("price")
+
+
+def test_some_labels_others_and_those_beyond(films: Features) -> None:
+    some = films.take(np.array([2, 0]))
+    assert some.labels.tolist() == ["Cars", "Alien"]
+    assert some.values("length").tolist() == [81.0, 117.0]
+    assert films.relabelled([1, 2, 3]).labels.tolist() == [1, 2, 3]
+    beyond = films.beyond(Labels(["Cars", "Zodiac"], axis="column"))
+    assert beyond is not None and beyond.labels.tolist() == ["Alien", "Big"]
+    assert films.beyond(Labels(FILMS, axis="column")) is None
+
+
+def test_the_encoding_is_learned_once_and_does_not_depend_on_the_order(films: Features) -> None:
+    assert films.encoding() is films.encoding()
+    assert films.take(np.array([2, 0, 1])).encoding() == films.encoding()
+
+
+def test_later_features_may_lack_some_and_have_unknown_categories(films: Features) -> None:
+    later = Features.from_columns(["Duel"], {"genres": ["Thriller"]})
+    vectors = later.encoded(films.encoding())
+    assert vectors.n_inputs == films.encoding().n_inputs
+    assert films.encoding().items(vectors) == []
+
+
+def refused(said: str, labels: Any, columns: Any, **kinds: Any) -> None:
+    with pytest.raises(BadFeatures, match=said) as error:
+        Features(labels, columns, **kinds).encoding()
+    assert "\n" not in str(error.value)
+
+
+def test_mistakes_are_one_sentence_each() -> None:
+    one = {"x": [1, 2]}
+    refused("^the label 'a' has features twice; once is right$", ["a", "b", "a"], {"x": [1, 2, 3]})
+    refused("^the label 3 has features twice", [3, 1, 3], {"x": [1, 2, 3]})
+    refused("^the labels of features cannot be used: .* is missing", ["a", None], one)
+    refused("^the labels of features cannot be used: .*of one kind", ["a", 1], one)
+    refused("^the labels of features cannot be used: .*list of labels", "ab", one)
+    refused("^there are no features: at least one column", ["a", "b"], {})
+    refused("^features are values by name, such as a dict of lists; got list$", ["a", "b"], [1, 2])
+    refused("^the feature 'x' has 3 values for 2 labels$", ["a", "b"], {"x": [1, 2, 3]})
+    refused("^the feature 'x' cannot be read: it has the shape", ["a", "b"], {"x": np.zeros((2, 2))})
+    refused("^the feature 'x' cannot be read: 'int' object is not iterable", ["a", "b"], {"x": 5})
+    refused("^the feature 'x' cannot be read", ["a", "b"], {"x": [10**400, 1]})
+    refused("^two features have the same name", ["a", "b"], {1: [1, 2], "1": [1, 2]})
+    refused("^the feature 'x' has no value at all; leave it out$", ["a", "b"], {"x": [None, ""]})
+    refused("^the feature 'x' has no value at all", ["a", "b"], {"x": [np.nan, np.nan]})
+    refused("^the feature 'x' has no value at all", [], {"x": []})
+    refused("^the feature 'x' has infinite numbers", ["a", "b"], {"x": [1.0, -np.inf]})
+    refused("^there is no feature 'y' to be a number; there are x$", ["a", "b"], one, kinds={"y": "number"})
+    refused(
+        "^the kind of 'x' must be one of number, category, list, date; got 'colour'$",
+        ["a", "b"],
+        one,
+        kinds={"x": "colour"},
+    )
+    refused("^the feature 'x' cannot be read as numbers", ["a", "b"], {"x": ["p", "q"]}, kinds={"x": "number"})
+    refused("^the feature 'x' cannot be read as dates", ["a", "b"], {"x": ["p", "q"]}, kinds={"x": "date"})
+
+
+def test_a_frame_that_lacks_the_labels() -> None:
+    frame = pl.DataFrame({"user": ["a", None], "age": [1, 2]})
+    with pytest.raises(BadFeatures, match="there is no column 'id' for the labels; there are 'user', 'age'"):
+        Features.from_frame(frame, "id")
+    with pytest.raises(BadFeatures, match="the label is missing"):
+        Features.from_frame(frame, "user")
+    with pytest.raises(BadFeatures, match="a frame .* is needed; got int"):
+        Features.from_frame(3, "user")
+    with pytest.raises(BadFeatures, match="columns of the same name"):
+        Features.from_frame(pd.DataFrame([[1, 2, 3]], columns=["id", "x", "x"]), "id")
+    with pytest.raises(BadFeatures, match="there are no features"):
+        Features.from_frame(frame.select("user").drop_nulls(), "user")
+
+
+def test_constant_features_are_told() -> None:
+    for values, shown in (([3, 3], "3.0"), (["F", "F"], "F"), ([["a"], ["a"]], r"\('a',\)")):
+        with pytest.warns(DeepMFWarning, match=f"the feature 'x' is {shown} everywhere, and so says nothing"):
+            Features(["a", "b"], {"x": values}).encoding()
+    Features(["a", "b"], {"x": [3, None]}).encoding()  # whether it is missing says something
+
+
+def test_many_categories_are_told_and_take_no_time() -> None:
+    count = 100_000
+    names = [f"title {number}" for number in range(count)]
+    begin = time.process_time()
+    features = Features(range(count), {"x": names})
+    said = "the feature 'x' has 100,000 categories, each too rare to learn from, and so says nothing"
+    with pytest.warns(DeepMFWarning, match=said):
+        encoding = features.encoding()
+    assert len(features.encoded(encoding)) == count
+    lists = Features(range(count), {"x": [f"{name}|all" for name in names]})
+    with pytest.warns(DeepMFWarning, match="the feature 'x' has 100,001 categories; the 1 most frequent ones"):
+        assert lists.encoding().n_inputs == 4
+    often = [f"tag {number % 2000}" for number in range(count)]
+    with pytest.warns(DeepMFWarning, match="the feature 'x' has 2,000 categories; the 1,000 most frequent ones"):
+        Features(range(count), {"x": often}).encoding()
+    assert time.process_time() - begin < 5
+
+
+def test_no_common_label() -> None:
+    features = Features(["7", "8"], {"x": [1, 2]})
+    features.check_labels(Labels(["8", "9"], axis="row"))
+    with pytest.raises(
+        BadFeatures, match=r"no label of the row features is a row of the matrix: features are of '7' \(str\)"
+    ):
+        features.check_labels(Labels([7, 8], axis="row"))
+
+
+def test_features_that_a_model_was_not_fitted_with(films: Features) -> None:
+    encoding = films.take(np.array([0, 1, 2])).encoding()
+    with pytest.raises(BadFeatures, match="the model was fitted without the feature 'price'; it knows year, genres"):
+        Features(["Duel"], {"price": [3]}).encoded(encoding)
+    with pytest.raises(BadFeatures, match="fitted with the feature 'year' as a number, not as a date"):
+        Features(["Duel"], {"year": ["1971"]}, kinds={"year": "date"}).encoded(encoding)
+    with pytest.raises(BadFeatures, match="the feature 'year' cannot be read as numbers"):
+        Features(["Duel"], {"year": ["early"]}).encoded(encoding)
+    check_names(["year"], encoding)
