@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from deepmf.charts.notebook_view import notebook_view
 from deepmf.charts.wording import count
+from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.training.declarations import declared
 from deepmf.training.history import History
 from deepmf.training.history_view import errors_in_words, learning_curves, training_in_words
 from deepmf.training.settings import Settings
+
+_MOST_FEATURES = 12  # that are listed
 
 
 def model_line(name: str, settings: Settings) -> str:
@@ -31,6 +34,9 @@ def fitted_html(name: str, settings: Settings, entries: EntryStore, history: His
         "scale": str(entries.scale),
         "settings": _changed(settings) or "all by default",
     }
+    for axis, features in (("row", entries.row_features), ("column", entries.column_features)):
+        if features is not None:
+            facts[f"{axis} features"] = _features(features)
     if len(history):
         facts["training"] = training_in_words(history)
     if history.best_error is not None:
@@ -41,6 +47,14 @@ def fitted_html(name: str, settings: Settings, entries: EntryStore, history: His
 def not_fitted_html(name: str, settings: Settings) -> str:
     """Return a model that is not fitted, as a notebook shows it."""
     return notebook_view(name, {"settings": _changed(settings) or "all by default", "fitted": "not yet"})
+
+
+def _features(features: AxisFeatures) -> str:
+    """Return the features of an axis by name and kind, some of them where there are many."""
+    known = features.encoding.columns
+    listed = ", ".join(f"{column.name} ({column.kind})" for column in known[:_MOST_FEATURES])
+    more = len(known) - _MOST_FEATURES
+    return listed if more <= 0 else f"{listed} and {count(more)} more"
 
 
 def _changed(settings: Settings) -> str:
