@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from deepmf.serve.wire_ids import LARGEST, SMALLEST
 
@@ -14,6 +14,9 @@ MOST_COLUMNS = 100_000  # of `among` and `exclude`
 MOST_BEST = 1_000
 MOST_REASONS = 100
 LONGEST_ID = 1_000
+MOST_FEATURES = 1_000  # of a row, or of a column
+MOST_ITEMS = 1_000  # of a feature that is a list
+MOST_CATEGORIES_SHOWN = 100  # of each feature, in the description of the model
 
 TextId = Annotated[str, Field(strict=True, max_length=LONGEST_ID)]
 WholeId = Annotated[int, Field(strict=True, ge=SMALLEST, le=LARGEST)]
@@ -80,20 +83,57 @@ class ColumnChanges(RequestBody):
     entries: Annotated[list[RowChange], Field(max_length=MOST_ENTRIES)]
 
 
+def _kind_of_feature(value: object) -> str | None:
+    """Return the tag of the kind that the value of a feature has, so that refusals are about this kind alone."""
+    kinds = {bool: "truth", int: "number", float: "number", str: "text", list: "list"}
+    return kinds.get(type(value))
+
+
+FeatureText = Annotated[str, Field(strict=True, max_length=LONGEST_ID)]
+FeatureValue = Annotated[
+    Annotated[bool, Field(strict=True), Tag("truth")]
+    | Annotated[Value, Tag("number")]
+    | Annotated[FeatureText, Tag("text")]
+    | Annotated[list[FeatureText | Value], Field(max_length=MOST_ITEMS), Tag("list")],
+    Discriminator(
+        _kind_of_feature,
+        custom_error_type="bad_feature",
+        custom_error_message="Input should be a number, a text, a list of these, true, false or null",
+    ),
+]
+GivenFeatures = Annotated[
+    dict[Annotated[str, Field(max_length=LONGEST_ID)], FeatureValue | None],
+    Field(
+        min_length=1,
+        max_length=MOST_FEATURES,
+        description="Values by name: numbers, categories, lists of categories, dates; null: not known.",
+    ),
+]
+
+
+class FeatureContent(RequestBody):
+    """All features of a row, or of a column; those that are not named are not known."""
+
+    features: GivenFeatures
+
+
 HistoryBody = Annotated[list[ColumnValue], Field(min_length=1, max_length=MOST_ENTRIES)]
 
 
 class RowOrHistory(RequestBody):
-    """A row that is known, or the entries of one that is not, which are not stored."""
+    """A row that is known, or the entries and features of one that is not, which are not stored."""
 
     row: AnyId | None = None
     history: HistoryBody | None = None
+    features: GivenFeatures | None = None
 
     @model_validator(mode="after")
     def check_one(self) -> RowOrHistory:
         """Refuse both and neither."""
-        if (self.row is None) == (self.history is None):
-            raise ValueError("give either row, which is known, or history, the entries of a new row")
+        if (self.row is None) == (self.history is None and self.features is None):
+            raise ValueError(
+                "give either row, which is known, or history, the entries of a new row, with or without its features"
+            )
         return self
 
 
@@ -105,10 +145,11 @@ class PairBody(RequestBody):
 
 
 class PredictRequest(RequestBody):
-    """Pairs; or the history of a row that is not stored, and the columns to predict for it."""
+    """Pairs; or the history and features of a row that is not stored, and the columns to predict for it."""
 
     pairs: Annotated[list[PairBody], Field(min_length=1, max_length=MOST_PAIRS)] | None = None
     history: HistoryBody | None = None
+    features: GivenFeatures | None = None
     columns: Annotated[list[AnyId], Field(min_length=1, max_length=MOST_PAIRS)] | None = None
     unknown: Literal["error", "nan", "fallback"] = Field(
         default="error",
@@ -118,10 +159,11 @@ class PredictRequest(RequestBody):
     @model_validator(mode="after")
     def check_one(self) -> PredictRequest:
         """Refuse pairs beside a history, and a history without columns."""
-        if (self.pairs is None) == (self.history is None):
-            raise ValueError("give either pairs, or history and columns")
-        if (self.columns is None) != (self.history is None):
-            raise ValueError("history and columns go together")
+        is_guest = self.history is not None or self.features is not None
+        if (self.pairs is None) != is_guest:
+            raise ValueError("give either pairs, or history (or features) and columns")
+        if (self.columns is not None) != is_guest:
+            raise ValueError("history (or features) and columns go together")
         return self
 
 
@@ -199,6 +241,14 @@ class Reason(BaseModel):
     effect: float
 
 
+class FeatureReason(BaseModel):
+    """What a feature says of the row, and what the prediction would lose without it."""
+
+    name: str
+    value: str
+    effect: float
+
+
 class PairPrediction(PredictionBody):
     """A pair and its prediction."""
 
@@ -207,10 +257,11 @@ class PairPrediction(PredictionBody):
 
 
 class BestColumn(PredictionBody):
-    """A column, its prediction, and the entries that pulled it up or down, if they were asked for."""
+    """A column, its prediction, and the entries and features that pulled it up or down, if they were asked for."""
 
     column: str | int
     reasons: list[Reason] | None = None
+    feature_reasons: list[FeatureReason] | None = None
 
 
 class Predictions(BaseModel):
@@ -229,11 +280,12 @@ class BestColumns(BaseModel):
 
 
 class ExplainedPrediction(PredictionBody):
-    """A prediction and the entries of the row that pulled it up or down the most."""
+    """A prediction and the entries and features of the row that pulled it up or down the most."""
 
     row: str | int | None
     column: str | int
     entries: list[Reason]
+    features: list[FeatureReason]
     version: VersionBody
 
 
@@ -253,12 +305,16 @@ class SimilarLabels(BaseModel):
     version: VersionBody
 
 
+ReadFeature = float | str | list[str]  # as the model reads it
+
+
 class FoundColumn(BaseModel):
-    """A column: how many entries it has, and whether it was there in training."""
+    """A column: how many entries it has, whether it was there in training, and its features, if any are known."""
 
     column: str | int
     n_entries: int
     trained: bool
+    features: dict[str, ReadFeature] | None = None
 
 
 class FoundColumns(BaseModel):
@@ -278,6 +334,15 @@ class ScaleBody(BaseModel):
     high: float
 
 
+class FeatureDescription(BaseModel):
+    """A feature that the model reads; its categories, the first of them where there are many."""
+
+    name: str
+    kind: Literal["number", "category", "list", "date"]
+    categories: list[str] | None
+    n_categories: int | None
+
+
 class ModelDescription(BaseModel):
     """The model that answers."""
 
@@ -291,6 +356,8 @@ class ModelDescription(BaseModel):
     areas: list[Area] = Field(description="Where it predicts.")
     gives_distribution: bool
     ids: dict[str, Literal["text", "number"]]
+    row_features: list[FeatureDescription] = Field(description="What it reads of rows beside their entries.")
+    column_features: list[FeatureDescription]
     recall: float | None = Field(
         default=None, description="The share of the ten best columns that approximate rankings find; null: exact."
     )
@@ -370,6 +437,24 @@ class WriteAnswer(BaseModel):
     n_entries: int
     n_changed: int
     n_forgotten: int
+    version: VersionBody
+
+
+class FeaturesAnswer(BaseModel):
+    """The features of a row, or of a column, as the model reads them: what it does not tell apart is not there."""
+
+    axis: Literal["row", "column"]
+    id: str | int
+    features: dict[str, ReadFeature]
+    version: VersionBody
+
+
+class FeatureWriteAnswer(BaseModel):
+    """What a write of features did: how many the model knows now."""
+
+    axis: Literal["row", "column"]
+    id: str | int
+    n_features: int
     version: VersionBody
 
 

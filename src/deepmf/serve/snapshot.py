@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from deepmf.matrix.areas import AREAS
 from deepmf.models.model import Model
 from deepmf.serve.bodies import ModelDescription, ScaleBody, VersionBody
+from deepmf.serve.known_features import described
 from deepmf.serve.wire_ids import are_numbers, check_servable
 
 
@@ -55,5 +56,7 @@ class Snapshot:
                 axis: "number" if are_numbers(labels) else "text"
                 for axis, labels in (("row", entries.rows), ("column", entries.columns))
             },
+            row_features=described(model, "row"),
+            column_features=described(model, "column"),
             version=self.version,
         )

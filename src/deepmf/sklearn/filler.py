@@ -68,16 +68,17 @@ class Filler:
         described = missing.any(axis=1) & ~nothing & (self.model is not None)
         for by_model in (False, True):
             rows = np.flatnonzero(described == by_model)
-            cells = np.nonzero(missing[rows])
-            if cells[0].size == 0:
+            row_of, column_of = np.nonzero(missing[rows])
+            if row_of.size == 0:
                 continue
             if by_model:
-                filled = self._by_model(known[rows], *cells, None if features is None else features.take(rows))
+                own = None if features is None else features.take(rows)
+                filled = self._by_model(known[rows], row_of, column_of, own)
             else:
-                filled = self._by_column(*cells)
-            known[rows[cells[0]], cells[1]] = filled.values
+                filled = self._by_column(row_of, column_of)
+            known[rows[row_of], column_of] = filled.values
             if ends is not None:
-                ends[:, rows[cells[0]], cells[1]] = filled.ends
+                ends[:, rows[row_of], column_of] = filled.ends
 
     def _by_model(
         self,

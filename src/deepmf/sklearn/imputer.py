@@ -166,7 +166,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise BadEntries(f"there is nothing to learn: none of {entries.shape[0]} x {entries.shape[1]} is observed")
         self._known = np.unique(entries.columns)
         self._kept = np.unique(table.sources[self._known])
-        self.known_columns_ = self._kept if self._features is None else self._features.rest[self._kept]
+        self.known_columns_ = self._kept if self._features is None else self._features.rest[self._kept].astype(np.intp)
         self._indicated = np.flatnonzero(table.missing().any(axis=0)) if self.add_indicator else None
         self._warn_of_empty_columns()
         entries = entries.take_columns(self._known)
@@ -218,7 +218,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         features = np.empty(0, dtype=np.int64) if self._features is None else self._features.features
         kept = names if self.keep_empty_features else names[np.union1d(self.known_columns_, features)]
         completed = names if self._features is None else names[self._features.rest]
-        indicated = [] if self._indicated is None else completed[self._indicated]
+        indicated: list[Any] = [] if self._indicated is None else completed[self._indicated].tolist()
         return np.array([*kept, *(f"missingindicator_{name}" for name in indicated)], dtype=object)
 
     def __sklearn_tags__(self) -> Any:
