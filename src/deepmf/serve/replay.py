@@ -6,11 +6,11 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from deepmf.errors import BadSetting
+from deepmf.errors import BadFeatures, BadSetting
 from deepmf.models.model import Model
 from deepmf.serve.entry_changes import Changes, Pair, changed_model, entries_of
 from deepmf.serve.entry_database import Transaction
-from deepmf.serve.known_features import AxisName, FeatureChanges, Given, axis_features, has_features, readable
+from deepmf.serve.known_features import AxisName, FeatureChanges, Given, axis_features, has_features, readable, together
 from deepmf.serve.snapshot import Snapshot
 from deepmf.serve.wire_ids import are_numbers
 
@@ -90,12 +90,27 @@ def _feature_difference(
 def _read_by(model: Model, stored: FeatureChanges) -> dict[tuple[AxisName, Any], Given | None]:
     """Return what a model can read of features that came for another; the log says how much it cannot."""
     found: dict[tuple[AxisName, Any], Given | None] = {}
-    n_left = 0
-    for (axis, label), given in stored.items():
-        left = None if given is None else readable(model, axis, given)
-        n_left += given is not None and len(left or ()) < len(given)
-        if left is not None or (given is None and axis_features(model, axis) is not None):
-            found[axis, label] = left
+    axes: tuple[AxisName, ...] = ("row", "column")
+    for axis in axes:
+        own = {key: given for key, given in stored.items() if key[0] == axis}
+        if own and axis_features(model, axis) is not None:
+            found |= own if _all_readable(model, own, axis) else _readable_parts(model, own)
+    n_left = sum(given is not None and len(found.get(key) or ()) < len(given) for key, given in stored.items())
     if n_left:
         logger.warning("features that the model does not read are left out", extra={"fields": {"count": n_left}})
     return found
+
+
+def _all_readable(model: Model, stored: FeatureChanges, axis: AxisName) -> bool:
+    known, features = axis_features(model, axis), together(stored, axis)
+    try:
+        if known is not None and features is not None:
+            features.encoded(known.encoding)
+    except BadFeatures:
+        return False
+    return True
+
+
+def _readable_parts(model: Model, stored: FeatureChanges) -> dict[tuple[AxisName, Any], Given | None]:
+    parts = {key: None if given is None else readable(model, key[0], given) for key, given in stored.items()}
+    return {key: part for key, part in parts.items() if part is not None or stored[key] is None}

@@ -166,7 +166,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise BadEntries(f"there is nothing to learn: none of {entries.shape[0]} x {entries.shape[1]} is observed")
         self._known = np.unique(entries.columns)
         self._kept = np.unique(table.sources[self._known])
-        self.known_columns_ = self._kept if self._features is None else self._features.rest[self._kept].astype(np.intp)
+        places = self._kept if self._features is None else self._features.rest[self._kept]
+        self.known_columns_ = places.astype(np.intp)
         self._indicated = np.flatnonzero(table.missing().any(axis=0)) if self.add_indicator else None
         self._warn_of_empty_columns()
         entries = entries.take_columns(self._known)
