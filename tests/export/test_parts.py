@@ -10,6 +10,7 @@ from tests.export.conftest import ordinal_support, values_of
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadSetting, NotFitted
 from deepmf.export.parts import parts_of
+from deepmf.matrix.features import Features
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.factorization.als import ALS
 
@@ -48,3 +49,15 @@ def test_what_has_no_parts() -> None:
         parts_of(ALS(epochs=1).fit(generate(10, 10, density=0.5).matrix))
     with pytest.raises(NotFitted):
         parts_of(DMF())
+
+
+@pytest.mark.parametrize("axes", [["row"], ["row", "column"]])
+def test_a_model_with_features_is_refused(axes: list[str]) -> None:
+    matrix = generate(20, 15, density=0.5, seed=0).matrix
+    labels = {"row": matrix.row_labels, "column": matrix.column_labels}
+    features = {
+        f"{axis}_features": Features.from_columns(labels[axis], {"n": range(len(labels[axis]))}) for axis in axes
+    }
+    model = DMF(hidden_sizes=(4,), latent_size=2, epochs=1, device="cpu").fit(matrix, **features)
+    with pytest.raises(BadSetting, match=f"was fitted with {' and '.join(axes)} features, which exported files do not"):
+        parts_of(model)

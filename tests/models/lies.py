@@ -11,6 +11,7 @@ from tests.models.contract import additive, keep_known
 
 from deepmf.data.splits import split_areas
 from deepmf.errors import CannotExtend, TrainingDiverged
+from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.model import Model
 from deepmf.models.registry import HOMES, model_class
@@ -38,13 +39,28 @@ def small_model(name: str, **settings: Any) -> Model:
 def fitted(name: str) -> Model:
     """A tiny model, extended where it can be: its file has everything that a file of it can have."""
     split = split_areas(additive(12, 10), seed=0)
-    model = small_model(name).fit(split.train, split.validation)
     trained, columns, _ = (part[:2] for part in split.train.entries())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        features = described(split.train) if model_class(name).takes_features else {}
+        model = small_model(name).fit(split.train, split.validation, **features)
         if model.predicts != ("I",):
             model = model.extend(keep_known(split.extension, split.train, type(model)))
         return model.forget(entries=(trained, columns))
+
+
+def described(train: ObservedMatrix) -> dict[str, Features]:
+    """Features of every kind, of rows and of columns; some labels are not in the matrix, and one has no features."""
+    places = range(train.shape[0] + 1)
+    kinds: dict[str, Any] = {
+        "number": [None if k == 3 else k / 2 for k in places],
+        "category": [str(k % 3) for k in places],
+        "list": ["|".join("abc"[: 1 + k % 3]) for k in places],
+        "date": [f"20{10 + k}-0{1 + k % 9}-11" for k in places],
+    }
+    rows = Features.from_columns([*train.row_labels[1:], "row x", "row y"], kinds)
+    columns = Features.from_columns(train.column_labels, {"number": np.arange(train.shape[1])})
+    return {"row_features": rows, "column_features": columns}
 
 
 def stored(name: str, folder: Path) -> StoredFile:

@@ -7,6 +7,7 @@ import pytest
 from deepmf.data.splits import Split, split_entries
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import NotBetterThanMeans
+from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
@@ -61,6 +62,15 @@ def test_chosen_settings_are_told_apart_from_given_ones(split: Split) -> None:
     assert "<th>settings</th><td>epochs=1, device=" in shown
     assert f"landmarks={model.settings.landmarks}</td>" in shown
     assert "landmarks" not in repr(OrdinalDMF(**model.own_settings))
+
+
+def test_features_are_listed(split: Split) -> None:
+    films = {"year": range(40), "genre": ["a", "b"] * 20} | {f"tag {k}": ["x", "y"] * 20 for k in range(12)}
+    model = Means().fit(split.train, column_features=Features.from_columns(split.train.column_labels, films))
+    shown = model._repr_html_()
+    assert "<th>column features</th><td>year (number), genre (category), tag 0 (category)" in shown
+    assert "tag 9 (category) and 2 more</td>" in shown
+    assert "row features" not in shown and "features" not in Means().fit(split.train)._repr_html_()
 
 
 def test_extended_it_counts_what_it_knows(split: Split) -> None:

@@ -7,6 +7,7 @@ from tests.report.conftest import html_of, lines_of
 
 from deepmf.data.splits import AreaSplit
 from deepmf.errors import UnknownLabel
+from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS
 from deepmf.models.model import Model
@@ -29,6 +30,19 @@ def test_bars_and_numbers_are_those_of_explain(split: AreaSplit, model: Model) -
     assert [line[0] for line in lines] == found.labels.tolist()
     assert [line[2].replace("−", "-") for line in lines] == [f"{effect:+.3f}" for effect in found.effects]
     assert f"{column} for {row}: {found.prediction:.3f}, {value:g} in the test" in page
+
+
+def test_features_have_bars_and_numbers_too(split: AreaSplit) -> None:
+    train = split.train
+    people = Features.from_columns(train.row_labels, {"group": [str(k % 2) for k in range(train.shape[0])]})
+    described = ALS(latent_size=2, epochs=2).fit(train, row_features=people)
+    row, column, _ = (part.tolist()[0] for part in split.test["I"].entries())
+    page = html_of(explanation_section(find(described, split.test["I"], explain=[(row, column)])))
+    (feature,) = described.explain(row, column, 10).features
+    lines = lines_of(page, f"Effects on {column} for {row}")
+    assert lines[0][0] == "column or feature"
+    assert lines[-1] == ["group", feature.value, f"{feature.effect:+.3f}".replace("-", "−")]
+    assert "features of the row" in page and f"group: {feature.value}" in page
 
 
 def test_a_pair_that_is_not_in_the_test(split: AreaSplit, model: Model) -> None:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import create_engine
 
 from deepmf.data.synthetic.generator import generate
+from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS
 from deepmf.models.model import Model
@@ -46,6 +48,26 @@ def ordinal(ratings: ObservedMatrix) -> OrdinalDMF:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return OrdinalDMF(seed=0, **settings).fit(ratings)
+
+
+@pytest.fixture(scope="session")
+def described(ratings: ObservedMatrix) -> Model:
+    """A model with features of both axes; two rows and a column have features alone."""
+    dice = np.random.default_rng(0)
+    n_rows, n_columns = ratings.shape[0] + 2, ratings.shape[1] + 1
+    people = Features.from_columns(
+        [*ratings.row_labels, "cold", "colder"],
+        {
+            "group": np.array(["low", "high"])[dice.integers(0, 2, n_rows)],
+            "age": dice.integers(18, 80, n_rows).astype(float),
+            "likes": np.array(["Drama", "Comedy", "Drama|Comedy"])[dice.integers(0, 3, n_rows)],
+        },
+    )
+    films = Features.from_columns(
+        [*ratings.column_labels, "Premiere"],
+        {"genre": np.array(["a", "b"])[dice.integers(0, 2, n_columns)], "year": np.arange(1960, 1960 + n_columns)},
+    )
+    return ALS(latent_size=3, epochs=4, seed=0).fit(ratings, row_features=people, column_features=films)
 
 
 @pytest.fixture(scope="session")

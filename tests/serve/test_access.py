@@ -27,12 +27,22 @@ def test_a_role_may_do_what_those_before_it_may(started: Started, role: str, sta
     client.headers.update(bearer(f"the {role} key"))
     asked = (client.get("/v1/model"), client.put("/v1/rows/w/entries", json=BODY), client.post("/v1/model"))
     assert tuple(answer.status_code for answer in asked) == statuses  # 409: this one has no file to read anew
+    features = client.put("/v1/rows/w/features", json={"features": {"age": 1}}), client.delete("/v1/rows/x/features")
+    assert tuple(answer.status_code for answer in features) == ((403, 403) if role == "read" else (409, 404))
 
 
 @pytest.mark.parametrize("header", [{}, bearer("wrong"), {"Authorization": "Basic the admin key"}, bearer("")])
 def test_without_a_known_key_nothing_is_said(started: Started, header: dict[str, str]) -> None:
     client = started(keys=KEYS)
-    for path in ("/v1/model", "/v1/columns", "/v1/rows/x/entries", "/v1/map", "/v1/operator", "/metrics"):
+    for path in (
+        "/v1/model",
+        "/v1/columns",
+        "/v1/rows/x/entries",
+        "/v1/rows/x/features",
+        "/v1/map",
+        "/v1/operator",
+        "/metrics",
+    ):
         answer = client.get(path, headers=header)
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"] == "Bearer"

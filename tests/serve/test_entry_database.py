@@ -13,6 +13,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.serve.database import open_database
 from deepmf.serve.entry_changes import Changes
 from deepmf.serve.entry_database import AreaError, EntryDatabase, Receipt
+from deepmf.serve.served_features import AxisName, FeatureChanges
 from deepmf.serve.tables import METADATA
 
 
@@ -66,6 +67,25 @@ def test_what_is_forgotten_is_gone_unless_a_model_may_have_it(database: EntryDat
     change(database, {("ann", "Big"): 3.0})
     change(database, {("ann", "Big"): None, ("bob", "Cube"): None}, in_file={("bob", "Cube")})
     assert stored(database) == {("ann", "Big"): None, ("bob", "Cube"): None}
+
+
+def test_features_come_back_and_are_gone_unless_a_file_has_them(database: EntryDatabase) -> None:
+    def put(features: FeatureChanges, *, in_file: set[tuple[AxisName, str]] | None = None) -> int:
+        with database.writing() as transaction:
+            transaction.lock()
+            return transaction.change({}, set(), set(features), features=features, described_in_file=in_file or set())
+
+    given = {"likes": ["é\x00", 3], "age": 0.1 + 0.2, "member": True, "group": None}
+    assert put({("row", "ann\x00"): given, ("column", "ann\x00"): {"year": 1}, ("row", 7): {"a": 1}}) == 1
+    assert put({("row", 7): None, ("column", "ann\x00"): None, ("row", "bob"): None}, in_file={("row", "bob")}) == 2
+    with database.reading() as transaction:
+        assert transaction.all_features() == {("row", "ann\x00"): given, ("row", "bob"): None}
+        assert transaction.features_at("row", "bob") == {("row", "bob"): None}
+        assert transaction.features_at("column", "ann\x00") == {}
+        assert len(transaction.changed_since(1) or ()) == 3
+    assert put({("row", "bob"): {"age": 1}}) == 3
+    with database.reading() as transaction:
+        assert transaction.features_at("row", "bob") == {("row", "bob"): {"age": 1}}
 
 
 def test_receipts_and_live_errors_add_up(database: EntryDatabase) -> None:

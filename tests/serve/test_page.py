@@ -278,6 +278,30 @@ def test_ids_are_shown_as_text(browser: Any, live: Callable[..., Live], ratings:
 
 
 @pytest.mark.slow
+def test_features_are_shown(browser: Any, live: Callable[..., Live], described: Model) -> None:
+    visitor = Visitor(browser, live(described).address)
+    visitor.arrive()
+    visitor.card(0).wait_for()
+    column = visitor.rate(0, 5)
+    features = visitor.context.request.get(f"{visitor.address}/v1/columns/{column}/features").json()["features"]
+    note = visitor.card(0).locator(".note").inner_text()
+    assert note.endswith(f" · {features['genre']} · {features['year']:.0f}")
+    visitor.best()
+    row = visitor.page.evaluate("() => localStorage.getItem('deepmf.row')")
+    about = {"features": {"group": "low", "age": 30}}
+    assert visitor.context.request.put(f"{visitor.address}/v1/rows/{row}/features", data=about).ok
+    visitor.page.reload()
+    visitor.best()
+    visitor.card(0, inside="best").locator(".why").click()
+    lines = visitor.card(0, inside="best").locator(".reasons tbody tr")
+    lines.first.wait_for()
+    shown = [lines.nth(at).locator("th, .given").all_inner_texts() for at in range(lines.count())]
+    assert shown[0] == [column, "5"] and sorted(shown[1:]) == [["age", "30"], ["group", "low"]]
+    assert "entry or feature" in visitor.card(0, inside="best").locator(".reasons thead").inner_text()
+    visitor.leave()
+
+
+@pytest.mark.slow
 def test_real_values_numbers_and_a_key(browser: Any, live: Callable[..., Live]) -> None:
     model = ALS(latent_size=3, seed=0).fit(generate(40, 30, density=0.4, levels=None, named=False, seed=0).matrix)
     keys = KeyRing([ApiKey(role, role, digest_of_key(f"the {role} key")) for role in ROLES])

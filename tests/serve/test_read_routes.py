@@ -176,7 +176,9 @@ def test_bad_bodies_are_refused_in_a_sentence(client: TestClient, body: object, 
 
 def test_what_is_wrong_is_told_in_words_of_the_service(client: TestClient) -> None:
     neither = client.post("/v1/recommend", json={"n": 1}).json()["error"]["message"]
-    assert neither == "body: give either row, which is known, or history, the entries of a new row"
+    assert neither == (
+        "body: give either row, which is known, or history, the entries of a new row, with or without its features"
+    )
     cut = client.post("/v1/recommend", content=b"{bad", headers={"Content-Type": "application/json"})
     assert (cut.status_code, cut.json()["error"]["message"]) == (422, "the body is not JSON, from its character 1 on")
 

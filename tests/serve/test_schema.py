@@ -23,12 +23,14 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from tests.serve.conftest import Started
 
-from deepmf.models.factorization.als import ALS
+from deepmf.models.model import Model
 from deepmf.serve.application import create_app
 from deepmf.serve.database import open_database
 from deepmf.serve.entry_database import EntryDatabase
 from deepmf.serve.entry_routes import router as entry_router
+from deepmf.serve.feature_routes import router as feature_router
 from deepmf.serve.operator_routes import router as operator_router
 from deepmf.serve.read_routes import router as read_router
 from deepmf.serve.service import Service
@@ -47,15 +49,20 @@ CHECKS = [
 def described() -> list[tuple[str, str]]:
     """Return every route of the description."""
     app = FastAPI()
-    for router in (read_router, entry_router, operator_router):
+    for router in (read_router, entry_router, feature_router, operator_router):
         app.include_router(router)
     return sorted((method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods)
 
 
 @pytest.fixture(scope="module")
-def app(als: ALS, tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
+def app(described: Model, tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
     path = tmp_path_factory.mktemp("database") / "entries.sqlite"
-    return create_app(Service(als, EntryDatabase(open_database(str(path)))))
+    return create_app(Service(described, EntryDatabase(open_database(str(path)))))
+
+
+@pytest.fixture
+def client(started: Started, described: Model) -> TestClient:
+    return started(described)
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +108,7 @@ bodies = st.fixed_dictionaries(
         "n": odd,
         "pairs": entries,
         "among": odd,
+        "features": st.dictionaries(st.sampled_from(["group", "age", "likes", "other"]), odd, max_size=3) | odd,
     },
 )
 

@@ -78,7 +78,13 @@ def fitted(table: Array) -> DMFImputer:
         small(epochs=2, model="auto"),
         DMFImputer(model="means", scale="shared"),
         DMFImputer(model="means", add_indicator=True),
-    ]
+        DMFImputer(model="means", feature_columns=[0]),
+    ],
+    expected_failed_checks=lambda imputer: (
+        {"check_dtype_object": "it expects the words of scikit-learn for a dict, which is in a feature column here"}
+        if imputer.feature_columns
+        else {}
+    ),
 )
 @pytest.mark.slow
 def test_keeps_the_rules_of_scikit_learn(estimator: Any, check: Any) -> None:

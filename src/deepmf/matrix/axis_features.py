@@ -75,19 +75,22 @@ class AxisFeatures:
             self.encoding, self.base, together[order], self.extra.take(kept).followed_by(vectors).take(order)
         )
 
+    def cleared(self, positions: IndexArray) -> AxisFeatures:
+        """Return a table in which some positions have no features."""
+        left = self
+        if self.extra is not None:
+            kept = np.flatnonzero(~np.isin(self.positions, positions))
+            extra = self.extra.take(kept) if kept.size else None
+            left = AxisFeatures(self.encoding, self.base, self.positions[kept], extra)
+        trained = positions[positions < len(self.base)]
+        trained = trained[self.base.take(trained).are_known]
+        return left.changed(trained, FeatureVectors.empty(trained.size, self.n_inputs)) if trained.size else left
+
     def without(self, forgotten: IndexArray) -> AxisFeatures:
         """Return a table without the features at some positions; behind those of training, later ones move up."""
-        trained, gone = forgotten[forgotten < len(self.base)], forgotten[forgotten >= len(self.base)]
-        cleared = self
-        if trained.size:
-            cleared = self.changed(trained, FeatureVectors.empty(trained.size, self.n_inputs))
-        if cleared.extra is None or not gone.size:
-            return cleared
-        kept = np.flatnonzero(~np.isin(cleared.positions, gone))
-        left = cleared.positions[kept]
-        if not kept.size:
-            return AxisFeatures(self.encoding, self.base)
-        return AxisFeatures(self.encoding, self.base, left - np.searchsorted(gone, left), cleared.extra.take(kept))
+        cleared, gone = self.cleared(forgotten), forgotten[forgotten >= len(self.base)]
+        moved = cleared.positions - np.searchsorted(gone, cleared.positions)
+        return AxisFeatures(self.encoding, self.base, moved, cleared.extra)
 
     def are_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
         """Say where the features are those of training."""

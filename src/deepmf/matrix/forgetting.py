@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting
+from deepmf.errors import BadEntries, BadFeatures, BadSetting
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.entry_store import NOTHING, AddedEntries, AxisEntries, EntryStore, spans
@@ -34,11 +34,12 @@ class Forgotten(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Positions to forget, each once: rows, columns, and pairs of both."""
+    """Positions to forget, each once: rows, columns, pairs of both, and rows and columns without their features."""
 
     rows: IndexArray
     columns: IndexArray
     pairs: tuple[IndexArray, IndexArray]
+    undescribed: tuple[IndexArray, IndexArray] = (NOTHING, NOTHING)
 
 
 def asked_to_forget(
@@ -46,20 +47,26 @@ def asked_to_forget(
     rows: Iterable[Any] | None,
     columns: Iterable[Any] | None,
     entries: Pairs | None,
+    row_features: Iterable[Any] | None = None,
+    column_features: Iterable[Any] | None = None,
     *,
     missing: str,
 ) -> Asked:
     """Return the positions of what is to be forgotten; what is not there is an error, or by "ignore" left out."""
     if missing not in ("error", "ignore"):
         raise BadSetting(f"missing must be 'error' or 'ignore'; got {missing!r}")
-    if rows is None and columns is None and entries is None:
-        raise BadEntries("there is nothing to forget: give rows, columns or entries")
+    if all(each is None for each in (rows, columns, entries, row_features, column_features)):
+        raise BadEntries("there is nothing to forget: give rows, columns, entries or those whose features to forget")
     return Asked(
         _asked_labels(store.rows, rows, store.seen_columns, store.row_features, len(store.train.rows), missing),
         _asked_labels(
             store.columns, columns, store.seen_rows, store.column_features, len(store.train.columns), missing
         ),
         _asked_pairs(store, entries, missing),
+        (
+            _asked_described(store.rows, row_features, store.row_features, missing),
+            _asked_described(store.columns, column_features, store.column_features, missing),
+        ),
     )
 
 
@@ -87,12 +94,16 @@ def without(store: EntryStore, asked: Asked) -> Forgotten:
     column_labels = _labels_without(store.columns, store.train.columns, gone_columns)
     moved = left.moved(_moved_up(left.rows, gone_rows), _moved_up(left.columns, gone_columns))
     dropped = np.union1d(store.dropped, places) if places.size else store.dropped
+    of_rows, of_columns = asked.undescribed
     left_over = replace(
         store,
-        row_features=None if store.row_features is None else store.row_features.without(asked.rows),
-        column_features=None if store.column_features is None else store.column_features.without(asked.columns),
+        row_features=_features_left(store.row_features, of_rows, asked.rows),
+        column_features=_features_left(store.column_features, of_columns, asked.columns),
     )
-    rows, columns = np.union1d(rows, asked.rows), np.union1d(columns, asked.columns)
+    rows, columns = (
+        np.unique(np.concatenate(parts))
+        for parts in ((rows, asked.rows, of_rows), (columns, asked.columns, of_columns))
+    )
     return Forgotten(
         left_over.changed(row_labels, column_labels, moved, dropped),
         _moved_up(np.setdiff1d(rows, gone_rows), gone_rows),
@@ -141,6 +152,23 @@ def _asked_labels(
     if empty.size and missing == "error":
         raise BadEntries(f"{labels.axis} {labels[empty[:1]].tolist()[0]!r} has no entries to forget")
     return positions
+
+
+def _asked_described(
+    labels: Labels, given: Iterable[Any] | None, features: AxisFeatures | None, missing: str
+) -> IndexArray:
+    if given is None:
+        return NOTHING
+    positions = np.unique(labels.positions(given) if missing == "error" else labels.find(given)).astype(np.int64)
+    positions = positions[positions >= 0]
+    known = np.zeros(positions.size, dtype=bool) if features is None else features.take(positions).are_known
+    if missing == "error" and not known.all():
+        raise BadFeatures(f"{labels.axis} {labels[positions[~known][:1]].tolist()[0]!r} has no features to forget")
+    return positions[known]
+
+
+def _features_left(features: AxisFeatures | None, undescribed: IndexArray, gone: IndexArray) -> AxisFeatures | None:
+    return None if features is None else features.cleared(undescribed).without(gone)
 
 
 def _asked_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> tuple[IndexArray, IndexArray]:

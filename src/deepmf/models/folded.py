@@ -189,12 +189,14 @@ def folded_column(
     return FoldedColumns(entries, predictor.with_columns(described), observed, single=True)
 
 
-def folded_matrix(entries: EntryStore, predictor: Predictor, matrix: ObservedMatrix) -> FoldedRows:
-    """Return the rows of a matrix, whatever their labels, folded in; its columns must be known."""
+def folded_matrix(
+    entries: EntryStore, predictor: Predictor, matrix: ObservedMatrix, features: FeatureVectors | None = None
+) -> FoldedRows:
+    """Return the rows of a matrix, whatever their labels, folded in with features; its columns must be known."""
     if not np.all(entries.scale.holds(matrix.values)):
         raise OffScale(f"the entries have the scale {matrix.scale}; the model's is {entries.scale}")
     columns = entries.columns.positions(matrix.column_labels)[matrix.by_row.columns]
-    observed = AxisEntries(matrix.by_row.starts.astype(np.int64), columns, matrix.values.astype(np.float64))
+    observed = AxisEntries(matrix.by_row.starts.astype(np.int64), columns, matrix.values.astype(np.float64), features)
     return _folded_rows(entries, predictor, observed, single=False)
 
 
@@ -231,6 +233,8 @@ def _features(
         raise BadFeatures(f"features are given for {len(given)} {of}s, and entries for {count}")
     vectors = FeatureVectors.empty(0, known.n_inputs)
     for values in given:
+        if not isinstance(values, Mapping | None):
+            raise BadFeatures(f"features must be values by name; got {values!r}")
         vectors = vectors.followed_by(known.of_one(values))
     return vectors
 
@@ -244,7 +248,7 @@ def _observed(
     for (labels, given_values), is_described in zip(histories, described.tolist(), strict=True):
         positions, values = others.positions(labels), numbers(given_values)
         if positions.size or values.size or not is_described:
-            _check(others, scale, positions, values, of=of)
+            _check(others, scale, positions, values, of=of, or_features=features is not None)
         order = np.argsort(positions)  # as in a matrix: sums come out the same to the bit
         position_parts.append(positions[order])
         value_parts.append(values[order])
@@ -254,12 +258,14 @@ def _observed(
     return AxisEntries(starts, positions, values, features)
 
 
-def _check(others: Labels, scale: Scale, positions: IndexArray, values: FloatArray, *, of: str) -> None:
+def _check(
+    others: Labels, scale: Scale, positions: IndexArray, values: FloatArray, *, of: str, or_features: bool
+) -> None:
     axis = others.axis
     if positions.size != values.size:
         raise BadEntries(f"{axis}s and values are pairs, so of one length; got {positions.size} and {values.size}")
     if positions.size == 0:
-        raise BadEntries(f"a {of} needs at least one entry to be folded in")
+        raise BadEntries(f"a {of} needs at least one entry{', or features,' if or_features else ''} to be folded in")
     distinct, counts = np.unique(positions, return_counts=True)
     if distinct.size < positions.size:
         twice = others[int(distinct[counts > 1][0])]

@@ -348,6 +348,9 @@ class Model(ABC):
             _check_matrix(new, "extend")
         if conflicts not in ("error", "replace"):
             raise BadSetting(f"conflicts must be 'error' or 'replace'; got {conflicts!r}")
+        for name, features in (("row_features", row_features), ("column_features", column_features)):
+            if features is not None:
+                check_features(features, name)
         self._check_extends()
         entries, rows, columns = known.extended(
             new, conflicts=conflicts, row_features=row_features, column_features=column_features
@@ -364,9 +367,14 @@ class Model(ABC):
         columns: Iterable[Any] | None = None,
         entries: Pairs | None = None,
         *,
+        row_features: Iterable[Any] | None = None,
+        column_features: Iterable[Any] | None = None,
         missing: Missing = "error",
     ) -> Self:
         """Return a model without some rows, columns or entries (a matrix, or a pair of rows and columns).
+
+        A row, or a column, is forgotten with its features; `row_features` and `column_features` are labels whose
+        features alone are.
 
         This model stays as it is. What came by `extend` is gone as if it had never come: from descriptions, rankings,
         completions and from the file that `save` writes; a row or column that came by `extend` is no longer known.
@@ -377,7 +385,8 @@ class Model(ABC):
         error.
         """
         known, predictor = self._known
-        found = without(known, asked_to_forget(known, rows, columns, entries, missing=missing))
+        asked = asked_to_forget(known, rows, columns, entries, row_features, column_features, missing=missing)
+        found = without(known, asked)
         left = predictor.without(found.gone_rows, found.gone_columns)
         return self._described_anew(found.store, left, found.rows, found.columns)
 

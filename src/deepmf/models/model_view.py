@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 
 from deepmf.charts.notebook_view import notebook_view
 from deepmf.charts.wording import count
+from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.training.declarations import declared
 from deepmf.training.history import History
 from deepmf.training.history_view import errors_in_words, learning_curves, training_in_words
 from deepmf.training.settings import Settings
+
+_MOST_FEATURES = 12  # that are listed
 
 
 class ShownSettings(NamedTuple):
@@ -54,6 +57,9 @@ def fitted_html(name: str, settings: ShownSettings, entries: EntryStore, history
     }
     if settings.chosen:
         facts["chosen"] = _listed(settings.chosen)
+    for axis, features in (("row", entries.row_features), ("column", entries.column_features)):
+        if features is not None:
+            facts[f"{axis} features"] = _features(features)
     if len(history):
         facts["training"] = training_in_words(history)
     if history.best_error is not None:
@@ -68,3 +74,11 @@ def not_fitted_html(name: str, settings: ShownSettings) -> str:
 
 def _listed(settings: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+
+
+def _features(features: AxisFeatures) -> str:
+    """Return the features of an axis by name and kind, some of them where there are many."""
+    known = features.encoding.columns
+    listed = ", ".join(f"{column.name} ({column.kind})" for column in known[:_MOST_FEATURES])
+    more = len(known) - _MOST_FEATURES
+    return listed if more <= 0 else f"{listed} and {count(more)} more"

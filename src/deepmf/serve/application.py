@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from deepmf.serve.access import Access
 from deepmf.serve.docs_page import docs_page
 from deepmf.serve.entry_routes import router as entry_router
+from deepmf.serve.feature_routes import router as feature_router
 from deepmf.serve.guard import LOOPBACK_NAMES, Guard, refusal_headers
 from deepmf.serve.keys import KeyRing
 from deepmf.serve.operator_routes import router as operator_router
@@ -50,7 +51,7 @@ def create_app(service: Service, *, keys: KeyRing | None = None, rate: float | N
     )
     app.state.service = service
     app.state.access = Access(keys, None if rate is None else RateLimit(rate))
-    for router in (read_router, entry_router, operator_router):
+    for router in (read_router, entry_router, feature_router, operator_router):
         app.include_router(router)
     app.add_api_route("/docs", docs_page, include_in_schema=False)
     app.add_api_route("/", _index, include_in_schema=False)

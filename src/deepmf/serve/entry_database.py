@@ -1,17 +1,19 @@
-"""The entries that came since training, in a database: read whole, read since a version, changed in transactions."""
+"""The entries and features that came since training, in a database: read whole or in part, changed in transactions."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, and_, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from deepmf.serve.entry_changes import AxisName, Changes, Pair
-from deepmf.serve.tables import CHANGES, ENTRIES, LIVE_ERRORS, MODELS, RECEIPTS, STATE
+from deepmf.serve.entry_changes import Changes, Pair
+from deepmf.serve.served_features import AxisName, FeatureChanges, Given
+from deepmf.serve.tables import CHANGES, ENTRIES, FEATURES, LIVE_ERRORS, MODELS, RECEIPTS, STATE
 
 RECEIPT_SECONDS = 24 * 3600.0
 
@@ -105,6 +107,17 @@ class Transaction:
         found = self._connection.execute(select(ENTRIES.c.row_id, ENTRIES.c.column_id, ENTRIES.c.value).where(where))
         return {(row, column): value for row, column, value in found}
 
+    def all_features(self) -> dict[tuple[AxisName, Any], Given | None]:
+        """Return the features that differ from the model's file, by axis and label; None where they are forgotten."""
+        found = self._connection.execute(select(FEATURES.c.axis, FEATURES.c.label, FEATURES.c.content))
+        return {(axis, label): _features(content) for axis, label, content in found}
+
+    def features_at(self, axis: AxisName, label: Any) -> dict[tuple[AxisName, Any], Given | None]:
+        """Return those of one row, or of one column, if there are any."""
+        at = and_(FEATURES.c.axis == axis, FEATURES.c.label == label)
+        found = self._connection.execute(select(FEATURES.c.content).where(at)).first()
+        return {} if found is None else {(axis, label): _features(found.content)}
+
     def changed_since(self, version: int) -> list[tuple[AxisName, Any]] | None:
         """Return which rows and columns changed after a version; None where that is no longer known."""
         oldest = self._connection.execute(select(func.min(CHANGES.c.version))).scalar()
@@ -113,15 +126,25 @@ class Transaction:
         asked = select(CHANGES.c.axis, CHANGES.c.label).where(CHANGES.c.version > version).distinct()
         return [(axis, label) for axis, label in self._connection.execute(asked)]
 
-    def change(self, changes: Changes, in_file: set[Pair], touched: Iterable[tuple[AxisName, Any]]) -> int:
+    def change(
+        self,
+        changes: Changes,
+        in_file: set[Pair],
+        touched: Iterable[tuple[AxisName, Any]],
+        *,
+        features: FeatureChanges | None = None,
+        described_in_file: Set[tuple[AxisName, Any]] = frozenset(),
+    ) -> int:
         """Write changes and which rows and columns they are of; return the new data version.
 
         `in_file` are the pairs that the model's file has: what is forgotten of them stays forgotten. So do entries
-        that were exported, as a model may have been trained on them; any other is gone from the database.
+        that were exported, as a model may have been trained on them; any other is gone from the database. So it is
+        with features and `described_in_file`, the rows and columns of which the model's file has any.
         """
         state = self.state()
         version = state.data_version + 1
         self._put(changes, in_file, version)
+        self._put_features(features or {}, described_in_file, version)
         dropped = [{"b_row": row, "b_column": column} for (row, column), value in changes.items() if value is None]
         if dropped:
             at = and_(ENTRIES.c.row_id == bindparam("b_row"), ENTRIES.c.column_id == bindparam("b_column"))
@@ -137,7 +160,29 @@ class Transaction:
         self._connection.execute(delete(CHANGES).where(CHANGES.c.version <= version))
         self._connection.execute(delete(RECEIPTS).where(RECEIPTS.c.time < time.time() - RECEIPT_SECONDS))
 
+    def _put_features(self, features: FeatureChanges, in_file: Set[tuple[AxisName, Any]], version: int) -> None:
+        if not features:
+            return
+        at = and_(FEATURES.c.axis == bindparam("b_axis"), FEATURES.c.label == bindparam("b_label"))
+        self._connection.execute(
+            delete(FEATURES).where(at), [{"b_axis": axis, "b_label": label} for axis, label in features]
+        )
+        lines = [
+            {
+                "axis": axis,
+                "label": label,
+                "content": None if values is None else json.dumps(dict(values)).encode(),
+                "version": version,
+            }
+            for (axis, label), values in features.items()
+            if values is not None or (axis, label) in in_file
+        ]
+        if lines:
+            self._connection.execute(insert(FEATURES), lines)
+
     def _put(self, changes: Changes, in_file: set[Pair], version: int) -> None:
+        if not changes:
+            return
         dialect = postgresql if self._connection.dialect.name == "postgresql" else sqlite
         put = dialect.insert(ENTRIES)
         put = put.on_conflict_do_update(
@@ -209,3 +254,8 @@ class Transaction:
     def mark_exported(self) -> None:
         """Remember that everything up to now may be in the training data of a later model."""
         self._connection.execute(update(STATE).values(exported_version=STATE.c.data_version))
+
+
+def _features(content: bytes | None) -> Given | None:
+    values: dict[str, Any] | None = None if content is None else json.loads(bytes(content))
+    return values

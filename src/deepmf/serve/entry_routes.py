@@ -21,9 +21,10 @@ from deepmf.serve.entry_bodies import (
     RowValue,
     WriteAnswer,
 )
-from deepmf.serve.entry_changes import AxisName, entries_of, etag_of
+from deepmf.serve.entry_changes import entries_of, etag_of
 from deepmf.serve.keys import ApiKey
 from deepmf.serve.routing import REFUSALS, Limit, Offset, TheService
+from deepmf.serve.served_features import AxisName
 from deepmf.serve.service import Service
 from deepmf.serve.snapshot import Snapshot
 from deepmf.serve.wire_ids import Id, known_label
@@ -94,7 +95,7 @@ async def patch_row(
 
 @router.delete("/rows/{row:id}/entries")
 async def forget_row(row: PathId, service: TheService, response: Response, given: GivenConditions) -> WriteAnswer:
-    """Forget all entries of a row; one that came after training is no longer known."""
+    """Forget all entries of a row, and its features; one that came after training is no longer known."""
     return await _written(service, _write("row", row, "delete", (), given), response)
 
 
@@ -136,7 +137,7 @@ async def patch_column(
 
 @router.delete("/columns/{column:id}/entries")
 async def forget_column(column: PathId, service: TheService, response: Response, given: GivenConditions) -> WriteAnswer:
-    """Forget all entries of a column; one that came after training is no longer known."""
+    """Forget all entries of a column, and its features; one that came after training is no longer known."""
     return await _written(service, _write("column", column, "delete", (), given), response)
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from deepmf.serve.bodies import Area, VersionBody
+from deepmf.serve.feature_bodies import FeatureDescription, ReadFeature
 
 
 class ScaleBody(BaseModel):
@@ -30,6 +31,8 @@ class ModelDescription(BaseModel):
     areas: list[Area] = Field(description="Where it predicts.")
     gives_distribution: bool
     ids: dict[str, Literal["text", "number"]]
+    row_features: list[FeatureDescription] = Field(description="What it reads of rows beside their entries.")
+    column_features: list[FeatureDescription]
     recall: float | None = Field(
         default=None, description="The share of the ten best columns that approximate rankings find; null: exact."
     )
@@ -37,11 +40,12 @@ class ModelDescription(BaseModel):
 
 
 class FoundColumn(BaseModel):
-    """A column: how many entries it has, and whether it was there in training."""
+    """A column: how many entries it has, whether it was there in training, and its features, if any are known."""
 
     column: str | int
     n_entries: int
     trained: bool
+    features: dict[str, ReadFeature] | None = None
 
 
 class FoundColumns(BaseModel):

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from deepmf.serve.bodies import MOST_ENTRIES, AnyId, Area, RequestBody, VersionBody
 from deepmf.serve.entry_bodies import ColumnValue
+from deepmf.serve.feature_bodies import GivenFeatures
 
 MOST_PAIRS = 10_000
 MOST_COLUMNS = 100_000  # of `among` and `exclude`
@@ -18,16 +19,19 @@ HistoryBody = Annotated[list[ColumnValue], Field(min_length=1, max_length=MOST_E
 
 
 class RowOrHistory(RequestBody):
-    """A row that is known, or the entries of one that is not, which are not stored."""
+    """A row that is known, or the entries and features of one that is not, which are not stored."""
 
     row: AnyId | None = None
     history: HistoryBody | None = None
+    features: GivenFeatures | None = None
 
     @model_validator(mode="after")
     def check_one(self) -> RowOrHistory:
         """Refuse both and neither."""
-        if (self.row is None) == (self.history is None):
-            raise ValueError("give either row, which is known, or history, the entries of a new row")
+        if (self.row is None) == (self.history is None and self.features is None):
+            raise ValueError(
+                "give either row, which is known, or history, the entries of a new row, with or without its features"
+            )
         return self
 
 
@@ -39,10 +43,11 @@ class PairBody(RequestBody):
 
 
 class PredictRequest(RequestBody):
-    """Pairs; or the history of a row that is not stored, and the columns to predict for it."""
+    """Pairs; or the history and features of a row that is not stored, and the columns to predict for it."""
 
     pairs: Annotated[list[PairBody], Field(min_length=1, max_length=MOST_PAIRS)] | None = None
     history: HistoryBody | None = None
+    features: GivenFeatures | None = None
     columns: Annotated[list[AnyId], Field(min_length=1, max_length=MOST_PAIRS)] | None = None
     unknown: Literal["error", "nan", "fallback"] = Field(
         default="error",
@@ -52,10 +57,11 @@ class PredictRequest(RequestBody):
     @model_validator(mode="after")
     def check_one(self) -> PredictRequest:
         """Refuse pairs beside a history, and a history without columns."""
-        if (self.pairs is None) == (self.history is None):
-            raise ValueError("give either pairs, or history and columns")
-        if (self.columns is None) != (self.history is None):
-            raise ValueError("history and columns go together")
+        is_guest = self.history is not None or self.features is not None
+        if (self.pairs is None) != is_guest:
+            raise ValueError("give either pairs, or history (or features) and columns")
+        if (self.columns is not None) != is_guest:
+            raise ValueError("history (or features) and columns go together")
         return self
 
 
@@ -126,6 +132,14 @@ class Reason(BaseModel):
     effect: float
 
 
+class FeatureReason(BaseModel):
+    """What a feature says of the row, and what the prediction would lose without it."""
+
+    name: str
+    value: str
+    effect: float
+
+
 class PairPrediction(PredictionBody):
     """A pair and its prediction."""
 
@@ -134,10 +148,11 @@ class PairPrediction(PredictionBody):
 
 
 class BestColumn(PredictionBody):
-    """A column, its prediction, and the entries that pulled it up or down, if they were asked for."""
+    """A column, its prediction, and the entries and features that pulled it up or down, if they were asked for."""
 
     column: str | int
     reasons: list[Reason] | None = None
+    feature_reasons: list[FeatureReason] | None = None
 
 
 class Predictions(BaseModel):
@@ -156,11 +171,12 @@ class BestColumns(BaseModel):
 
 
 class ExplainedPrediction(PredictionBody):
-    """A prediction and the entries of the row that pulled it up or down the most."""
+    """A prediction and the entries and features of the row that pulled it up or down the most."""
 
     row: str | int | None
     column: str | int
     entries: list[Reason]
+    features: list[FeatureReason]
     version: VersionBody
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from deepmf.serve.prediction_bodies import (
     PairPrediction,
     Predictions,
     PredictRequest,
-    Reason,
     RecommendRequest,
     RowOrHistory,
     SimilarLabel,
@@ -31,16 +30,25 @@ from deepmf.serve.prediction_bodies import (
     SimilarRequest,
 )
 from deepmf.serve.predictions import PairFigures
-from deepmf.serve.reasons import reasons_of
+from deepmf.serve.reasons import Reasons, reasons_of
 from deepmf.serve.refusals import Refusal
+from deepmf.serve.served_features import Given, check_features, features_of
 from deepmf.serve.snapshot import Snapshot
 from deepmf.serve.wire_ids import Id, as_labels, known_label, known_labels, shown
 
 MOST_EXPLAINED = 10  # of the best columns
 
 
-def history_of(snapshot: Snapshot, history: Sequence[ColumnValue]) -> tuple[list[Any], list[float]]:
-    """Return the labels and values of a history; what cannot be folded in is refused."""
+class Guest(NamedTuple):
+    """A row that is not stored: its entries by column, and its features."""
+
+    columns: list[Any]
+    values: list[float]
+    features: Given | None
+
+
+def guest_of(snapshot: Snapshot, history: Sequence[ColumnValue], features: Given | None) -> Guest:
+    """Return the row that a history and features make; what cannot be folded in is refused."""
     entries = snapshot.model.entries_
     if "II" not in snapshot.model.predicts:
         raise Refusal(409, "cannot_extend", f"{type(snapshot.model).__name__} cannot predict for new rows")
@@ -52,7 +60,9 @@ def history_of(snapshot: Snapshot, history: Sequence[ColumnValue]) -> tuple[list
     wrong = np.flatnonzero(~snapshot.model.scale_.holds(values))
     if wrong.size:
         check_value(snapshot, values[wrong[0]])
-    return columns, values
+    if features is not None:
+        check_features(snapshot.model, "row", features)
+    return Guest(columns, values, features)
 
 
 def check_value(snapshot: Snapshot, value: float) -> None:
@@ -61,9 +71,12 @@ def check_value(snapshot: Snapshot, value: float) -> None:
         raise Refusal(422, "off_scale", f"the value {value:g} is not on the scale, which is {snapshot.model.scale_}")
 
 
-def fold_in(snapshot: Snapshot, histories: Sequence[tuple[list[Any], list[float]]]) -> FoldedRows:
-    """Return one row for each history, embedded together."""
-    return snapshot.model.fold_in_many(histories)
+def fold_in(snapshot: Snapshot, guests: Sequence[Guest]) -> FoldedRows:
+    """Return the rows of guests, embedded together."""
+    features = [guest.features for guest in guests]
+    described = any(each is not None for each in features)
+    histories = [(guest.columns, guest.values) for guest in guests]
+    return snapshot.model.fold_in_many(histories, features=features if described else None)
 
 
 def predict(snapshot: Snapshot, asked: PredictRequest, guest: FoldedRows | None) -> Predictions:
@@ -114,16 +127,24 @@ def recommend(
         rows = np.repeat(entries.rows.positions([row]), columns.size)
         figures = PairFigures.at(predictor, rows, columns, entries.areas(rows, columns))
     labels = best.labels.tolist()
-    reasons: list[list[Reason] | None] = [None] * len(labels)
+    reasons: list[Reasons | None] = [None] * len(labels)
     if asked.reasons:
         reasons[:MOST_EXPLAINED] = reasons_of(snapshot, guest, row, labels[:MOST_EXPLAINED], asked.reasons)
     lines = zip(labels, reasons, figures.fields(), strict=True)
-    found = [BestColumn(column=label, reasons=why, **fields) for label, why, fields in lines]
+    found = [
+        BestColumn(
+            column=label,
+            reasons=None if why is None else why.entries,
+            feature_reasons=None if why is None else why.features,
+            **fields,
+        )
+        for label, why, fields in lines
+    ]
     return BestColumns(row=row, best=found, version=snapshot.version)
 
 
 def explain(snapshot: Snapshot, asked: ExplainRequest, guest: FoldedRows | None) -> ExplainedPrediction:
-    """Return a prediction and the entries of the row that pulled it up or down the most."""
+    """Return a prediction and the entries and features of the row that pulled it up or down the most."""
     entries = snapshot.model.entries_
     column = known_label(asked.column, entries.columns)
     at = entries.columns.positions([column])
@@ -134,7 +155,14 @@ def explain(snapshot: Snapshot, asked: ExplainRequest, guest: FoldedRows | None)
         row_at = entries.rows.positions([row])
         figures = PairFigures.at(snapshot.model.predictor_, row_at, at, entries.areas(row_at, at))
     (reasons,) = reasons_of(snapshot, guest, row, [column], asked.n)
-    return ExplainedPrediction(row=row, column=column, entries=reasons, version=snapshot.version, **figures.fields()[0])
+    return ExplainedPrediction(
+        row=row,
+        column=column,
+        entries=reasons.entries,
+        features=reasons.features,
+        version=snapshot.version,
+        **figures.fields()[0],
+    )
 
 
 def similar(snapshot: Snapshot, asked: SimilarRequest) -> SimilarLabels:
@@ -163,7 +191,12 @@ def search_columns(snapshot: Snapshot, index: ColumnIndex, text: str, *, offset:
     end = offset + len(page.positions)
     return FoundColumns(
         columns=[
-            FoundColumn(column=label, n_entries=int(counts[at]), trained=at < n_trained)
+            FoundColumn(
+                column=label,
+                n_entries=int(counts[at]),
+                trained=at < n_trained,
+                features=features_of(snapshot.model, "column", label) or None,
+            )
             for at, label in zip(page.positions, index.columns[np.array(page.positions, dtype=np.int64)], strict=True)
         ],
         total=page.total,

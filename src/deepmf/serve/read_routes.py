@@ -29,7 +29,9 @@ router = APIRouter(prefix="/v1", tags=["read"], responses=REFUSALS, dependencies
 @router.post("/predict")
 async def predict(asked: PredictRequest, service: TheService) -> Predictions:
     """Predict pairs of rows and columns, or columns for a history that is not stored."""
-    return await service.answer(lambda snapshot, guest: queries.predict(snapshot, asked, guest), asked.history)
+    return await service.answer(
+        lambda snapshot, guest: queries.predict(snapshot, asked, guest), asked.history, asked.features
+    )
 
 
 @router.post("/recommend")
@@ -38,15 +40,16 @@ async def recommend(asked: RecommendRequest, service: TheService) -> BestColumns
     return await service.answer(
         lambda snapshot, guest: queries.recommend(snapshot, asked, guest, service.neighbours(snapshot)),
         asked.history,
+        asked.features,
         slow=asked.reasons > 0,
     )
 
 
 @router.post("/explain")
 async def explain(asked: ExplainRequest, service: TheService) -> ExplainedPrediction:
-    """Return a prediction and the entries of the row that pulled it up or down."""
+    """Return a prediction and the entries and features of the row that pulled it up or down."""
     return await service.answer(
-        lambda snapshot, guest: queries.explain(snapshot, asked, guest), asked.history, slow=True
+        lambda snapshot, guest: queries.explain(snapshot, asked, guest), asked.history, asked.features, slow=True
     )
 
 
@@ -100,5 +103,7 @@ async def get_map(service: TheService) -> LatentMap:
 async def place(asked: RowOrHistory, service: TheService) -> Place:
     """Return where a row, or a history that is not stored, lies on the map."""
     return await service.answer(
-        lambda snapshot, guest: queries.place(snapshot, service.projection(snapshot), asked, guest), asked.history
+        lambda snapshot, guest: queries.place(snapshot, service.projection(snapshot), asked, guest),
+        asked.history,
+        asked.features,
     )

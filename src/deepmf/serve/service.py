@@ -27,13 +27,14 @@ from deepmf.serve.column_neighbours import LEAST_COLUMNS, ColumnNeighbours
 from deepmf.serve.entry_bodies import ColumnValue
 from deepmf.serve.entry_database import AreaError, EntryDatabase
 from deepmf.serve.latent_map import Projection
-from deepmf.serve.queries import fold_in, history_of
+from deepmf.serve.queries import Guest, fold_in, guest_of
 from deepmf.serve.refusals import Refusal
 from deepmf.serve.replay import caught_up, replayed
+from deepmf.serve.served_features import Given
 from deepmf.serve.service_metrics import ServiceMetrics
 from deepmf.serve.snapshot import Snapshot
 from deepmf.serve.wire_ids import named_unknown
-from deepmf.serve.writer import EntryWrite, WriteReceipt, Written, write_together
+from deepmf.serve.writer import AnyWrite, WriteReceipt, Written, write_together
 
 Body = TypeVar("Body")
 
@@ -59,10 +60,11 @@ class ServiceLimits:
 
 
 class ReadJob(NamedTuple):
-    """A question to the snapshot, and the history that is embedded for it, if any."""
+    """A question to the snapshot, and the history and features that are embedded for it, if any."""
 
     ask: Callable[[Snapshot, FoldedRows | None], Any]
     history: Sequence[ColumnValue] | None
+    features: Given | None
 
 
 class Service:
@@ -95,7 +97,7 @@ class Service:
         # What takes long (explain, search) does not hold up what takes milliseconds.
         self._quick: Batcher[ReadJob, Any] = Batcher(self._answer_together, name="quick answers")
         self._slow: Batcher[ReadJob, Any] = Batcher(self._answer_together, name="slow answers")
-        self._writes: Batcher[EntryWrite, WriteReceipt] = Batcher(self._write_together, name="writer")
+        self._writes: Batcher[AnyWrite, WriteReceipt] = Batcher(self._write_together, name="writer")
         self._approximates = True
         self._stopped = threading.Event()
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
@@ -106,15 +108,16 @@ class Service:
         self,
         ask: Callable[[Snapshot, FoldedRows | None], Body],
         history: Sequence[ColumnValue] | None = None,
+        features: Given | None = None,
         *,
         slow: bool = False,
     ) -> Body:
         """Return what a question is answered, of the snapshot of the moment."""
         batcher = self._slow if slow else self._quick
-        return cast("Body", await batcher.answer(ReadJob(ask, history), timeout=self.limits.seconds))
+        return cast("Body", await batcher.answer(ReadJob(ask, history, features), timeout=self.limits.seconds))
 
-    async def write(self, write: EntryWrite) -> WriteReceipt:
-        """Change entries; when this returns, the change is durable, and every later answer has it."""
+    async def write(self, write: AnyWrite) -> WriteReceipt:
+        """Change entries or features; when this returns, the change is durable, and every later answer has it."""
         return await self._writes.answer(write, timeout=self.limits.seconds)
 
     def is_ready(self) -> bool:
@@ -205,7 +208,7 @@ class Service:
             for job, guest in zip(jobs, guests, strict=True)
         ]
 
-    def _write_together(self, writes: Sequence[EntryWrite]) -> list[WriteReceipt | Exception]:
+    def _write_together(self, writes: Sequence[AnyWrite]) -> list[WriteReceipt | Exception]:
         with self._writing:
             try:
                 return self._written(writes).answers
@@ -224,7 +227,7 @@ class Service:
                     answers.append(_refused(error))
             return answers
 
-    def _written(self, writes: Sequence[EntryWrite]) -> Written:
+    def _written(self, writes: Sequence[AnyWrite]) -> Written:
         written = write_together(self._database, self.current, writes)
         self._publish(written.snapshot)
         self.metrics.learned(written.n_learned, written.n_latents)
@@ -275,21 +278,21 @@ def digest_of(path: Path) -> str:
 
 
 def _guests(snapshot: Snapshot, jobs: Sequence[ReadJob]) -> list[FoldedRows | Exception | None]:
-    """Return the row that each history makes, embedded together; the reason where it makes none."""
-    histories: list[tuple[list[Any], list[float]]] = []
+    """Return the row that each history, or its features, make, embedded together; the reason where they make none."""
+    guests: list[Guest] = []
     found: list[FoldedRows | Exception | None] = []
     places = []
     for job in jobs:
         found.append(None)
-        if job.history is not None:
-            checked = _tried(partial(history_of, snapshot, job.history))
+        if job.history is not None or job.features is not None:
+            checked = _tried(partial(guest_of, snapshot, job.history or (), job.features))
             if isinstance(checked, Exception):
                 found[-1] = checked
             else:
                 places.append(len(found) - 1)
-                histories.append(checked)
-    if histories:
-        together = _tried(partial(fold_in, snapshot, histories))
+                guests.append(checked)
+    if guests:
+        together = _tried(partial(fold_in, snapshot, guests))
         for number, place in enumerate(places):
             found[place] = together if isinstance(together, Exception) else together.row(number)
     return found

@@ -8,6 +8,7 @@ from deepmf.matrix.areas import AREAS
 from deepmf.models.model import Model
 from deepmf.serve.bodies import VersionBody
 from deepmf.serve.model_bodies import ModelDescription, ScaleBody
+from deepmf.serve.served_features import described
 from deepmf.serve.wire_ids import are_numbers, check_servable
 
 
@@ -56,5 +57,7 @@ class Snapshot:
                 axis: "number" if are_numbers(labels) else "text"
                 for axis, labels in (("row", entries.rows), ("column", entries.columns))
             },
+            row_features=described(model, "row"),
+            column_features=described(model, "column"),
             version=self.version,
         )

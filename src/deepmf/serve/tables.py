@@ -1,4 +1,4 @@
-"""The tables of the database: the entries that came since training, and what goes with them."""
+"""The tables of the database: the entries and features that came since training, and what goes with them."""
 
 from __future__ import annotations
 
@@ -59,6 +59,16 @@ ENTRIES = Table(
     Column("version", BigInteger, nullable=False),
     Column("first_version", BigInteger, nullable=False),
     Index("entries_by_column", "column_id"),
+)
+
+# Features that differ from the model's file: values by name, as JSON, as they were given. A content of null: forgotten.
+FEATURES = Table(
+    "features",
+    METADATA,
+    Column("axis", String(6), primary_key=True),
+    Column("label", IdBytes, primary_key=True),
+    Column("content", LargeBinary, nullable=True),
+    Column("version", BigInteger, nullable=False),
 )
 
 # Which rows and columns a transaction changed: other workers read these anew. Old lines are removed.

@@ -1,21 +1,22 @@
-"""The writer: checks changes of entries, makes them durable, and only then lets answers see them."""
+"""The writer: checks changes of entries and features, makes them durable, and only then lets answers see them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from deepmf.matrix.areas import AREAS
-from deepmf.serve.entry_changes import AxisName, Pair, changed_model, entries_of, etag_of, has_entry
+from deepmf.serve.entry_changes import Pair, changed_model, entries_of, etag_of, has_entry
 from deepmf.serve.entry_database import AreaError, EntryDatabase, Receipt, Transaction
 from deepmf.serve.queries import check_value
 from deepmf.serve.refusals import Refusal
 from deepmf.serve.replay import caught_up
+from deepmf.serve.served_features import AxisName, Given, as_read, check_features, features_of, has_features
 from deepmf.serve.snapshot import Snapshot
 from deepmf.serve.wire_ids import Id, as_label, shown, unknown
 
@@ -42,8 +43,27 @@ class EntryWrite:
         return hashlib.sha256(content.encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class FeatureWrite:
+    """A change of the features of one row, or of one column: all that there are then; None: forget them."""
+
+    axis: AxisName
+    id: Id
+    features: Given | None
+    if_match: frozenset[str] | None = None
+    key: str | None = None
+
+    def digest(self) -> str:
+        """Return what tells this request from others."""
+        content = json.dumps([self.axis, self.id, "features", self.features])
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+AnyWrite = EntryWrite | FeatureWrite
+
+
 class WriteReceipt(NamedTuple):
-    """What a write did, and the tag of the entries afterwards."""
+    """What a write did, and the tag of the entries (or features) afterwards; counts are of these."""
 
     id: Id
     n_entries: int
@@ -74,6 +94,7 @@ class Staged:
 
     snapshot: Snapshot
     changes: dict[Pair, float | None] = field(default_factory=dict)
+    features: dict[tuple[AxisName, Any], Given | None] = field(default_factory=dict)
     touched: set[tuple[AxisName, Any]] = field(default_factory=set)
 
     def entries_of(self, axis: AxisName, label: Any) -> dict[Any, float]:
@@ -92,26 +113,54 @@ class Staged:
         store = self.snapshot.model.entries_
         labels = store.rows if axis == "row" else store.columns
         place = 0 if axis == "row" else 1
-        return label in labels or any(
-            pair[place] == label and value is not None for pair, value in self.changes.items()
+        return (
+            label in labels
+            or self.features.get((axis, label)) is not None
+            or any(pair[place] == label and value is not None for pair, value in self.changes.items())
         )
 
-    def stage(self, write: EntryWrite) -> WriteReceipt:
+    def features_of(self, axis: AxisName, label: Any) -> dict[str, Any]:
+        """Return the features of a row or column as the model reads them, staged changes with them."""
+        if (axis, label) not in self.features:
+            return features_of(self.snapshot.model, axis, label)
+        given = self.features[axis, label]
+        if given is None:
+            return {}
+        known = check_features(self.snapshot.model, axis, given)
+        return as_read(known, known.of_one(given))
+
+    def has_features(self, axis: AxisName, label: Any) -> bool:
+        """Say whether a row or column has features, staged changes with them."""
+        if (axis, label) in self.features:
+            return self.features[axis, label] is not None
+        return has_features(self.snapshot.model, axis, label)
+
+    def stage(self, write: AnyWrite) -> WriteReceipt:
         """Check a write and add its changes; the receipt lacks the version, which is not known yet."""
+        return self._stage_entries(write) if isinstance(write, EntryWrite) else self._stage_features(write)
+
+    def _stage_features(self, write: FeatureWrite) -> WriteReceipt:
+        store = self.snapshot.model.entries_
+        label = as_label(write.id, store.rows if write.axis == "row" else store.columns)
+        if write.features is not None:
+            check_features(self.snapshot.model, write.axis, write.features)
+        elif not self.knows(write.axis, label):
+            raise unknown(write.id, write.axis)
+        current = self.features_of(write.axis, label)
+        _check_tag(write, current, "features")
+        if write.features is not None or self.has_features(write.axis, label):
+            self.features[write.axis, label] = write.features
+            self.touched.add((write.axis, label))
+        left = self.features_of(write.axis, label)
+        n_forgotten = len(current) if write.features is None else 0
+        return WriteReceipt(label, len(left), len(left), n_forgotten, etag_of(left), self.snapshot.model_version, 0)
+
+    def _stage_entries(self, write: EntryWrite) -> WriteReceipt:
         store = self.snapshot.model.entries_
         own, others = (store.rows, store.columns) if write.axis == "row" else (store.columns, store.rows)
         label = as_label(write.id, own)
         current = self.entries_of(write.axis, label)
-        if (
-            write.if_match is not None
-            and not ("*" in write.if_match and current)
-            and etag_of(current) not in write.if_match
-        ):
-            raise Refusal(
-                412,
-                "changed_meanwhile",
-                f"the entries of {write.axis} {shown(write.id)} are not those given in If-Match",
-            )
+        _check_tag(write, current, "entries")
         if write.method == "delete" and not self.knows(write.axis, label):
             raise unknown(write.id, write.axis)
         given: dict[Any, float | None] = {}
@@ -129,6 +178,9 @@ class Staged:
         for other, value in wanted.items():
             self.changes[(label, other) if write.axis == "row" else (other, label)] = value
         if wanted:
+            self.touched.add((write.axis, label))
+        if write.method == "delete" and self.has_features(write.axis, label):
+            self.features[write.axis, label] = None
             self.touched.add((write.axis, label))
         after = {**current, **wanted}
         left = {other: value for other, value in after.items() if value is not None}
@@ -155,7 +207,16 @@ class Staged:
                     )
 
 
-def write_together(database: EntryDatabase, current: Snapshot, writes: Sequence[EntryWrite]) -> Written:
+def _check_tag(write: AnyWrite, current: Mapping[Any, Any], what: str) -> None:
+    """Refuse a write whose condition does not hold."""
+    tags = write.if_match
+    if tags is not None and not ("*" in tags and current) and etag_of(current) not in tags:
+        raise Refusal(
+            412, "changed_meanwhile", f"the {what} of {write.axis} {shown(write.id)} are not those given in If-Match"
+        )
+
+
+def write_together(database: EntryDatabase, current: Snapshot, writes: Sequence[AnyWrite]) -> Written:
     """Do some writes in one transaction, each after the other; those that are refused change nothing.
 
     What comes back is durable. Others may have written meanwhile: their changes are in the snapshot too.
@@ -165,10 +226,16 @@ def write_together(database: EntryDatabase, current: Snapshot, writes: Sequence[
         staged = Staged(caught_up(current, transaction))
         answers = _staged(staged, writes, transaction)
         before, after = staged.snapshot, staged.snapshot
-        if staged.changes:
-            model = changed_model(before.model, staged.changes)
+        if staged.changes or staged.features:
+            model = changed_model(before.model, staged.changes, staged.features)
             in_file = {pair for pair in staged.changes if has_entry(before.base, *pair)}
-            version = transaction.change(staged.changes, in_file, staged.touched)
+            version = transaction.change(
+                staged.changes,
+                in_file,
+                staged.touched,
+                features=staged.features,
+                described_in_file={key for key in staged.features if has_features(before.base, *key)},
+            )
             transaction.add_live_errors(before.model_version, _live_errors(before, staged))
             after = replace(before, model=model, data_version=version)
         answers = [_dated(one, after) for one in answers]
@@ -179,12 +246,15 @@ def write_together(database: EntryDatabase, current: Snapshot, writes: Sequence[
                 if write.key is not None and isinstance(one, WriteReceipt) and not one.repeated
             }
         )
-    rows, columns = ({pair[place] for pair in staged.changes} for place in (0, 1))
+    rows, columns = (
+        {pair[place] for pair in staged.changes} | {label for of, label in staged.features if of == axis}
+        for place, axis in enumerate(("row", "column"))
+    )
     n_learned = sum(value is not None for value in staged.changes.values())
     return Written(after, answers, n_learned, len(rows) + len(columns))
 
 
-def _staged(staged: Staged, writes: Sequence[EntryWrite], transaction: Transaction) -> list[WriteReceipt | Exception]:
+def _staged(staged: Staged, writes: Sequence[AnyWrite], transaction: Transaction) -> list[WriteReceipt | Exception]:
     keys = {write.key for write in writes if write.key is not None}
     known = transaction.receipts(keys) if keys else {}
     answers: list[WriteReceipt | Exception] = []

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.feature_vectors import FeatureVectors
 from deepmf.models.folded import folded_matrix
 from deepmf.models.model import Model
 from deepmf.sklearn.model_choice import Residuals
@@ -52,26 +53,46 @@ class Filler:
                 "model='auto' and model='dmf-o' give them"
             )
 
-    def complete(self, known: npt.NDArray[np.floating], ends: FloatArray | None = None) -> None:
-        """Fill in rows (rows, columns) in place, and the ends of their intervals (2, rows, columns) too."""
-        missing = np.isnan(known)
-        described = missing.any(axis=1) & ~missing.all(axis=1) & (self.model is not None)
-        for rows, fill in ((np.flatnonzero(~described), self._by_column), (np.flatnonzero(described), self._by_model)):
-            cells = np.nonzero(missing[rows])
-            if cells[0].size == 0:
-                continue
-            filled = fill(known[rows], *cells)
-            known[rows[cells[0]], cells[1]] = filled.values
-            if ends is not None:
-                ends[:, rows[cells[0]], cells[1]] = filled.ends
+    def complete(
+        self,
+        known: npt.NDArray[np.floating],
+        ends: FloatArray | None = None,
+        features: FeatureVectors | None = None,
+    ) -> None:
+        """Fill in rows (rows, columns) in place, and the ends of their intervals (2, rows, columns) too.
 
-    def _by_model(self, table: npt.NDArray[np.floating], rows: IndexArray, columns: IndexArray) -> Filled:
-        """Fill in cells of rows that have entries."""
+        features: of each row, where the model was fitted with any.
+        """
+        missing = np.isnan(known)
+        nothing = missing.all(axis=1) if features is None else missing.all(axis=1) & ~features.are_known
+        described = missing.any(axis=1) & ~nothing & (self.model is not None)
+        for by_model in (False, True):
+            rows = np.flatnonzero(described == by_model)
+            row_of, column_of = np.nonzero(missing[rows])
+            if row_of.size == 0:
+                continue
+            if by_model:
+                own = None if features is None else features.take(rows)
+                filled = self._by_model(known[rows], row_of, column_of, own)
+            else:
+                filled = self._by_column(row_of, column_of)
+            known[rows[row_of], column_of] = filled.values
+            if ends is not None:
+                ends[:, rows[row_of], column_of] = filled.ends
+
+    def _by_model(
+        self,
+        table: npt.NDArray[np.floating],
+        rows: IndexArray,
+        columns: IndexArray,
+        features: FeatureVectors | None,
+    ) -> Filled:
+        """Fill in cells of rows that have entries, or features."""
         assert self.model is not None
         entries = self.units.seen(TableEntries.of(table))
         labels, scale = self.model.column_labels_, self.units.scale
         matrix = entries.matrix(scale, column_labels=labels)
-        folded = folded_matrix(self.model.entries_, self.model.predictor_, matrix)
+        folded = folded_matrix(self.model.entries_, self.model.predictor_, matrix, features)
         if self.random is None and self.coverage is None and self.to_levels and scale.levels is not None:
             return Filled(folded.predict_levels_at(rows, labels[columns]), None)
         units, ends = folded.predict_at(rows, labels[columns]), None
@@ -88,7 +109,7 @@ class Filler:
                 units = found.drawn(self.random.random(rows.size), scale)
         return self._in_units_of_columns(units, ends, columns)
 
-    def _by_column(self, _: npt.NDArray[np.floating], rows: IndexArray, columns: IndexArray) -> Filled:
+    def _by_column(self, rows: IndexArray, columns: IndexArray) -> Filled:
         """Fill in cells of rows without entries by what the columns showed: means, or the values themselves."""
         values: FloatArray = self.units.means[columns]
         if self.model is None:

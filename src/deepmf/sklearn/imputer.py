@@ -8,13 +8,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from deepmf.errors import BadEntries, BadSetting, CannotExtend, NothingObserved, nearest_name
 from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.feature_vectors import FeatureVectors
+from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.model import Model
@@ -23,6 +26,7 @@ from deepmf.models.ranking import batches
 from deepmf.models.registry import HOMES, model_class, settings_class
 from deepmf.sklearn.column_codes import ColumnCodes
 from deepmf.sklearn.encoded_table import EncodedTable
+from deepmf.sklearn.feature_columns import FeatureColumns
 from deepmf.sklearn.filler import Filler
 from deepmf.sklearn.mixed_table import MixedTable
 from deepmf.sklearn.model_choice import CANDIDATES, Residuals, choose
@@ -77,6 +81,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     hidden_sizes, latent_size, dropout, epochs, learning_rate: settings of the model (None: as fits a table); with
         "auto", of those models that have them.
     settings: further settings of the model, by name.
+    feature_columns: columns, by name or position, that describe the rows: numbers, categories, lists of categories
+        (`Action|Comedy`) and dates. The model reads them and does not complete them; they come back as they are.
     missing_values: what stands for a missing value beside NaN and None, such as -1 or "?".
     add_indicator: whether columns are added that say of each column with missing values in `fit` where they are.
     scale: "columns" (every column has units of its own, and is standardised), "shared" (all columns have the same
@@ -122,6 +128,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         epochs: int | None = None,
         learning_rate: float | None = None,
         settings: Mapping[str, Any] | None = None,
+        feature_columns: Sequence[str | int] | None = None,
         missing_values: Any = np.nan,
         add_indicator: bool = False,
         scale: str | Scale = "columns",
@@ -138,6 +145,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.epochs = epochs
         self.learning_rate = learning_rate
         self.settings = settings
+        self.feature_columns = feature_columns
         self.missing_values = missing_values
         self.add_indicator = add_indicator
         self.scale = scale
@@ -157,12 +165,16 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if entries.values.size == 0:
             raise BadEntries(f"there is nothing to learn: none of {entries.shape[0]} x {entries.shape[1]} is observed")
         self._known = np.unique(entries.columns)
-        self.known_columns_ = np.unique(table.sources[self._known])
+        self._kept = np.unique(table.sources[self._known])
+        places = self._kept if self._features is None else self._features.rest[self._kept]
+        self.known_columns_ = places.astype(np.intp)
         self._indicated = np.flatnonzero(table.missing().any(axis=0)) if self.add_indicator else None
         self._warn_of_empty_columns()
         entries = entries.take_columns(self._known)
         self.units_ = self._units(entries)
+        self._row_features = self._described(X)
         self._learn(candidates, entries, table.sources[self._known])
+        self._row_features = None  # the model has what is needed of them
         return self
 
     def transform(self, X: Any, *, return_interval: bool = False, coverage: float = 0.9) -> Any:  # noqa: N803
@@ -182,14 +194,15 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(self.scale, Scale):
             self._matrix(TableEntries.of(known))  # refuses what is off the scale by its place in this table
         known_ends = np.stack([known, known]).astype(np.float64) if return_interval else None
+        features = self._vectors(X)
         for rows in batches(np.arange(known.shape[0]), width=known.shape[1]):
             some, ends = known[rows], None if known_ends is None else known_ends[:, rows]
-            filler.complete(some, ends)
+            filler.complete(some, ends, None if features is None else features.take(rows))
             known[rows] = some
             if known_ends is not None:
                 known_ends[:, rows] = ends
         numbers[:, self._known] = known
-        kept = np.arange(table.sources[-1] + 1) if self.keep_empty_features else self.known_columns_
+        kept = np.arange(table.sources[-1] + 1) if self.keep_empty_features else self._kept
         completed = table.completed(
             X, numbers, names=self._names, kept=kept, indicators=self._indicated, random=filler.random
         )
@@ -197,15 +210,17 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return completed
         whole_ends = np.stack([numbers, numbers]).astype(np.float64)
         whole_ends[:, :, self._known] = known_ends
-        return completed, Interval(*(table.ends(np.nan_to_num(end, nan=0.0), kept) for end in whole_ends))
+        return completed, Interval(*(table.ends(X, np.nan_to_num(end, nan=0.0), kept) for end in whole_ends))
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
         """Return the names of the columns that `transform` gives."""
         check_is_fitted(self)
         names: npt.NDArray[np.object_] = _check_feature_names_in(self, input_features)
-        kept = names if self.keep_empty_features else names[self.known_columns_]
-        indicated = [] if self._indicated is None else [f"missingindicator_{name}" for name in names[self._indicated]]
-        return np.array([*kept, *indicated], dtype=object)
+        features = np.empty(0, dtype=np.int64) if self._features is None else self._features.features
+        kept = names if self.keep_empty_features else names[np.union1d(self.known_columns_, features)]
+        completed = names if self._features is None else names[self._features.rest]
+        indicated: list[Any] = [] if self._indicated is None else completed[self._indicated].tolist()
+        return np.array([*kept, *(f"missingindicator_{name}" for name in indicated)], dtype=object)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -216,25 +231,53 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _names(self) -> npt.NDArray[np.object_]:
+        """The names of all columns that are completed."""
         names: npt.NDArray[np.object_] = _check_feature_names_in(self)
-        return names
+        return names if self._features is None else names[self._features.rest]
 
     def _read(self, X: Any, *, reset: bool) -> EncodedTable:  # noqa: N803
-        """Check a table, and return it as numbers; `reset` learns its columns and their categories."""
+        """Check a table, and return what is completed of it as numbers; `reset` learns its columns and categories."""
+        given = self._without_features(X, reset=reset)
         texts = None if reset else () if self._codes is None else self._codes.categories
         may_have_text = reset or texts or isinstance(self.missing_values, str)
-        mixed = MixedTable.of(X, missing=self.missing_values, texts=texts) if may_have_text else None
-        if mixed is None:
+        mixed = MixedTable.of(given, missing=self.missing_values, texts=texts) if may_have_text else None
+        if self._features is not None:
+            checked = check_array(given, **CHECKS) if mixed is None else None
+        elif mixed is None:
             checked = validate_data(self, X, reset=reset, **CHECKS)
         else:
             validate_data(self, X, reset=reset, skip_check_array=True)
         if reset:
             self._codes = self._learned_codes(mixed)
         if mixed is None:
-            return EncodedTable(marked(checked, self.missing_values))
+            return EncodedTable(marked(checked, self.missing_values), features=self._features)
         if self._codes is None:
-            return EncodedTable(mixed.numbers)
-        return EncodedTable(self._codes.encoded(mixed), mixed, self._codes)
+            return EncodedTable(mixed.numbers, features=self._features)
+        return EncodedTable(self._codes.encoded(mixed), mixed, self._codes, self._features)
+
+    def _without_features(self, X: Any, *, reset: bool) -> Any:  # noqa: N803
+        """Return the part of a table that is completed; `reset` finds the feature columns."""
+        if reset:
+            self._features: FeatureColumns | None = None
+        given = self.feature_columns
+        if given is None or (isinstance(given, Sequence) and not given):
+            return X
+        if not hasattr(X, "columns") and not scipy.sparse.issparse(X):
+            check_array(X, dtype=None, ensure_all_finite=False)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        if reset:
+            self._features = FeatureColumns.of(_check_feature_names_in(self), given)
+        assert self._features is not None
+        return self._features.completed_part(X)
+
+    def _described(self, X: Any) -> Features | None:  # noqa: N803
+        """Return the features of the rows of a table; None where no columns hold any."""
+        return None if self._features is None else self._features.of_rows(X, missing=self.missing_values)
+
+    def _vectors(self, X: Any) -> FeatureVectors | None:  # noqa: N803
+        """Return the features of the rows of a table as the model reads them; None where it reads none."""
+        features, known = self._described(X), None if self.model_ is None else self.model_.entries_.row_features
+        return None if features is None or known is None else features.encoded(known.encoding)
 
     def _learned_codes(self, mixed: MixedTable | None) -> ColumnCodes | None:
         """Return how columns of text and categories are encoded; None where there are none."""
@@ -307,7 +350,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _fitted(self, name: str, seen: TableEntries) -> Model:
         matrix = seen.matrix(self.units_.scale, column_labels=self._labels)
         progress = None if self.verbose is None else bool(self.verbose)  # scikit-learn's own also take 0 and 1
-        return self._new_model(name).fit(matrix, progress=progress)
+        return self._new_model(name).fit(matrix, row_features=self._row_features, progress=progress)
 
     def _filler(self, coverage: float | None) -> Filler:
         return Filler(
@@ -342,7 +385,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return seen.matrix(self.units_.scale, column_labels=self._labels)
 
     def _warn_of_empty_columns(self) -> None:
-        empty = np.delete(self._names, self.known_columns_).tolist()
+        empty = np.delete(self._names, self._kept).tolist()
         if empty and not self.keep_empty_features:
             shown = ", ".join(map(repr, empty[:3])) + (", ..." if len(empty) > 3 else "")
             warnings.warn(

@@ -144,11 +144,12 @@ def _numbers(column: Any, missing: Any) -> FloatArray:
 def _cells(values: list[Any], missing: Any) -> ObjectArray:
     """Return the cells of a column as objects, None where missing."""
     cells = np.empty(len(values), dtype=object)
-    cells[:] = [None if _is_missing(value, missing) else value for value in values]
+    cells[:] = [None if is_missing(value, missing) else value for value in values]
     return cells
 
 
-def _is_missing(value: Any, mark: Any) -> bool:
+def is_missing(value: Any, mark: Any) -> bool:
+    """Say whether a cell is missing: by its kind, or because it is the mark of what is missing."""
     if value is None or type(value).__name__ in _NOTHING:
         return True
     if isinstance(value, float | np.floating) and np.isnan(value):

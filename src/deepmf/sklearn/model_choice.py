@@ -108,8 +108,10 @@ def _residuals(model: Model, entries: TableEntries, hidden: npt.NDArray[np.bool_
     rows, asked_rows = np.unique(asked.rows, return_inverse=True)
     shown = entries.where(~hidden & np.isin(entries.rows, rows))
     shown = shown._replace(shape=(rows.size, shown.shape[1]), rows=np.searchsorted(rows, shown.rows))
-    labels = model.column_labels_
-    folded = folded_matrix(model.entries_, model.predictor_, shown.matrix(model.scale_, column_labels=labels))
+    labels, features = model.column_labels_, model.entries_.row_features
+    described = None if features is None else features.take(rows)
+    matrix = shown.matrix(model.scale_, column_labels=labels)
+    folded = folded_matrix(model.entries_, model.predictor_, matrix, described)
     predictions = folded.predict_at(asked_rows, labels[asked.columns])
     return Residuals(asked.columns, asked.values - predictions)
 

@@ -6,6 +6,7 @@ import { ratingControl } from "/page/rating.js";
 import { Why } from "/page/why.js";
 import { counted, idText, percent } from "/page/wording.js";
 
+const MOST_FEATURES = 8;
 const KINDS = { few: "with-few", many: "with-many", slider: "with-slider" };
 
 export class ColumnCard {
@@ -35,9 +36,10 @@ export class ColumnCard {
     this.showRating();
   }
 
-  /** Show how many entries a column has. */
-  showCount(count) {
-    this.note.textContent = counted(count, "entry");
+  /** Show how many entries a column has, and some of its features, if the model knows any. */
+  showFacts(count, features) {
+    const said = Object.values(features ?? {}).flat().slice(0, MOST_FEATURES);
+    this.note.replaceChildren(counted(count, "entry"), ...said.flatMap((value) => [" · ", label(String(value))]));
   }
 
   /** Show the place in a list, and how it changed since the list was drawn last. */

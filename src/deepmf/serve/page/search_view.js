@@ -80,9 +80,9 @@ export class SearchView {
 
   #show({ columns, total, next_offset: next }, text) {
     const isNew = ({ column }) => text !== "" || !this.person.values.has(column);
-    const added = columns.filter(isNew).map(({ column, n_entries: count }) => {
+    const added = columns.filter(isNew).map(({ column, n_entries: count, features }) => {
       const card = new ColumnCard(column, this.scale, this.person);
-      card.showCount(count);
+      card.showFacts(count, features);
       return card;
     });
     if (this.offset === 0) this.list.replaceChildren();

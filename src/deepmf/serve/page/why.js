@@ -1,4 +1,4 @@
-// Why a prediction is what it is: the entries that pulled it up or down, in a line, and in full when it is opened.
+// Why a prediction is what it is: the entries and features that pulled it up or down, in a line, and in full when it is opened.
 
 import { drawn, element, label, set } from "/page/elements.js";
 import { ask } from "/page/service.js";
@@ -64,26 +64,31 @@ export class Why {
     }
   }
 
-  #full({ entries }) {
-    if (entries.length === 0) return [element("p", { class: "hint" }, "None of your entries has an effect.")];
-    const largest = Math.max(...entries.map((reason) => Math.abs(reason.effect)), 1e-9);
-    const rows = entries.map((reason) =>
+  #full({ entries, features }) {
+    const causes = [
+      ...entries.map(({ column, value, effect }) => ({ name: idText(column), value: this.scale.valueText(value), effect })),
+      ...features,
+    ];
+    if (causes.length === 0) return [element("p", { class: "hint" }, "None of your entries has an effect.")];
+    const largest = Math.max(...causes.map((reason) => Math.abs(reason.effect)), 1e-9);
+    const rows = causes.map(({ name, value, effect }) =>
       element(
         "tr",
         {},
-        element("th", { scope: "row" }, label(idText(reason.column), { class: "title" })),
-        element("td", { class: "given" }, this.scale.valueText(reason.value)),
-        element("td", { class: "pulled" }, bar(reason.effect / largest)),
-        element("td", { class: "effect" }, this.scale.effectText(reason.effect)),
+        element("th", { scope: "row" }, label(name, { class: "title" })),
+        element("td", { class: "given" }, label(value)),
+        element("td", { class: "pulled" }, bar(effect / largest)),
+        element("td", { class: "effect" }, this.scale.effectText(effect)),
       ),
     );
+    const entry = features.length ? "entry or feature" : "entry";
     const head = element(
       "tr",
       {},
-      ...["Your entry", "value"].map((text) => element("th", { scope: "col" }, text)),
+      ...[`Your ${entry}`, "value"].map((text) => element("th", { scope: "col" }, text)),
       element("th", { scope: "col", colspan: 2 }, "effect"),
     );
-    const note = "Effect: what the prediction would lose without the entry.";
+    const note = `Effect: what the prediction would lose without the ${entry}.`;
     return [element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)), element("p", { class: "hint" }, note)];
   }
 }

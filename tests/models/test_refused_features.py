@@ -1,0 +1,119 @@
+"""Features given to models: what cannot be used is refused in a sentence, and nothing changes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deepmf.data.synthetic.generator import Generated, generate
+from deepmf.errors import BadEntries, BadFeatures, DeepMFWarning
+from deepmf.matrix.features import Features
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.autoencoders.autorec import UAutoRec
+from deepmf.models.factorization.als import ALS
+from deepmf.models.load import load
+from deepmf.models.means import Means
+from deepmf.models.model import Model
+
+ZOE = Features(["Zoe"], {"age": [31], "occupation": ["nurse"]})
+
+
+@pytest.fixture(scope="module")
+def rated() -> Generated:
+    return generate(40, 30, density=0.3, explained=0.5, seed=0)
+
+
+@pytest.fixture(scope="module", params=["means", "als"])
+def model(request: pytest.FixtureRequest, rated: Generated) -> Model:
+    new = Means() if request.param == "means" else ALS(epochs=3, latent_size=3)
+    return new.fit(rated.matrix, row_features=rated.row_features, column_features=rated.column_features)
+
+
+def refused(act: Callable[[], Any], said: str) -> None:
+    with pytest.raises(BadFeatures, match=said) as error:
+        act()
+    assert "\n" not in str(error.value)
+
+
+def test_bad_features_leave_an_unfitted_model_unfitted(rated: Generated) -> None:
+    labels = rated.matrix.row_labels[:2].tolist()
+    for features, said in (
+        (Features(["nobody"], {"age": [3]}), "no label of the row features is a row of the matrix"),
+        (Features([1, 2], {"age": [3, 4]}), r"features are of 1 \(int\) and so on, the rows are 'Ada Abara' \(str\)"),
+        (Features(labels, {"age": [None, None]}), "the feature 'age' has no value at all"),
+        (Features(labels, {"age": [1.0, np.inf]}), "the feature 'age' has infinite numbers"),
+        (Features(labels, {"age": ["a", "b"]}, kinds={"age": "number"}), "cannot be read as numbers"),
+        ({"age": [1, 2]}, r"row_features must be Features \(Features.from_frame makes them\); got dict"),
+    ):
+        means = Means()
+        refused(lambda means=means, features=features: means.fit(rated.matrix, row_features=features), said)  # type: ignore[misc]
+        assert not means.is_fitted
+
+
+def test_a_model_that_reads_none_refuses_them(rated: Generated) -> None:
+    network = UAutoRec(hidden_size=4, epochs=1, device="cpu")
+    refused(lambda: network.fit(rated.matrix, row_features=rated.row_features), "UAutoRec reads entries alone")
+    assert not network.is_fitted
+
+
+def test_features_that_fit_did_not_have(model: Model, rated: Generated) -> None:
+    before = model.complete()
+    height = Features(["Zoe"], {"age": [31], "height": [170]})
+    said = "the model was fitted without the feature 'height'; it knows age, occupation"
+    refused(lambda: model.extend(row_features=height), said)
+    entries = ObservedMatrix.from_entries(["Zoe"], rated.matrix.column_labels[:1], [4], rated.matrix.scale)
+    refused(lambda: model.extend(entries, row_features=height), said)
+    refused(lambda: model.fold_in(features={"height": 170}), said)
+    refused(lambda: model.fold_in_column(features={"age": 3}), "without the feature 'age'; it knows year, genres")
+    refused(lambda: model.extend(row_features=Features(["Zoe"], {"age": ["old"]})), "cannot be read as numbers")
+    assert "Zoe" not in model.row_labels_
+    np.testing.assert_array_equal(model.complete(), before)
+
+
+def test_ids_of_another_kind(model: Model) -> None:
+    with pytest.raises(BadEntries, match="row labels are of one kind; got ints beside strs, such as 7"):
+        model.extend(row_features=Features([7], {"age": [31]}))
+
+
+def test_features_where_fit_had_none(rated: Generated) -> None:
+    plain = Means().fit(rated.matrix, column_features=rated.column_features)
+    refused(lambda: plain.extend(row_features=ZOE), "the model was fitted without row features, and cannot read any")
+    refused(lambda: plain.fold_in(features={"age": 31}), "the model was fitted without row features")
+    assert plain.fold_in_column(features={"year": 1979}).predict(plain.row_labels_[:1]).size == 1
+
+
+def test_a_row_by_features_alone_is_the_same_however_it_comes(model: Model, rated: Generated, tmp_path: Path) -> None:
+    columns = model.column_labels_
+    guest = model.fold_in(features={"age": 31, "occupation": "nurse"}).predict(columns)
+    more = model.extend(row_features=ZOE)
+    np.testing.assert_array_equal(more.predict(["Zoe"] * columns.size, columns), guest)
+    more.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again.complete(), more.complete())
+    assert "Zoe" not in again.forget(rows=["Zoe"]).row_labels_
+    row = rated.matrix.row_labels[0]
+    assert rated.row_features is not None
+    later = again.extend(row_features=rated.row_features.take(np.array([1])).relabelled([row]))
+    assert not np.array_equal(
+        later.predict([row] * columns.size, columns), again.predict([row] * columns.size, columns)
+    )
+    assert [effect.name for effect in again.explain("Zoe", columns[0]).features] != []
+
+
+def test_no_features_at_all_change_nothing_at_extend(model: Model) -> None:
+    empty = Features([], {"age": []})
+    np.testing.assert_array_equal(model.extend(row_features=empty).complete(), model.complete())
+
+
+@pytest.mark.slow
+def test_many_categories_and_constant_ones_are_learned_from_with_a_warning(rated: Generated) -> None:
+    names = [*rated.matrix.row_labels.tolist(), *(f"person {number}" for number in range(100_000))]
+    described = Features(names, {"name": names, "same": [1] * len(names), "age": np.arange(len(names)) % 70})
+    with pytest.warns(DeepMFWarning) as told:
+        means = Means().fit(rated.matrix, row_features=described)
+    said = [str(warning.message) for warning in told]
+    assert any("the feature 'name' has 100,040 categories, each too rare" in each for each in said)
+    assert any("the feature 'same' is 1.0 everywhere" in each or "is 1 everywhere" in each for each in said)
+    assert len(means.row_labels_) == len(names)
