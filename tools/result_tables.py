@@ -22,8 +22,9 @@ PAGES = (
     ROOT / "docs" / "reproduction.md",
     ROOT / "docs" / "sklearn.md",
     ROOT / "docs" / "performance.md",
+    ROOT / "docs" / "peers.md",
 )
-BLOCK = re.compile(r"(<!-- (table|costs|search|summary|benchmark) ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (table|costs|search|summary|benchmark|peers) ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # The rows of the README's short table, at one share of new rows and columns.
 SUMMARY = ("dmf-o", "als", "i-autorec", "dmf", "means")
 NEW_SHARE = 0.2
@@ -31,6 +32,8 @@ NEW_SHARE = 0.2
 
 def block(kind: str, table: str) -> str:
     """Return what stands in a block of a page: a table with its notes, its cost, or how its settings were chosen."""
+    if kind == "peers":
+        return f"\n{(RESULTS / 'peers' / f'{table}.md').read_text(encoding='utf-8')}\n"
     if kind == "benchmark":
         return f"\n{defaults() if table == 'defaults' else errors_by_table(table)}\n"
     recipes = read_table(table)
