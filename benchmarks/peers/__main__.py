@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def main(given: list[str] | None = None) -> int:
         return 2
     peers = [peer for peer in PEERS if not options.only or peer.name in options.only]
     bench = Bench(options.build, Records(options.out), options.threads, options.most_seconds)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the run that it ends does not go on alone
     if not options.report_only:
         runs = list(wanted(peers, [TASKS[name] for name in names], options.seeds))
         run_all(runs, bench, lambda line: print(line, flush=True), again=options.again)

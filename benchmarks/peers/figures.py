@@ -78,6 +78,6 @@ def as_json(lines: Sequence[Line]) -> list[dict[str, Any]]:
                 for metric in scores
                 if metric not in ("n_entries", "filled")
             }
-        costs = {name: line.cost(name) for name in ("seconds", "peak_memory_mb")}
+        costs = {name: line.cost(name) for name in ("seconds", "processor_seconds", "peak_memory_mb")}
         written.append({"peer": line.peer, "title": line.title, "seeds": line.seeds, "scores": groups} | costs)
     return written

@@ -18,12 +18,12 @@ _SHOWN = 0.09  # above the lowest error; what is worse is cut off
 
 
 def by_time(task: str, found: Sequence[Line]) -> Chart | None:
-    """Return the error of each family against the seconds it takes to fit and to predict all test entries."""
+    """Return the error of each family against the processor time it takes to fit and to predict all test entries."""
     families = list(dict.fromkeys(line.family for line in found))
     curves = []
     for number, family in enumerate(families):
         points = sorted(
-            (line.cost("seconds"), error)
+            (line.cost("processor_seconds"), error)
             for line in found
             if line.family == family and (error := line.mean("I", "rmse")) is not None
         )
@@ -37,7 +37,7 @@ def by_time(task: str, found: Sequence[Line]) -> Chart | None:
     chart = lines(
         curves,
         title=f"RMSE of {len(curves)} methods against the time they take: {task}",
-        x_label="seconds to fit and to predict all test entries",
+        x_label="processor seconds to fit and to predict all test entries",
         y_label="RMSE",
         frame=_WIDE,
         x_axis=LogAxis,

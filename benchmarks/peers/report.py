@@ -61,6 +61,7 @@ def known(lines: Sequence[Line]) -> str:
     ordered = sorted(lines, key=lambda line: line.mean("I", "rmse") or 9.0)
     columns = {title: _cells(ordered, "I", metric) for title, metric in _KNOWN.items()}
     columns |= {
+        "processor seconds": [f"{line.cost('processor_seconds'):.1f}" for line in ordered],
         "seconds": [f"{line.cost('seconds'):.1f}" for line in ordered],
         "MiB": [f"{line.cost('peak_memory_mb'):.0f}" for line in ordered],
         "splits": [str(len(line.runs)) for line in ordered],
@@ -69,11 +70,11 @@ def known(lines: Sequence[Line]) -> str:
 
 
 def by_area(lines: Sequence[Line]) -> str:
-    """Return the RMSE in each area with all that describes new rows and columns, and the seconds of one fit."""
+    """Return the RMSE in each area with all that describes new rows and columns, and what that took."""
     columns = {f"area {area}": _cells(lines, area, "rmse") for area in AREAS}
     columns |= {
         "log loss, area I": _cells(lines, "I", "log_loss"),
-        "fit, seconds": [f"{line.cost('fit_seconds'):.1f}" for line in lines],
+        "processor seconds": [f"{line.cost('processor_seconds'):.1f}" for line in lines],
         "splits": [str(len(line.runs)) for line in lines],
     }
     return _markdown([line.title for line in lines], columns)

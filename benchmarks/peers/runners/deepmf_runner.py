@@ -19,12 +19,17 @@ class Fitted(NamedTuple):
     noted: dict[str, Any]
 
 
+def unfitted(settings: exchange.Settings) -> Any:
+    """Return the model that the settings name, which imports it."""
+    options = {name: value for name, value in settings.items() if name not in ("model", "features")}
+    return getattr(deepmf, settings["model"])(**options)
+
+
 def fit(task: exchange.Task, settings: exchange.Settings) -> Fitted:
     """Fit to training entries, validation entries choosing; these describe rows and columns in the end."""
     warnings.simplefilter("ignore", DeepMFWarning)  # rows and columns without entries are asked for on purpose
     with_features = bool(settings.get("features"))
-    options = {name: value for name, value in settings.items() if name not in ("model", "features")}
-    model = getattr(deepmf, settings["model"])(**options)
+    model = unfitted(settings)
     known = task.known
     rows, columns = np.unique(known.rows), np.unique(known.columns)
     train, validation = (_matrix(task, part, rows, columns) for part in (task.train, task.validation))
@@ -83,4 +88,4 @@ def _column(name: str, array: npt.NDArray[Any]) -> Any:
 
 
 if __name__ == "__main__":
-    exchange.main(fit, reply, packages=["deepmf", "torch", "numpy"])
+    exchange.main(fit, reply, packages=["deepmf", "torch", "numpy"], prepare=unfitted)

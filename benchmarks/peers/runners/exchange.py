@@ -127,10 +127,16 @@ def _features(arrays: dict[str, npt.NDArray[Any]], axis: str, count: int) -> sci
     return scipy.sparse.csr_matrix((np.ones(places[0].size), places), shape=shape)
 
 
-def main(fit: Fit, reply: Reply, *, packages: Sequence[str]) -> None:
-    """Run a task: `runner.py TASK OUT SETTINGS`; writes OUT.npz with the answers and OUT.json with what they took."""
+def main(
+    fit: Fit, reply: Reply, *, packages: Sequence[str], prepare: Callable[[Settings], object] = lambda settings: None
+) -> None:
+    """Run a task: `runner.py TASK OUT SETTINGS`; writes OUT.npz with the answers and OUT.json with what they took.
+
+    `prepare` imports what the settings ask for: the time of imports does not count.
+    """
     task, out, settings = read_task(Path(sys.argv[1])), Path(sys.argv[2]), json.loads(sys.argv[3])
-    start = time.perf_counter()
+    prepare(settings)
+    start, processor = time.perf_counter(), time.process_time()
     model = fit(task, settings)
     fit_seconds = time.perf_counter() - start
     answers: dict[str, npt.NDArray[Any]] = {}
@@ -144,12 +150,15 @@ def main(fit: Fit, reply: Reply, *, packages: Sequence[str]) -> None:
             refused[question.name] = str(reason)
             continue
         seconds[question.name] = round(time.perf_counter() - start, 3)
+        if len(seconds) == 1:
+            processor = time.process_time() - processor
         answers[f"values{at}"] = np.asarray(answer.values, dtype=np.float64)
         if answer.distribution is not None:
             answers[f"distribution{at}"] = np.asarray(answer.distribution, dtype=np.float32)
     report = {
         "fit_seconds": round(fit_seconds, 3),
         "question_seconds": seconds,
+        "processor_seconds": round(processor, 3),  # of all threads, for the fit and the first question
         "refused": refused,
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1 << 20 if _in_bytes() else 1 << 10),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},

@@ -23,18 +23,22 @@ def fit(task: exchange.Task, settings: exchange.Settings) -> Completed:
     table = np.full(task.shape, np.nan)
     known = task.known
     table[known.rows, known.columns] = known.values
+    imputer = unfitted(settings)
     if settings["imputer"] == "DMFImputer":
-        from deepmf.sklearn import DMFImputer
-
-        imputer = DMFImputer(settings["model"], keep_empty_features=True, random_state=0)
         return Completed(imputer.fit_transform(table), {"chosen": getattr(imputer, "chosen_model_", "")})
     spreads = np.nanstd(table, axis=0)
     means, units = np.nanmean(table, axis=0), np.where(spreads > 0, spreads, 1.0)
-    completed = _scikit_learn(settings["imputer"]).fit_transform((table - means) / units)
+    completed = imputer.fit_transform((table - means) / units)
     return Completed(completed * units + means, {})
 
 
-def _scikit_learn(name: str) -> Any:
+def unfitted(settings: exchange.Settings) -> Any:
+    """Return the imputer that the settings name, which imports it."""
+    name = settings["imputer"]
+    if name == "DMFImputer":
+        from deepmf.sklearn import DMFImputer
+
+        return DMFImputer(settings["model"], keep_empty_features=True, random_state=0)
     from sklearn.experimental import enable_iterative_imputer  # noqa: F401
     from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 
@@ -49,4 +53,4 @@ def reply(model: Completed, task: exchange.Task, question: exchange.Question) ->
 
 
 if __name__ == "__main__":
-    exchange.main(fit, reply, packages=["scikit-learn", "numpy"])
+    exchange.main(fit, reply, packages=["scikit-learn", "numpy"], prepare=unfitted)
