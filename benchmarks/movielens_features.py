@@ -43,7 +43,13 @@ def user_features(name: str) -> pl.DataFrame:
     else:
         lines = [line.split("|") for line in _lines(name, "u.user")]
         records = [(int(u), sex, int(age), job, code) for u, age, sex, job, code in lines]
-    kinds = {"user": pl.Int64, "sex": pl.String, "age": pl.Int64, "occupation": pl.String, "post_code": pl.String}
+    kinds: dict[str, Any] = {
+        "user": pl.Int64,
+        "sex": pl.String,
+        "age": pl.Int64,
+        "occupation": pl.String,
+        "post_code": pl.String,
+    }
     return pl.DataFrame(records, schema=kinds, orient="row")
 
 
@@ -57,7 +63,7 @@ def film_features(name: str) -> pl.DataFrame:
         names = [line.split("|")[0] for line in _lines(name, "u.genre") if "|" in line][1:]
         lines = [line.split("|") for line in _lines(name, "u.item")]
         records = [(int(line[0]), _flagged(line[_FIRST_GENRE:], names), _year(line[1])) for line in lines]
-    kinds = {"film": pl.Int64, "genres": pl.List(pl.String), "year": pl.Int64}
+    kinds: dict[str, Any] = {"film": pl.Int64, "genres": pl.List(pl.String), "year": pl.Int64}
     return pl.DataFrame(records, schema=kinds, orient="row")
 
 
@@ -76,7 +82,7 @@ def feature_arrays(name: str) -> dict[str, npt.NDArray[Any]]:
 
 def export(name: str, folder: Path) -> Path:
     """Write both tables as one `.npz` of arrays, and return its path."""
-    arrays = feature_arrays(name)
+    arrays: dict[str, Any] = feature_arrays(name)
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:

@@ -28,7 +28,7 @@ def main(given: list[str] | None = None) -> int:
         print(f"there is no {unknown[0]!r}; {known}", file=sys.stderr)
         return 2
     peers = [peer for peer in PEERS if not options.only or peer.name in options.only]
-    bench = Bench(options.build, Records(options.out), options.threads, options.most_seconds)
+    bench = Bench(options.build, Records(options.out), options.threads, options.most_seconds, options.questions)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the run that it ends does not go on alone
     if not options.report_only:
         runs = list(wanted(peers, [TASKS[name] for name in names], options.seeds))
@@ -43,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="+", metavar="PEER", help="these peers alone")
     parser.add_argument("--tasks", nargs="+", metavar="TASK", help="these tasks alone")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="these seeds of each task alone")
+    parser.add_argument("--questions", nargs="+", metavar="NAME", help="ask these alone, such as 'new rows, 5'")
     parser.add_argument("--quick", action="store_true", help="two small tasks that need no download")
     parser.add_argument("--again", action="store_true", help="run again what is recorded")
     parser.add_argument("--report-only", action="store_true", help="run nothing; write tables and pictures")

@@ -51,7 +51,7 @@ ENVIRONMENTS = (
     Environment("surprise", ("scikit-surprise==1.1.5",)),
     Environment(
         "cmfrec",
-        ("cmfrec==3.5.1.post14", "pandas==2.3.3"),
+        ("cmfrec==3.5.1.post14", "pandas==2.3.3", "threadpoolctl==3.6.0"),
         before=("cython==3.3.1", "setuptools<80", "wheel", "numpy==2.4.6", "scipy==1.17.1", "findblas==0.1.26.post1"),
         options=("--no-build-isolation",),
     ),
@@ -63,7 +63,7 @@ ENVIRONMENTS = (
         options=("--no-build-isolation",),
     ),
     Environment("sklearn", ("scikit-learn==1.9.1",)),
-    Environment("miceforest", ("miceforest==6.0.5",)),
+    Environment("miceforest", ("miceforest==6.0.5", "lightgbm==4.6.0", "pandas==2.3.3")),
 )
 
 ABSENT = (
@@ -130,16 +130,17 @@ PEERS: tuple[Peer, ...] = (
     ),
     _surprise("surprise-svdpp", "Surprise, SVD++", "SVDpp"),
     _surprise("surprise-knn", "Surprise, KNNBaseline", "KNNBaseline", verbose=False),
-    _cmfrec("cmfrec", "cmfrec", _BOTH, "chosen on validation entries", k=40, lambda_=30.0),
-    _cmfrec("cmfrec-default", "cmfrec, defaults", _KNOWN, _DEFAULTS),
     _cmfrec(
-        *(
-            "cmfrec-features",
-            "cmfrec, features",
-            _FEATURES,
-            "weights of the authors' notebook; lambda as without features",
-        ),
-        **{"k": 40, "lambda_": 30.0, "w_main": 0.5, "w_user": 0.25, "w_item": 0.25, "features": True},
+        "cmfrec-10", "cmfrec, lambda 10", _BOTH, "the library's defaults, and its authors' notebook", k=40, lambda_=10.0
+    ),
+    _cmfrec("cmfrec-30", "cmfrec, lambda 30", _BOTH, "its documentation, for MovieLens-10M", k=40, lambda_=30.0),
+    _cmfrec(
+        *("cmfrec-features-10", "cmfrec, features, lambda 10", _FEATURES, "weights of 6 chosen on validation entries"),
+        **{"k": 40, "lambda_": 10.0, "w_user": 10.0, "w_item": 10.0, "features": True},
+    ),
+    _cmfrec(
+        *("cmfrec-features-30", "cmfrec, features, lambda 30", _FEATURES, "weights of 6 chosen on validation entries"),
+        **{"k": 40, "lambda_": 30.0, "w_user": 10.0, "w_item": 10.0, "features": True},
     ),
     _myfm("myfm-10", "myFM, rank 10, 60 iterations", "myFM", _KNOWN, _NOTEBOOK, rank=10, iterations=60),
     _myfm("myfm-32", "myFM, rank 32, 200 iterations", "myFM", _KNOWN, _SCRIPT, rank=32, iterations=200),

@@ -49,7 +49,9 @@ COLUMNS: dict[str, Categories] = {"genres": _several, "year": _between(YEARS)}
 
 def one_hot(arrays: Arrays, columns: dict[str, Categories]) -> OneHot:
     """Return the categories of some columns as ones, a group for each column."""
-    lines, features, groups = [], [], []
+    lines: list[int] = []
+    features: list[int] = []
+    groups: list[int] = []
     for name, categories in columns.items():
         found = categories(arrays[name])
         places = {category: at for at, category in enumerate(sorted({one for each in found for one in each}))}

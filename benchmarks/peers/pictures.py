@@ -48,7 +48,7 @@ def by_time(task: str, found: Sequence[Line]) -> Chart | None:
 
 def new_lines(task: str, found: Sequence[Line], axis: str) -> Chart | None:
     """Return the error for the same entries of new rows (columns, both) as more of their other entries are known."""
-    series = []
+    series: list[Series] = []
     for line in found:
         means = [line.mean(f"{axis}, {count}", "rmse") for count in COUNTS]
         if None not in means:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,9 +40,18 @@ class Entries(NamedTuple):
         """Return no entries."""
         return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 
-    def together(self, other: Entries) -> Entries:
-        """Return the entries of both."""
-        return Entries(*(np.concatenate(both) for both in zip(self, other, strict=True)))
+    @classmethod
+    def joined(cls, *parts: Entries) -> Entries:
+        """Return the entries of several parts."""
+        return cls(
+            np.concatenate([part.rows for part in parts]),
+            np.concatenate([part.columns for part in parts]),
+            np.concatenate([part.values for part in parts]),
+        )
+
+    def take(self, which: npt.NDArray[np.bool_]) -> Entries:
+        """Return some of the entries."""
+        return Entries(self.rows[which], self.columns[which], self.values[which])
 
     def mirrored(self) -> Entries:
         """Return the entries with rows and columns swapped."""
@@ -82,9 +92,13 @@ class Problem:
     column_features: OneHot | None = None
     raw: Arrays = field(default_factory=dict)
 
+    def asking(self, names: Sequence[str] | None) -> Problem:
+        """Return the problem with these questions alone."""
+        return self if names is None else replace(self, asked=[asked for asked in self.asked if asked.name in names])
+
     def write(self, path: Path) -> None:
         """Write what a peer may see: everything but the values to predict."""
-        arrays: Arrays = {
+        arrays: dict[str, Any] = {
             "shape": np.array(self.shape),
             "levels": self.levels,
             "questions": np.array([asked.name for asked in self.asked]),

@@ -51,6 +51,7 @@ class Bench:
     records: Records
     threads: int
     most_seconds: int | None = None
+    questions: Sequence[str] | None = None  # those that are asked, by name; all by default
     runners: Path = RUNNERS
     environments: Sequence[Environment] = ENVIRONMENTS
 
@@ -81,7 +82,7 @@ def run_all(runs: Sequence[Run], bench: Bench, say: Say, *, again: bool = False)
             continue
         key = each.task.name, each.seed
         if made is None or made[0] != key:
-            made = key, each.task.problem(each.seed)
+            made = key, each.task.problem(each.seed).asking(bench.questions)
         record = run_one(each, made[1], environment.python, bench)
         bench.records.add(record)
         say(f"{each.name}: {told(record)}")
@@ -148,6 +149,7 @@ def _common(run: Run, bench: Bench) -> Record:
         "commit": commit(),
         "hardware": f"{platform.machine()}, {os.cpu_count()} CPU cores",
         "threads": bench.threads,
+        "questions": None if bench.questions is None else list(bench.questions),
         "load_before": round(os.getloadavg()[0], 2),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

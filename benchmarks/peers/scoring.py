@@ -10,7 +10,7 @@ import numpy.typing as npt
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import calibration_error, log_loss_error, mae_error, rmse_error
-from peers.problem import Asked, Entries, Problem
+from peers.problem import Asked, Problem
 
 # A group in which more than this share has no prediction is not scored.
 MOST_MISSING = 0.1
@@ -42,7 +42,7 @@ def _group(
     chances: npt.NDArray[np.float32] | None,
     inside: npt.NDArray[np.bool_],
 ) -> dict[str, Any]:
-    test = Entries(*(part[inside] for part in asked.test))
+    test = asked.test.take(inside)
     missing = ~np.isfinite(values)
     predicted = np.where(missing, problem.train.values.mean(), values)
     errors: dict[str, Any] = {"n_entries": int(test.values.size)}
@@ -59,9 +59,8 @@ def _group(
         whole = chances.astype(np.float64) / chances.sum(axis=1, keepdims=True, dtype=np.float64)
         medians = problem.levels[np.argmax(np.cumsum(whole, axis=1) >= 0.5, axis=1)]
         errors |= _plain(medians, test.values, prefix="median_")
-        levels = {"scale_levels": problem.levels}
-        errors["log_loss"] = round(log_loss_error(whole, test.values, **levels), 5)
-        errors["calibration_error"] = round(calibration_error(whole, test.values, **levels), 5)
+        errors["log_loss"] = round(log_loss_error(whole, test.values, scale_levels=problem.levels), 5)
+        errors["calibration_error"] = round(calibration_error(whole, test.values, scale_levels=problem.levels), 5)
     return errors
 
 

@@ -64,7 +64,7 @@ def of_areas(split: AreaSplit, matrix: ObservedMatrix) -> Problem:
         return Entries.of(part, matrix.columns, matrix.rows).mirrored()
 
     tests = {area: positions(split.test[area]) for area in AREAS}
-    every = Entries(*(np.concatenate(parts) for parts in zip(*tests.values(), strict=True)))
+    every = Entries.joined(*tests.values())
     areas = np.concatenate([np.full(test.rows.size, area) for area, test in tests.items()])
     asked = [Asked("areas", positions(split.extension), every, areas)]
     rows, columns = _described_rows(split), _described_columns(split)
@@ -74,7 +74,7 @@ def of_areas(split: AreaSplit, matrix: ObservedMatrix) -> Problem:
         asked += [
             _asked(f"new rows, {count}", of_rows, tests["II"]),
             _asked(f"new columns, {count}", of_columns, tests["III"]),
-            _asked(f"both, {count}", of_rows.together(of_columns), tests["IV"]),
+            _asked(f"both, {count}", Entries.joined(of_rows, of_columns), tests["IV"]),
         ]
     return Problem(matrix.shape, _levels(matrix), positions(split.train), positions(split.validation), asked)
 
@@ -115,8 +115,14 @@ def published_fold(seed: int) -> Problem:
 
 
 def _of_lines(lines: npt.NDArray[np.int64], matrix: ObservedMatrix) -> ObservedMatrix:
-    labels = {"row_labels": matrix.row_labels, "column_labels": matrix.column_labels}
-    return ObservedMatrix.from_entries(*lines.T[:2], lines[:, 2].astype(np.float64), matrix.scale, **labels)
+    return ObservedMatrix.from_entries(
+        lines[:, 0],
+        lines[:, 1],
+        lines[:, 2].astype(np.float64),
+        matrix.scale,
+        row_labels=matrix.row_labels,
+        column_labels=matrix.column_labels,
+    )
 
 
 def authors(seed: int) -> Problem:
@@ -150,9 +156,14 @@ def table(name: str, seed: int) -> Problem:
     cells = getattr(datasets, f"load_{name}")().data.astype(np.float64)
     hidden = np.random.default_rng(seed).random(cells.shape) < HIDDEN
     spreads = cells.std(axis=0)
-    known, test = (Entries(*np.nonzero(part), cells[part]) for part in (~hidden, hidden & (spreads > 0)))
+    known, test = _cells(cells, ~hidden), _cells(cells, hidden & (spreads > 0))
     asked = [Asked("cells", Entries.none(), test, np.full(test.rows.size, "cells"))]
     return Problem(cells.shape, np.empty(0), known, Entries.none(), asked, units=np.where(spreads > 0, spreads, 1.0))
+
+
+def _cells(cells: npt.NDArray[np.float64], which: npt.NDArray[np.bool_]) -> Entries:
+    rows, columns = np.nonzero(which)
+    return Entries(rows, columns, cells[rows, columns])
 
 
 FIVE = (0, 1, 2, 3, 4)

@@ -139,6 +139,12 @@ def test_new_rows_and_columns_are_described_by_at_most_so_many_entries() -> None
     np.testing.assert_array_equal(asked["new columns, 0"].test.rows, areas.test.rows[areas.groups == "III"])
 
 
+def test_some_questions_can_be_asked_alone() -> None:
+    problem = generated(0)
+    assert problem.asking(None) is problem
+    assert [asked.name for asked in problem.asking(["both, 5", "areas"]).asked] == ["areas", "both, 5"]
+
+
 def test_features_become_groups_of_ones() -> None:
     users = {"sex": np.array(["M", "F"]), "age": np.array([25, 56]), "occupation": np.array(["a", "a"])}
     users["post_code"] = np.array(["90210", "T8H1N"])

@@ -69,17 +69,13 @@ def _folded(
     """Return the factors of all, those of new rows computed from their entries and features."""
     vectors, biases = trained.vectors.copy(), trained.biases.copy()
     vectors[new], biases[new] = 0.0, 0.0
-    own = entries[new]
-    described = np.diff(own.indptr) > 0
-    if features is not None and not described.all():
-        cold = new[~described]
-        vectors[cold] = model.factors_multiple(U=features[cold].toarray())
-    if described.any():
-        warm = new[described]
-        sides = {} if features is None else {"U": features[warm].toarray()}
-        found = model.factors_multiple(X=own[described], return_bias=True, **sides)
-        vectors[warm] = found[0]
-        biases[warm] = 0.0 if found[1] is None else found[1]
+    if features is None:
+        new = new[np.diff(entries.indptr)[new] > 0]
+    if new.size:
+        sides = {} if features is None else {"U": features[new].toarray()}
+        found = model.factors_multiple(X=entries[new], return_bias=True, **sides)
+        vectors[new] = found[0]
+        biases[new] = found[1] if np.size(found[1]) else 0.0  # it has none where it was fitted without
     return Factors(vectors, biases)
 
 

@@ -62,7 +62,8 @@ def _matrix(
     task: exchange.Task, entries: exchange.Entries, rows: exchange.Positions, columns: exchange.Positions
 ) -> deepmf.ObservedMatrix:
     scale = deepmf.Scale(levels=task.levels) if task.levels.size else None
-    return deepmf.ObservedMatrix.from_entries(*entries, scale, row_labels=rows, column_labels=columns)
+    parts = entries.rows, entries.columns, entries.values
+    return deepmf.ObservedMatrix.from_entries(*parts, scale=scale, row_labels=rows, column_labels=columns)
 
 
 def _features(task: exchange.Task, rows: exchange.Positions, columns: exchange.Positions) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def _table(task: exchange.Task, prefix: str, labels: exchange.Positions) -> Any:
 
     own = {name.removeprefix(prefix): array[labels] for name, array in task.raw.items() if name.startswith(prefix)}
     frame = pl.DataFrame({"label": labels} | {name: _column(name, array) for name, array in own.items()})
-    return deepmf.Features.from_frame(frame, label="label")  # type: ignore[attr-defined]
+    return deepmf.Features.from_frame(frame, label="label")
 
 
 def _column(name: str, array: npt.NDArray[Any]) -> Any:

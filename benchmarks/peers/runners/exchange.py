@@ -35,6 +35,10 @@ class Entries(NamedTuple):
     columns: Positions
     values: Floats
 
+    def take(self, which: npt.NDArray[np.bool_]) -> "Entries":
+        """Return some of the entries."""
+        return Entries(self.rows[which], self.columns[which], self.values[which])
+
     def sparse(self, shape: tuple[int, int]) -> scipy.sparse.coo_matrix:
         """Return the entries as a sparse matrix."""
         return scipy.sparse.coo_matrix((self.values, (self.rows, self.columns)), shape=shape)
@@ -88,7 +92,11 @@ Reply = Callable[[Any, Task, Question], Answer]
 
 def joined(*parts: Entries) -> Entries:
     """Return the entries of several parts."""
-    return Entries(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+    return Entries(
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([part.columns for part in parts]),
+        np.concatenate([part.values for part in parts]),
+    )
 
 
 def read_task(path: Path) -> Task:
@@ -116,7 +124,7 @@ def read_task(path: Path) -> Task:
 
 
 def _entries(arrays: dict[str, npt.NDArray[Any]], name: str) -> Entries:
-    return Entries(*(arrays[f"{name}_entry_{part}"] for part in ("rows", "columns", "values")))
+    return Entries(arrays[f"{name}_entry_rows"], arrays[f"{name}_entry_columns"], arrays[f"{name}_entry_values"])
 
 
 def _features(arrays: dict[str, npt.NDArray[Any]], axis: str, count: int) -> scipy.sparse.csr_matrix | None:
@@ -139,7 +147,7 @@ def main(
     start, processor = time.perf_counter(), time.process_time()
     model = fit(task, settings)
     fit_seconds = time.perf_counter() - start
-    answers: dict[str, npt.NDArray[Any]] = {}
+    answers: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     refused: dict[str, str] = {}
     for at, question in enumerate(task.questions):
@@ -160,7 +168,7 @@ def main(
         "question_seconds": seconds,
         "processor_seconds": round(processor, 3),  # of all threads, for the fit and the first question
         "refused": refused,
-        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1 << 20 if _in_bytes() else 1 << 10),
+        "peak_memory_mb": peak_memory_mb(),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
         "noted": getattr(model, "noted", {}),
     }
@@ -169,5 +177,13 @@ def main(
     out.with_suffix(".json").write_text(json.dumps(report))
 
 
-def _in_bytes() -> bool:
-    return sys.platform == "darwin"
+def peak_memory_mb() -> int:
+    """Return the most memory that this process has held, in MiB.
+
+    What `getrusage` says on Linux counts what the driver held when it started this process; `/proc` does not.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) >> 10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> (20 if sys.platform == "darwin" else 10)

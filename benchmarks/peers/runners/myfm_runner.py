@@ -68,7 +68,7 @@ def described(
     columns, a column those in trained rows: of the others nothing was learned.
     """
     of_rows, of_columns = np.isin(seen.columns, trained.columns), np.isin(seen.rows, trained.rows)
-    filled = [exchange.Entries(*(part[some] for part in seen)).sparse(task.shape) for some in (of_rows, of_columns)]
+    filled = [seen.take(some).sparse(task.shape) for some in (of_rows, of_columns)]
     row_parts, row_groups = _parts(trained.rows, filled[0].tocsr(), settings, task.row_features, task.row_groups)
     column_parts, column_groups = _parts(
         trained.columns, filled[1].T.tocsr(), settings, task.column_features, task.column_groups
