@@ -28,13 +28,13 @@ class Line:
     def mean(self, group: str, metric: str) -> float | None:
         """Return the mean of a score over all seeds, None where one has none."""
         each = [record["scores"].get(group, {}).get(metric) for record in self.runs]
-        return None if not each or None in each else statistics.mean(each)
+        return None if not each or None in each else float(statistics.mean(each))
 
     def spread(self, group: str, metric: str) -> float | None:
         """Return the standard deviation of a score over seeds, where there are two and more."""
         if len(self.runs) < 2 or self.mean(group, metric) is None:
             return None
-        return statistics.stdev(record["scores"][group][metric] for record in self.runs)
+        return float(statistics.stdev(record["scores"][group][metric] for record in self.runs))
 
     def cost(self, name: str) -> float:
         """Return the median of seconds or memory over seeds."""

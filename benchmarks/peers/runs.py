@@ -24,7 +24,7 @@ from peers.records import Record, Records
 from peers.scoring import scores
 from peers.tasks import Task
 
-RUNNERS = Path(__file__).parent / "runners"
+RUNNERS = Path(__file__).parents[1] / "peer_runners"
 
 Say = Callable[[str], None]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from peer_runners import exchange
 from peers import environments, runs
 from peers.__main__ import main
 from peers.declared import ENVIRONMENTS, OURS, PEERS, Environment, Peer
@@ -16,7 +17,6 @@ from peers.one_hot import AGES, COLUMNS, ROWS, one_hot
 from peers.problem import Asked, Entries, Problem
 from peers.records import Records
 from peers.report import write_report
-from peers.runners import exchange
 from peers.runs import Bench, Run, run_all, wanted
 from peers.scoring import scores
 from peers.tasks import TASKS, Task, generated, published_fold

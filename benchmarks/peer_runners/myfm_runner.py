@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import exchange
 import myfm
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 from myfm import RelationBlock
 
@@ -36,7 +37,7 @@ def sampled(task: exchange.Task, settings: exchange.Settings, known: exchange.En
         options["n_kept_samples"] = settings["kept"]
     if settings.get("ordered"):
         machine = myfm.MyFMOrderedProbit(rank=settings["rank"], random_seed=settings.get("seed", 0))
-        values = np.searchsorted(task.levels, known.values).astype(np.int64)
+        values: npt.NDArray[Any] = np.searchsorted(task.levels, known.values).astype(np.int64)
     else:
         machine = myfm.MyFMRegressor(rank=settings["rank"], random_seed=settings.get("seed", 0))
         values = known.values

@@ -47,7 +47,7 @@ def reply(fitted: Fitted, task: exchange.Task, question: exchange.Question) -> e
     if question.extension.rows.size and question.name != "areas":
         raise exchange.Cannot("it folds no entries in: new rows and columns have their features alone")
     scores = _scores(fitted.model, fitted.rows, fitted.columns, question.rows, question.columns)
-    return exchange.Answer(np.polyval(fitted.line, scores))
+    return exchange.Answer(np.polyval(fitted.line, scores).astype(np.float64))
 
 
 def _scores(
