@@ -28,12 +28,14 @@ BLOCK = re.compile(r"(<!-- (table|costs|search|summary|benchmark|peers) ([\w-]+)
 # The rows of the README's short table, at one share of new rows and columns.
 SUMMARY = ("dmf-o", "als", "i-autorec", "dmf", "means")
 NEW_SHARE = 0.2
+NOTHING_YET = "There are no results yet.\n"
 
 
 def block(kind: str, table: str) -> str:
     """Return what stands in a block of a page: a table with its notes, its cost, or how its settings were chosen."""
     if kind == "peers":
-        return f"\n{(RESULTS / 'peers' / f'{table}.md').read_text(encoding='utf-8')}\n"
+        kept = RESULTS / "peers" / f"{table}.md"
+        return f"\n{kept.read_text(encoding='utf-8') if kept.exists() else NOTHING_YET}\n"
     if kind == "benchmark":
         return f"\n{defaults() if table == 'defaults' else errors_by_table(table)}\n"
     recipes = read_table(table)
@@ -43,7 +45,7 @@ def block(kind: str, table: str) -> str:
         return best_of(searched, Results(RESULTS / "search").records(names))
     records = Results(RESULTS).records(recipes)
     if not records:
-        return "\nThere are no results yet.\n\n"
+        return f"\n{NOTHING_YET}\n"
     if kind == "costs":
         return f"\n{costs(records)}\n"
     if kind == "summary":

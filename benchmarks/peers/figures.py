@@ -58,7 +58,9 @@ def lines_of(records: Iterable[Record], task: str) -> list[Line]:
 
 
 def _line(name: str, runs: list[Record]) -> Line:
-    return Line(name, runs[-1]["title"], runs[-1]["family"], tuple(runs))
+    declared = next((peer for peer in PEERS if peer.name == name), None)
+    title, family = (runs[-1]["title"], runs[-1]["family"]) if declared is None else (declared.title, declared.family)
+    return Line(name, title, family, tuple(runs))
 
 
 def failures(records: Iterable[Record]) -> list[tuple[str, str, str]]:

@@ -62,7 +62,6 @@ def known(lines: Sequence[Line]) -> str:
     columns = {title: _cells(ordered, "I", metric) for title, metric in _KNOWN.items()}
     columns |= {
         "processor seconds": [f"{line.cost('processor_seconds'):.1f}" for line in ordered],
-        "seconds": [f"{line.cost('seconds'):.1f}" for line in ordered],
         "MiB": [f"{line.cost('peak_memory_mb'):.0f}" for line in ordered],
         "splits": [str(len(line.runs)) for line in ordered],
     }
