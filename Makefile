@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format docs bench clean
+.PHONY: demo test check format docs bench peers clean
 
 demo: $(READY)
 	@$(BIN)/deepmf demo
@@ -37,6 +37,10 @@ docs: $(READY)
 bench: $(READY)
 	@for name in reading training_step memory latency extension als race imputers warm_start defaults serving gpu_fit; do \
 	    echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+# Other libraries, each in an environment of its own, on the same splits: hours. make peers OPTIONS=--quick takes minutes.
+peers: $(READY)
+	PYTHONPATH=benchmarks $(BIN)/python -m peers $(OPTIONS)
 
 # The environment is rebuilt from nothing whenever the pins or the declared dependencies change.
 $(READY): constraints.txt pyproject.toml

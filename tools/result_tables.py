@@ -22,15 +22,20 @@ PAGES = (
     ROOT / "docs" / "reproduction.md",
     ROOT / "docs" / "sklearn.md",
     ROOT / "docs" / "performance.md",
+    ROOT / "docs" / "peers.md",
 )
-BLOCK = re.compile(r"(<!-- (table|costs|search|summary|benchmark) ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (table|costs|search|summary|benchmark|peers) ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # The rows of the README's short table, at one share of new rows and columns.
 SUMMARY = ("dmf-o", "als", "i-autorec", "dmf", "means")
 NEW_SHARE = 0.2
+NOTHING_YET = "There are no results yet.\n"
 
 
 def block(kind: str, table: str) -> str:
     """Return what stands in a block of a page: a table with its notes, its cost, or how its settings were chosen."""
+    if kind == "peers":
+        kept = RESULTS / "peers" / f"{table}.md"
+        return f"\n{kept.read_text(encoding='utf-8') if kept.exists() else NOTHING_YET}\n"
     if kind == "benchmark":
         return f"\n{defaults() if table == 'defaults' else errors_by_table(table)}\n"
     recipes = read_table(table)
@@ -40,7 +45,7 @@ def block(kind: str, table: str) -> str:
         return best_of(searched, Results(RESULTS / "search").records(names))
     records = Results(RESULTS).records(recipes)
     if not records:
-        return "\nThere are no results yet.\n\n"
+        return f"\n{NOTHING_YET}\n"
     if kind == "costs":
         return f"\n{costs(records)}\n"
     if kind == "summary":

@@ -166,6 +166,15 @@ def test_the_official_archive_is_found_unpacked_and_read(data: Path, name: str, 
     assert {path for path in data.parent.rglob("*") if path.is_file()} == {archive, unpacked}
 
 
+def test_another_file_of_an_archive_is_found_or_unpacked(data: Path) -> None:
+    _put_zip(data / "ml-1m.zip", {"ml-1m/users.dat": b"1::F::1::10::48067\n"})
+    unpacked = datasets.fetch_file("ml-1m", "ml-1m/users.dat")
+    assert unpacked == data / "ml-1m" / "users.dat"
+    assert unpacked.read_bytes() == b"1::F::1::10::48067\n"
+    unpacked.write_bytes(b"own\n")
+    assert datasets.fetch_file("ml-1m", "ml-1m/users.dat").read_bytes() == b"own\n"
+
+
 def test_a_file_under_the_name_of_the_set_is_found(data: Path) -> None:
     path = _put(data / "ml-10m" / "ratings.dat", _text(datasets.info("ml-10m")))
     assert datasets.find("ml-10m") == path

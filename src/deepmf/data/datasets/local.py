@@ -82,6 +82,12 @@ def fetch(name: str, *, progress: Progress | None = None) -> Path:
     return _unpack(dataset, dataset.ratings.member, progress=progress)
 
 
+def fetch_file(name: str, member: str, *, progress: Progress | None = None) -> Path:
+    """Return a file of a data set by its path inside the archive, such as "ml-1m/users.dat", unpacked if need be."""
+    dataset = info(name)
+    return _first(_places(dataset, member)) or _unpack(dataset, member, progress=progress)
+
+
 def load(name: str, *, progress: Progress | None = None) -> ObservedMatrix:
     """Return a data set as a matrix, on its publisher's scale and with its publisher's ids as labels."""
     return _read(info(name), fetch(name, progress=progress))
@@ -166,11 +172,11 @@ def _read(dataset: Dataset, path: Path) -> ObservedMatrix:
 
 
 def _split_file(dataset: Dataset, address: str, member: str, progress: Progress | None) -> Path:
+    if address == dataset.address:
+        return fetch_file(dataset.name, member, progress=progress)
     found = _first(_places(dataset, member))
     if found is not None:
         return found
-    if address == dataset.address:
-        return _unpack(dataset, member, progress=progress)
     raise DatasetUnavailable(
         f"the published split of {dataset.name} needs {PurePosixPath(member).name}; "
         f"download it from {address} and put it at {folder() / member}"

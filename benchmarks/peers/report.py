@@ -1,0 +1,141 @@
+"""The report on all runs: a table of each task as Markdown, all figures as JSON, and pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from deepmf.charts.chart import write_chart
+from deepmf.files.atomic import write_atomically
+from deepmf.matrix.areas import AREAS
+from peers.declared import ABSENT
+from peers.figures import Line, as_json, failures, lines_of
+from peers.pictures import by_time, new_lines
+from peers.records import Record, Records
+from peers.tasks import COUNTS, TASKS
+
+_KNOWN = {"RMSE": "rmse", "MAE": "mae", "nearest level, RMSE": "level_rmse", "MAE ": "level_mae"}
+_KNOWN |= {"median level, MAE": "median_mae", "log loss": "log_loss", "calibration error": "calibration_error"}
+
+
+def write_report(records: Records, folder: Path) -> list[Path]:
+    """Write tables, figures and pictures of everything that is recorded; return the files."""
+    found = list(records.all())
+    tables = {name: table(name, lines_of(found, name)) for name in TASKS if lines_of(found, name)}
+    tables |= {"tables": imputed(found), "not-run": not_run(found)}
+    paths = [_written(folder / f"{name}.md", text) for name, text in tables.items() if text]
+    figures = {name: as_json(lines_of(found, name)) for name in TASKS if lines_of(found, name)}
+    paths.append(_written(folder / "figures.json", json.dumps(figures, indent=1) + "\n"))
+    for name, task in TASKS.items():
+        lines = lines_of(found, name)
+        charts = {"by-time": by_time(task.title, lines)} if "known" in task.kinds else {}
+        if "new" in task.kinds:
+            charts = {
+                axis.replace(" ", "-"): new_lines(task.title, lines, axis)
+                for axis in ("new rows", "new columns", "both")
+            }
+        for kind, chart in charts.items():
+            if chart is not None:
+                paths.append(folder / f"{name}-{kind}.svg")
+                write_chart(chart, paths[-1])
+    return paths
+
+
+def _written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    return path
+
+
+def table(name: str, lines: Sequence[Line]) -> str:
+    """Return the table of a task: the errors of known rows and columns, or those by area and by what is known."""
+    kinds = TASKS[name].kinds
+    if "known" in kinds:
+        return known(lines)
+    return by_area(lines) + "\n" + cold(lines) if "new" in kinds else ""
+
+
+def known(lines: Sequence[Line]) -> str:
+    """Return errors and costs of known rows and columns, the lowest error first; the best of each column is bold."""
+    ordered = sorted(lines, key=lambda line: line.mean("I", "rmse") or 9.0)
+    columns = {title: _cells(ordered, "I", metric) for title, metric in _KNOWN.items()}
+    columns |= {
+        "processor seconds": [f"{line.cost('processor_seconds'):.1f}" for line in ordered],
+        "MiB": [f"{line.cost('peak_memory_mb'):.0f}" for line in ordered],
+        "splits": [str(len(line.runs)) for line in ordered],
+    }
+    return _markdown([line.title for line in ordered], columns)
+
+
+def by_area(lines: Sequence[Line]) -> str:
+    """Return the RMSE in each area with all that describes new rows and columns, and what that took."""
+    columns = {f"area {area}": _cells(lines, area, "rmse") for area in AREAS}
+    columns |= {
+        "log loss, area I": _cells(lines, "I", "log_loss"),
+        "processor seconds": [f"{line.cost('processor_seconds'):.1f}" for line in lines],
+        "splits": [str(len(line.runs)) for line in lines],
+    }
+    return _markdown([line.title for line in lines], columns)
+
+
+def cold(lines: Sequence[Line]) -> str:
+    """Return the RMSE for new rows, new columns and both, by how many entries of each are known at most."""
+    parts = []
+    for axis in ("new rows", "new columns", "both"):
+        columns = {f"{axis}, {count}": _cells(lines, f"{axis}, {count}", "rmse") for count in COUNTS}
+        parts.append(_markdown([line.title for line in lines], columns))
+    return "\n".join(parts)
+
+
+def imputed(records: Sequence[Record]) -> str:
+    """Return the errors on hidden cells of each table, in standard deviations of the column."""
+    names = [name for name, task in TASKS.items() if "table" in task.kinds]
+    by_task = {name: {line.title: line for line in lines_of(records, name)} for name in names}
+    titles = list(dict.fromkeys(title for found in by_task.values() for title in found))
+    columns = {}
+    for name, found in by_task.items():
+        own = [found.get(title) for title in titles]
+        columns[name.removeprefix("table-").replace("_", " ")] = _best_of(
+            [None if line is None else line.mean("cells", "rmse") for line in own], digits=3
+        )
+    return _markdown(titles, columns) if titles else ""
+
+
+def not_run(records: Sequence[Record]) -> str:
+    """Return what was not run, or did not end, and why."""
+    lines = [f"- {absent.title}: {absent.reason}." for absent in ABSENT]
+    lines += [
+        f"- {title}, {TASKS[task].title if task in TASKS else task}: {why}." for title, task, why in failures(records)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(lines: Sequence[Line], group: str, metric: str) -> list[str]:
+    spreads = [line.spread(group, metric) for line in lines]
+    shown = _best_of([line.mean(group, metric) for line in lines], digits=4)
+    return [
+        cell if spread is None else f"{cell} ± {_short(spread)}" for cell, spread in zip(shown, spreads, strict=True)
+    ]
+
+
+def _best_of(numbers: Sequence[float | None], *, digits: int) -> list[str]:
+    """Return numbers with the lowest in bold, - where there is none."""
+    there = [number for number in numbers if number is not None]
+    write: Callable[[float], str] = lambda number: f"{number:.{digits}f}".removeprefix("0")  # noqa: E731
+    return [
+        "-" if number is None else f"**{write(number)}**" if number == min(there) else write(number)
+        for number in numbers
+    ]
+
+
+def _short(number: float) -> str:
+    return f"{number:.4f}".removeprefix("0")
+
+
+def _markdown(titles: Sequence[str], columns: dict[str, list[str]]) -> str:
+    """Return a table; columns without a single figure are left out, and so are rows."""
+    kept = {name: cells for name, cells in columns.items() if any(cell != "-" for cell in cells)}
+    head = f"| method | {' | '.join(name.strip() for name in kept)} |\n" + "| --- " * (len(kept) + 1) + "|\n"
+    rows = [[title, *(cells[at] for cells in kept.values())] for at, title in enumerate(titles)]
+    return head + "".join(f"| {' | '.join(row)} |\n" for row in rows if any(cell != "-" for cell in row[1:]))

@@ -1,0 +1,183 @@
+"""The tasks: which entries are given and which are asked for, on public ratings and on scikit-learn's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.data.datasets.local import fetch, load, load_split
+from deepmf.data.splits import AreaSplit, Split, split_areas, split_entries
+from deepmf.data.synthetic.generator import generate
+from deepmf.evaluation.cold_start import KNOWN_COUNTS, at_most
+from deepmf.matrix.areas import AREAS
+from deepmf.matrix.matrix import ObservedMatrix
+from peers.one_hot import features_of
+from peers.problem import Asked, Entries, Problem
+
+HIDDEN = 0.2  # of a table's cells
+FOLD = 20_000  # entries, of the published folds of ml-100k
+COUNTS = (0, *KNOWN_COUNTS)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task by its name; `kinds` say which peers it is for.
+
+    "known": all rows and columns are; "new": some come later; "features": and all have features; "table": cells.
+    """
+
+    name: str
+    title: str
+    kinds: tuple[str, ...]
+    seeds: tuple[int, ...]
+    problem: Callable[[int], Problem]
+
+
+def of_split(split: Split, matrix: ObservedMatrix) -> Problem:
+    """Return the problem of a split whose rows and columns are all known."""
+    train, validation, test = (Entries.of(part, matrix.rows, matrix.columns) for part in vars(split).values())
+    groups = np.full(test.rows.size, "I")
+    return Problem(
+        shape=matrix.shape,
+        levels=_levels(matrix),
+        train=train,
+        validation=validation,
+        asked=[Asked("I", Entries.none(), test, groups)],
+    )
+
+
+def of_areas(split: AreaSplit, matrix: ObservedMatrix) -> Problem:
+    """Return the problem of a split by areas: all that is known, then new rows and columns with few entries.
+
+    In "new rows, 5" at most five entries of each new row are known and no other entry of areas II to IV; the entries
+    asked for are those of area II, whatever the number.
+    """
+
+    def positions(part: ObservedMatrix) -> Entries:
+        return Entries.of(part, matrix.rows, matrix.columns)
+
+    def mirrored(part: ObservedMatrix) -> Entries:
+        return Entries.of(part, matrix.columns, matrix.rows).mirrored()
+
+    tests = {area: positions(split.test[area]) for area in AREAS}
+    every = Entries.joined(*tests.values())
+    areas = np.concatenate([np.full(test.rows.size, area) for area, test in tests.items()])
+    asked = [Asked("areas", positions(split.extension), every, areas)]
+    rows, columns = _described_rows(split), _described_columns(split)
+    for count in COUNTS:
+        of_rows = positions(at_most(rows, count, seed=0)) if count else Entries.none()
+        of_columns = mirrored(at_most(columns, count, seed=0)) if count else Entries.none()
+        asked += [
+            _asked(f"new rows, {count}", of_rows, tests["II"]),
+            _asked(f"new columns, {count}", of_columns, tests["III"]),
+            _asked(f"both, {count}", Entries.joined(of_rows, of_columns), tests["IV"]),
+        ]
+    return Problem(matrix.shape, _levels(matrix), positions(split.train), positions(split.validation), asked)
+
+
+def _asked(name: str, extension: Entries, test: Entries) -> Asked:
+    return Asked(name, extension, test, np.full(test.rows.size, name))
+
+
+def _described_rows(split: AreaSplit) -> ObservedMatrix:
+    """Return the entries of new rows in trained columns."""
+    extension, train = split.extension, split.train
+    new = np.flatnonzero(train.rows.find(extension.row_labels) < 0)
+    return extension.take(new, np.flatnonzero(train.columns.find(extension.column_labels) >= 0))
+
+
+def _described_columns(split: AreaSplit) -> ObservedMatrix:
+    """Return the entries of new columns in trained rows, with rows and columns swapped."""
+    extension, train = split.extension, split.train
+    new = np.flatnonzero(train.columns.find(extension.column_labels) < 0)
+    own = extension.take(np.flatnonzero(train.rows.find(extension.row_labels) >= 0), new)
+    rows, columns, values = own.entries()
+    return ObservedMatrix.from_entries(columns, rows, values, own.scale)
+
+
+def _levels(matrix: ObservedMatrix) -> npt.NDArray[np.float64]:
+    return np.empty(0) if matrix.scale.levels is None else np.asarray(matrix.scale.levels, dtype=np.float64)
+
+
+def published_fold(seed: int) -> Problem:
+    """Return fold u1 (seed 0) to u5 of ml-100k: as its publisher's script does, 20,000 lines in their order."""
+    lines = np.loadtxt(fetch("ml-100k"), dtype=np.int64, usecols=(0, 1, 2))
+    matrix = load("ml-100k")
+    test = np.zeros(len(lines), dtype=bool)
+    test[seed * FOLD : (seed + 1) * FOLD] = True
+    known, asked = (_of_lines(lines[part], matrix) for part in (~test, test))
+    parts = split_entries(known, train=0.95, validation=0.05, test=0.0, seed=0)
+    return of_split(Split(parts.train, parts.validation, asked), matrix)
+
+
+def _of_lines(lines: npt.NDArray[np.int64], matrix: ObservedMatrix) -> ObservedMatrix:
+    return ObservedMatrix.from_entries(
+        lines[:, 0],
+        lines[:, 1],
+        lines[:, 2].astype(np.float64),
+        matrix.scale,
+        row_labels=matrix.row_labels,
+        column_labels=matrix.column_labels,
+    )
+
+
+def authors(seed: int) -> Problem:
+    """Return the split of ml-1m that the authors of DMF-D published."""
+    return of_split(load_split("ml-1m"), load("ml-1m"))
+
+
+def random_split(name: str, seed: int) -> Problem:
+    """Return 90 / 10 of the entries at random; of the 90, 2 are for validation."""
+    matrix = load(name)
+    return of_split(split_entries(matrix, train=0.88, validation=0.02, test=0.1, seed=seed), matrix)
+
+
+def areas(name: str, seed: int) -> Problem:
+    """Return the areas of a set, a fifth of its rows and columns new, with the features of all."""
+    matrix = load(name)
+    problem = of_areas(split_areas(matrix, new_rows=0.2, new_columns=0.2, seed=seed), matrix)
+    return Problem(**vars(problem) | features_of(name, matrix))
+
+
+def generated(seed: int) -> Problem:
+    """Return the areas of a small generated matrix, without features."""
+    matrix = generate(150, 100, density=0.2, named=False, seed=0).matrix
+    return of_areas(split_areas(matrix, new_rows=0.2, new_columns=0.2, seed=seed), matrix)
+
+
+def table(name: str, seed: int) -> Problem:
+    """Return one of scikit-learn's tables with a fifth of its cells hidden; errors count in columns' spreads."""
+    from sklearn import datasets
+
+    cells = getattr(datasets, f"load_{name}")().data.astype(np.float64)
+    hidden = np.random.default_rng(seed).random(cells.shape) < HIDDEN
+    spreads = cells.std(axis=0)
+    known, test = _cells(cells, ~hidden), _cells(cells, hidden & (spreads > 0))
+    asked = [Asked("cells", Entries.none(), test, np.full(test.rows.size, "cells"))]
+    return Problem(cells.shape, np.empty(0), known, Entries.none(), asked, units=np.where(spreads > 0, spreads, 1.0))
+
+
+def _cells(cells: npt.NDArray[np.float64], which: npt.NDArray[np.bool_]) -> Entries:
+    rows, columns = np.nonzero(which)
+    return Entries(rows, columns, cells[rows, columns])
+
+
+FIVE = (0, 1, 2, 3, 4)
+TABLES = ("iris", "wine", "breast_cancer", "diabetes", "digits")
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        Task("generated", "a generated matrix, areas", ("new",), (0,), generated),
+        Task("ml-100k-folds", "MovieLens-100K, u1 to u5", ("known",), FIVE, published_fold),
+        Task("ml-1m-authors", "MovieLens-1M, the authors' split", ("known",), (0,), authors),
+        Task("ml-1m-random", "MovieLens-1M, 90 / 10", ("known",), FIVE, partial(random_split, "ml-1m")),
+        Task("ml-100k-areas", "MovieLens-100K, areas", ("new", "features"), FIVE, partial(areas, "ml-100k")),
+        Task("ml-1m-areas", "MovieLens-1M, areas", ("new", "features"), FIVE, partial(areas, "ml-1m")),
+        *(Task(f"table-{name}", f"{name}, 20 % hidden", ("table",), (0, 1), partial(table, name)) for name in TABLES),
+    )
+}
