@@ -226,6 +226,29 @@ class ObservedMatrix:
         matrix._set(rows.labels, columns.labels, scale or Scale.infer(ordered), row_of, column_of, ordered, form)
         return matrix
 
+    @classmethod
+    def from_order(
+        cls,
+        rows: Labels,
+        columns: Labels,
+        scale: Scale,
+        by_row: ByRow,
+        by_column: ByColumn,
+        values: ValueArray,
+        *,
+        mean: float,
+        form: TableForm = PLAIN,
+    ) -> ObservedMatrix:
+        """Build a matrix from entries that are known to be in both orders; nothing is sorted, checked or copied."""
+        given = {"rows": rows, "columns": columns, "scale": scale, "by_row": by_row, "by_column": by_column}
+        given |= {"values": values, "mean": mean, "form": form}
+        matrix = cls.__new__(cls)
+        for name in cls.__slots__:
+            object.__setattr__(matrix, name, given.get(name))
+        for array in (*by_row, *by_column, values):
+            array.flags.writeable = False
+        return matrix
+
     def _set(
         self,
         rows: Labels,

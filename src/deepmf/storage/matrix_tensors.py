@@ -37,7 +37,7 @@ def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix
     rows = unpack_labels(f"{prefix}.rows", field(content, "rows"), tensors, axis="row")
     columns = unpack_labels(f"{prefix}.columns", field(content, "columns"), tensors, axis="column")
     scale = unpack_scale(field(content, "scale"))
-    form = _unpack_form(content["form"]) if "form" in content else PLAIN
+    form = unpack_form(content["form"]) if "form" in content else PLAIN
     column_of = vector(tensors, f"{prefix}.entries.columns", "int32", "int64")
     values = vector(tensors, f"{prefix}.entries.values", "float32", "float64")
     starts = vector(tensors, f"{prefix}.entries.starts", "int32", "int64")
@@ -53,7 +53,7 @@ def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix
         )
 
 
-def _unpack_form(content: Any) -> TableForm:
+def unpack_form(content: Any) -> TableForm:
     """Return the form that was packed."""
     kinds = {"row": str, "column": str, "value": str, "wide": bool}
     if (
