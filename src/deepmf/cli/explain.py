@@ -45,9 +45,9 @@ def explain(
         check_writable(picture, inputs=[model, history, *(extend or ())])
     fitted = load_model(model, extensions=extend or (), reading=Reading())
     with hinting_at_extension():
-        at_column = like_label(column, fitted.column_labels_, axis="column")
+        at_column = like_label(column, fitted.entries_.columns, axis="column")
         if row is not None:
-            at_row = like_label(row, fitted.row_labels_, axis="row")
+            at_row = like_label(row, fitted.entries_.rows, axis="row")
             found = fitted.explain(at_row, at_column, n, axis=cast("Axis", axis))
         else:
             assert history is not None

@@ -124,7 +124,7 @@ def _best(model: Model, row: str | None, history: Path | None, *, n: int, choice
 
 def _label(model: Model, row: str | None) -> Any:
     assert row is not None
-    return like_label(row, model.row_labels_, axis="row")
+    return like_label(row, model.entries_.rows, axis="row")
 
 
 def _show(best: Ranking, model: Model, row: str | None, *, as_json: bool) -> None:

@@ -57,15 +57,15 @@ class ColumnChoice:
         """Return the positions of the columns from one place to another."""
         return slice(start, stop) if self.among is None else self.among[start:stop]
 
-    def left_out(self, rows: IndexArray, observed: Observed | None) -> LeftOut:
+    def left_out(self, rows: IndexArray, observed: Observed | None) -> Omitted:
         """Return what is to be left out of the rankings of some rows: what is barred, and what each has observed."""
         if observed is None:
-            return LeftOut(NOTHING, NOTHING, self.barred)
+            return Omitted(NOTHING, NOTHING, self.barred)
         entries = observed(rows)
         lines, places = np.repeat(np.arange(rows.size), np.diff(entries.starts)), self._places_of(entries.others)
         inside = np.flatnonzero(places >= 0)
         order = inside[np.argsort(places[inside], kind="stable")]
-        return LeftOut(lines[order], places[order], self.barred)
+        return Omitted(lines[order], places[order], self.barred)
 
     def _places_of(self, columns: IndexArray) -> IndexArray:
         """Return the places of some columns, -1 for those that have none."""
@@ -85,7 +85,7 @@ class ColumnChoice:
         return order, self.among[order]
 
 
-class LeftOut(NamedTuple):
+class Omitted(NamedTuple):
     """What is left out of the rankings of some rows: lines and places one by one, and places in all lines."""
 
     lines: IndexArray

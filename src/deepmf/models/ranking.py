@@ -23,7 +23,7 @@ CELLS_AT_A_TIME = 1 << 20
 _ROWS_AT_A_TIME = 64
 # Columns scored at a time: after the first of them, a comparison leaves out nearly all others.
 _COLUMNS_AT_A_TIME = 1 << 17
-# Of columns that are barred, so many may be among the nearest ones of a row; with more, rankings may become exact.
+# How many of the barred columns may be among the nearest ones of a row; with more, rankings may become exact.
 _MOST_LEFT_OUT = 1000
 
 
