@@ -44,7 +44,8 @@ def pack_ordered(matrix: ObservedMatrix, prefix: str) -> Packed:
     }
     content: dict[str, Any] = {axis: packed.content for axis, packed in labels.items()}
     content |= {"scale": pack_scale(matrix.scale), _ORDERED: matrix.mean}
-    content |= {} if matrix.form == PLAIN else {"form": matrix.form._asdict()}
+    form = {name: value for name, value in matrix.form._asdict().items() if value is not None}
+    content |= {} if matrix.form == PLAIN else {"form": form}
     return Packed(content, tensors | labels["rows"].tensors | labels["columns"].tensors)
 
 
