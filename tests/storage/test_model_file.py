@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import sys
 from base64 import b64decode
 from importlib.metadata import version
 from pathlib import Path
@@ -186,6 +187,20 @@ def test_files_are_those_of_safetensors_with_every_number_aligned(path: Path) ->
         assert mapped.tensors[name].flags.aligned
     mapped.tensors["weights"][:] = 0  # changes no file
     np.testing.assert_array_equal(load_file(path)["weights"], TENSORS["weights"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files with holes, and how much memory there is")
+def test_a_file_larger_than_memory_is_mapped(path: Path) -> None:
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    n_numbers = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4  # twice the memory, in 8 bytes each
+    table = {"dtype": "F64", "shape": [n_numbers], "data_offsets": [0, 8 * n_numbers]}
+    start = raw(json.dumps({"__metadata__": header["__metadata__"], "large": table}).encode())
+    with path.open("wb") as file:
+        file.write(start)
+        file.truncate(len(start) + 8 * n_numbers)  # a hole takes no room on the disk
+    assert map_file(path).tensors["large"][[0, n_numbers // 2, -1]].tolist() == [0, 0, 0]
 
 
 def test_verify_reads_everything(path: Path) -> None:

@@ -8,6 +8,7 @@ import math
 import mmap
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -152,7 +153,7 @@ def map_file(path: str | os.PathLike[str]) -> MappedFile:
     with _opened(file) as (header, opened):
         described = {name: _described(opened, name) for name in opened.keys()}  # noqa: SIM118 (it has no items)
         with file.open("rb") as content:
-            whole = mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_COPY)
+            whole = _mapped(content.fileno())
         length = int.from_bytes(whole[:8], "little")
         table = json.loads(whole[8 : 8 + length])
         tensors = {
@@ -162,6 +163,14 @@ def map_file(path: str | os.PathLike[str]) -> MappedFile:
             for name, (kind, shape) in described.items()
         }
     return MappedFile(header["kind"], header["sha256"], tensors)
+
+
+def _mapped(handle: int) -> mmap.mmap:
+    """Map an open file into memory of this process alone, for which none is set aside: it may be larger than memory."""
+    if os.name != "posix":
+        return mmap.mmap(handle, 0, access=mmap.ACCESS_COPY)
+    flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+    return mmap.mmap(handle, 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def read_origin(path: str | os.PathLike[str]) -> Origin:
