@@ -38,6 +38,7 @@ CORE_MAY_IMPORT = {"torch", "numpy", "scipy", "safetensors", "deepmf"}
 ON_DEMAND = {
     "matrix/frames.py": {"narwhals", "polars"},
     "files/frame_library.py": {"polars"},
+    "models/column_neighbours.py": {"faiss"},
     "training/epoch_progress.py": {"rich"},
 }
 

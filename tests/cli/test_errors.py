@@ -85,7 +85,7 @@ MODEL_TAKERS = [
 ]
 NO_MODELS = {
     "absent": "there is no file",
-    "folder": "is a directory; a model file is needed",
+    "folder": "is a folder without model.json; a model file or a model folder is needed",
     "empty": "is empty",
     "words.csv": "not a model file",
     "cut.safetensors": "is truncated, damaged or not a model file",

@@ -568,3 +568,21 @@ def test_what_does_not_fit_into_memory_is_refused(
     assert err.startswith("deepmf: fitting OrdinalDMF to 48 rows x 32 columns needs at least ")
     assert err.count("\n") == 1 and 'effort="quick"' in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_ends_in_model_is_a_folder(run: Any, folder: Path, tmp_path: Path) -> None:
+    words = ["fit", folder / "train.csv", "--model", "means"]
+    assert run(*words, "-o", tmp_path / "m.model").code == 0
+    assert (tmp_path / "m.model" / "model.json").is_file()
+    assert run(*words, "-o", tmp_path / "m.model").code == 0  # takes the place of the old one
+    assert run(*words, "-o", tmp_path / "m.safetensors").code == 0
+    assert run("inspect", tmp_path / "m.model", "--json").code == 0
+    row = load(tmp_path / "m.model").row_labels_[0]
+    asked = [run("recommend", tmp_path / name, "--row", row, "--json").out for name in ("m.model", "m.safetensors")]
+    assert asked[0] == asked[1] != ""
+    (tmp_path / "photos.model").mkdir()
+    code, _, err = run(*words, "-o", tmp_path / "photos.model")
+    assert code == 2 and "it is there already; give another name, or remove it first" in err
+    code, _, err = run("inspect", tmp_path / "photos.model")
+    assert code == 2 and "is a folder without model.json; a model file or a model folder is needed" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.model", "m.safetensors", "photos.model"]

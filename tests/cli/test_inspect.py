@@ -42,6 +42,7 @@ def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
         "bytes": model.stat().st_size,
         "format": 2,
         "version": deepmf.__version__,
+        "verified": True,
         "model": "DMFD",
         "predicts": ["I", "II", "III", "IV"],
         "settings": json.loads(json.dumps(fitted.settings.to_dict())),
@@ -143,3 +144,28 @@ def test_entries_that_were_forgotten_are_counted(run: Any, folder: Path, split: 
     )
     assert told in run("inspect", path).out
     assert "dropped" not in run("inspect", folder / "means.safetensors").out
+
+
+def test_a_folder_is_verified_where_that_is_asked_for(run: Any, model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "ratings.model"
+    load(model).save(folder)
+    code, out, _ = run("inspect", folder)
+    assert code == 0 and "a folder: lengths and shapes are checked; --verify checks all" in out
+    assert json.loads(run("inspect", folder, "--json").out)["verified"] is False
+    code, out, _ = run("inspect", folder, "--verify", "--json")
+    assert code == 0
+    described, of_file = json.loads(out), json.loads(run("inspect", model, "--json").out)
+    assert {name: described[name] for name in of_file if name not in ("file", "bytes")} == {
+        name: value for name, value in of_file.items() if name not in ("file", "bytes")
+    }
+    shard = folder / "00001.safetensors"
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(bytes(content))
+    assert run("inspect", folder).code == 0
+    code, out, err = run("inspect", folder, "--verify")
+    assert (code, out) == (2, "")
+    assert "00001.safetensors is damaged: its content does not match its checksum" in err
+    shard.unlink()
+    code, out, err = run("inspect", folder)
+    assert (code, out) == (2, "") and err.count("\n") == 1 and "its shard 00001.safetensors is missing" in err

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deepmf.errors import CannotSave, UserError
-from deepmf.files.atomic import write_atomically
+from deepmf.files.atomic import write_atomically, write_folder_atomically
 
 
 def full_disk(*_: object, **__: object) -> None:
@@ -50,6 +50,45 @@ def test_a_new_file_appears(tmp_path: Path) -> None:
     assert (tmp_path / "new").read_bytes() == b"new"
     assert (tmp_path / "new").stat().st_mode == (tmp_path / "plain").stat().st_mode
     assert {path.name for path in tmp_path.iterdir()} == {"new", "plain"}
+
+
+def fill(folder: Path) -> None:
+    (folder / "one").write_text("new")
+
+
+def test_a_folder_appears_whole_with_the_permissions_of_any_other(tmp_path: Path) -> None:
+    write_folder_atomically(tmp_path / "new", fill)
+    (tmp_path / "plain").mkdir()
+    assert (tmp_path / "new" / "one").read_text() == "new"
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert {path.name for path in tmp_path.iterdir()} == {"new", "plain"}
+
+
+def test_a_folder_takes_the_place_of_what_it_may_and_of_nothing_else(tmp_path: Path) -> None:
+    for name in ("file", "folder"):
+        path = tmp_path / name
+        path.write_text("old") if name == "file" else path.mkdir()
+        with pytest.raises(CannotSave, match="it is there already; give another name, or remove it first"):
+            write_folder_atomically(path, fill)
+        write_folder_atomically(path, fill, replaces=lambda _: True)
+        assert (path / "one").read_text() == "new"
+    with pytest.raises(CannotSave, match="there is no folder"):
+        write_folder_atomically(tmp_path / "none" / "new", fill)
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "folder"}
+
+
+@pytest.mark.parametrize("broken", [full_disk, interrupt])
+def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path: Path, broken: Callable[[], None]) -> None:
+    (tmp_path / "old").mkdir()
+
+    def write(folder: Path) -> None:
+        fill(folder)
+        broken()
+
+    for name in ("old", "new"):
+        with pytest.raises((CannotSave, KeyboardInterrupt)):
+            write_folder_atomically(tmp_path / name, write, replaces=lambda _: True)
+    assert list(tmp_path.iterdir()) == [tmp_path / "old"] and list((tmp_path / "old").iterdir()) == []
 
 
 def test_the_old_file_stays_until_the_new_one_is_whole(old: Path) -> None:

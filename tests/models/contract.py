@@ -24,7 +24,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.folded import FoldedRows
-from deepmf.models.load import load
+from deepmf.models.load import load, verify
 from deepmf.models.means import Means
 from deepmf.models.model import Model
 
@@ -748,6 +748,27 @@ class ModelContract:
             fitted.forget(rows=["row 1"]).forget(rows=["row 1"])
         with pytest.raises(BadEntries, match="column 'column 1' has no entries to forget"):
             fitted.forget(columns=["column 1"]).forget(columns=["column 1"])
+
+    def test_a_model_folder_is_the_same_model(
+        self, widest: Model, reached: dict[str, ObservedMatrix], tmp_path: Path
+    ) -> None:
+        widest.save(tmp_path / "widest.model")
+        widest.save(tmp_path / "widest.safetensors")
+        row = widest.row_labels_[0]
+        for again in (load(tmp_path / "widest.model"), verify(tmp_path / "widest.model")):
+            for test in reached.values():
+                rows, columns, _ = test.entries()
+                np.testing.assert_array_equal(again.predict(rows, columns), widest.predict(rows, columns))
+            assert again.recommend(row, 5).labels.tolist() == widest.recommend(row, 5).labels.tolist()
+            again.save(tmp_path / "again.safetensors")
+            assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "widest.safetensors").read_bytes()
+
+    def test_a_model_folder_extends_the_same(
+        self, trained: Model, extension: ObservedMatrix, extended: Model, pairs: tuple[Any, Any], tmp_path: Path
+    ) -> None:
+        trained.save(tmp_path / "trained.model")
+        again = load(tmp_path / "trained.model").extend(extension)
+        np.testing.assert_array_equal(again.predict(*pairs), extended.predict(*pairs))
 
     def test_save_and_load_agree_to_the_bit(
         self, widest: Model, reached: dict[str, ObservedMatrix], tmp_path: Path

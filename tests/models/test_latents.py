@@ -27,6 +27,19 @@ def test_changes_leave_the_base_alone() -> None:
     np.testing.assert_array_equal(one.whole()[:, 0], [0, 3, 6, 9])
 
 
+def test_products_with_a_range_are_those_of_the_whole_table() -> None:
+    generator = np.random.default_rng(0)
+    base, vectors = (generator.standard_normal(shape).astype(np.float32) for shape in ((6, 3), (2, 3)))
+    changed = Latents(base).changed(np.array([1, 4, 6, 7]), generator.standard_normal((4, 3)).astype(np.float32))
+    for table in (Latents(base), changed):
+        copied = table.take(np.arange(len(table)))
+        for start in range(len(table)):
+            for stop in range(start, len(table) + 1):
+                found = table.products(vectors, slice(start, stop))
+                np.testing.assert_allclose(found, vectors @ copied[start:stop].T, rtol=1e-5, atol=1e-6)
+    assert changed._whole is None  # nothing of the size of the table was copied
+
+
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("n_pairs", [0, 1, 20])
 def test_products_of_pairs(monkeypatch: pytest.MonkeyPatch, n_pairs: int, n_threads: int) -> None:

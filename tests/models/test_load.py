@@ -16,9 +16,10 @@ from tests.models.dmf.test_dmf import QUICK
 from deepmf.errors import BadModelFile, BadSetting, FileAbsent
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.dmf.dmf import DMF
-from deepmf.models.load import load
+from deepmf.models.load import load, verify
 from deepmf.models.means import Means
 from deepmf.storage.model_file import read_file, write_file
+from deepmf.storage.model_folder import read_folder, write_folder
 
 
 @pytest.fixture(scope="module")
@@ -132,3 +133,40 @@ def test_labels_of_other_kinds_train_save_and_load(labels: list[Any], tmp_path: 
     again = load(tmp_path / "model")
     assert [(type(label), label) for label in again.row_labels_] == [(type(label), label) for label in labels]
     np.testing.assert_array_equal(again.predict(labels, ["a", "b"]), model.predict(labels, ["a", "b"]))
+    model.save(tmp_path / "folder.model")
+    for opened in (load(tmp_path / "folder.model"), verify(tmp_path / "folder.model")):
+        assert [(type(label), label) for label in opened.row_labels_] == [(type(label), label) for label in labels]
+        np.testing.assert_array_equal(opened.predict(labels, ["a", "b"]), model.predict(labels, ["a", "b"]))
+
+
+def test_a_large_model_is_a_folder_by_itself(tmp_path: Path) -> None:
+    model = Means().fit(additive())
+    model.save(tmp_path / "model.safetensors")
+    file = (tmp_path / "model.safetensors").read_bytes()
+    model.save(tmp_path / "model.safetensors", largest_file=1000)
+    assert (tmp_path / "model.safetensors" / "model.json").is_file()
+    model.save(tmp_path / "model.safetensors")  # stays a folder
+    again = load(tmp_path / "model.safetensors")
+    again.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == file
+    with pytest.raises(BadModelFile, match="is a folder without model.json; a model file or a model folder is needed"):
+        load(tmp_path)
+
+
+def test_opening_a_folder_reads_no_values(tmp_path: Path) -> None:
+    path = tmp_path / "means.model"
+    Means().fit(additive()).save(path)
+    stored = read_folder(path, kind="model")
+    false = {"latents.rows.base": np.nan, "train.entries.values": 77.0, "train.by_column.rows": 10**6}
+    for name, value in false.items():
+        tensor = stored.tensors[name].copy()
+        tensor[...] = value
+        write_folder(path, kind="model", content=stored.content, tensors=stored.tensors | {name: tensor})
+        load(path)
+        with pytest.raises(BadModelFile, match="means.model: "):
+            verify(path)
+    for name, tensor in stored.tensors.items():
+        changed = tensor[:-1] if tensor.size else np.zeros((1, *tensor.shape[1:]), dtype=tensor.dtype)
+        write_folder(path, kind="model", content=stored.content, tensors=stored.tensors | {name: changed})
+        with pytest.raises(BadModelFile, match="means.model: "):
+            load(path)

@@ -4,13 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models.contract import additive
 
 from deepmf.errors import BadSetting, UnknownLabel
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models import ranking
+from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
-from deepmf.models.ranking import CELLS_AT_A_TIME, batches, best_positions, choice_of, most_similar
+from deepmf.models.ranking import CELLS_AT_A_TIME, batches, best_positions, most_similar
 
 
 @given(st.lists(st.lists(st.integers(0, 4), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 8))
@@ -56,30 +59,6 @@ ENTRIES = EntryStore.of(
 )
 
 
-def test_a_choice_by_labels_by_masks_and_by_numbers_of_entries() -> None:
-    def chosen(among: object = None, exclude: object = None, min_entries: int = 0) -> list[int]:
-        return choice_of(ENTRIES, among, exclude, min_entries).tolist()  # type: ignore[arg-type]
-
-    assert chosen() == [0, 1, 2]
-    assert chosen(["c", "a"]) == [2, 0]
-    assert chosen(np.array([True, False, True])) == chosen(["a", "c"]) == [0, 2]
-    assert chosen(exclude=np.array([True, False, False])) == chosen(exclude=["a"]) == [1, 2]
-    assert chosen(min_entries=1) == [0, 1, 2]
-    assert chosen(min_entries=2) == chosen(min_entries=3) == [0]
-    assert chosen(["b", "a"], np.array([False, False, True]), 1) == [1, 0]
-    assert chosen(min_entries=4) == []
-    with pytest.raises(BadSetting, match=r"among is a mask of shape \(2,\); one over all columns has the shape \(3,\)"):
-        chosen(np.array([True, False]))
-    for wrong in (-1, 2.5, True):
-        with pytest.raises(BadSetting, match="min_entries must be a whole number of at least 0; got"):
-            chosen(min_entries=wrong)  # type: ignore[arg-type]
-
-
-def test_labels_that_are_booleans_are_no_mask() -> None:
-    entries = EntryStore.of(ObservedMatrix.from_entries([0, 0], [False, True], [1, 2]))
-    assert choice_of(entries, np.array([True]), None, 0).tolist() == [1]
-
-
 def test_few_entries_count_for_known_and_for_new_rows() -> None:
     model = Means().fit(ENTRIES.train)
     assert model.recommend("ann", min_entries=2, include_observed=True).labels.tolist() == ["a"]
@@ -87,3 +66,29 @@ def test_few_entries_count_for_known_and_for_new_rows() -> None:
     assert guest.recommend(min_entries=2).labels.tolist() == ["a"]
     more = model.extend(ObservedMatrix.from_entries(["dan"], ["c"], [5], model.scale_))
     assert set(more.recommend("ann", min_entries=2, include_observed=True).labels) == {"a", "c"}
+
+
+@pytest.mark.parametrize("cells", [7, 1 << 20])
+@pytest.mark.parametrize("extended", [False, True])
+def test_rankings_are_those_of_all_scores_however_they_are_cut(
+    monkeypatch: pytest.MonkeyPatch, cells: int, extended: bool
+) -> None:
+    monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", cells)
+    model = ALS(latent_size=3, epochs=2, seed=0).fit(additive(30, 25))
+    if extended:
+        new = ObservedMatrix.from_entries(
+            ["row 1", "row 2", "new", "new"], ["Big", "column 3", "Big", "column 4"], [5, 1, 2, 3], model.scale_
+        )
+        model = model.extend(new, conflicts="replace")
+    entries, n_columns = model.entries_, len(model.column_labels_)
+    scores = model.predictor_.score_block(np.arange(len(model.row_labels_)), np.arange(n_columns)).astype(float)
+    for row, label in enumerate(model.row_labels_):
+        scores[row, entries.seen_columns(np.array([row])).others] = -np.inf
+        expected = np.argsort(-scores[row], kind="stable")[:4]
+        found = model.recommend(label, 4)
+        assert found.labels.tolist() == model.column_labels_[expected[scores[row, expected] > -np.inf]].tolist()
+        left = np.argsort(-np.where(np.arange(n_columns) < 5, -np.inf, scores[row]), kind="stable")[:4]
+        some = model.recommend(label, 4, exclude=model.column_labels_[:5])
+        assert some.labels.tolist() == model.column_labels_[left].tolist()
+    many = model.recommend(model.row_labels_, 4)
+    assert many.labels[3].tolist() == model.recommend(model.row_labels_[3], 4).labels.tolist()

@@ -9,8 +9,9 @@ from tests.serve.conftest import Started
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS
+from deepmf.models.load import load
 from deepmf.serve.keys import KeyRing
-from deepmf.serve.service import digest_of
+from deepmf.storage.model_folder import model_digest
 
 
 def test_health_is_told(client: TestClient) -> None:
@@ -64,7 +65,7 @@ def test_a_new_model_takes_over_with_all_entries(
 ) -> None:
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = started(service={"source": path, "digest": digest_of(path)})
+    client = started(service={"source": path, "digest": model_digest(path)})
     films = ratings.column_labels[:3].tolist()
     client.put(
         "/v1/rows/Wilma/entries",
@@ -83,6 +84,28 @@ def test_a_new_model_takes_over_with_all_entries(
     assert client.post("/v1/recommend", json={"row": "Wilma"}).json()["version"]["model"] == 2
 
 
+def test_a_model_folder_is_served_and_replaced(
+    started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
+) -> None:
+    path = tmp_path / "ratings.model"
+    als.save(path)
+    client = started(load(path), service={"source": path, "digest": model_digest(path)})
+    assert client.post("/v1/model").json()["version"]["model"] == 1
+    films = ratings.column_labels[:3].tolist()
+    entries = [{"column": film, "value": value} for film, value in zip(films, [5, 1, 4], strict=True)]
+    found = client.post("/v1/recommend", json={"history": entries, "n": 3}).json()["best"]
+    assert [one["column"] for one in found] == als.fold_in(films, [5, 1, 4]).recommend(3).labels.tolist()
+    client.put("/v1/rows/Wilma/entries", json={"entries": entries})
+    other = ALS(latent_size=2, seed=1).fit(ratings)
+    other.save(path)
+    assert client.post("/v1/model").json()["version"] == {"model": 2, "data": 1}
+    found = client.post("/v1/recommend", json={"row": "Wilma", "n": 3}).json()["best"]
+    assert [one["column"] for one in found] == other.fold_in(films, [5, 1, 4]).recommend(3).labels.tolist()
+    (path / "00001.safetensors").unlink()
+    client.post("/v1/model")  # the same manifest: the same version, nothing is read
+    assert client.post("/v1/recommend", json={"row": "Wilma"}).json()["version"]["model"] == 2
+
+
 def test_what_was_forgotten_does_not_come_back_with_a_model_trained_on_it(
     started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
 ) -> None:
@@ -90,7 +113,7 @@ def test_what_was_forgotten_does_not_come_back_with_a_model_trained_on_it(
 
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = started(service={"source": path, "digest": digest_of(path)})
+    client = started(service={"source": path, "digest": model_digest(path)})
     film = ratings.column_labels[0]
     client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
     rows, columns, values = joined_entries(als, str(tmp_path / "entries.sqlite"))

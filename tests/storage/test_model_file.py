@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import sys
 from base64 import b64decode
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +19,7 @@ from safetensors.numpy import load_file, save, save_file
 
 from deepmf.errors import BadModelFile, CannotSave, FileAbsent, UnreadableFile
 from deepmf.storage import model_file
-from deepmf.storage.model_file import StoredFile, read_file, read_origin, write_file
+from deepmf.storage.model_file import StoredFile, map_file, read_file, read_origin, verify_file, write_file
 
 TYPES = "bool float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
 
@@ -167,10 +168,53 @@ def test_full_disk_leaves_the_old_model(path: Path, monkeypatch: pytest.MonkeyPa
             patch.setattr(os, name, full)
             write_file(path, kind="model", content={"new": 1}, tensors={})
     with monkeypatch.context() as patch, pytest.raises(CannotSave, match=r"\(No space left on device\)"):
-        patch.setattr(Path, "write_bytes", full)
+        patch.setattr(model_file, "_write_tensors", full)
         write_file(path, kind="model", content={"new": 1}, tensors={})
     assert_same(read_file(path), "model", CONTENT, TENSORS)
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_files_are_those_of_safetensors_with_every_number_aligned(path: Path) -> None:
+    found = load_file(path)
+    assert found.keys() == TENSORS.keys()
+    for name, array in TENSORS.items():
+        np.testing.assert_array_equal(found[name], array)
+    mapped = map_file(path)
+    assert (mapped.kind, mapped.checksum) == ("model", json.loads(header_of(path))["sha256"])
+    for name, array in TENSORS.items():
+        assert (mapped.tensors[name].dtype, mapped.tensors[name].shape) == (array.dtype, array.shape)
+        np.testing.assert_array_equal(mapped.tensors[name], array)
+        assert mapped.tensors[name].flags.aligned
+    mapped.tensors["weights"][:] = 0  # changes no file
+    np.testing.assert_array_equal(load_file(path)["weights"], TENSORS["weights"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files with holes, and how much memory there is")
+def test_a_file_larger_than_memory_is_mapped(path: Path) -> None:
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    n_numbers = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4  # twice the memory, in 8 bytes each
+    table = {"dtype": "F64", "shape": [n_numbers], "data_offsets": [0, 8 * n_numbers]}
+    start = raw(json.dumps({"__metadata__": header["__metadata__"], "large": table}).encode())
+    with path.open("wb") as file:
+        file.write(start)
+        file.truncate(len(start) + 8 * n_numbers)  # a hole takes no room on the disk
+    assert map_file(path).tensors["large"][[0, n_numbers // 2, -1]].tolist() == [0, 0, 0]
+
+
+def test_verify_reads_everything(path: Path) -> None:
+    verify_file(path)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+    map_file(path)  # whose values are not read
+    with pytest.raises(BadModelFile, match="is damaged: its content does not match its checksum$"):
+        verify_file(path)
+    path.write_bytes(bytes(content[:-1]))
+    for read in (map_file, verify_file):
+        with pytest.raises(BadModelFile, match="is truncated, damaged or not a model file"):
+            read(path)  # type: ignore[operator]
 
 
 def test_origin(tmp_path: Path) -> None:

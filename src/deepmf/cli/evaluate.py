@@ -153,7 +153,7 @@ def evaluate(
 
 def _pair(model: Model, row: str, column: str) -> tuple[Any, Any]:
     """Return a row and a column from the command line as labels that the model knows."""
-    at = like_label(row, model.row_labels_, axis="row"), like_label(column, model.column_labels_, axis="column")
+    at = like_label(row, model.entries_.rows, axis="row"), like_label(column, model.entries_.columns, axis="column")
     model.areas(*([label] for label in at))  # refuses what is not known
     return at
 

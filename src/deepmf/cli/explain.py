@@ -64,9 +64,9 @@ def explain(
         check_writable(picture, inputs=[model, history, *(extend or ()), *files.paths])
     fitted = load_model(model, extensions=extend or (), reading=Reading(), features=files)
     with hinting_at_extension():
-        at_column = like_label(column, fitted.column_labels_, axis="column")
+        at_column = like_label(column, fitted.entries_.columns, axis="column")
         if row is not None:
-            at_row = like_label(row, fitted.row_labels_, axis="row")
+            at_row = like_label(row, fitted.entries_.rows, axis="row")
             found = fitted.explain(at_row, at_column, n, axis=cast("Axis", axis))
         else:
             at_row, found = None, folded_in(fitted, history, known).explain(at_column, n)

@@ -57,7 +57,13 @@ def fit(
     context: typer.Context,
     ratings: Ratings,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The model file to write; - for standard output.")
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The model file to write; a folder where the name ends in .model; - for standard output.",
+        ),
     ],
     validation: Validation = None,
     validation_share: ValidationShare = None,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from deepmf.data.missing_values import Missing
     from deepmf.data.role_columns import RoleColumns
     from deepmf.data.roles import IsKnown, Role
+    from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
     from deepmf.matrix.sorting import Duplicates
@@ -180,12 +181,12 @@ def hinting_at_extension() -> Iterator[None]:
         raise UnknownLabel(f"{error}; {EXTEND_HINT}") from error
 
 
-def like_label(text: str, known: npt.NDArray[Any], *, axis: str) -> Any:
+def like_label(text: str, known: Labels, *, axis: str) -> Any:
     """Return an id from the command line as a label of the kind that the model has."""
     from deepmf.data.delimited import is_number
     from deepmf.data.ids import is_whole
 
-    kind = type(known[:1].tolist()[0]) if known.size else str
+    kind = type(known[:1].tolist()[0]) if len(known) else str
     if kind is str or (kind is int and is_whole(text)) or (kind is float and is_number(text)):
         return kind(text)
     raise UnknownLabel(f"{axis} {text!r} is not known; the model's {axis}s are {kind.__name__}s")

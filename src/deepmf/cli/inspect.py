@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from deepmf.cli.inputs import local_file
 from deepmf.cli.options import Json, ModelFile
@@ -19,15 +21,25 @@ if TYPE_CHECKING:
 _CHOSEN = {"chosen": "chosen", "on entries": "chosen_on_entries"}
 
 
-def inspect(model: ModelFile, as_json: Json = False) -> None:
+def inspect(
+    model: ModelFile,
+    verified: Annotated[
+        bool,
+        typer.Option("--verify", help="Compare all of a model folder with its checksums; a file always is compared."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Show what a model file holds: the model and its settings, the matrix, how training went, what was added since.
 
     Example: deepmf inspect model.safetensors
+
+    Or: deepmf inspect ratings.model --verify
     """
-    from deepmf.models.load import load
+    from deepmf.models.load import load, verify
 
     with local_file(model) as file:
-        described = _file(file, name=str(model)) | _described(load(file))
+        found = verify(file) if verified else load(file)
+        described = _file(file, name=str(model)) | {"verified": verified or file.is_file()} | _described(found)
     if as_json:
         show_json(described)
         return
@@ -36,10 +48,10 @@ def inspect(model: ModelFile, as_json: Json = False) -> None:
 
 
 def _file(file: Path, *, name: str) -> dict[str, Any]:
-    from deepmf.storage.model_file import read_origin
+    from deepmf.storage.model_folder import model_bytes, model_origin
 
-    origin = read_origin(file)
-    return {"file": name, "bytes": file.stat().st_size, "format": origin.format, "version": origin.version}
+    origin = model_origin(file)
+    return {"file": name, "bytes": model_bytes(file), "format": origin.format, "version": origin.version}
 
 
 def _described(model: Model) -> dict[str, Any]:
@@ -109,6 +121,7 @@ def _lines(described: dict[str, Any]) -> list[tuple[str, str]]:
     given = {name: value for name, value in described["settings"].items() if name not in described["chosen"]}
     lines = [
         ("file", "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**described)),
+        *([] if described["verified"] else [("", "a folder: lengths and shapes are checked; --verify checks all")]),
         ("model", f"{described['model']}, predicts in area {', '.join(described['predicts'])}"),
         ("settings", _named(given)),
         *((title, _named(described[name])) for title, name in _CHOSEN.items() if described[name]),

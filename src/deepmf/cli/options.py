@@ -127,7 +127,7 @@ Wide = Annotated[
         rich_help_panel=_FILES,
     ),
 ]
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file; - for standard input.")]
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file or folder; - for standard input.")]
 Extend = Annotated[
     list[Path] | None,
     typer.Option(

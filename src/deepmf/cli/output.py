@@ -77,12 +77,8 @@ def check_writable(path: Path, *, inputs: Iterable[Path | None]) -> None:
     check_distinct(path, inputs)
     from deepmf.files.atomic import write_atomically
 
-    def try_out(temporary: Path) -> None:
-        temporary.touch()
-        raise _TriedOut
-
     with suppress(_TriedOut):
-        write_atomically(path, try_out)
+        write_atomically(path, _try_out)
 
 
 def check_distinct(path: Path, inputs: Iterable[Path | None]) -> None:
@@ -94,14 +90,23 @@ def check_distinct(path: Path, inputs: Iterable[Path | None]) -> None:
 
 def check_model_target(path: Path, *, inputs: Iterable[Path | None]) -> None:
     """Refuse now what `save_model` would refuse after training."""
-    if str(path) != STANDARD:
+    if str(path) == STANDARD:
+        if sys.stdout is None or sys.stdout.isatty():
+            raise BadSetting("a model file is not for a terminal; pass it on by > or |, or name a file by -o FILE")
+        return
+    from deepmf.files.atomic import write_folder_atomically
+    from deepmf.storage.model_folder import goes_to_folder, is_replaceable
+
+    if goes_to_folder(path, n_bytes=0):
+        check_distinct(path, inputs)
+        with suppress(_TriedOut):
+            write_folder_atomically(path, _try_out, replaces=is_replaceable)
+    else:
         check_writable(path, inputs=inputs)
-    elif sys.stdout is None or sys.stdout.isatty():
-        raise BadSetting("a model file is not for a terminal; pass it on by > or |, or name a file by -o FILE")
 
 
 def save_model(model: Model, path: Path) -> None:
-    """Write a model file, whole or not at all; `-` is standard output."""
+    """Write a model file or folder, whole or not at all; `-` is standard output, to which a file goes of any size."""
     if str(path) != STANDARD:
         model.save(path)
         return
@@ -109,7 +114,7 @@ def save_model(model: Model, path: Path) -> None:
 
     with temporary_folder(Path(gettempdir())) as folder:
         file = folder / "model.safetensors"
-        model.save(file)
+        model.save(file, largest_file=sys.maxsize)
         put_out(memoryview(file.read_bytes()))
 
 
@@ -148,6 +153,11 @@ def _plain(item: Any) -> Any:
     if isinstance(item, dict):
         return {str(key): _plain(value) for key, value in item.items()}
     return [_plain(value) for value in item] if isinstance(item, list | tuple) else item
+
+
+def _try_out(temporary: Path) -> None:
+    temporary.touch()
+    raise _TriedOut
 
 
 class _TriedOut(Exception):

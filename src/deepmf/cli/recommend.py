@@ -153,7 +153,7 @@ def _best(
 
 def _label(model: Model, row: str | None) -> Any:
     assert row is not None
-    return like_label(row, model.row_labels_, axis="row")
+    return like_label(row, model.entries_.rows, axis="row")
 
 
 def _show(best: Ranking, model: Model, row: str | None, *, as_json: bool) -> None:

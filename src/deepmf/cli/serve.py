@@ -28,7 +28,7 @@ Database = Annotated[
 
 
 def serve(
-    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help="A model file.")] = None,
+    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help="A model file or folder.")] = None,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="N", help="The port; 0 for any that is free.")] = 8000,
     database: Database = None,

@@ -34,11 +34,11 @@ def similar(
     fitted = load_model(model, extensions=extend or (), reading=Reading(), features=files)
     with hinting_at_extension():
         if column is not None:
-            axis, label = "column", like_label(column, fitted.column_labels_, axis="column")
+            axis, label = "column", like_label(column, fitted.entries_.columns, axis="column")
             found = fitted.similar_columns(label, n)
         else:
             assert row is not None
-            axis, label = "row", like_label(row, fitted.row_labels_, axis="row")
+            axis, label = "row", like_label(row, fitted.entries_.rows, axis="row")
             found = fitted.similar_rows(label, n)
     lines = list(zip(found.labels.tolist(), found.values.tolist(), strict=True))
     if as_json:

@@ -67,6 +67,12 @@ class AddedEntries:
         self.rows, self.columns, self.values = rows[order], columns[order], values[order]
 
     @classmethod
+    def of(cls, extension: ObservedMatrix) -> AddedEntries:
+        """Return the entries of a matrix."""
+        rows, columns = extension.entry_rows.astype(np.int64), extension.by_row.columns.astype(np.int64)
+        return cls._in_order(rows, columns, extension.values.astype(np.float64))
+
+    @classmethod
     def _in_order(cls, rows: IndexArray, columns: IndexArray, values: FloatArray) -> AddedEntries:
         """Return entries that are in row order already."""
         added = cls.__new__(cls)
@@ -161,12 +167,20 @@ class EntryStore:
         )
         if np.isin(later, np.delete(trained, dropped), assume_unique=True).any():
             raise BadModelFile("the stored extension has entries that the training matrix has too")
-        added = AddedEntries(
-            extension.entry_rows.astype(np.int64),
-            extension.by_row.columns.astype(np.int64),
-            extension.values.astype(np.float64),
-        )
-        return cls(train, extension.rows, extension.columns, added, dropped)
+        return cls(train, extension.rows, extension.columns, AddedEntries.of(extension), dropped)
+
+    @classmethod
+    def opened(
+        cls, train: ObservedMatrix, extension: ObservedMatrix | None, dropped: npt.NDArray[Any] = NOTHING
+    ) -> EntryStore:
+        """Return what a stored model has seen, of parts that are known to belong together, at the cost of what is new.
+
+        Its labels are those of training and, behind them, those that the extension has more.
+        """
+        if extension is None:
+            return cls(train, train.rows, train.columns, dropped=dropped)
+        rows, columns = train.rows.followed_by(extension.rows), train.columns.followed_by(extension.columns)
+        return cls(train, rows, columns, AddedEntries.of(extension), dropped)
 
     @property
     def scale(self) -> Scale:

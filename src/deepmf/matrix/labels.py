@@ -86,6 +86,13 @@ class Labels(Sequence[Any]):
         labels._set(range(count), axis)
         return labels
 
+    @classmethod
+    def of_distinct(cls, array: npt.NDArray[Any], *, axis: str) -> Labels:
+        """Label an axis by ints or floats that are known to differ; ints are held as they are, without a copy."""
+        labels = Labels.__new__(Labels)
+        labels._set(array if array.dtype.kind == "i" else array.astype(object), axis)
+        return labels
+
     def positions(self, items: Iterable[Any]) -> IndexArray:
         """Return where each item stands; an unknown one raises `UnknownLabel`."""
         array = label_array(items, axis=self.axis)
@@ -126,7 +133,7 @@ class Labels(Sequence[Any]):
     def _find_integers(self, array: npt.NDArray[np.int64]) -> IndexArray:
         if isinstance(self._labels, range):
             return np.where((array >= 0) & (array < len(self)), array, -1)
-        low, high = int(self.array.min()), int(self.array.max())
+        low, high = self._ends
         if high - low > _TABLE_SPREAD * len(self) + 1024:
             near = np.minimum(np.searchsorted(self._sorted, array), len(self) - 1)
             positions = self._order[near]
@@ -142,7 +149,7 @@ class Labels(Sequence[Any]):
 
     def join(self, other: Labels) -> Labels:
         """Return these labels followed by those of `other` that are not among them."""
-        if isinstance(self._labels, range) and isinstance(other._labels, range):
+        if self.is_numbered and other.is_numbered:
             return max(self, other, key=len)
         fresh = other.array[self.find(other.array) < 0]
         if fresh.size == 0:
@@ -154,11 +161,20 @@ class Labels(Sequence[Any]):
             )
         return self._followed_by(fresh)
 
+    def followed_by(self, longer: Labels) -> Labels:
+        """Return these labels and what others, which begin with these, have behind them."""
+        return self if len(longer) == len(self) else self._followed_by(longer[len(self) :])
+
     def _followed_by(self, fresh: npt.NDArray[Any]) -> Labels:
         """Return these labels and others, at the cost of the others alone."""
         rest = Labels.__new__(Labels)
         rest._set(fresh, self.axis)
         return JoinedLabels(self, rest) if len(self) else rest
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether these are 0, 1, 2, ... and take no memory."""
+        return isinstance(vars(self).get("_labels"), range)
 
     @property
     def nbytes(self) -> int:
@@ -170,9 +186,14 @@ class Labels(Sequence[Any]):
         return np.dtype(np.int64) if isinstance(self._labels, range) else self._labels.dtype
 
     @cached_property
+    def _ends(self) -> tuple[int, int]:
+        """The lowest and the highest of integer labels."""
+        return int(self.array.min()), int(self.array.max())
+
+    @cached_property
     def _table(self) -> IndexArray:
         """Where each integer from the lowest label to the highest stands, -1 for those between that are none."""
-        low, high = int(self.array.min()), int(self.array.max())
+        low, high = self._ends
         table = np.full(high - low + 1, -1, dtype=np.int64)
         table[self.array - low] = np.arange(len(self))
         return table
@@ -208,7 +229,7 @@ class Labels(Sequence[Any]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Labels):
             return NotImplemented
-        if isinstance(self._labels, range) and isinstance(other._labels, range):
+        if self.is_numbered and other.is_numbered:
             return len(self) == len(other)
         return self is other or (self._dtype == other._dtype and np.array_equal(self.array, other.array))
 

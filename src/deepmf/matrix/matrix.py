@@ -255,6 +255,29 @@ class ObservedMatrix:
         for array in (*self.by_row, *self.by_column, self.values):
             array.flags.writeable = False
 
+    @classmethod
+    def from_order(
+        cls,
+        rows: Labels,
+        columns: Labels,
+        scale: Scale,
+        by_row: ByRow,
+        by_column: ByColumn,
+        values: ValueArray,
+        *,
+        mean: float,
+        form: TableForm = PLAIN,
+    ) -> ObservedMatrix:
+        """Build a matrix from entries that are known to be in both orders; nothing is sorted, checked or copied."""
+        given = {"rows": rows, "columns": columns, "scale": scale, "by_row": by_row, "by_column": by_column}
+        given |= {"values": values, "mean": mean, "form": form}
+        matrix = cls.__new__(cls)
+        for name in cls.__slots__:
+            object.__setattr__(matrix, name, given.get(name))
+        for array in (*by_row, *by_column, values):
+            array.flags.writeable = False
+        return matrix
+
     @property
     def shape(self) -> tuple[int, int]:
         """Number of rows and of columns."""

@@ -19,11 +19,13 @@ from deepmf.matrix.feature_vectors import FeatureVectors
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.models.column_choice import choice_of
+from deepmf.models.column_neighbours import ColumnNeighbours
 from deepmf.models.explanation import Axis, Explanation, explained
 from deepmf.models.latents import Latents
 from deepmf.models.predictive_distribution import Interval, check_coverage
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import Ranking, choice_of, ranked
+from deepmf.models.ranking import Ranking, ranked
 
 History = tuple[Iterable[Any], Iterable[float]]  # labels, and the values that a row (or column) has there
 FeatureValues = Mapping[str, Any]  # features of a row (or column) by name
@@ -138,16 +140,19 @@ class FoldedRows(Folded):
         exclude: Iterable[Any] | None = None,
         min_entries: int = 0,
         include_observed: bool = False,
+        neighbours: ColumnNeighbours | None = None,
     ) -> Ranking:
         """Return the n best columns, without those that the row has entries for.
 
         `among` restricts the choice to some columns and `exclude` leaves some out, by labels or by a mask over all
-        columns; `min_entries` leaves out those with fewer entries.
+        columns; `min_entries` leaves out those with fewer entries. By `neighbours` (`Model.column_neighbours`), the
+        best are looked for among the columns near the row.
         """
         columns = self.entries.columns
         choice = choice_of(self.entries, among, exclude, min_entries)
         observed = None if include_observed else self.observed.take
-        best = ranked(self.predictor, columns, np.arange(len(self)), choice, n, observed=observed)
+        every = np.arange(len(self))
+        best = ranked(self.predictor, columns, every, choice, n, observed=observed, neighbours=neighbours)
         return Ranking(best.labels[0], best.values[0]).without_missing() if self.single else best
 
 

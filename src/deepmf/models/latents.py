@@ -63,6 +63,21 @@ class Latents:
         taken[newer] = self.extra[:, fields][places[newer]]
         return taken
 
+    def products(self, vectors: LatentArray, some: slice) -> LatentArray:
+        """Return the products (vectors, positions) of vectors with the latents of a range of positions.
+
+        The table of training is read where it lies; only the latents that were computed since are gathered.
+        """
+        if self.positions.size == 0:
+            unchanged: LatentArray = vectors @ self.base[some].T
+            return unchanged
+        n_trained = max(min(some.stop, len(self.base)) - some.start, 0)
+        found = np.empty((len(vectors), some.stop - some.start), dtype=np.result_type(vectors, self.base))
+        found[:, :n_trained] = vectors @ self.base[some.start : some.start + n_trained].T
+        newer = slice(*np.searchsorted(self.positions, [some.start, some.stop]))
+        found[:, self.positions[newer] - some.start] = vectors @ self.extra[newer].T
+        return found
+
     def whole(self) -> LatentArray:
         """Return the latents of all positions: those from training, or a copy made once where some have changed."""
         if self._whole is None:

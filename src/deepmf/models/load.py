@@ -1,4 +1,4 @@
-"""Loading a model of any class from its file."""
+"""Loading a model of any class from its file, or from its folder."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from pathlib import Path
 from deepmf.errors import BadModelFile
 from deepmf.models.model import Model
 from deepmf.models.registry import HOMES, class_named
-from deepmf.storage.model_file import read_file
+from deepmf.storage.model_file import StoredFile, read_file
+from deepmf.storage.model_folder import read_folder, verify_folder
 
 
 def load(path: str | Path) -> Model:
-    """Return the model that `save` wrote to a file.
+    """Return the model that `save` wrote to a file or a folder.
+
+    All of a file is read and checked. A folder is mapped into memory: its arrays are read as far as they are needed,
+    and only their lengths, types and shapes are checked; `verify` checks all of it.
 
     >>> import pathlib, tempfile
     >>> from deepmf.data.synthetic import generate
@@ -22,7 +26,21 @@ def load(path: str | Path) -> Model:
     >>> type(load(path)).__name__
     'Means'
     """
-    stored = read_file(path, kind="model")
+    if Path(path).is_dir():
+        return _model(path, read_folder(path, kind="model"))
+    return _model(path, read_file(path, kind="model"))
+
+
+def verify(path: str | Path) -> Model:
+    """Return the model of a file or a folder once all checksums and all values have been checked."""
+    if not Path(path).is_dir():
+        return load(path)
+    verify_folder(path)
+    stored = read_folder(path, kind="model")
+    return _model(path, stored._replace(tensors=dict(stored.tensors)))
+
+
+def _model(path: str | Path, stored: StoredFile) -> Model:
     name = stored.content.get("class")
     model_class = class_named(name) if isinstance(name, str) else None
     if model_class is None:

@@ -34,6 +34,8 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
+from deepmf.models.column_choice import choice_of
+from deepmf.models.column_neighbours import ColumnNeighbours
 from deepmf.models.completion import complete_array, complete_frame, complete_to
 from deepmf.models.explanation import Axis, Explanation, explained
 from deepmf.models.fallback import Fallback
@@ -43,15 +45,17 @@ from deepmf.models.label_pairs import LabelPairs, Unknown, find_pairs
 from deepmf.models.model_view import ShownSettings, fitted_html, fitted_lines, model_line, not_fitted_html
 from deepmf.models.predictive_distribution import Interval, PredictiveDistribution, check_coverage
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import Ranking, choice_of, most_similar, ranked
+from deepmf.models.ranking import Ranking, most_similar, ranked
 from deepmf.models.readout import check_levels
 from deepmf.models.recommendations import Recommendations
 from deepmf.models.warm_start import WarmStart, check_settings
 from deepmf.storage.feature_tensors import pack_features, unpack_features
 from deepmf.storage.label_tensors import check_storable
-from deepmf.storage.matrix_tensors import pack_matrix, unpack_matrix
+from deepmf.storage.matrix_tensors import pack_matrix
 from deepmf.storage.model_file import write_file
-from deepmf.storage.packed import Packed, Tensors, field, numbers, refusing
+from deepmf.storage.model_folder import LARGEST_FILE, goes_to_folder, write_folder
+from deepmf.storage.ordered_matrix import pack_ordered, unpack_either
+from deepmf.storage.packed import Packed, Tensors, field, has_values_to_check, numbers, refusing
 from deepmf.training.checkpoint import remove_checkpoint
 from deepmf.training.epoch_progress import show_epochs
 from deepmf.training.fit_plan import FitPlan
@@ -519,20 +523,30 @@ class Model(ABC):
         exclude: Iterable[Any] | None = None,
         min_entries: int = 0,
         include_observed: bool = False,
+        neighbours: ColumnNeighbours | None = None,
     ) -> Ranking:
         """Return the n best columns of one row, or of each of a list of rows, without those it has entries for.
 
         `among` restricts the choice to some columns and `exclude` leaves some out, by labels or by a mask over all
         columns; `min_entries` leaves out those with fewer entries, whose predictions are uncertain. Where several rows
-        are given and one has fewer columns left, its line is filled up with values of NaN.
+        are given and one has fewer columns left, its line is filled up with values of NaN. Rankings are exact, unless
+        `neighbours` (see `column_neighbours`) are given: then the best are looked for among the columns near a row.
         """
         entries, predictor = self._known
         single = _is_label(rows, entries.rows)
         row_positions = entries.rows.positions([rows] if single else rows)
         choice = choice_of(entries, among, exclude, min_entries)
         observed = None if include_observed else entries.seen_columns
-        best = ranked(predictor, entries.columns, row_positions, choice, n, observed=observed)
+        best = ranked(predictor, entries.columns, row_positions, choice, n, observed=observed, neighbours=neighbours)
         return Ranking(best.labels[0], best.values[0]).without_missing() if single else best
+
+    def column_neighbours(self) -> ColumnNeighbours:
+        """Return an index of the trained columns, by which `recommend` takes milliseconds where there are millions.
+
+        It needs the extra `ann`, and seconds for every million columns. It says how many of the ten best columns it
+        finds (`recall`), and serves all models that come of this one by `extend` and `forget`.
+        """
+        return ColumnNeighbours(self.predictor_)
 
     def recommend_to(
         self,
@@ -609,12 +623,21 @@ class Model(ABC):
         """Return the n columns most similar to one column, and their similarities (the cosines of their latents)."""
         return most_similar(self.predictor_.directions(self.predictor_.columns), self.entries_.columns, column, n)
 
-    def save(self, path: str | Path) -> None:
-        """Write the model to one file, whole or not at all."""
+    def save(self, path: str | Path, *, largest_file: int = LARGEST_FILE) -> None:
+        """Write the model to one file or to a folder, whole or not at all.
+
+        It is a folder, of shards that `load` maps into memory, where the name ends in ".model", where a model folder
+        stands there already, or where arrays take more than `largest_file` bytes. A folder takes the place of a file,
+        or of another model folder; a folder of anything else is refused.
+        """
         entries, predictor = self._known
-        parts = {"train": pack_matrix(entries.train, "train"), "learned": predictor.pack()}
+        learned = predictor.pack()
+        n_bytes = entries.train.nbytes + sum(tensor.nbytes for tensor in learned.tensors.values())
+        in_folder = goes_to_folder(path, n_bytes, largest_file=largest_file)
+        pack, write = (pack_ordered, write_folder) if in_folder else (pack_matrix, write_file)
+        parts = {"train": pack(entries.train, "train"), "learned": learned}
         if entries.extension is not None:
-            parts["extension"] = pack_matrix(entries.extension, "extension")
+            parts["extension"] = pack(entries.extension, "extension")
         for name, features in (("row_features", entries.row_features), ("column_features", entries.column_features)):
             if features is not None:
                 parts[name] = pack_features(features, name)
@@ -627,7 +650,7 @@ class Model(ABC):
             "history": self.history_.to_dict(),
         } | {name: part.content for name, part in parts.items()}
         tensors = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
-        write_file(path, kind="model", content=content, tensors=tensors)
+        write(path, kind="model", content=content, tensors=tensors)
 
     @classmethod
     def from_stored(cls, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Self:
@@ -638,13 +661,14 @@ class Model(ABC):
         with refusing("settings"):
             model = cls(**settings)
         model._note_chosen(field(content, "chosen"))
-        train = unpack_matrix("train", field(content, "train"), tensors)
-        added = unpack_matrix("extension", content["extension"], tensors) if "extension" in content else None
+        train = unpack_either("train", field(content, "train"), tensors)
+        added = unpack_either("extension", content["extension"], tensors) if "extension" in content else None
         dropped = numbers(tensors, "dropped.entries", "int64", (None,)) if "dropped" in content else NOTHING
         with refusing("extension"):
             if added is not None:
                 model._check_extends()
-            entries = unpack_features(EntryStore.stored(train, added, dropped), content, tensors)
+            stored = EntryStore.stored if has_values_to_check(tensors) else EntryStore.opened
+            entries = unpack_features(stored(train, added, dropped), content, tensors)
             model._refuse_new("II", "row", train.rows, entries.rows)
             model._refuse_new("III", "column", train.columns, entries.columns)
         model.history_ = History.from_dict(field(content, "history"))
@@ -799,7 +823,7 @@ class Model(ABC):
         """Refuse new rows (area II) or new columns (area III) where the method cannot predict for them."""
         if area in self.predicts or len(labels) == len(known):
             return
-        first = labels.array[len(known) :].tolist()[0]
+        first = labels[len(known) : len(known) + 1].tolist()[0]
         raise CannotExtend(f"{type(self).__name__} cannot predict for new {axis}s, such as {first!r}: {self.cannot}")
 
 
@@ -845,7 +869,7 @@ def _warn_of_nothing(seen: EntryStore, axis: str, positions: IndexArray, entries
         nothing &= ~entries.features.are_known
     empty = positions[nothing]
     if empty.size:
-        labels = (seen.rows if axis == "row" else seen.columns).array[empty[:3]].tolist()
+        labels = (seen.rows if axis == "row" else seen.columns)[empty[:3]].tolist()
         other = "columns" if axis == "row" else "rows"
         shown = ", ".join(map(repr, labels)) + (", ..." if empty.size > 3 else "")
         warnings.warn(

@@ -20,7 +20,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.model import Model
 from deepmf.models.predictor import Encoder, Predictor
 from deepmf.models.warm_start import LineOf, WarmStart
-from deepmf.storage.packed import Packed, Tensors, numbers
+from deepmf.storage.packed import Packed, Tensors, has_values_to_check, numbers
 from deepmf.training.fit_memory import check_memory, fit_bytes
 from deepmf.training.runtime import Runtime
 from deepmf.training.settings import TrainingSettings
@@ -125,7 +125,7 @@ class NetworkModel(Model):
             raise BadModelFile(f"the stored network lacks tensors, or has more than it needs: {differing[0]}")
         for name, tensor in wanted.items():
             numbers(tensors, f"network.{name}", str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
-            if name.endswith("running_var") and np.any(stored[name] < 0):
+            if has_values_to_check(tensors) and name.endswith("running_var") and np.any(stored[name] < 0):
                 raise BadModelFile(f"the tensor network.{name} must be of variances; some are below 0")
         network.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in stored.items()}, assign=True)
         return network.eval()

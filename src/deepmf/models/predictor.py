@@ -15,7 +15,9 @@ from deepmf.matrix.entry_store import AxisEntries, EntryStore
 from deepmf.models.latents import Latents, checked_finite, pair_products
 from deepmf.models.predictive_distribution import PredictiveDistribution
 from deepmf.models.readout import Readout, check_levels
-from deepmf.storage.packed import Packed, Tensors, numbers
+from deepmf.storage.packed import Packed, Tensors, has_values_to_check, numbers
+
+Positions = slice | IndexArray  # a slice is a range of positions, from its start to its stop
 
 
 class Encoder(ABC):
@@ -86,12 +88,21 @@ class Predictor:
         """Return a score for each pair of positions: larger is better."""
         return self.readout.scores(self._products(rows, columns), self._row_fields(rows))
 
-    def score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+    def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the scores (rows, columns) of all pairs of some positions."""
-        every = columns.size == len(self.columns) and np.array_equal(columns, np.arange(columns.size))
-        column_latents = self.columns.whole() if every else self.columns.take(columns)
-        products: LatentArray = self.rows.take(rows) @ column_latents.T
-        return self.readout.scores(products, self._row_fields(rows)[:, None])
+        return self.readout.scores(self._block_products(rows, columns), self._row_fields(rows)[:, None])
+
+    def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+        """Return keys (rows, columns) by which the columns of each row are ranked: scores, or what orders them so."""
+        if self.readout.ranks_by_products:
+            return self._block_products(rows, columns)
+        return self.score_block(rows, columns)
+
+    def scores_of_keys(self, rows: IndexArray, keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the scores that keys (rows, ...) of rankings stand for."""
+        if self.readout.ranks_by_products:
+            return self.readout.scores(keys, self._row_fields(rows)[:, None])
+        return keys
 
     def distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         """Return the distribution over levels of each pair of positions."""
@@ -170,6 +181,16 @@ class Predictor:
             tensors |= {f"latents.{axis}.{part}": getattr(latents, part) for part in ("base", "positions", "extra")}
         return Packed(packed.content, tensors)
 
+    def _block_products(self, rows: IndexArray, columns: Positions) -> LatentArray:
+        """Return the products (rows, columns) of latents; those of a range of columns are read where they lie."""
+        row_latents = self.rows.take(rows)
+        if isinstance(columns, slice):
+            return self.columns.products(row_latents, columns)
+        if columns.size == len(self.columns) and np.array_equal(columns, np.arange(columns.size)):
+            return self.columns.products(row_latents, slice(0, columns.size))
+        products: LatentArray = row_latents @ self.columns.take(columns).T
+        return products
+
     def _products(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         return pair_products(self.rows, self.columns, rows, columns)
 
@@ -184,7 +205,7 @@ def unpack_latents(
     n_rows, n_columns = entries.train.shape
     rows = _stored(tensors, "rows", (n_rows, width), len(entries.rows), kind)
     columns = _stored(tensors, "columns", (n_columns, width), len(entries.columns), kind)
-    if width * rows.largest() * columns.largest() > float(np.finfo(kind).max):
+    if has_values_to_check(tensors) and width * rows.largest() * columns.largest() > float(np.finfo(kind).max):
         raise BadModelFile("the stored latents are so large that their products are not finite")
     return rows, columns
 

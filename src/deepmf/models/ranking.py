@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,12 +10,21 @@ import numpy.typing as npt
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.entry_store import AxisEntries
 from deepmf.matrix.labels import Labels
+from deepmf.models.best_so_far import BestSoFar
+from deepmf.models.column_choice import ColumnChoice, Observed
+from deepmf.models.column_neighbours import ColumnNeighbours
 from deepmf.models.predictor import Predictor
 
 # Cells scored at a time when whole rows are ranked: 8 MB of float64.
 CELLS_AT_A_TIME = 1 << 20
+# Rows ranked together, also where there are very many columns: each block of their latents is then read once for all.
+_ROWS_AT_A_TIME = 64
+# Columns scored at a time: after the first of them, a comparison leaves out nearly all others.
+_COLUMNS_AT_A_TIME = 1 << 17
+# How many of the barred columns may be among the nearest ones of a row; with more, rankings may become exact.
+_MOST_LEFT_OUT = 1000
 
 
 class Ranking(NamedTuple):
@@ -53,46 +62,25 @@ def best_positions(scores: FloatArray, n: int) -> tuple[IndexArray, FloatArray]:
     return np.take_along_axis(chosen, order, axis=1), np.take_along_axis(taken, order, axis=1)
 
 
-def choice_of(
-    entries: EntryStore, among: Iterable[Any] | None, exclude: Iterable[Any] | None, min_entries: int
-) -> IndexArray:
-    """Return the positions of the columns to choose from: all or some, without others and those of few entries.
-
-    `among` and `exclude` are labels, or a mask over all columns.
-    """
-    if isinstance(min_entries, bool) or not isinstance(min_entries, int | np.integer) or min_entries < 0:
-        raise BadSetting(f"min_entries must be a whole number of at least 0; got {min_entries!r}")
-    labels = entries.columns
-    chosen = np.arange(len(labels)) if among is None else _positions(labels, among, "among")
-    if exclude is not None:
-        chosen = chosen[~np.isin(chosen, _positions(labels, exclude, "exclude"))]
-    return chosen[entries.column_counts[chosen] >= min_entries] if min_entries else chosen
-
-
-def _positions(labels: Labels, given: Iterable[Any], name: str) -> IndexArray:
-    is_mask = isinstance(given, np.ndarray) and given.dtype == bool
-    if not is_mask or isinstance(labels.array[:1].tolist()[0], bool):  # labels may be booleans themselves
-        return labels.distinct_positions(given)
-    mask = np.asarray(given)
-    if mask.shape != (len(labels),):
-        raise BadSetting(f"{name} is a mask of shape {mask.shape}; one over all columns has the shape ({len(labels)},)")
-    return np.flatnonzero(mask)
-
-
 def ranked(
     predictor: Predictor,
     labels: Labels,
     rows: IndexArray,
-    columns: IndexArray,
+    choice: ColumnChoice,
     n: int,
     *,
-    observed: Callable[[IndexArray], AxisEntries] | None,
+    observed: Observed | None,
+    neighbours: ColumnNeighbours | None = None,
 ) -> Ranking:
     """Return the n best of some columns for each of some rows of a predictor, a line each.
 
     Columns that a row has entries for (`observed`) are left out; where too few are left, a line is filled up with NaN.
+    By `neighbours`, the best are looked for among columns near the row.
     """
-    parts = list(ranked_batches(predictor, rows, columns, n, observed=observed))
+    if neighbours is None or choice.among is not None or rows.size == 0:
+        parts = list(ranked_batches(predictor, rows, choice, n, observed=observed))
+    else:
+        parts = [_ranked_near(predictor, row, choice, n, observed, neighbours) for row in rows[:, None]]
     best, values = (np.concatenate([getattr(part, name) for part in parts]) for name in ("columns", "values"))
     return Ranking(labels[best], values)
 
@@ -106,22 +94,50 @@ class RankedRows(NamedTuple):
 
 
 def ranked_batches(
-    predictor: Predictor,
-    rows: IndexArray,
-    columns: IndexArray,
-    n: int,
-    *,
-    observed: Callable[[IndexArray], AxisEntries] | None,
+    predictor: Predictor, rows: IndexArray, choice: ColumnChoice, n: int, *, observed: Observed | None
 ) -> Iterator[RankedRows]:
-    """Rank some columns for some rows at a time, in bounded memory however many rows there are."""
-    for some in batches(rows, width=columns.size):
-        scores = predictor.score_block(some, columns).astype(np.float64)
-        if observed is not None:
-            leave_out(scores, observed(some), columns, len(predictor.columns))
-        best, best_scores = best_positions(scores, n)
-        left_over = best_scores == -np.inf
-        values = np.where(left_over, np.nan, predictor.readout.values(np.where(left_over, 0.0, best_scores)))
-        yield RankedRows(some, columns[best], values)
+    """Rank columns for some rows at a time, in memory of a few megabytes however many rows and columns there are."""
+    check_n(n)
+    n_rows = max(CELLS_AT_A_TIME // max(choice.n_places, 1), _ROWS_AT_A_TIME)
+    for start in range(0, max(rows.size, 1), n_rows):
+        yield _ranked_rows(predictor, rows[start : start + n_rows], choice, min(int(n), choice.size), observed)
+
+
+def _ranked_rows(
+    predictor: Predictor, rows: IndexArray, choice: ColumnChoice, n: int, observed: Observed | None
+) -> RankedRows:
+    """Rank columns for some rows, a block of columns at a time."""
+    best = BestSoFar(rows.size, n)
+    left_out = choice.left_out(rows, observed)
+    width = max(min(CELLS_AT_A_TIME // max(rows.size, 1), _COLUMNS_AT_A_TIME), 1)
+    for start in range(0, choice.n_places if best.keys.size else 0, width):
+        keys = predictor.rank_block(rows, choice.block(start, min(start + width, choice.n_places)))
+        left_out.mark(keys, start)
+        best.add(keys, start)
+    missing = best.keys == -np.inf
+    scores = predictor.scores_of_keys(rows, np.where(missing, 0.0, best.keys))
+    values = np.where(missing, np.nan, predictor.readout.values(scores))
+    return RankedRows(rows, choice.columns(best.places), values)
+
+
+def _ranked_near(
+    predictor: Predictor,
+    row: IndexArray,
+    choice: ColumnChoice,
+    n: int,
+    observed: Observed | None,
+    neighbours: ColumnNeighbours,
+) -> RankedRows:
+    """Rank the columns near a row, all of them where too few are left of these."""
+    check_n(n)
+    n = min(int(n), choice.size)
+    n_left_out = min(choice.barred.size, _MOST_LEFT_OUT) + (0 if observed is None else observed(row).others.size)
+    near = neighbours.candidates(predictor, int(row[0]), n + n_left_out)
+    near = near[~np.isin(near, choice.barred, assume_unique=True)] if choice.barred.size else near
+    found = _ranked_rows(predictor, row, ColumnChoice(choice.n_columns, near), min(n, near.size), observed)
+    if found.values.shape[1] == n and not np.isnan(found.values).any():
+        return found
+    return _ranked_rows(predictor, row, choice, n, observed)
 
 
 def leave_out(scores: FloatArray, observed: AxisEntries, columns: IndexArray, n_columns: int) -> None:

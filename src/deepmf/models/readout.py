@@ -23,11 +23,13 @@ class Readout:
     row_fields: which numbers of a row's latent are no factors of the product, but read here (none, mostly).
     predicts_levels: whether predictions are levels.
     gives_distribution: whether it gives a distribution over the levels.
+    ranks_by_products: whether rankings go by products, because these order columns as scores do, which take longer.
     """
 
     row_fields: slice = slice(0, 0)
     predicts_levels: bool = False
     gives_distribution: bool = False
+    ranks_by_products: bool = False
 
     def __init__(self, scale: Scale) -> None:
         self.scale = scale

@@ -12,9 +12,13 @@ import numpy as np
 from deepmf.files.frame_library import import_polars
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.entry_store import EntryStore
+from deepmf.models.column_choice import ColumnChoice, choice_of
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import check_n, choice_of, ranked_batches
+from deepmf.models.ranking import RankedRows, check_n, ranked_batches
 from deepmf.storage.frame_file import label_type, write_frame_file
+
+# Lines of a frame: some megabytes, whose writing costs little beside their ranking.
+_LINES_AT_A_TIME = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Recommendations:
     entries: EntryStore
     predictor: Predictor
     rows: IndexArray
-    columns: IndexArray
+    choice: ColumnChoice
     n: int
     include_observed: bool
 
@@ -49,7 +53,7 @@ class Recommendations:
     @property
     def most_lines(self) -> int:
         """How many lines the frames have together at most: rows with few columns left have fewer."""
-        return int(self.rows.size) * min(self.n, int(self.columns.size))
+        return int(self.rows.size) * min(self.n, self.choice.size)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -58,26 +62,38 @@ class Recommendations:
         form = self.entries.train.form
         row, column = form.ids_beside(("rank", "prediction"))
         return {
-            row: label_type(self.entries.rows.array, form.row_type),
+            row: label_type(self.entries.rows[:1], form.row_type),
             "rank": polars.Int64,
-            column: label_type(self.entries.columns.array, form.column_type),
+            column: label_type(self.entries.columns[:1], form.column_type),
             "prediction": polars.Float64,
         }
 
     def frames(self) -> Iterator[Any]:
         """Yield polars frames with a line for each row and rank (from 1), the column and the prediction."""
+        waiting: list[RankedRows] = []
+        n_lines = 0
+        observed = None if self.include_observed else self.entries.seen_columns
+        for part in ranked_batches(self.predictor, self.rows, self.choice, self.n, observed=observed):
+            waiting.append(part)
+            n_lines += part.columns.size
+            if n_lines >= _LINES_AT_A_TIME:
+                yield self._frame(waiting)
+                waiting, n_lines = [], 0
+        if waiting:
+            yield self._frame(waiting)
+
+    def _frame(self, parts: list[RankedRows]) -> Any:
+        """Return the lines of some rows."""
         polars, schema, entries = import_polars(), self.schema, self.entries
-        row_labels, column_labels = (polars.Series(labels.array.tolist()) for labels in (entries.rows, entries.columns))
-        observed = None if self.include_observed else entries.seen_columns
-        for part in ranked_batches(self.predictor, self.rows, self.columns, self.n, observed=observed):
-            line_of, place = np.nonzero(~np.isnan(part.values))
-            found = (
-                row_labels.gather(part.rows[line_of]),
-                place + 1,
-                column_labels.gather(part.columns[line_of, place]),
-                part.values[line_of, place],
-            )
-            yield polars.DataFrame(dict(zip(schema, found, strict=True)), schema=schema)
+        rows, columns, values = (np.concatenate(each) for each in zip(*parts, strict=True))
+        line_of, place = np.nonzero(~np.isnan(values))
+        found = (
+            polars.Series(entries.rows[rows].tolist(), dtype=next(iter(schema.values()))).gather(line_of),
+            place + 1,
+            entries.columns[columns[line_of, place]].tolist(),
+            values[line_of, place],
+        )
+        return polars.DataFrame(dict(zip(schema, found, strict=True)), schema=schema)
 
     def write(self, path: str | Path) -> int:
         """Write the frames to a file, whole or not at all; return how many lines it has."""

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deepmf.matrix.arrays import IndexArray
+from deepmf.models.column_neighbours import ColumnNeighbours
 from deepmf.models.folded import FoldedRows
 from deepmf.models.ranking import Ranking
 from deepmf.serve.column_index import ColumnIndex
-from deepmf.serve.column_neighbours import ColumnNeighbours
 from deepmf.serve.entry_bodies import ColumnValue
 from deepmf.serve.latent_map import Projection
 from deepmf.serve.model_bodies import FoundColumn, FoundColumns, Place
@@ -113,9 +113,8 @@ def recommend(
         "among": _labels(snapshot, asked.among),
         "exclude": _labels(snapshot, asked.exclude),
         "include_observed": asked.include_observed,
+        "neighbours": neighbours,
     }
-    if neighbours is not None and asked.among is None:
-        choice["among"] = _near(snapshot, asked, guest, neighbours)
     if guest is not None:
         row = None
         best: Ranking = guest.recommend(asked.n, **choice)
@@ -213,19 +212,6 @@ def place(snapshot: Snapshot, projection: Projection, asked: RowOrHistory, guest
         at = snapshot.model.entries_.rows.positions([_row(snapshot, asked)])[0]
         x, y = projection.place(snapshot.model.predictor_, int(at))
     return Place(x=x, y=y, version=snapshot.version)
-
-
-def _near(
-    snapshot: Snapshot, asked: RecommendRequest, guest: FoldedRows | None, neighbours: ColumnNeighbours
-) -> list[Any]:
-    """Return the columns among which the best are looked for: enough of them after what is left out."""
-    entries = snapshot.model.entries_
-    at = np.zeros(1, dtype=np.int64) if guest is not None else entries.rows.positions([_row(snapshot, asked)])
-    observed = guest.observed if guest is not None else entries.seen_columns(at)
-    n = asked.n + observed.values.size + len(asked.exclude or ())
-    predictor = snapshot.model.predictor_ if guest is None else guest.predictor
-    near: list[Any] = entries.columns[neighbours.candidates(predictor, int(at[0]), n)].tolist()
-    return near
 
 
 def _row(snapshot: Snapshot, asked: RowOrHistory | SimilarRequest) -> Any:

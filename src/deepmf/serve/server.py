@@ -31,8 +31,9 @@ from deepmf.serve.entry_database import EntryDatabase
 from deepmf.serve.keys import read_keys
 from deepmf.serve.operator_routes import reload_model
 from deepmf.serve.request_log import configure_log
-from deepmf.serve.service import Service, digest_of
+from deepmf.serve.service import Service
 from deepmf.serve.service_metrics import SHARED_FOLDER
+from deepmf.storage.model_folder import model_digest
 
 logger = logging.getLogger("deepmf.serve")
 
@@ -102,7 +103,7 @@ def build(options: ServeOptions) -> FastAPI:
     path = Path(options.model)
     model = load(path)
     database = EntryDatabase(open_database(options.database))
-    service = Service(model, database, source=path, digest=digest_of(path))
+    service = Service(model, database, source=path, digest=model_digest(path))
     app = create_app(service, keys=keys, rate=options.rate)
     gc.collect()
     gc.freeze()  # what is there now stays: looking through it again and again would hold up requests

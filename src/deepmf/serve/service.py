@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import time
@@ -17,13 +16,13 @@ import numpy as np
 from sqlalchemy.exc import SQLAlchemyError
 
 from deepmf.errors import BadSetting, DeepMFWarning, MissingDependency, UnknownLabel, UserError
+from deepmf.models.column_neighbours import ColumnNeighbours
 from deepmf.models.folded import FoldedRows
 from deepmf.models.load import load
 from deepmf.models.model import Model
 from deepmf.models.predictor import Predictor
 from deepmf.serve.batching import Batcher
 from deepmf.serve.column_index import ColumnIndex
-from deepmf.serve.column_neighbours import LEAST_COLUMNS, ColumnNeighbours
 from deepmf.serve.entry_bodies import ColumnValue
 from deepmf.serve.entry_database import AreaError, EntryDatabase
 from deepmf.serve.latent_map import Projection
@@ -35,12 +34,15 @@ from deepmf.serve.service_metrics import ServiceMetrics
 from deepmf.serve.snapshot import Snapshot
 from deepmf.serve.wire_ids import named_unknown
 from deepmf.serve.writer import AnyWrite, WriteReceipt, Written, write_together
+from deepmf.storage.model_folder import model_digest
 
 Body = TypeVar("Body")
 
 logger = logging.getLogger("deepmf.serve")
 
 _PRUNED_EVERY = 60.0  # seconds
+# From this number of columns on rankings are approximate; with fewer, scoring all of them takes some milliseconds.
+_LEAST_COLUMNS = 200_000
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class ServiceLimits:
     seconds: float = 10.0
     body_bytes: int = 1 << 20
     staleness: float = 0.1
-    exact_columns: int = LEAST_COLUMNS
+    exact_columns: int = _LEAST_COLUMNS
 
 
 class ReadJob(NamedTuple):
@@ -154,7 +156,7 @@ class Service:
         if self.neighbours(snapshot) or not (self._approximates and is_many and ranks_by_products):
             return
         try:
-            self._neighbours = snapshot.model_version, ColumnNeighbours(snapshot.base)
+            self._neighbours = snapshot.model_version, snapshot.base.column_neighbours()
         except MissingDependency as error:
             self._approximates = False
             logger.warning(str(error))
@@ -164,7 +166,7 @@ class Service:
         if self._source is None:
             raise Refusal(409, "no_file", "this service was not started from a model file")
         with self._loading:
-            digest = digest_of(self._source)
+            digest = model_digest(self._source)
             if digest != self._digest:
                 base = Snapshot.of(load(self._source))
                 with self._database.reading() as transaction:
@@ -271,12 +273,6 @@ class _Pruning:
         self._due, self._version, self._pruned = time.monotonic() + _PRUNED_EVERY, version, self._version
 
 
-def digest_of(path: Path) -> str:
-    """Return the digest of a model file; the same file is the same version of the model."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _guests(snapshot: Snapshot, jobs: Sequence[ReadJob]) -> list[FoldedRows | Exception | None]:
     """Return the row that each history, or its features, make, embedded together; the reason where they make none."""
     guests: list[Guest] = []
@@ -325,5 +321,5 @@ def _warm_up(snapshot: Snapshot) -> None:
     first = np.zeros(1, dtype=np.int64)
     snapshot.model.predictor_.score_pairs(first, first)
     if "II" in snapshot.model.predicts:
-        entry = entries.train.entries()
-        snapshot.model.fold_in([entry.columns[0]], [float(entry.values[0])]).recommend(1)
+        column, value = entries.columns[int(entries.train.by_row.columns[0])], float(entries.train.values[0])
+        snapshot.model.fold_in([column], [value]).recommend(1)

@@ -29,7 +29,7 @@ def pack_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
         f"{prefix}.entries.values": matrix.values,
     }
     content: dict[str, Any] = {"rows": rows.content, "columns": columns.content, "scale": pack_scale(matrix.scale)}
-    content |= {} if matrix.form == PLAIN else {"form": _pack_form(matrix.form)}
+    content |= {} if matrix.form == PLAIN else {"form": pack_form(matrix.form)}
     return Packed(content, rows.tensors | columns.tensors | entries)
 
 
@@ -38,7 +38,7 @@ def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix
     rows = unpack_labels(f"{prefix}.rows", field(content, "rows"), tensors, axis="row")
     columns = unpack_labels(f"{prefix}.columns", field(content, "columns"), tensors, axis="column")
     scale = unpack_scale(field(content, "scale"))
-    form = _unpack_form(content["form"]) if "form" in content else PLAIN
+    form = unpack_form(content["form"]) if "form" in content else PLAIN
     column_of = vector(tensors, f"{prefix}.entries.columns", "int32", "int64")
     values = vector(tensors, f"{prefix}.entries.values", "float32", "float64")
     starts = vector(tensors, f"{prefix}.entries.starts", "int32", "int64")
@@ -54,12 +54,12 @@ def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix
         )
 
 
-def _pack_form(form: TableForm) -> dict[str, Any]:
+def pack_form(form: TableForm) -> dict[str, Any]:
     """Return a form without the types of ids that it leaves open."""
     return {name: value for name, value in form._asdict().items() if value is not None}
 
 
-def _unpack_form(content: Any) -> TableForm:
+def unpack_form(content: Any) -> TableForm:
     """Return the form that was packed."""
     kinds = {"row": str, "column": str, "value": str, "wide": bool}
     if (

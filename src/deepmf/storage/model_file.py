@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import mmap
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from deepmf.errors import BadModelFile, FileAbsent
 from deepmf.files.atomic import write_atomically
@@ -37,6 +39,8 @@ _TYPES = {"BOOL": "bool"} | {
     )
     for bits in sizes
 }
+_CODES = {name: code for code, name in _TYPES.items()}
+_ALIGNMENT = 8  # bytes, of the tensors in a file
 # What safetensors raises for bytes it cannot read; the last three for tensors that numpy cannot hold.
 _UNREADABLE = (SafetensorError, ValueError, TypeError, AttributeError)
 
@@ -67,14 +71,24 @@ def write_file(
 
     `content` is made of dicts, lists, strings, numbers, booleans and None; NaN and infinities become None.
     """
-    header = {"format": FORMAT, "version": _version(), "kind": kind, "content": _plain(content)}
-    # safetensors copies memory as it lies, so it must lie in order.
+    write_atomically(path, partial(put_file, kind=kind, content=content, tensors=tensors))
+
+
+def put_file(path: Path, *, kind: str, content: dict[str, Any], tensors: Mapping[str, npt.NDArray[Any]]) -> str:
+    """Write such a file where it may be left half written, and return its checksum; no tensor is copied."""
+    header = header_of(kind, content)
+    # Memory is written as it lies, so it must lie in order.
     ordered = {
         name: array.astype(array.dtype.newbyteorder("<"), order="C", copy=False) for name, array in tensors.items()
     }
-    sealed = header | {"sha256": _checksum(header, ordered)}
-    stored = save(ordered, {_KEY: _encoded(sealed)})
-    write_atomically(path, lambda temporary: temporary.write_bytes(stored))
+    checksum = _checksum(header, ordered)
+    _write_tensors(path, encoded(header | {"sha256": checksum}), ordered)
+    return checksum
+
+
+def header_of(kind: str, content: dict[str, Any]) -> dict[str, Any]:
+    """Return the header of a file with this content, to which the checksum is added."""
+    return {"format": FORMAT, "version": _version(), "kind": kind, "content": _plain(content)}
 
 
 def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> StoredFile:
@@ -83,8 +97,26 @@ def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> Store
     The checksum notices damage and edits; it does not prove who wrote the file. Nothing is unpickled.
     """
     file = _checked_path(path)
-    damaged = BadModelFile(f"{file} is damaged: its content does not match its checksum")
     tensors: dict[str, npt.NDArray[Any]] = {}
+
+    def read(opened: Any, name: str) -> npt.NDArray[Any]:
+        tensors[name] = opened.get_tensor(name)
+        return tensors[name]
+
+    header = _verified(file, read)
+    if kind is not None and header["kind"] != kind:
+        raise BadModelFile(f"{file} holds a {header['kind']}; a {kind} is needed")
+    return StoredFile(header["kind"], header["content"], tensors)
+
+
+def verify_file(path: str | os.PathLike[str]) -> None:
+    """Read one file in memory of its largest tensor, and compare it with its checksum."""
+    _verified(_checked_path(path), lambda opened, name: opened.get_tensor(name))
+
+
+def _verified(file: Path, read: Callable[[Any, str], npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return the header of a file whose tensors, read one by one, match its checksum."""
+    damaged = BadModelFile(f"{file} is damaged: its content does not match its checksum")
     with _opened(file) as (header, opened):
         wanted, names = header.pop("sha256"), sorted(opened.keys())
         table = [[name, *_described(opened, name)] for name in names]
@@ -93,14 +125,52 @@ def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> Store
         except ValueError as error:  # JSON that can be read but not written (NaN) was not written by us
             raise damaged from error
         with ThreadPoolExecutor(1) as hashing:  # what was read is hashed while the next is read: hashing takes longest
+            before: Future[None] | None = None
             for name in names:
-                tensors[name] = opened.get_tensor(name)
-                hashing.submit(digest.update, _bytes_of(tensors[name]))
+                content = _bytes_of(read(opened, name))
+                if before is not None:
+                    before.result()
+                before = hashing.submit(digest.update, content)
     if digest.hexdigest() != wanted:
         raise damaged
-    if kind is not None and header["kind"] != kind:
-        raise BadModelFile(f"{file} holds a {header['kind']}; a {kind} is needed")
-    return StoredFile(header["kind"], header["content"], tensors)
+    return header
+
+
+class MappedFile(NamedTuple):
+    """A file whose tensors are mapped into memory: its kind, the checksum that it states, and its tensors."""
+
+    kind: str
+    checksum: str
+    tensors: dict[str, npt.NDArray[Any]]
+
+
+def map_file(path: str | os.PathLike[str]) -> MappedFile:
+    """Open one file whose tensors take memory as they are touched; types, shapes and its length alone are checked.
+
+    Tensors may be written to: that changes no file.
+    """
+    file = _checked_path(path)
+    with _opened(file) as (header, opened):
+        described = {name: _described(opened, name) for name in opened.keys()}  # noqa: SIM118 (it has no items)
+        with file.open("rb") as content:
+            whole = _mapped(content.fileno())
+        length = int.from_bytes(whole[:8], "little")
+        table = json.loads(whole[8 : 8 + length])
+        tensors = {
+            name: np.ndarray(shape, kind, buffer=whole, offset=8 + length + table[name]["data_offsets"][0])
+            if math.prod(shape)
+            else np.empty(shape, kind)
+            for name, (kind, shape) in described.items()
+        }
+    return MappedFile(header["kind"], header["sha256"], tensors)
+
+
+def _mapped(handle: int) -> mmap.mmap:
+    """Map an open file into memory of this process alone, for which none is set aside: it may be larger than memory."""
+    if os.name != "posix":
+        return mmap.mmap(handle, 0, access=mmap.ACCESS_COPY)
+    flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+    return mmap.mmap(handle, 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def read_origin(path: str | os.PathLike[str]) -> Origin:
@@ -114,7 +184,7 @@ def _opened(file: Path) -> Iterator[tuple[dict[str, Any], Any]]:
     """Yield the header and the opened safetensors file; what is wrong with either is reported in one sentence."""
     try:
         with safe_open(file, framework="np") as opened:
-            yield _checked_header(file, opened.metadata()), opened
+            yield _header_in(file, opened.metadata()), opened
     except BadModelFile:
         raise
     except OSError as error:
@@ -140,12 +210,17 @@ def _checked_path(path: str | os.PathLike[str]) -> Path:
     return file
 
 
-def _checked_header(file: Path, texts: dict[str, str] | None) -> dict[str, Any]:
-    """Return the header with every field that this version reads, each of its type."""
+def _header_in(file: Path, texts: dict[str, str] | None) -> dict[str, Any]:
+    """Return the header in the metadata of a safetensors file."""
     if texts is None or _KEY not in texts:
         raise BadModelFile(f"{file} is a safetensors file, but not one of deepmf")
+    return checked_header(file, texts[_KEY])
+
+
+def checked_header(file: Path, text: str) -> dict[str, Any]:
+    """Return the header with every field that this version reads, each of its type."""
     try:
-        header = json.loads(texts[_KEY])
+        header = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadModelFile(f"{file} has a header that is not valid JSON ({error})") from error
     if not isinstance(header, dict):
@@ -178,6 +253,28 @@ def _is_too_deep(header: dict[str, Any]) -> bool:
     return True
 
 
+def checksum_of(header: dict[str, Any]) -> str:
+    """Return the checksum of a header without tensors."""
+    return _checksum(header, {})
+
+
+def _write_tensors(path: Path, header: str, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write a safetensors file piece by piece; larger types come first, so that all numbers are aligned."""
+    table: dict[str, Any] = {"__metadata__": {_KEY: header}}
+    names, end = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name)), 0
+    for name in names:
+        start, end = end, end + tensors[name].nbytes
+        described = {"dtype": _CODES[tensors[name].dtype.name], "shape": list(tensors[name].shape)}
+        table[name] = described | {"data_offsets": [start, end]}
+    text = encoded(table).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little"))
+        file.write(text)
+        for name in names:
+            file.write(_bytes_of(tensors[name]))
+
+
 def _checksum(header: dict[str, Any], tensors: Mapping[str, npt.NDArray[Any]]) -> str:
     """Return the sha256 of the header, of every tensor's name, type and shape, and of their bytes."""
     names = sorted(tensors)
@@ -190,7 +287,7 @@ def _checksum(header: dict[str, Any], tensors: Mapping[str, npt.NDArray[Any]]) -
 
 def _digest(header: dict[str, Any], table: list[list[Any]]) -> Any:
     """Return a sha256 to be continued, of the header and of every tensor's name, type and shape."""
-    return hashlib.sha256(_encoded([header, table]).encode())
+    return hashlib.sha256(encoded([header, table]).encode())
 
 
 def _described(opened: Any, name: str) -> tuple[str, list[int]]:
@@ -206,7 +303,8 @@ def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _encoded(item: Any) -> str:
+def encoded(item: Any) -> str:
+    """Return JSON without spaces, in which NaN and infinities are refused."""
     return json.dumps(item, allow_nan=False, separators=(",", ":"))
 
 

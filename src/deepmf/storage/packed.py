@@ -15,6 +15,10 @@ from deepmf.errors import BadModelFile, UserError
 Tensors = Mapping[str, npt.NDArray[Any]]
 
 
+class MappedTensors(dict[str, npt.NDArray[Any]]):
+    """Tensors that are mapped into memory: their types and shapes are checked, their values are read where needed."""
+
+
 class Packed(NamedTuple):
     """A part of a file: its JSON content, and its tensors, all of whose names begin with one prefix."""
 
@@ -39,6 +43,11 @@ def number(item: Any, what: str) -> float:
         raise BadModelFile(f"{what} is made of numbers of double precision; got a larger one") from error
 
 
+def has_values_to_check(tensors: Tensors) -> bool:
+    """Say whether all values are checked before anything is built: those that are mapped into memory are not."""
+    return not isinstance(tensors, MappedTensors)
+
+
 def vector(tensors: Tensors, name: str, *types: str) -> npt.NDArray[Any]:
     """Return a stored vector of one of some types."""
     array = _tensor(tensors, name)
@@ -60,7 +69,8 @@ def numbers(tensors: Tensors, name: str, kind: str, shape: tuple[int | None, ...
         raise BadModelFile(
             f"the tensor {name} must be of {kind} and of shape ({wanted}); got {array.dtype} of shape {array.shape}"
         )
-    check_finite(name, array)
+    if has_values_to_check(tensors):
+        check_finite(name, array)
     return array
 
 
@@ -74,11 +84,18 @@ def check_finite(name: str, array: npt.NDArray[Any]) -> None:
         raise BadModelFile(f"the tensor {name} must be of finite numbers; some are not")
 
 
-def check_starts(starts: npt.NDArray[Any], count: int, total: int, *, name: str) -> None:
-    """Check that `starts` cuts `total` things into `count` pieces."""
+def check_ends(starts: npt.NDArray[Any], count: int, total: int, *, name: str) -> None:
+    """Check that `starts` may cut `total` things into `count` pieces, by its length and its two ends."""
     if starts.size != count + 1 or starts.size == 0:
         raise BadModelFile(f"the tensor {name} has {starts.size} elements; {max(count, 0) + 1} are needed")
-    if starts[0] != 0 or starts[-1] != total or np.any(starts[1:] < starts[:-1]):
+    if starts[0] != 0 or starts[-1] != total:
+        raise BadModelFile(f"the tensor {name} must rise from 0 to {total}")
+
+
+def check_starts(starts: npt.NDArray[Any], count: int, total: int, *, name: str) -> None:
+    """Check that `starts` cuts `total` things into `count` pieces."""
+    check_ends(starts, count, total, name=name)
+    if np.any(starts[1:] < starts[:-1]):
         raise BadModelFile(f"the tensor {name} must rise from 0 to {total}")
 
 

@@ -23,7 +23,7 @@ from deepmf.models.autoencoders.vector_encoder import CANNOT, LINES, PREDICTS, V
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.predictive_distribution import PredictiveDistribution
-from deepmf.models.predictor import Predictor, unpack_latents
+from deepmf.models.predictor import Positions, Predictor, unpack_latents
 from deepmf.models.readout import Readout
 from deepmf.models.warm_start import LineOf
 from deepmf.storage.packed import Tensors
@@ -130,8 +130,10 @@ class NadePredictor(Predictor):
         return expected_values(self._level_scores(rows, columns), self._levels).numpy()
 
     @torch.no_grad()
-    def score_block(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+    def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the expected values (rows, columns) of all pairs of some positions."""
+        if isinstance(columns, slice):
+            columns = np.arange(columns.start, columns.stop)
         latents, read, outputs = self._by_role(rows, columns)
         every = outputs.size == self._network.n_places and np.array_equal(outputs, np.arange(outputs.size))
         wanted = None if every else torch.from_numpy(outputs)

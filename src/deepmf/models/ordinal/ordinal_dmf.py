@@ -36,7 +36,7 @@ from deepmf.models.ordinal.ordinal_settings import OrdinalDMFSettings
 from deepmf.models.predictive_distribution import ordinal_support
 from deepmf.models.predictor import Predictor, unpack_latents
 from deepmf.models.warm_start import TWO_BRANCHES, LineOf, WarmStart
-from deepmf.storage.packed import Tensors, numbers
+from deepmf.storage.packed import Tensors, has_values_to_check, numbers
 from deepmf.training.declarations import takes_settings
 from deepmf.training.matrix_blocks import MatrixBlocks
 from deepmf.training.runtime import Runtime, private_generator
@@ -243,7 +243,7 @@ class OrdinalDMF(NetworkModel):
         if encoder.refinement_columns.shape[1] != layout.width:
             raise BadModelFile("the stored columns of the refinement are of another width than the latents")
         rows, columns = unpack_latents(tensors, entries, width=layout.width)
-        if len(rows) and rows.whole()[:, layout.response][:, -1].max() > _STEEPEST:
+        if has_values_to_check(tensors) and len(rows) and rows.whole()[:, layout.response][:, -1].max() > _STEEPEST:
             raise BadModelFile("the stored slopes of rows are so steep that they are not finite")
         return self._read_by(encoder, rows, columns)
 

@@ -24,6 +24,7 @@ class OrdinalReadout(Readout):
     """
 
     gives_distribution = True
+    ranks_by_products = True
 
     def __init__(self, scale: Scale, head: OrdinalHead, layout: LatentLayout, linear_share: float = 0.0) -> None:
         super().__init__(scale)

@@ -1,0 +1,185 @@
+"""The model folder: a model too large for one file, in shards that are mapped into memory, and a manifest of them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+
+from deepmf.errors import BadModelFile, FileAbsent
+from deepmf.files.atomic import write_folder_atomically
+from deepmf.storage.model_file import (
+    MappedFile,
+    Origin,
+    StoredFile,
+    checked_header,
+    checksum_of,
+    encoded,
+    header_of,
+    map_file,
+    put_file,
+    read_origin,
+    verify_file,
+)
+from deepmf.storage.packed import MappedTensors
+
+ENDING = ".model"  # of the names of folders
+LARGEST_FILE = 2 << 30  # bytes; a model whose arrays take more is a folder
+SHARD_BYTES = 1 << 30  # a tensor is never cut, so that it can be mapped: one that is larger is a shard of its own
+
+_MANIFEST = "model.json"  # written last
+_SHARD = "shard"  # what the files beside it hold
+
+
+class Shard(NamedTuple):
+    """A file of a model folder: its name, its length and the checksum that it states."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+def is_model_folder(path: str | os.PathLike[str]) -> bool:
+    """Say whether a folder with a manifest is there."""
+    return Path(path, _MANIFEST).is_file()
+
+
+def goes_to_folder(path: str | os.PathLike[str], n_bytes: int, *, largest_file: int = LARGEST_FILE) -> bool:
+    """Say whether a model goes to a folder: by its name, because a folder is there already, or by its size."""
+    return Path(path).suffix == ENDING or n_bytes > largest_file or is_model_folder(path)
+
+
+def write_folder(
+    path: str | os.PathLike[str], *, kind: str, content: dict[str, Any], tensors: Mapping[str, npt.NDArray[Any]]
+) -> None:
+    """Write one folder, whole or not at all; it takes the place of a file, or of another folder of a model."""
+
+    def fill(folder: Path) -> None:
+        shards = []
+        for number, names in enumerate(_cut(tensors), 1):
+            file = folder / f"{number:05}.safetensors"
+            some = {name: tensors[name] for name in names}
+            checksum = put_file(file, kind=_SHARD, content={"number": number}, tensors=some)
+            shards.append(Shard(file.name, file.stat().st_size, checksum)._asdict())
+        header = header_of(kind, {"content": content, "shards": shards})
+        (folder / _MANIFEST).write_text(encoded(header | {"sha256": checksum_of(header)}), encoding="utf-8")
+
+    write_folder_atomically(path, fill, replaces=is_replaceable)
+
+
+def is_replaceable(path: Path) -> bool:
+    """Say whether a model folder may take the place of what is there: a file, or a folder of a model."""
+    return (path.is_file() or is_model_folder(path)) and os.access(path, os.W_OK)
+
+
+def read_folder(path: str | os.PathLike[str], *, kind: str) -> StoredFile:
+    """Open one folder; its tensors take memory as they are touched.
+
+    The manifest is compared with its checksum. Of the shards, the presence, the length, the stated checksum, and the
+    types and shapes of the tensors are checked; that their values match the checksum is found out by `verify_folder`.
+    """
+    folder = Path(path)
+    header, shards = _manifest(folder)
+    if header["kind"] != kind:
+        raise BadModelFile(f"{folder} holds a {header['kind']}; a {kind} is needed")
+    tensors = MappedTensors()
+    for shard in shards:
+        tensors |= _opened_shard(folder, shard).tensors
+    return StoredFile(kind, header["content"]["content"], tensors)
+
+
+def verify_folder(path: str | os.PathLike[str]) -> None:
+    """Read all shards of a folder and compare each with its checksum."""
+    for shard in _manifest(Path(path))[1]:
+        _opened_shard(Path(path), shard)
+        verify_file(Path(path) / shard.file)
+
+
+def model_origin(path: str | os.PathLike[str]) -> Origin:
+    """Read how a model file, or a model folder, was written."""
+    if not Path(path).is_dir():
+        return read_origin(path)
+    header = _manifest(Path(path))[0]
+    return Origin(header["format"], str(header.get("version", "unknown")))
+
+
+def model_bytes(path: str | os.PathLike[str]) -> int:
+    """Return how many bytes a model file takes, or all shards of a model folder."""
+    if not Path(path).is_dir():
+        return Path(path).stat().st_size
+    return sum(shard.bytes for shard in _manifest(Path(path))[1])
+
+
+def model_digest(path: str | os.PathLike[str]) -> str:
+    """Return a digest by which a model file, or a model folder, is known: of all its bytes, or of its manifest."""
+    file = Path(path, _MANIFEST) if Path(path).is_dir() else Path(path)
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _cut(tensors: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[str]]:
+    """Yield the names of the tensors of each shard, in order."""
+    names: list[str] = []
+    n_bytes = 0
+    for name in sorted(tensors):
+        if names and n_bytes + tensors[name].nbytes > SHARD_BYTES:
+            yield names
+            names, n_bytes = [], 0
+        names.append(name)
+        n_bytes += tensors[name].nbytes
+    yield names
+
+
+def _manifest(folder: Path) -> tuple[dict[str, Any], list[Shard]]:
+    """Return the header in the manifest of a folder, and its shards."""
+    file = folder / _MANIFEST
+    if not folder.exists():
+        raise FileAbsent(f"there is no folder {folder}")
+    if not file.is_file():
+        raise BadModelFile(f"{folder} is a folder without {_MANIFEST}; a model file or a model folder is needed")
+    try:
+        header = checked_header(file, file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadModelFile(f"{file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadModelFile(f"{file} is damaged: it is not UTF-8") from error
+    wanted, content = header.pop("sha256"), header["content"]
+    try:
+        is_whole = checksum_of(header) == wanted
+    except ValueError:  # JSON that can be read but not written (NaN) was not written by us
+        is_whole = False
+    if not is_whole:
+        raise BadModelFile(f"{file} is damaged: its content does not match its checksum")
+    if not isinstance(content.get("content"), dict) or not isinstance(content.get("shards"), list):
+        raise BadModelFile(f"{file} is not the manifest of a model folder: it lists no shards")
+    return header, [_shard(file, item) for item in content["shards"]]
+
+
+def _shard(file: Path, item: Any) -> Shard:
+    kinds = {"file": str, "bytes": int, "sha256": str}
+    is_one = isinstance(item, dict) and item.keys() == kinds.keys()
+    if not is_one or not all(type(item[name]) is kind for name, kind in kinds.items()):
+        raise BadModelFile(f"{file} is not the manifest of a model folder: its shards lack a name, length or checksum")
+    if Path(item["file"]).name != item["file"]:
+        raise BadModelFile(f"{file} is not the manifest of a model folder: {item['file']!r} cannot be a shard's name")
+    return Shard(**item)
+
+
+def _opened_shard(folder: Path, shard: Shard) -> MappedFile:
+    """Open a shard; one that is not there, not whole, or not the one that the manifest means, is refused."""
+    file = folder / shard.file
+    if not file.is_file():
+        raise BadModelFile(f"{folder} is not whole: its shard {shard.file} is missing")
+    n_bytes = file.stat().st_size
+    if n_bytes != shard.bytes:
+        raise BadModelFile(
+            f"{folder} is not whole: its shard {shard.file} has {n_bytes:,} bytes instead of {shard.bytes:,}"
+        )
+    opened = map_file(file)
+    if opened.kind != _SHARD or opened.checksum != shard.sha256:
+        raise BadModelFile(f"{folder} is mixed up: its shard {shard.file} is another than the one it was saved with")
+    return opened
