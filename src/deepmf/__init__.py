@@ -7,6 +7,7 @@ from deepmf.models.registry import HOMES as _MODELS
 from deepmf.models.registry import SETTINGS_HOMES as _SETTINGS
 
 if TYPE_CHECKING:
+    from deepmf.data.packing import pack
     from deepmf.data.read import read_matrix
     from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks
     from deepmf.evaluation.compare_models import compare
@@ -78,6 +79,7 @@ __all__ = [
     "UCFNADESettings",
     "compare",
     "load",
+    "pack",
     "read_matrix",
     "split_areas",
     "split_entries",
@@ -91,6 +93,7 @@ _HOMES = {
     "load": "deepmf.models.load",
     "ObservedMatrix": "deepmf.matrix.matrix",
     "Scale": "deepmf.matrix.scale",
+    "pack": "deepmf.data.packing",
     "read_matrix": "deepmf.data.read",
     "split_areas": "deepmf.data.splits",
     "split_entries": "deepmf.data.splits",

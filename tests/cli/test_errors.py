@@ -154,12 +154,13 @@ ENTRY_TAKERS = [
     "predict {files}/means.safetensors {files}/known.csv -o {out}/p.csv --extend {file}",
     "complete {files}/means.safetensors -o {out}/c.parquet --extend {file}",
     "recommend {files}/means.safetensors --row 1 --extend {file}",
+    "pack {file} -o {out}/r.store",
 ]
 
 
 NO_ENTRIES = {
     "absent.csv": "there is no file",
-    "folder": "is a directory; a file is needed",
+    "folder": "is a directory without a manifest.json; a file, or a store that deepmf pack wrote, is needed",
     "empty": "is empty",
     "blank.csv": "is empty",
     "header.csv": "holds no entries",

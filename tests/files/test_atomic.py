@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deepmf.errors import CannotSave, UserError
-from deepmf.files.atomic import write_atomically
+from deepmf.errors import CannotSave, FileAbsent, UserError
+from deepmf.files.atomic import write_atomically, write_folder_atomically
 
 
 def full_disk(*_: object, **__: object) -> None:
@@ -181,3 +181,44 @@ def test_a_link_is_followed(old: Path) -> None:
 def test_the_longest_name_can_be_saved(tmp_path: Path) -> None:
     write_atomically(tmp_path / ("x" * 255), write_new)
     assert (tmp_path / ("x" * 255)).read_bytes() == b"new"
+
+
+def fill(folder: Path) -> None:
+    (folder / "one").write_text("1")
+    (folder / "two").write_text("2")
+
+
+def test_a_folder_is_there_whole(tmp_path: Path) -> None:
+    write_folder_atomically(tmp_path / "new", fill)
+    assert {path.name: path.read_text() for path in (tmp_path / "new").iterdir()} == {"one": "1", "two": "2"}
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) & 0o500 == 0o500
+
+
+def test_a_folder_is_never_replaced(tmp_path: Path) -> None:
+    for name in ("folder", "file"):
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        (tmp_path / "file").touch()
+        with pytest.raises(CannotSave, match=r"could not be written \(it is there already; give another name"):
+            write_folder_atomically(tmp_path / name, fill)
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
+def test_nothing_half_made_stays_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill_half(folder: Path) -> None:
+        (folder / "one").write_text("1")
+        full_disk()
+
+    def fill_from_nothing(folder: Path) -> None:
+        raise FileAbsent("there is no file x")
+
+    with pytest.raises(CannotSave, match=r"new could not be written \(No space left.*\); nothing was changed$"):
+        write_folder_atomically(tmp_path / "new", fill_half)
+    with pytest.raises(FileAbsent, match="^there is no file x$"):
+        write_folder_atomically(tmp_path / "new", fill_from_nothing)
+    with pytest.raises(CannotSave, match="there is no folder .*none"):
+        write_folder_atomically(tmp_path / "none" / "new", fill)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anything
+    with pytest.raises(CannotSave, match="is write-protected"):
+        write_folder_atomically(tmp_path / "new", fill)
+    assert list(tmp_path.iterdir()) == []

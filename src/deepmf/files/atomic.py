@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all."""
+"""Writing a file, or a folder of files, whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from deepmf.errors import CannotSave
-from deepmf.files.leftovers import temporary_file
+from deepmf.errors import CannotSave, UserError
+from deepmf.files.leftovers import temporary_file, temporary_folder
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
@@ -31,6 +31,41 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], objec
     except OSError as error:
         raise _cannot_save(path, _reason(error)) from error
     _flush_folder(target.parent)
+
+
+def write_folder_atomically(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
+    """Let `write` fill a new folder with files, then rename it to `path`, where nothing may stand yet.
+
+    Whatever goes wrong, nothing stands at `path` and what was written is removed (after a kill by the next call for the
+    folder that holds it).
+    """
+    target = _target(path)
+    check_absent(path)
+    try:
+        with temporary_folder(target.parent) as temporary:
+            folder = temporary / "whole"
+            folder.mkdir()
+            write(folder)
+            for file in folder.iterdir():
+                _flush(file)
+            _flush_folder(folder)
+            folder.rename(target)
+    except UserError:  # some are OSErrors too, and speak of other files
+        raise
+    except OSError as error:
+        raise _cannot_save(path, _reason(error)) from error
+    _flush_folder(target.parent)
+
+
+def check_absent(path: str | os.PathLike[str]) -> None:
+    """Refuse a new folder where something stands, or where there is no folder for it."""
+    target = _target(path)
+    if os.path.lexists(target):
+        raise _cannot_save(path, "it is there already; give another name, or remove it first")
+    if not target.parent.is_dir():
+        raise _cannot_save(path, f"there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK):
+        raise _cannot_save(path, f"the folder {target.parent} is write-protected")
 
 
 def _target(path: str | os.PathLike[str]) -> Path:

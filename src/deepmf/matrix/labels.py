@@ -86,6 +86,13 @@ class Labels(Sequence[Any]):
         labels._set(range(count), axis)
         return labels
 
+    @classmethod
+    def of_distinct(cls, array: npt.NDArray[Any], *, axis: str) -> Labels:
+        """Label an axis by ints or floats that are known to differ; ints are held as they are, without a copy."""
+        labels = Labels.__new__(Labels)
+        labels._set(array if array.dtype.kind == "i" else array.astype(object), axis)
+        return labels
+
     def positions(self, items: Iterable[Any]) -> IndexArray:
         """Return where each item stands; an unknown one raises `UnknownLabel`."""
         array = label_array(items, axis=self.axis)
@@ -142,7 +149,7 @@ class Labels(Sequence[Any]):
 
     def join(self, other: Labels) -> Labels:
         """Return these labels followed by those of `other` that are not among them."""
-        if isinstance(self._labels, range) and isinstance(other._labels, range):
+        if self.is_numbered and other.is_numbered:
             return max(self, other, key=len)
         fresh = other.array[self.find(other.array) < 0]
         if fresh.size == 0:
@@ -159,6 +166,11 @@ class Labels(Sequence[Any]):
         rest = Labels.__new__(Labels)
         rest._set(fresh, self.axis)
         return JoinedLabels(self, rest) if len(self) else rest
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether these are 0, 1, 2, ... and take no memory."""
+        return isinstance(vars(self).get("_labels"), range)
 
     @property
     def nbytes(self) -> int:
@@ -208,7 +220,7 @@ class Labels(Sequence[Any]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Labels):
             return NotImplemented
-        if isinstance(self._labels, range) and isinstance(other._labels, range):
+        if self.is_numbered and other.is_numbered:
             return len(self) == len(other)
         return self is other or (self._dtype == other._dtype and np.array_equal(self.array, other.array))
 
