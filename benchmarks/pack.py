@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -20,33 +21,40 @@ SHAPES = {10**6: (20_000, 8_000), 10**7: (70_000, 10_700), 10**8: (480_000, 17_7
 LINES = 5_000_000  # of a file
 
 PACK = """
-from deepmf.data.packing import pack
 pack(sorted(Path(sys.argv[1]).glob("*.parquet")), sys.argv[2])
 """
 SORT = """
-import polars as pl
 for by in (["user", "item"], ["item", "user"]):
     pl.read_parquet(sys.argv[1] + "/*.parquet").sort(by)
 """
 OPEN = """
-from deepmf.data.read import read_matrix
 matrix = read_matrix(sys.argv[2])
 print(matrix, matrix.by_row.columns[:10].sum(), matrix.values[:10], file=sys.stderr)
 """
 SPLIT = """
-from deepmf.data.read import read_matrix
-from deepmf.data.splits import split_entries
 print(split_entries(read_matrix(sys.argv[2]), seed=0).train, file=sys.stderr)
 """
 MEASURED = """
 import json, sys, time
 from pathlib import Path
-start = time.perf_counter()
+import polars as pl
+from deepmf.data.packing import pack
+from deepmf.data.read import read_matrix
+from deepmf.data.splits import split_entries
+start = time.perf_counter(), time.process_time()
 {code}
-seconds = time.perf_counter() - start
+seconds = [time.perf_counter() - start[0], time.process_time() - start[1]]
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
-print(json.dumps([seconds, int(peak) / 2**20]))
+print(json.dumps([*seconds, int(peak) / 2**20]))
 """
+
+
+class Step(NamedTuple):
+    """What a step took: seconds, seconds of all processors together, and the peak of memory in GiB."""
+
+    seconds: float
+    processor_seconds: float
+    gib: float
 
 
 def write_entries(folder: Path, n_entries: int, *, text_ids: bool) -> None:
@@ -80,12 +88,11 @@ def _product_modulo(places: np.ndarray, step: int, n_cells: int) -> np.ndarray:
     return (high * shifted % np.uint64(n_cells) + low * np.uint64(step) % np.uint64(n_cells)) % np.uint64(n_cells)
 
 
-def measured(code: str, folder: Path, store: Path) -> tuple[float, float]:
-    """Run code in a process of its own; return its seconds and the peak of its memory in GiB."""
+def measured(code: str, folder: Path, store: Path) -> Step:
+    """Run code in a process of its own."""
     command = [sys.executable, "-c", MEASURED.format(code=code), str(folder), str(store)]
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    seconds, peak = json.loads(out.splitlines()[-1])
-    return seconds, peak
+    return Step(*json.loads(out.splitlines()[-1]))
 
 
 def main() -> None:
@@ -95,7 +102,7 @@ def main() -> None:
     parser.add_argument("--text", action="store_true", help="row ids are texts")
     parser.add_argument("--folder", help="where there is room")
     options = parser.parse_args()
-    print(f"{'entries':>14} {'step':<6}{'seconds':>9}{'GiB':>7}")
+    print(f"{'entries':>14} {'step':<6}{'seconds':>9}{'processor':>11}{'GiB':>7}")
     for n_entries in map(int, options.entries):
         with tempfile.TemporaryDirectory(dir=options.folder) as place:
             folder, store = Path(place, "files"), Path(place, "ratings.store")
@@ -108,17 +115,20 @@ def main() -> None:
                 for name, code in (("sort", SORT), ("pack", PACK), ("open", OPEN), ("split", SPLIT))
             }
             n_bytes = sum(part.stat().st_size for part in store.iterdir())
-        for name, (seconds, peak) in steps.items():
-            print(f"{n_entries:>14,} {name:<6}{seconds:>9.1f}{peak:>7.2f}")
+        for name, step in steps.items():
+            print(f"{n_entries:>14,} {name:<6}{step.seconds:>9.1f}{step.processor_seconds:>11.1f}{step.gib:>7.2f}")
         result = {
             "benchmark": "pack",
             "entries": n_entries,
             "shape": SHAPES[n_entries],
             "row_ids": "text" if options.text else "ints",
             "generated_seconds": round(generated, 1),
-            **{f"{name}_seconds": round(seconds, 2) for name, (seconds, _) in steps.items()},
-            **{f"{name}_gib": round(peak, 2) for name, (_, peak) in steps.items()},
-            "times_polars": round(steps["pack"][0] / steps["sort"][0], 2),
+            **{
+                f"{name}_{what}": round(taken, 2)
+                for name, step in steps.items()
+                for what, taken in step._asdict().items()
+            },
+            "times_polars": round(steps["pack"].seconds / steps["sort"].seconds, 2),
             "store_bytes": n_bytes,
             "polars": pl.__version__,
         }

@@ -154,8 +154,8 @@ ENTRY_TAKERS = [
     "predict {files}/means.safetensors {files}/known.csv -o {out}/p.csv --extend {file}",
     "complete {files}/means.safetensors -o {out}/c.parquet --extend {file}",
     "recommend {files}/means.safetensors --row 1 --extend {file}",
-    "pack {file} -o {out}/r.store",
 ]
+PACK = ["pack {file} -o {out}/r.store"]  # which reads some lines at a time
 
 
 NO_ENTRIES = {
@@ -177,7 +177,10 @@ NO_ENTRIES = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "name"), crossed(ENTRY_TAKERS, NO_ENTRIES, some=["folder", "words.csv"]))
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    crossed(ENTRY_TAKERS, NO_ENTRIES, some=["folder", "words.csv"]) + crossed(PACK, NO_ENTRIES, some=[]),
+)
 def test_what_is_no_file_of_entries(
     run: Any, folder: Path, wrong: Path, tmp_path: Path, arguments: str, name: str
 ) -> None:

@@ -13,6 +13,7 @@ from deepmf.errors import BadEntries
 from deepmf.files.frame_library import import_polars
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.labels import Labels, label_array
+from deepmf.matrix.text_codes import text_codes
 from deepmf.matrix.text_labels import TextLabels
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ class _Ints:
 
 
 class _Texts:
-    """Distinct texts, numbered by polars' own hashing: no Python string per entry."""
+    """Distinct texts, numbered as polars numbers categories: no Python string per entry."""
 
     def __init__(self) -> None:
         self._kept: pl.Series | None = None  # categories live as long as something has them
@@ -164,13 +165,14 @@ class _Texts:
         polars = import_polars()
         if self._kept is None:
             self._kept = polars.Series([], dtype=polars.Categorical(polars.Categories.random()))
-        numbered = texts.cast(self._kept.dtype)
+        distinct, positions = text_codes(texts)
+        numbered = distinct.cast(self._kept.dtype)
         codes = numbered.to_physical()
-        fresh = numbered.filter(codes >= self._n_found).unique()
+        fresh = numbered.filter(codes >= self._n_found)
         if fresh.len():
             self._found.append(polars.DataFrame({"code": fresh.to_physical(), "text": fresh.cast(polars.String)}))
             self._n_found = int(fresh.to_physical().to_numpy().max()) + 1
-        found: IndexArray = codes.to_numpy()
+        found: IndexArray = codes.to_numpy()[positions]
         return found
 
     def distinct(self) -> pl.Series:
