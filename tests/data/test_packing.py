@@ -229,6 +229,17 @@ def test_one_value_is_told(tmp_path: Path) -> None:
         pack(tmp_path / "r.csv", tmp_path / "r.store")
 
 
+def test_progress_is_told(tmp_path: Path) -> None:
+    FILMS.write(tmp_path / "r.csv")
+    told: list[tuple[int, int | None]] = []
+    how = entry_batches.LineReading({})
+    packing.pack_files([tmp_path / "r.csv"], tmp_path / "r.store", how=how, progress=lambda *each: told.append(each))
+    done = [each for each, _ in told]
+    assert done == sorted(done)
+    assert told[0] == (100, None)
+    assert told[-1] == (3 * FILMS.n_entries, 4 * FILMS.n_entries)
+
+
 @pytest.mark.parametrize("part", ["columns", "entries", "row_text"])
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     append = ArrayFile.append

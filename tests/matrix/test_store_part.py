@@ -14,7 +14,9 @@ from deepmf.errors import CannotSave, UnreadableFile
 from deepmf.matrix import buckets, matrix, store_part
 from deepmf.matrix.array_file import ArrayFile
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.registry import HOMES, model_class
 
+QUICK = ["als", "dmf", "means"]
 WHOLE = generate(60, 40, density=0.3, seed=0).matrix
 
 
@@ -80,3 +82,21 @@ def test_a_full_disk_leaves_nothing(mapped: ObservedMatrix, tmp_path: Path, monk
     with pytest.raises(CannotSave, match=r"a part of a store could not be written to .* \(No space left on device\)"):
         mapped.take_entries(np.arange(9))
     assert [path.name for path in tmp_path.iterdir()] == ["r.store"]
+
+
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in HOMES if name not in QUICK)]
+)
+@pytest.mark.filterwarnings("ignore::deepmf.errors.DeepMFWarning")  # what is learned in no time is not worth much
+def test_every_model_learns_from_a_store_what_it_learns_in_memory(mapped: ObservedMatrix, name: str) -> None:
+    model = model_class(name)
+    small = {"epochs": 2, "sweeps": 2, "hidden_sizes": [8], "latent_size": 3, "device": "cpu"}
+    chosen: dict[str, Any] = {
+        key: value for key, value in small.items() if key in model.settings_class.__dataclass_fields__
+    }
+    predictions = []
+    for whole in (mapped, WHOLE):
+        split = split_entries(whole, seed=0)
+        fitted = model(seed=0, **chosen).fit(split.train, split.validation)
+        predictions.append(fitted.predict(*WHOLE.entries()[:2]))
+    assert np.allclose(predictions[0], predictions[1], atol=1e-6)

@@ -14,7 +14,6 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.store_manifest import MANIFEST
 from deepmf.matrix.store_reader import verify_store
-from deepmf.models.factorization.als import ALS
 
 MATRIX = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
 
@@ -122,14 +121,3 @@ def test_a_scale_that_is_asked_for_must_hold_the_values(store: Path) -> None:
     assert read.take_entries(np.array([True, False, True])).scale == wider
     with pytest.raises(OffScale, match="row 'ann', column 'Big' has value 3; the scale is one of 1, 5"):
         read_matrix(store, scale=Scale(levels=[1, 5]))
-
-
-def test_a_model_learns_from_a_store_as_from_a_matrix(tmp_path: Path) -> None:
-    from deepmf.data.synthetic.generator import generate
-
-    matrix = generate(30, 20, density=0.4, seed=0).matrix
-    matrix.write(tmp_path / "r.store")
-    ours, theirs = (ALS(latent_size=2, seed=0).fit(each) for each in (read_matrix(tmp_path / "r.store"), matrix))
-    rows, columns, _ = matrix.entries()
-    assert np.allclose(ours.predict(rows, columns), theirs.predict(rows, columns), atol=1e-5)
-    ours.save(tmp_path / "m.safetensors")

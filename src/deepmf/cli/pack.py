@@ -11,6 +11,7 @@ import typer
 from deepmf.cli.inputs import in_options, local_file, name_or_position, tell_reading, unescaped
 from deepmf.cli.options import Column, Decimal, Duplicates, Json, MissingValues, Row, ScaleText, Separator, Value, Wide
 from deepmf.cli.output import STANDARD, say, show_json
+from deepmf.cli.progress import show_share
 from deepmf.cli.setting_options import parse_scale
 from deepmf.errors import BadSetting
 
@@ -59,6 +60,7 @@ def pack(
     with ExitStack() as stack:
         files = [stack.enter_context(local_file(file)) for file in ratings]
         stack.enter_context(in_options())
+        progress = stack.enter_context(show_share("packing"))
         how = LineReading(asked, unescaped(separator), None, cast("Missing", missing), decimal)
         packed = pack_files(
             files,
@@ -67,6 +69,7 @@ def pack(
             scale=parse_scale(scale),
             duplicates=cast("DuplicatesRule", duplicates),
             wide=wide,
+            progress=progress,
         )
     for file, read in zip(ratings, packed, strict=True):
         tell_reading(file, read.guessed, read.n_dropped, wide=wide)

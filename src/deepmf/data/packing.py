@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,10 +13,11 @@ from deepmf.data.entry_batches import EntryBatch, EntryLines, LineReading
 from deepmf.data.label_codes import Coded, LabelCodes, SortedLabels
 from deepmf.data.missing_values import Missing
 from deepmf.data.read import read_file_of_entries, read_matrix
+from deepmf.data.repeats import RepeatMerger, SortedEntries
 from deepmf.data.role_columns import Column
 from deepmf.data.source import is_folder
 from deepmf.data.spool import Spool
-from deepmf.errors import BadEntries, BadSetting, DuplicateEntries
+from deepmf.errors import BadEntries, BadSetting
 from deepmf.files.atomic import check_absent, write_folder_atomically
 from deepmf.files.leftovers import temporary_folder
 from deepmf.matrix.arrays import FloatArray, IndexArray
@@ -27,16 +28,7 @@ from deepmf.matrix.label_kinds import stored_kind
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import LARGEST, Scale
-from deepmf.matrix.sorting import (
-    DUPLICATES_HINT,
-    Duplicates,
-    check_duplicates,
-    in_row_order,
-    merged,
-    on_levels,
-    repeats,
-    tell_moved,
-)
+from deepmf.matrix.sorting import Duplicates, check_duplicates, in_row_order, tell_moved
 from deepmf.matrix.store_part import entry_pieces
 from deepmf.matrix.store_writer import StoreWriter, coded_table
 from deepmf.matrix.table_form import PLAIN, TableForm
@@ -44,7 +36,12 @@ from deepmf.matrix.table_form import PLAIN, TableForm
 if TYPE_CHECKING:
     import polars as pl
 
-_SAMPLE = 64  # one entry of so many tells how entries are spread over the rows
+_SAMPLE = 64  # one entry in 64 tells how entries are spread over the rows
+
+
+_STEPS = 4  # every entry is read, distributed by row, sorted by row and sorted by column
+
+Progress = Callable[[int, int | None], None]
 
 
 class PackedFile(NamedTuple):
@@ -95,14 +92,15 @@ def pack_files(
     scale: Scale | None = None,
     duplicates: Duplicates = "error",
     wide: bool = False,
+    progress: Progress = lambda done, total: None,
 ) -> list[PackedFile]:
-    """Pack files as `pack` does, and say how each was read."""
+    """Pack files as `pack` does, and say how each was read; `progress` is told how much is done of how much."""
     check_duplicates(duplicates)
     if not files:
         raise BadSetting("pack needs at least one file of entries")
     check_absent(path)
     with temporary_folder(Path(path).absolute().parent) as scratch:
-        packing = _Packing(scratch, how, scale, duplicates, wide)
+        packing = _Packing(scratch, how, scale, duplicates, wide, progress)
         write_folder_atomically(path, lambda folder: packing.build(files, folder))
     return packing.read
 
@@ -110,19 +108,27 @@ def pack_files(
 class _Packing:
     """The steps from files to a store.
 
-    Entries are spooled with labels as they come; then they are known to be sorted. From the spool they go into buckets
-    of rows, each of which is sorted in memory and appended to the store, which does likewise by column.
+    Entries are spooled as they come, until all labels are known and have their places. From the spool they go into
+    buckets of rows, each of which is sorted in memory and appended to the store, which does likewise by column.
     """
 
     def __init__(
-        self, scratch: Path, how: LineReading, scale: Scale | None, duplicates: Duplicates, wide: bool
+        self,
+        scratch: Path,
+        how: LineReading,
+        scale: Scale | None,
+        duplicates: Duplicates,
+        wide: bool,
+        progress: Progress,
     ) -> None:
         self.read: list[PackedFile] = []
+        self._progress = progress
         self._scratch, self._how, self._wide = scratch, how, wide
         self._scale, self._duplicates = scale, duplicates
         self._axes = LabelCodes("row"), LabelCodes("column")
         self._form = PLAIN
         self._samples: list[Coded] = []
+        self._n_spooled = 0
 
     def build(self, files: Sequence[Path], folder: Path) -> None:
         """Read the files and fill a new folder."""
@@ -146,7 +152,9 @@ class _Packing:
             most_entries=spool.n_entries,
         )
         try:
-            self._append_sorted(buckets, writer, rows, columns, scale, table)
+            merger = RepeatMerger(self._duplicates, rows=rows.labels, columns=columns.labels, scale=scale, table=table)
+            self._append_sorted(buckets, writer, merger, len(columns.labels))
+            tell_moved(merger.n_moved, scale)
             writer.finish(scale=self._final_scale(scale, table, writer), form=self._form, table=table)
         finally:
             buckets.close()
@@ -197,6 +205,8 @@ class _Packing:
     def _add(self, spool: Spool, rows: Coded, columns: Coded, values: FloatArray) -> None:
         self._samples.append(Coded(rows.kind, rows.codes[::_SAMPLE].copy()))
         spool.add(rows, columns, values)
+        self._n_spooled = spool.n_entries
+        self._progress(spool.n_entries, None)
 
     def _take_form(self, form: TableForm) -> None:
         if not self.read:
@@ -240,60 +250,20 @@ class _Packing:
             column_counts += np.bincount(column_of, minlength=column_counts.size)
             values = entries.values if table is None else codes_of(entries.values.astype(np.float64), table)
             buckets.add(rows.of(entries.rows), column_of, values)
+            self._progress(spool.n_entries + int(column_counts.sum()), _STEPS * spool.n_entries)
         return buckets, column_counts
 
-    def _append_sorted(
-        self,
-        buckets: Buckets,
-        writer: StoreWriter,
-        rows: SortedLabels,
-        columns: SortedLabels,
-        scale: Scale,
-        table: npt.NDArray[np.float64] | None,
-    ) -> None:
+    def _append_sorted(self, buckets: Buckets, writer: StoreWriter, merger: RepeatMerger, n_columns: int) -> None:
         """Sort the buckets one after another, merge what occurs twice, and append it all to a store."""
-        n_moved = 0
+        n_spooled = self._n_spooled
         for bucket in buckets:
             row_of, column_of, values = bucket.fields
-            row_of -= bucket.first
             order, row_of, column_of = in_row_order(
-                row_of, column_of, n_rows=bucket.last - bucket.first, n_columns=len(columns.labels)
+                row_of - bucket.first, column_of, n_rows=bucket.last - bucket.first, n_columns=n_columns
             )
             row_of += bucket.first
-            values = values[order]
-            again = repeats(row_of, column_of)
-            if np.any(again):
-                values, moved = self._merged(values, again, row_of, column_of, (rows, columns), scale, table)
-                n_moved += moved
-                row_of, column_of = row_of[~again], column_of[~again]
-            writer.append(row_of, column_of, values)
-        tell_moved(n_moved, scale)
-
-    def _merged(
-        self,
-        values: npt.NDArray[Any],
-        again: npt.NDArray[np.bool_],
-        row_of: IndexArray,
-        column_of: IndexArray,
-        axes: tuple[SortedLabels, SortedLabels],
-        scale: Scale,
-        table: npt.NDArray[np.float64] | None,
-    ) -> tuple[npt.NDArray[Any], int]:
-        """Return one value for each run of repeats, and how many means were no levels."""
-        if self._duplicates == "error":
-            at = np.flatnonzero(again)[:1]
-            row, column = (
-                axis.labels[positions[at]].tolist()[0]
-                for axis, positions in zip(axes, (row_of, column_of), strict=True)
-            )
-            raise DuplicateEntries(f"row {row!r}, column {column!r} was given before; {DUPLICATES_HINT}")
-        if self._duplicates != "mean":
-            return merged(values, again, self._duplicates), 0
-        means = merged((values if table is None else table[values]).astype(np.float64), again, "mean")
-        if scale.levels is None:
-            return means, 0
-        levels, n_moved = on_levels(means, scale)
-        return (levels if table is None else codes_of(levels, table)), n_moved
+            writer.append(*merger.merged(SortedEntries(row_of, column_of, values[order])))
+            self._progress(2 * n_spooled + writer.n_entries, _STEPS * n_spooled)
 
     def _final_scale(self, scale: Scale, table: npt.NDArray[np.float64] | None, writer: StoreWriter) -> Scale:
         """Return the scale that the entries left after merging show, where none was given."""

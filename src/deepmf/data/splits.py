@@ -216,7 +216,7 @@ def _ends(count: int, shares: tuple[float, ...]) -> npt.NDArray[np.intp]:
 
 
 def _dealt(count: int, shares: tuple[float, ...], stream: Callable[[], np.random.PCG64]) -> npt.NDArray[np.uint8]:
-    """Return for each of so many entries into which part `_cut` of `_shuffled` puts it, in a byte per entry.
+    """Return for each entry into which part `_cut` of `_shuffled` puts it, in a byte per entry.
 
     A part ends at a draw of a certain rank. Counting the draws by their highest bits tells between which values that
     lies, and the few draws there are sorted: neither all draws nor their order are ever held.

@@ -105,7 +105,7 @@ def codes_of(values: npt.NDArray[np.floating[Any]], table: npt.NDArray[np.floati
     return codes
 
 
-def pieces(values: Any) -> Iterator[npt.NDArray[np.floating[Any]]]:
-    """Yield values some at a time, so that decoding them takes no more memory than that."""
+def pieces(values: Any) -> Iterator[npt.NDArray[Any]]:
+    """Yield an array, or coded values, some elements at a time: decoding takes no more memory than that."""
     for start in range(0, values.size, PIECE):
         yield values[start : start + PIECE]

@@ -48,15 +48,15 @@ def _grouped(hashes: npt.NDArray[np.uint64]) -> tuple[IndexArray, IndexArray]:
     Every hash writes its place into a table; the last of a slot stays there, and all equal to it find it. The others,
     which share a slot with another hash, are few: they have another table.
     """
-    index = np.int32 if hashes.size < 2**31 else np.int64
+    index: type[np.int32] | type[np.int64] = np.int32 if hashes.size < 2**31 else np.int64
     bits = _FIRST_BITS
-    codes = np.empty(hashes.size, dtype=index)
+    codes: IndexArray = np.empty(hashes.size, dtype=index)
     firsts: list[IndexArray] = []
     rest: IndexArray | None = None  # None: all
     left, n_found = hashes, 0
     while left.size:
         slots = (left >> np.uint64(64 - bits)).astype(np.int32)
-        table = np.full(1 << bits, -1, dtype=index)
+        table: IndexArray = np.full(1 << bits, -1, dtype=index)
         table[slots] = np.arange(left.size, dtype=index)
         taken = np.flatnonzero(table >= 0)
         of_slot = np.zeros(1 << bits, dtype=np.uint64)
