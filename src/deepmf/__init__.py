@@ -8,6 +8,7 @@ from deepmf.models.registry import SETTINGS_HOMES as _SETTINGS
 
 if TYPE_CHECKING:
     from deepmf.data.feature_file import read_features
+    from deepmf.data.packing import pack
     from deepmf.data.read import read_matrix
     from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks
     from deepmf.evaluation.compare_models import compare
@@ -81,6 +82,7 @@ __all__ = [
     "UCFNADESettings",
     "compare",
     "load",
+    "pack",
     "read_features",
     "read_matrix",
     "split_areas",
@@ -96,6 +98,7 @@ _HOMES = {
     "Features": "deepmf.matrix.features",
     "ObservedMatrix": "deepmf.matrix.matrix",
     "Scale": "deepmf.matrix.scale",
+    "pack": "deepmf.data.packing",
     "read_features": "deepmf.data.feature_file",
     "read_matrix": "deepmf.data.read",
     "split_areas": "deepmf.data.splits",

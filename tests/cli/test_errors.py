@@ -155,11 +155,12 @@ ENTRY_TAKERS = [
     "complete {files}/means.safetensors -o {out}/c.parquet --extend {file}",
     "recommend {files}/means.safetensors --row 1 --extend {file}",
 ]
+PACK = ["pack {file} -o {out}/r.store"]  # which reads some lines at a time
 
 
 NO_ENTRIES = {
     "absent.csv": "there is no file",
-    "folder": "is a directory; a file is needed",
+    "folder": "is a directory without a manifest.json; a file, or a store that deepmf pack wrote, is needed",
     "empty": "is empty",
     "blank.csv": "is empty",
     "header.csv": "holds no entries",
@@ -176,7 +177,10 @@ NO_ENTRIES = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "name"), crossed(ENTRY_TAKERS, NO_ENTRIES, some=["folder", "words.csv"]))
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    crossed(ENTRY_TAKERS, NO_ENTRIES, some=["folder", "words.csv"]) + crossed(PACK, NO_ENTRIES, some=[]),
+)
 def test_what_is_no_file_of_entries(
     run: Any, folder: Path, wrong: Path, tmp_path: Path, arguments: str, name: str
 ) -> None:

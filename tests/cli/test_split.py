@@ -91,7 +91,7 @@ def test_extensions_that_are_refused_are_named(run: Any, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-o", "{folder}/p", "--format", "xlsx"], "--format must be csv, tsv, parquet, npz; got 'xlsx'"),
+        (["-o", "{folder}/p", "--format", "xlsx"], "--format must be csv, tsv, parquet, npz, store; got 'xlsx'"),
         (["-o", "{folder}/p", "--test-share", "2"], "must be shares that leave some for training; got 0.05 and 2"),
         (["-o", "{folder}/p", "--areas", "--new-rows", "1"], "one must stay known"),
         (["-o", "{folder}/p", "--row", "nobody"], "there is no column 'nobody' for the row"),

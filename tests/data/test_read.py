@@ -351,7 +351,10 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
         read_matrix(tmp_path / "nothing.csv")
     with pytest.raises(FileNotFoundError):
         read_matrix(tmp_path / "nothing.npz")
-    with pytest.raises(UnreadableFile, match="is a directory; a file is needed"):
+    with pytest.raises(
+        UnreadableFile,
+        match="is a directory without a manifest.json; a file, or a store that deepmf pack wrote, is needed",
+    ):
         read_matrix(tmp_path)
 
 

@@ -6,6 +6,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deepmf.data import splits
 from deepmf.data.read import read_npz
 from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks
 from deepmf.data.synthetic.generator import generate
@@ -209,3 +210,31 @@ def test_folds_that_cannot_be(folds: int, validation: float, message: str) -> No
     matrix = generate(10, 10, n_entries=30, seed=0).matrix
     with pytest.raises(BadSplit, match=message):
         split_folds(matrix, folds, validation=validation)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 1000, 70_000])
+@pytest.mark.parametrize("shares", [(0.75, 0.05, 0.2), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.5, 0.5)])
+def test_entries_are_dealt_as_a_shuffled_order_is_cut(
+    monkeypatch: pytest.MonkeyPatch, count: int, shares: tuple[float, ...]
+) -> None:
+    monkeypatch.setattr(splits, "_DRAWS", 3000)
+    expected = np.zeros(count, dtype=np.uint8)
+    for part, places in enumerate(splits._cut(splits._shuffled(count, splits._stream(5, "entries")), shares)):
+        expected[places] = part
+    assert np.array_equal(splits._dealt(count, shares, lambda: splits._stream(5, "entries")), expected)
+
+
+def test_equal_draws_are_dealt_in_order() -> None:
+    class Coarse:
+        """A stream of few different draws."""
+
+        def __init__(self) -> None:
+            self._words = np.random.PCG64(0)
+
+        def random_raw(self, count: int) -> np.ndarray:
+            return self._words.random_raw(count) >> np.uint64(60) << np.uint64(60)
+
+    expected = np.zeros(500, dtype=np.uint8)
+    for part, places in enumerate(splits._cut(splits._shuffled(500, Coarse()), (0.5, 0.3, 0.2))):
+        expected[places] = part
+    assert np.array_equal(splits._dealt(500, (0.5, 0.3, 0.2), Coarse), expected)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deepmf.errors import CannotSave, UserError
+from deepmf.errors import CannotSave, FileAbsent, UserError
 from deepmf.files.atomic import write_atomically, write_folder_atomically
 
 
@@ -220,3 +220,23 @@ def test_a_link_is_followed(old: Path) -> None:
 def test_the_longest_name_can_be_saved(tmp_path: Path) -> None:
     write_atomically(tmp_path / ("x" * 255), write_new)
     assert (tmp_path / ("x" * 255)).read_bytes() == b"new"
+
+
+def test_nothing_half_made_stays_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill_half(folder: Path) -> None:
+        (folder / "one").write_text("1")
+        full_disk()
+
+    def fill_from_nothing(folder: Path) -> None:
+        raise FileAbsent("there is no file x")
+
+    with pytest.raises(CannotSave, match=r"new could not be written \(No space left.*\); nothing was changed$"):
+        write_folder_atomically(tmp_path / "new", fill_half)
+    with pytest.raises(FileAbsent, match="^there is no file x$"):
+        write_folder_atomically(tmp_path / "new", fill_from_nothing)
+    with pytest.raises(CannotSave, match="there is no folder .*none"):
+        write_folder_atomically(tmp_path / "none" / "new", fill)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anything
+    with pytest.raises(CannotSave, match="is write-protected"):
+        write_folder_atomically(tmp_path / "new", fill)
+    assert list(tmp_path.iterdir()) == []

@@ -87,7 +87,7 @@ def test_an_npz_that_lies(tmp_path: Path, name: str, array: np.ndarray, message:
 
 
 def test_what_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match=r"must end in .csv, .tsv, .parquet, .npz; got 'r.xlsx'"):
+    with pytest.raises(BadSetting, match=r"must end in .csv, .tsv, .parquet, .npz, .store; got 'r.xlsx'"):
         RATINGS.write("r.xlsx")
     with pytest.raises(CannotSave, match="there is no folder"):
         RATINGS.write(tmp_path / "none" / "r.csv")

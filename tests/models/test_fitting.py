@@ -9,6 +9,7 @@ import pytest
 from tests.models.contract import additive
 from tests.models.lies import small_model
 
+from deepmf.data.read import read_matrix
 from deepmf.data.splits import split_entries
 from deepmf.errors import BadModelFile, NotBetterThanMeans, TrainingDiverged, TrainingInterrupted
 from deepmf.matrix.entry_store import EntryStore
@@ -129,7 +130,7 @@ def test_the_means_have_a_validation_error_of_their_own() -> None:
     assert model.fit(split.train).history_ == History()
 
 
-def test_matrices_that_differ_have_other_digests() -> None:
+def test_matrices_that_differ_have_other_digests(tmp_path: Path) -> None:
     values = np.array([[1, 2, np.nan], [4, np.nan, 5]])
     plain = ObservedMatrix.from_array(values, Scale([1, 2, 3, 4, 5]))
     assert digest(plain) == digest(ObservedMatrix.from_array(values.copy(), Scale([1, 2, 3, 4, 5])))
@@ -141,3 +142,5 @@ def test_matrices_that_differ_have_other_digests() -> None:
         ObservedMatrix.from_array(values, Scale([1, 2, 3, 4, 5]), column_labels=[0, 1, 3]),
     ]
     assert len({digest(matrix) for matrix in (plain, *others)}) == 6
+    others[3].write(tmp_path / "r.store")
+    assert digest(read_matrix(tmp_path / "r.store")) == digest(others[3])

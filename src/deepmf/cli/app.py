@@ -24,6 +24,7 @@ from deepmf.cli.fit import fit
 from deepmf.cli.flags import FlagCommand, FlagGroup
 from deepmf.cli.inspect import inspect
 from deepmf.cli.output import say
+from deepmf.cli.pack import pack
 from deepmf.cli.predict import predict
 from deepmf.cli.recommend import recommend
 from deepmf.cli.reproduce import reproduce
@@ -76,6 +77,7 @@ def options(
 
 for _command in (
     demo,
+    pack,
     split,
     compare,
     fit,

@@ -50,7 +50,7 @@ class Reading:
         """Read a matrix with these names; what was guessed or left out is told in a line."""
         from deepmf.data.read import read_file_of_entries
 
-        with local_file(path) as file, _in_options():
+        with local_file(path) as file, in_options():
             read = read_file_of_entries(
                 file,
                 asked={role: name_or_position(getattr(self, role)) for role in ("row", "column", "value")},
@@ -61,14 +61,8 @@ class Reading:
                 decimal=self.decimal,
                 wide=self.wide,
             )
-        if read.guessed is not None and not read.matrix.form.is_called(self.beside):
-            others = "--row says" if read.matrix.form.wide else "--row, --column and --value say"
-            say(f"deepmf: {called(path)}: {read.guessed} ({others} otherwise)", err=True)
-        if read.n_dropped:
-            lines = (
-                "1 line without a value is" if read.n_dropped == 1 else f"{read.n_dropped:,} lines without a value are"
-            )
-            say(f"deepmf: {called(path)}: {lines} left out", err=True)
+        guessed = read.guessed if not read.matrix.form.is_called(self.beside) else None
+        tell_reading(path, guessed, read.n_dropped, wide=read.matrix.form.wide)
         return read.matrix
 
     def like(self, form: TableForm) -> Reading:
@@ -99,6 +93,16 @@ class Reading:
         separator = unescaped(self.separator)
         with local_file(path) as file:
             return read_columns(file, role, asked=asked, separator=separator, is_known=is_known)
+
+
+def tell_reading(path: Path, guessed: str | None, n_dropped: int, *, wide: bool) -> None:
+    """Tell in a line each what was guessed about a file, and how many lines of it were left out."""
+    if guessed is not None:
+        others = "--row says" if wide else "--row, --column and --value say"
+        say(f"deepmf: {called(path)}: {guessed} ({others} otherwise)", err=True)
+    if n_dropped:
+        lines = "1 line without a value is" if n_dropped == 1 else f"{n_dropped:,} lines without a value are"
+        say(f"deepmf: {called(path)}: {lines} left out", err=True)
 
 
 def called(path: Path) -> str:
@@ -203,7 +207,7 @@ def unescaped(separator: str | None) -> str | None:
 
 
 @contextmanager
-def _in_options() -> Iterator[None]:
+def in_options() -> Iterator[None]:
     """Say what would help as the command line says it."""
     try:
         yield

@@ -19,7 +19,8 @@ Ratings = Annotated[
     Path,
     typer.Argument(
         metavar="RATINGS",
-        help="Entries: csv, tsv, parquet, MovieLens .dat, .npz; also .gz, .zst; - for csv from standard input.",
+        help="Entries: csv, tsv, parquet, MovieLens .dat, .npz; also .gz, .zst; a store of deepmf pack; - for csv from "
+        "standard input.",
     ),
 ]
 Validation = Annotated[

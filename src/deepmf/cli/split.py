@@ -24,13 +24,14 @@ from deepmf.cli.options import (
     Value,
     Wide,
 )
-from deepmf.cli.output import STANDARD, check_writable, say, show_json, show_table
+from deepmf.cli.output import STANDARD, check_distinct, check_writable, say, show_json, show_table
 from deepmf.errors import BadSetting, CannotSave
+from deepmf.files.atomic import check_absent
 
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
 
-_FORMATS = ("csv", "tsv", "parquet", "npz")
+_FORMATS = ("csv", "tsv", "parquet", "npz", "store")
 
 
 def split(
@@ -84,7 +85,7 @@ def split(
     made = _folder(output)
     try:
         for file in files.values():
-            check_writable(file, inputs=[ratings])
+            _check_target(file, ratings)
         matrix = Reading(row, column, value, separator, duplicates, missing, decimal, wide).matrix(ratings)
         parts = _parts(
             matrix,
@@ -155,11 +156,20 @@ def _joined(matrix: ObservedMatrix, parts: dict[str, ObservedMatrix]) -> Observe
 
 def _ending(ratings: Path, file_format: str | None) -> str:
     if file_format is None:
-        own = ratings.suffix.lower().removeprefix(".")
+        own = "store" if ratings.is_dir() else ratings.suffix.lower().removeprefix(".")
         return own if own in _FORMATS else "csv"
     if file_format not in _FORMATS:
         raise BadSetting(f"--format must be {', '.join(_FORMATS)}; got {file_format!r}")
     return file_format
+
+
+def _check_target(file: Path, ratings: Path) -> None:
+    """Refuse now what could not be written after the work; a store is never written over another."""
+    if file.suffix == ".store":
+        check_distinct(file, [ratings])
+        check_absent(file)
+    else:
+        check_writable(file, inputs=[ratings])
 
 
 def _folder(path: Path) -> bool:

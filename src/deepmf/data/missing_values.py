@@ -35,8 +35,11 @@ def check_missing(missing: str) -> None:
         raise BadSetting(f"missing must be 'error' or 'drop'; got {missing!r}")
 
 
-def whole_lines(frame: pl.DataFrame, missing: Missing) -> KeptLines:
-    """Return the lines with a row, a column and a value, in this order; others are an error, or left out."""
+def whole_lines(frame: pl.DataFrame, missing: Missing, *, n_before: int | None = None) -> KeptLines:
+    """Return the lines with a row, a column and a value, in this order; others are an error, or left out.
+
+    n_before: of a file that is read some lines at a time, how many came before these; how many there are is not known.
+    """
     polars = import_polars()
     value = frame.get_columns()[2]
     if value.dtype.is_float() and value.is_nan().any():
@@ -50,7 +53,6 @@ def whole_lines(frame: pl.DataFrame, missing: Missing) -> KeptLines:
         first = int((~whole).arg_true()[0])
         line = dict(zip(("row id", "column id", "value"), frame.row(first), strict=True))
         what = next(name for name in ("value", "row id", "column id") if line[name] is None)
-        raise BadEntries(
-            f"the {what} is missing; so it is in {n_missing:,} of {n_lines:,} lines: {MISSING_HINT}", position=first
-        )
+        counted = f"so it is in {n_missing:,} of {n_lines:,} lines: " if n_before is None else ""
+        raise BadEntries(f"the {what} is missing; {counted}{MISSING_HINT}", position=first + (n_before or 0))
     return KeptLines(frame.filter(whole), whole.arg_true().to_numpy().astype(np.int64), n_missing)

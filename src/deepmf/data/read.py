@@ -1,4 +1,4 @@
-"""Reading a matrix from a file: delimited text (plain, gz, zst), Parquet, or a scipy `.npz`."""
+"""Reading a matrix from a file: delimited text (plain, gz, zst), Parquet, a scipy `.npz`, or from a store."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from deepmf.data.messy_numbers import check_decimal
 from deepmf.data.missing_values import Missing, check_missing, whole_lines
 from deepmf.data.role_columns import Column, read_columns
 from deepmf.data.roles import ENTRIES
-from deepmf.data.source import check_expansion, checked_path, first_sentence
+from deepmf.data.source import check_expansion, checked_path, first_sentence, is_folder
 from deepmf.data.wide_file import read_wide
-from deepmf.errors import BadEntries, BadSetting, UnreadableFile
+from deepmf.errors import BadEntries, BadSetting, OffScale, UnreadableFile
+from deepmf.matrix.coded_values import pieces
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.matrix_file import FORM, LABELS
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates
+from deepmf.matrix.store_reader import open_store
 from deepmf.matrix.table_form import PLAIN, TableForm
 
 T = TypeVar("T")
@@ -62,7 +64,7 @@ def read_matrix(
     decimal: str = ".",
     wide: bool = False,
 ) -> ObservedMatrix:
-    """Read entries from a file: one line per entry in text and Parquet, a sparse matrix in `.npz`.
+    """Read entries from a file: one line per entry in text and Parquet, a sparse matrix in `.npz`, a store of `pack`.
 
     Text may be CSV, TSV, MovieLens `.dat` (`::`) or `u.data`, with or without a header, also compressed (`.gz`,
     `.zst`); separator and header are recognised from the first lines unless given. `row`, `column` and `value` are
@@ -71,7 +73,7 @@ def read_matrix(
     +7), they become ints, otherwise they stay strings. A line whose value is missing (empty, NA, null, NaN, ...) is an
     error, or left out by `missing="drop"`; `decimal=","` reads decimal commas. A wide table, with a line per row, is
     read by `wide=True`: the column `row`, or the first, holds the row ids, and every other one values or gaps; what
-    looks like one is otherwise refused.
+    looks like one is otherwise refused. A store is opened, not read: its entries are in memory where they are touched.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "ratings.csv")
@@ -105,9 +107,11 @@ def read_file_of_entries(
     wide: bool = False,
 ) -> FileReading:
     """Read a matrix as `read_matrix` does, and say what was guessed and left out."""
-    path = checked_path(path)
     check_missing(missing)
     check_decimal(decimal)
+    if is_folder(path):
+        return FileReading(_read_store(Path(path), scale))
+    path = checked_path(path)
     if path.suffix.lower() == ".npz":
         return _placed(lambda: _read_npz(path, scale, duplicates, missing), path, lambda at: f"entry {at}")
     if wide:
@@ -123,6 +127,29 @@ def read_file_of_entries(
         lambda at: lines(whole.place(at)),
     )
     return FileReading(matrix, read.told(ENTRIES) if read.guessed else None, whole.n_dropped)
+
+
+def _read_store(folder: Path, scale: Scale | None) -> ObservedMatrix:
+    """Open a store; a scale that is asked for must hold its values."""
+    matrix = ObservedMatrix.from_store(open_store(folder), scale=scale)
+    if matrix.n_entries == 0:
+        raise UnreadableFile(f"{folder} holds no entries")
+    if scale is None:
+        return matrix
+    start = 0
+    for piece in pieces(matrix.values):
+        off = np.flatnonzero(~scale.holds(piece))
+        if off.size:
+            at = np.array([start + off[0]])
+            row, column = (
+                matrix.rows[matrix.rows_of(at)].tolist()[0],
+                matrix.columns[matrix.by_row.columns[at]].tolist()[0],
+            )
+            raise OffScale(
+                f"{folder}: row {row!r}, column {column!r} has value {piece[off[0]]:g}; the scale is {scale}"
+            )
+        start += piece.size
+    return matrix
 
 
 def _read_wide(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from deepmf.data.delimited import SAMPLE_LINES, DelimitedFile
 from deepmf.data.ids import any_unlike_whole, is_whole, whole_or_text
 from deepmf.data.messy_numbers import parsed
-from deepmf.data.parquet import ENDINGS, read_parquet
+from deepmf.data.parquet import ENDINGS, check_lines, read_parquet, scan_parquet
 from deepmf.data.roles import IsKnown, Role
 from deepmf.data.source import checked_path, reading
 from deepmf.data.text_layout import TextLayout, recognise, refuse_wide
@@ -51,6 +51,48 @@ class RoleColumns(NamedTuple):
         return f"{', '.join(before)} and {last}" if before else last
 
 
+class ColumnScan(NamedTuple):
+    """The columns of a role as a lazy frame, all text in text, and what is known of them before they are read.
+
+    is_text: whether they come from delimited text.
+    """
+
+    lazy: pl.LazyFrame
+    found: RoleColumns
+    is_text: bool
+
+
+def scan_columns(
+    path: Path,
+    role: Role,
+    *,
+    asked: Mapping[str, Column],
+    separator: str | None = None,
+    header: bool | None = None,
+    decimal: str = ".",
+) -> ColumnScan:
+    """Find the columns of a role that defines ids as `read_columns` does, for them to be read some lines at a time."""
+    wanted = {name: asked.get(name) for name in role.columns}
+    polars = import_polars()
+    if path.suffix.lower() in ENDINGS:
+        with reading(path, "Parquet"):
+            lazy = scan_parquet(path)
+            names = lazy.collect_schema().names()
+            chosen = _chosen_parquet(path, role, lazy, wanted)
+            check_lines(path, lazy, len(chosen))
+            scanned, renamed, first_line, has_names = lazy.select(chosen), chosen, None, True
+    else:
+        file, layout = _laid_out(path, role, wanted, separator, header, lambda _: False, decimal)
+        names, chosen = layout.names, _chosen_text(file, role, layout, wanted)
+        renamed = chosen if layout.has_header else list(role.columns)
+        scanned = scan_typed(file, layout, {}).select(chosen).rename(dict(zip(chosen, renamed, strict=True)))
+        first_line, has_names = layout.first_line, layout.has_header
+    empty = polars.DataFrame(schema=dict.fromkeys(renamed, polars.String))
+    places = tuple(map(names.index, chosen))
+    found = RoleColumns(empty, first_line, has_names, is_guess(names, wanted), places)
+    return ColumnScan(scanned, found, first_line is not None)
+
+
 def read_columns(
     path: str | Path,
     role: Role,
@@ -71,14 +113,26 @@ def read_columns(
     if path.suffix.lower() in ENDINGS:
         found = _from_parquet(path, role, wanted)
     else:
-        named = any(isinstance(name, str) for name in wanted.values())
-        header = True if named and header is None else header
-        file = DelimitedFile(path)
-        layout = recognise(file, role, separator=separator, header=header, is_known=is_known, decimal=decimal)
+        file, layout = _laid_out(path, role, wanted, separator, header, is_known, decimal)
         found = _from_text(file, role, layout, wanted, decimal)
     if found.frame.height == 0:
         raise UnreadableFile(f"{path} holds no {role.content}")
     return found
+
+
+def _laid_out(
+    path: Path,
+    role: Role,
+    wanted: Mapping[str, Column],
+    separator: str | None,
+    header: bool | None,
+    is_known: IsKnown,
+    decimal: str,
+) -> tuple[DelimitedFile, TextLayout]:
+    named = any(isinstance(name, str) for name in wanted.values())
+    header = True if named and header is None else header
+    file = DelimitedFile(path)
+    return file, recognise(file, role, separator=separator, header=header, is_known=is_known, decimal=decimal)
 
 
 def _from_parquet(path: Path, role: Role, wanted: Mapping[str, Column]) -> RoleColumns:

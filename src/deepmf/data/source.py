@@ -47,6 +47,14 @@ def checked_path(path: str | Path) -> Path:
     return path
 
 
+def is_folder(path: str | Path) -> bool:
+    """Say whether a path is a folder, as a store is."""
+    try:
+        return Path(path).is_dir()
+    except (OSError, ValueError):  # a null character: what it cannot be is said where it is opened
+        return False
+
+
 def text_source(path: Path) -> Path | bytes:
     """Return what polars can read as text: the file itself, or what it decompresses to."""
     with path.open("rb") as file:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,10 @@ import scipy.sparse
 from deepmf.errors import BadSetting, BadSplit
 from deepmf.matrix.areas import AREAS, area_codes
 from deepmf.matrix.matrix import ObservedMatrix
+
+_DRAWS = 1 << 20  # random numbers drawn at a time
+_BINS = 1 << 16  # by which they are counted
+_BIN_SHIFT = np.uint64(48)
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,8 @@ def split_entries(
     (750, 50, 200)
     """
     shares = _checked_shares(train, validation, test)
-    parts = _cut(_shuffled(matrix.n_entries, _stream(seed, "entries")), shares)
-    return Split(*(matrix.take_entries(part) for part in parts))
+    part_of = _dealt(matrix.n_entries, shares, lambda: _stream(seed, "entries"))
+    return Split(*(matrix.take_entries(part_of == part) for part in range(len(shares))))
 
 
 def split_folds(matrix: ObservedMatrix, folds: int = 5, *, validation: float = 0.05, seed: int = 0) -> list[Split]:
@@ -198,12 +202,55 @@ def _chosen(count: int, n_chosen: int, stream: np.random.PCG64) -> npt.NDArray[n
 
 
 def _cut(order: npt.NDArray[np.intp], shares: tuple[float, ...]) -> list[npt.NDArray[np.intp]]:
-    """Cut a shuffled order into parts of exactly these shares; what rounding leaves over goes by largest remainder."""
-    wanted = np.array(shares) * order.size
+    """Cut a shuffled order into parts of exactly these shares."""
+    return np.split(order, _ends(order.size, shares)[:-1])
+
+
+def _ends(count: int, shares: tuple[float, ...]) -> npt.NDArray[np.intp]:
+    """Return where parts of exactly these shares end; what rounding leaves over goes by largest remainder."""
+    wanted = np.array(shares) * count
     counts = np.floor(wanted + 1e-9).astype(np.intp)
     largest_first = np.argsort(counts - wanted, kind="stable")
-    counts[largest_first[: order.size - counts.sum()]] += 1
-    return np.split(order, np.cumsum(counts)[:-1])
+    counts[largest_first[: count - counts.sum()]] += 1
+    return np.cumsum(counts)
+
+
+def _dealt(count: int, shares: tuple[float, ...], stream: Callable[[], np.random.PCG64]) -> npt.NDArray[np.uint8]:
+    """Return for each entry into which part `_cut` of `_shuffled` puts it, in a byte per entry.
+
+    A part ends at a draw of a certain rank. Counting the draws by their highest bits tells between which values that
+    lies, and the few draws there are sorted: neither all draws nor their order are ever held.
+    """
+    ranks = _ends(count, shares)[:-1]
+    n_below = np.zeros(_BINS + 1, dtype=np.int64)
+    for _, draws in _drawn(count, stream()):
+        n_below[1:] += np.bincount((draws >> _BIN_SHIFT).astype(np.int64), minlength=_BINS)
+    np.cumsum(n_below, out=n_below)
+    bins = np.searchsorted(n_below, ranks, side="right") - 1  # that of the first draw behind each part
+    near: list[list[tuple[int, int]]] = [[] for _ in ranks]
+    for start, draws in _drawn(count, stream()):
+        bin_of = draws >> _BIN_SHIFT
+        for found, bin_at in zip(near, bins.tolist(), strict=True):
+            places = np.flatnonzero(bin_of == bin_at)
+            found += zip(draws[places].tolist(), (places + start).tolist(), strict=True)
+    firsts = [
+        sorted(found)[rank - n_below[bin_at]] if rank < count else None
+        for found, rank, bin_at in zip(near, ranks.tolist(), bins.tolist(), strict=True)
+    ]
+    part_of = np.zeros(count, dtype=np.uint8)
+    for start, draws in _drawn(count, stream()):
+        some = part_of[start : start + draws.size]
+        for first in firsts:
+            if first is not None:
+                some += draws > first[0]
+                some[np.flatnonzero(draws == first[0])] += np.flatnonzero(draws == first[0]) + start >= first[1]
+    return part_of
+
+
+def _drawn(count: int, stream: np.random.PCG64) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:
+    """Yield raw draws some at a time, each time with the place of the first."""
+    for start in range(0, count, _DRAWS):
+        yield start, stream.random_raw(min(_DRAWS, count - start))
 
 
 def _mask_entries(matrix: ObservedMatrix, mask: Any, name: str) -> npt.NDArray[np.intp]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from deepmf.matrix.coded_values import pieces
 from deepmf.matrix.matrix_view import matrix_html
 from deepmf.matrix.scale import Scale
 
@@ -74,8 +75,7 @@ def describe(
 ) -> Description:
     """Count what a matrix of this shape holds; both arrays of counts are reordered."""
     n_rows, n_columns = shape
-    with np.errstate(over="ignore"):  # the squares of huge values: infinite is what they deviate
-        deviation = float(np.std(values, dtype=np.float64)) if values.size else float("nan")
+    mean, deviation = _moments(values)
     return Description(
         n_rows=n_rows,
         n_columns=n_columns,
@@ -83,13 +83,23 @@ def describe(
         density=values.size / max(n_rows * n_columns, 1),
         n_empty_rows=int(np.count_nonzero(row_counts == 0)),
         n_empty_columns=int(np.count_nonzero(column_counts == 0)),
-        mean=float(np.mean(values, dtype=np.float64)) if values.size else float("nan"),
+        mean=mean,
         standard_deviation=deviation,
         scale=scale,
         entries_per_row=_quantiles(row_counts),
         entries_per_column=_quantiles(column_counts),
         histogram=_histogram(scale, values),
     )
+
+
+def _moments(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:
+    """Return the mean and the standard deviation, computed some values at a time."""
+    if not values.size:
+        return float("nan"), float("nan")
+    mean = sum(float(piece.sum(dtype=np.float64)) for piece in pieces(values)) / values.size
+    with np.errstate(over="ignore"):  # the squares of huge values: infinite is what they deviate
+        squares = sum(float(np.square(piece.astype(np.float64) - mean).sum()) for piece in pieces(values))
+    return mean, float(np.sqrt(squares / values.size))
 
 
 def _quantiles(counts: npt.NDArray[np.integer[Any]]) -> dict[str, float]:
@@ -101,9 +111,13 @@ def _quantiles(counts: npt.NDArray[np.integer[Any]]) -> dict[str, float]:
 
 def _histogram(scale: Scale, values: npt.NDArray[np.floating[Any]]) -> dict[float, int]:
     if scale.levels is not None:
-        counts = np.bincount(scale.level_positions(values), minlength=scale.levels.size)
+        counts = np.zeros(scale.levels.size, dtype=np.int64)
+        for piece in pieces(values):
+            counts += np.bincount(scale.level_positions(piece), minlength=counts.size)
         return dict(zip(scale.levels.tolist(), counts.tolist(), strict=True))
-    counts, edges = np.histogram(values, bins=10, range=(scale.low, scale.high))
+    counts, edges = np.zeros(10, dtype=np.int64), np.histogram_bin_edges([], bins=10, range=(scale.low, scale.high))
+    for piece in pieces(values):
+        counts += np.histogram(piece, bins=10, range=(scale.low, scale.high))[0]
     return dict(zip(((edges[:-1] + edges[1:]) / 2).tolist(), counts.tolist(), strict=True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from deepmf.files.frame_library import import_polars
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.table_form import PLAIN, WHOLE_TYPES, TableForm
+from deepmf.matrix.text_codes import text_codes
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -127,9 +129,11 @@ def long_entries(
     if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
         raise BadEntries(f"column {chosen['value']!r} holds values of type {values.dtype}; numbers are needed")
     _check_no_null(values, "the value")
+    with ThreadPoolExecutor(2) as pool:  # numpy and polars let go of the interpreter
+        rows, columns = pool.map(lambda axis: _gather(table.get_column(chosen[axis]), axis=axis), ("row", "column"))
     return LongEntries(
-        _gather(table.get_column(chosen["row"]), axis="row"),
-        _gather(table.get_column(chosen["column"]), axis="column"),
+        rows,
+        columns,
         _numbers(values),
         TableForm(
             str(chosen["row"]),
@@ -316,10 +320,6 @@ def _is_beyond_numpy(series: nw.Series[Any]) -> bool:
 
 
 def _gather_text(series: nw.Series[Any], *, axis: str) -> Labelled:
-    """Gather polars strings by its own dictionary encoding: hashed in parallel, no Python string per entry."""
-    import polars
-
-    texts = series.to_native()
-    distinct = texts.unique().sort()
-    positions = texts.cast(polars.Enum(distinct)).to_physical().to_numpy().astype(np.int64)
+    """Gather polars strings without a Python string per entry."""
+    distinct, positions = text_codes(series.to_native())
     return Labelled(Labels(distinct.to_list(), axis=axis), positions)

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadEntries, BadSetting, MeansOffLevels
+from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.checks import check_finite, check_on_scale, numbers
 from deepmf.matrix.description import Description, describe
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix_view import matrix_html
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import Duplicates, duplicate_error, in_row_order, merged, starts_of
+from deepmf.matrix.sorting import (
+    Duplicates,
+    check_duplicates,
+    duplicate_error,
+    in_row_order,
+    merged,
+    on_levels,
+    repeats,
+    starts_of,
+    tell_moved,
+)
+from deepmf.matrix.store_reader import StoreOrigin, StoreParts
 from deepmf.matrix.table_form import PLAIN, TableForm
 
 ValueArray = npt.NDArray[np.floating[Any]]
+
+# A part of a matrix that is mapped from a store is a store too, but for one of so few entries.
+IN_MEMORY = 1 << 20
 
 
 class ByRow(NamedTuple):
@@ -52,7 +65,7 @@ class ObservedMatrix:
 
     Whether an entry is observed is carried by the structure, never by its value: a stored zero is an entry.
     Held by row and by column, in 16 bytes per entry (20 where the values need double precision) and
-    4 bytes per row and column beside the labels.
+    4 bytes per row and column beside the labels; mapped from a store, in memory of what is touched.
 
     >>> ratings = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
     >>> ratings
@@ -64,7 +77,7 @@ class ObservedMatrix:
            [nan,  1.]])
     """
 
-    __slots__ = ("by_column", "by_row", "columns", "form", "mean", "rows", "scale", "values")
+    __slots__ = ("by_column", "by_row", "columns", "form", "mean", "origin", "rows", "scale", "values")
 
     rows: Labels
     columns: Labels
@@ -74,6 +87,7 @@ class ObservedMatrix:
     values: ValueArray  # (entries,) in row order; float32 where that is exact
     mean: float  # of all entries; NaN where there are none
     form: TableForm  # of the table it came from
+    origin: StoreOrigin | None  # the store whose files its arrays are mapped from; None where they are in memory
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise BadSetting(
@@ -204,14 +218,14 @@ class ObservedMatrix:
         form: TableForm = PLAIN,
     ) -> ObservedMatrix:
         """Build a matrix from labels and, for each entry, its positions among them: what all others end in."""
-        if duplicates not in get_args(Duplicates):
-            raise BadSetting(f"duplicates must be 'error', 'first', 'last' or 'mean'; got {duplicates!r}")
+        check_duplicates(duplicates)
         check_finite(rows, columns, values)
         if scale is not None:
             check_on_scale(rows, columns, values, scale)
-        order, row_of, column_of = in_row_order(rows, columns)
-        again = np.zeros(order.size, dtype=bool)
-        again[1:] = (row_of[1:] == row_of[:-1]) & (column_of[1:] == column_of[:-1])
+        order, row_of, column_of = in_row_order(
+            rows.positions, columns.positions, n_rows=len(rows.labels), n_columns=len(columns.labels)
+        )
+        again = repeats(row_of, column_of)
         ordered = values[order]
         if np.any(again):
             if duplicates == "error":
@@ -221,9 +235,21 @@ class ObservedMatrix:
             ordered = merged(ordered, again, duplicates)
             row_of, column_of = row_of[~again], column_of[~again]
             if duplicates == "mean" and scale is not None and scale.levels is not None:
-                ordered = _on_levels(ordered, scale)
+                ordered, n_moved = on_levels(ordered, scale)
+                tell_moved(n_moved, scale)
         matrix = cls.__new__(cls)
         matrix._set(rows.labels, columns.labels, scale or Scale.infer(ordered), row_of, column_of, ordered, form)
+        return matrix
+
+    @classmethod
+    def from_store(cls, parts: StoreParts, *, scale: Scale | None = None) -> ObservedMatrix:
+        """Build a matrix from an open store: its arrays are those of the files, and nothing is copied."""
+        matrix = cls.__new__(cls)
+        matrix.rows, matrix.columns, matrix.form, matrix.origin = parts.rows, parts.columns, parts.form, parts.origin
+        matrix.scale = scale or parts.scale
+        matrix.by_row = ByRow(parts.row_starts, parts.columns_by_row)
+        matrix.by_column = ByColumn(parts.column_starts, parts.rows_by_column, parts.entries_by_column)
+        matrix.values, matrix.mean = parts.values, parts.mean
         return matrix
 
     def _set(
@@ -240,7 +266,7 @@ class ObservedMatrix:
         index = _index_type(values.size, len(rows), len(columns))
         row_starts = starts_of(row_of, len(rows), index)
         columns_in_order: IndexArray = column_of.astype(index, copy=False)
-        self.rows, self.columns, self.scale, self.form = rows, columns, scale, form
+        self.rows, self.columns, self.scale, self.form, self.origin = rows, columns, scale, form, None
         self.by_row = ByRow(row_starts, columns_in_order)
         # Turning CSR into CSC is a counting sort in compiled code; with places as data, entries tell where they went.
         places = np.arange(values.size, dtype=index)
@@ -315,9 +341,16 @@ class ObservedMatrix:
         counts = np.diff(self.by_row.starts[filled], append=self.by_row.starts[-1:])
         return np.repeat(filled.astype(self.by_row.columns.dtype, copy=False), counts)
 
+    def rows_of(self, entries: IndexArray) -> IndexArray:
+        """Return the row position of some entries, given by their places in row order."""
+        if entries.size > self.n_entries // 64:
+            return self.entry_rows[entries]
+        rows = np.searchsorted(self.by_row.starts, entries, side="right") - 1
+        return rows.astype(self.by_row.columns.dtype, copy=False)
+
     @property
     def nbytes(self) -> int:
-        """Bytes held beside the labels."""
+        """Bytes held beside the labels, or mapped from a store."""
         return sum(int(array.nbytes) for array in (*self.by_row, *self.by_column, self.values))
 
     def entries(self) -> Entries:
@@ -333,15 +366,25 @@ class ObservedMatrix:
 
         `which` is a mask over the entries in row order, or their positions.
         """
-        kept = np.flatnonzero(which) if which.dtype == bool else np.sort(which)
+        is_mask = which.dtype == bool
+        if self.origin is not None and (np.count_nonzero(which) if is_mask else which.size) > IN_MEMORY:
+            from deepmf.matrix.store_part import part_on_disk
+
+            part = part_on_disk(self, which if is_mask else np.sort(which))
+            return ObservedMatrix.from_store(part, scale=self.scale)
+        kept = np.flatnonzero(which) if is_mask else np.sort(which)
         matrix = ObservedMatrix.__new__(ObservedMatrix)
         values = self.values[kept].astype(np.float64)
-        row_of, column_of = self.entry_rows[kept], self.by_row.columns[kept]
+        row_of, column_of = self.rows_of(kept), self.by_row.columns[kept]
         matrix._set(self.rows, self.columns, self.scale, row_of, column_of, values, self.form)
         return matrix
 
     def take(self, rows: IndexArray, columns: IndexArray) -> ObservedMatrix:
         """Return the part with the rows and columns at the given positions, in that order."""
+        if self.origin is not None and self.n_entries > IN_MEMORY and _rise(rows) and _rise(columns):
+            from deepmf.matrix.store_part import axes_on_disk
+
+            return ObservedMatrix.from_store(axes_on_disk(self, rows, columns), scale=self.scale)
         new_row = np.full(len(self.rows), -1, dtype=np.int64)
         new_row[rows] = np.arange(rows.size)
         new_column = np.full(len(self.columns), -1, dtype=np.int64)
@@ -386,9 +429,9 @@ class ObservedMatrix:
         return wide_frame(self)
 
     def write(self, path: str | Path) -> None:
-        """Write the matrix to a .csv, .tsv, .parquet or .npz file that `read_matrix` reads, whole or not at all.
+        """Write the matrix to a .csv, .tsv, .parquet or .npz file, or as a .store, that `read_matrix` reads.
 
-        What came from a wide table is written as one.
+        It is written whole or not at all; a store is a new folder. What came from a wide table is written as one.
         """
         from deepmf.matrix.matrix_file import write_matrix
 
@@ -408,6 +451,8 @@ class ObservedMatrix:
 
     def describe(self) -> Description:
         """Return counts, density, quantiles of entries per row and column, and the histogram of levels."""
+        if self.origin is not None:
+            self.origin.check_unchanged()
         return describe(
             shape=self.shape,
             scale=self.scale,
@@ -447,20 +492,6 @@ class ObservedMatrix:
         return matrix_html("ObservedMatrix", self.describe())
 
 
-def _on_levels(means: FloatArray, scale: Scale) -> FloatArray:
-    """Return means of repeated entries as levels; how many were none is told."""
-    levels = scale.nearest_level(means)
-    n_moved = int(np.count_nonzero(levels != means))
-    if n_moved:
-        warnings.warn(
-            f"of the means of repeated entries, {n_moved:,} lie between the levels of the scale {scale}: each becomes "
-            "the nearest level",
-            MeansOffLevels,
-            stacklevel=3,
-        )
-    return levels
-
-
 def _axis(items: Iterable[Any], labels: Iterable[Any] | None, *, axis: str) -> Labelled:
     if labels is None:
         return Labels.gather(items, axis=axis)
@@ -475,6 +506,10 @@ def _whole_axis(labels: Iterable[Any] | None, count: int, *, axis: str) -> Label
     if len(given) != count:
         raise BadEntries(f"{len(given)} {axis} labels were given for {count} {axis}s")
     return given
+
+
+def _rise(positions: IndexArray) -> bool:
+    return bool(np.all(positions[1:] > positions[:-1]))
 
 
 def _index_type(*counts: int) -> type[np.int32] | type[np.int64]:

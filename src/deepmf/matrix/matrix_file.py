@@ -1,4 +1,4 @@
-"""A matrix as a file: csv, tsv, Parquet or npz, whole or not at all, for `read_matrix` to read back."""
+"""A matrix as a file: csv, tsv, Parquet, npz or a store, whole or not at all, for `read_matrix` to read back."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import scipy.sparse
 
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.files.atomic import write_atomically
+from deepmf.matrix.store_writer import write_store
 
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
@@ -26,13 +27,17 @@ _FRAMES: dict[str, Callable[[Any, BinaryIO], None]] = {
     ".tsv": lambda frame, file: frame.write_csv(file, separator="\t"),
     ".parquet": lambda frame, file: frame.write_parquet(file),
 }
-ENDINGS = (*_FRAMES, ".npz")
+STORE = ".store"
+ENDINGS = (*_FRAMES, ".npz", STORE)
 
 
 def write_matrix(matrix: ObservedMatrix, path: str | Path) -> None:
     """Write a matrix in the format that the ending of the file says."""
     ending = Path(path).suffix.lower()
     check_ending(path)
+    if ending == STORE:
+        write_store(matrix, path)
+        return
     if ending == ".npz":
         arrays = _label_arrays(matrix)
         write_atomically(path, lambda temporary: _write_npz(matrix, arrays, temporary))

@@ -61,7 +61,7 @@ class Scale:
         array = np.asarray(values, dtype=np.float64).ravel()
         if array.size == 0:
             raise BadEntries("a scale cannot be inferred from no entries; give scale=Scale(levels=[...])")
-        levels = _few_levels(array)
+        levels = few_levels(array)
         if levels is None:
             return cls(low=float(array.min()), high=float(array.max()))
         if levels.size == 1:
@@ -181,7 +181,7 @@ class Scale:
         return self._low, self._high, None if self._levels is None else tuple(self._levels.tolist())
 
 
-def _few_levels(values: FloatArray, *, piece: int = 1 << 16) -> FloatArray | None:
+def few_levels(values: FloatArray, *, piece: int = 1 << 16) -> FloatArray | None:
     """Return the sorted distinct values, or None when there are more than a scale may have levels.
 
     Goes piece by piece, comparing with the levels seen so far: sorting all values would cost far more.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import warnings
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import DuplicateEntries
+from deepmf.errors import BadSetting, DuplicateEntries, MeansOffLevels
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.checks import spot
 from deepmf.matrix.labels import Labelled
+from deepmf.matrix.scale import Scale
 
 Duplicates = Literal["error", "first", "last", "mean"]
 DUPLICATES_HINT = "duplicates='first', 'last' or 'mean' would merge them"
@@ -24,18 +26,23 @@ class RowOrder(NamedTuple):
     columns: IndexArray
 
 
-def in_row_order(rows: Labelled, columns: Labelled) -> RowOrder:
+def check_duplicates(duplicates: str) -> None:
+    """Refuse a value that `duplicates` cannot have."""
+    if duplicates not in get_args(Duplicates):
+        raise BadSetting(f"duplicates must be 'error', 'first', 'last' or 'mean'; got {duplicates!r}")
+
+
+def in_row_order(row_of: IndexArray, column_of: IndexArray, *, n_rows: int, n_columns: int) -> RowOrder:
     """Sort entries by row, then by column, then as given.
 
     Row, column and place of an entry are packed into one 64-bit number where they fit: sorting numbers in place is
     several times faster than sorting places and then collecting, all over memory, what lies there.
     """
-    row_of, column_of = rows.positions, columns.positions
-    n_columns = max(len(columns.labels), 1)
+    n_columns = max(n_columns, 1)
     if _is_in_row_order(row_of, column_of):
         return RowOrder(np.arange(row_of.size), row_of.copy(), column_of.copy())  # the caller's arrays stay his
     place_bits = row_of.size.bit_length()
-    if (len(rows.labels) * n_columns).bit_length() + place_bits > 63:
+    if (n_rows * n_columns).bit_length() + place_bits > 63:
         order = np.lexsort((column_of, row_of))
         return RowOrder(order, row_of[order], column_of[order])
     packed = row_of.astype(np.int64)
@@ -68,6 +75,13 @@ def starts_of(sorted_rows: IndexArray, n_rows: int, index: npt.DTypeLike) -> Ind
     return starts
 
 
+def repeats(row_of: IndexArray, column_of: IndexArray) -> npt.NDArray[np.bool_]:
+    """Say which of some entries in row order have the row and the column of the one before."""
+    again = np.zeros(row_of.size, dtype=bool)
+    again[1:] = (row_of[1:] == row_of[:-1]) & (column_of[1:] == column_of[:-1])
+    return again
+
+
 def duplicate_error(
     rows: Labelled, columns: Labelled, order: IndexArray, again: npt.NDArray[np.bool_]
 ) -> DuplicateEntries:
@@ -92,3 +106,20 @@ def merged(values: FloatArray, again: npt.NDArray[np.bool_], duplicates: Duplica
         return lasts
     means: FloatArray = np.add.reduceat(values, firsts) / (ends - firsts)
     return means
+
+
+def on_levels(means: FloatArray, scale: Scale) -> tuple[FloatArray, int]:
+    """Return means of repeated entries as levels, and how many were none."""
+    levels = scale.nearest_level(means)
+    return levels, int(np.count_nonzero(levels != means))
+
+
+def tell_moved(n_moved: int, scale: Scale) -> None:
+    """Tell how many means of repeated entries were no levels."""
+    if n_moved:
+        warnings.warn(
+            f"of the means of repeated entries, {n_moved:,} lie between the levels of the scale {scale}: each becomes "
+            "the nearest level",
+            MeansOffLevels,
+            stacklevel=3,
+        )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from deepmf.errors import NotBetterThanMeans, TrainingDiverged, TrainingInterrupted
+from deepmf.matrix.coded_values import pieces
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.warm_start import WarmStart
 from deepmf.training.checkpoint import Checkpoint
@@ -80,6 +81,7 @@ def digest(matrix: ObservedMatrix) -> str:
     """Return a short fingerprint of a matrix's entries."""
     digest = hashlib.sha256(repr(matrix.scale).encode())
     for array in (matrix.by_row.starts, matrix.by_row.columns, matrix.values):
-        digest.update(np.ascontiguousarray(array).data)
-    digest.update(repr((matrix.row_labels.tolist()[:1000], matrix.column_labels.tolist()[:1000])).encode())
+        for piece in pieces(array):
+            digest.update(np.ascontiguousarray(piece).data)
+    digest.update(repr((matrix.rows[:1000].tolist(), matrix.columns[:1000].tolist())).encode())
     return digest.hexdigest()[:16]

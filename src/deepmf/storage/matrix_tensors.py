@@ -26,7 +26,7 @@ def pack_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
     entries = {
         f"{prefix}.entries.starts": matrix.by_row.starts,
         f"{prefix}.entries.columns": matrix.by_row.columns,
-        f"{prefix}.entries.values": matrix.values,
+        f"{prefix}.entries.values": np.asarray(matrix.values),
     }
     content: dict[str, Any] = {"rows": rows.content, "columns": columns.content, "scale": pack_scale(matrix.scale)}
     content |= {} if matrix.form == PLAIN else {"form": pack_form(matrix.form)}

@@ -1,0 +1,192 @@
+"""Labels that come some at a time: numbered as they come, and sorted when all are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.data.ids import whole_or_text
+from deepmf.errors import BadEntries
+from deepmf.files.frame_library import import_polars
+from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.labels import Labels, label_array
+from deepmf.matrix.text_codes import text_codes
+from deepmf.matrix.text_labels import TextLabels
+
+if TYPE_CHECKING:
+    import polars as pl
+
+CodeKind = Literal["int", "text", "object"]
+
+_WAITING = 1 << 22  # ints that are collected before they join the distinct ones
+
+
+class Coded(NamedTuple):
+    """Labels as numbers: ints are their own codes, others are numbered by when they first came."""
+
+    kind: CodeKind
+    codes: IndexArray
+
+
+class SortedLabels(NamedTuple):
+    """All labels, and for each kind of code how its codes become positions among them."""
+
+    labels: Labels
+    positions: dict[CodeKind, Callable[[IndexArray], IndexArray]]
+
+    def of(self, coded: Coded) -> IndexArray:
+        """Return the positions of some labels by their codes."""
+        return self.positions[coded.kind](coded.codes)
+
+
+class LabelCodes:
+    """The labels of one axis as they come from one file after another.
+
+    Ids of delimited text that are all whole numbers become ints, as when a file is read whole; where others are
+    text, ints become text.
+    """
+
+    def __init__(self, axis: str) -> None:
+        self.axis = axis
+        self._ints = _Ints()
+        self._texts = _Texts()
+        self._objects: dict[Any, int] = {}
+        self._has_firm_text = False
+
+    def add(self, ids: pl.Series, *, is_firm: bool) -> Coded:
+        """Return the codes of some ids; texts that are not firm may still be ints."""
+        polars = import_polars()
+        if ids.dtype in (polars.String, polars.Categorical, polars.Enum):
+            self._has_firm_text |= is_firm
+            return Coded("text", self._texts.add(ids.cast(polars.String)))
+        if ids.dtype.is_integer() and ids.dtype not in (polars.Int128, polars.UInt128):
+            return self._of_array(ids.to_numpy())
+        return self._of_array(label_array(ids.to_list(), axis=self.axis))
+
+    def add_labels(self, labels: Labels) -> Coded:
+        """Return the codes of all labels of an axis."""
+        array = labels.array
+        if array.size and isinstance(array[0], str):
+            return self.add(import_polars().Series(array.tolist()), is_firm=True)
+        return self._of_array(array)
+
+    def _of_array(self, array: npt.NDArray[Any]) -> Coded:
+        array = label_array(array, axis=self.axis)
+        if array.dtype.kind == "i":
+            self._ints.add(array)
+            return Coded("int", array)
+        known = self._objects
+        if known and array.size and type(array[0]) is not type(next(iter(known))):
+            raise self._mixed(array[0], next(iter(known)))
+        codes = [known.setdefault(label, len(known)) for label in array]
+        return Coded("object", np.fromiter(codes, dtype=np.int64, count=len(codes)))
+
+    def finish(self) -> SortedLabels:
+        """Return all labels in order, and the way from codes to positions; labels of two kinds are refused."""
+        ints, texts = self._ints.distinct(), self._texts.distinct()
+        if self._objects:
+            if ints.size or texts.len():
+                other = ints[0].item() if ints.size else texts[0]
+                raise self._mixed(next(iter(self._objects)), other)
+            return self._sorted_objects()
+        if texts.len() == 0:
+            return self._sorted_ints(ints)
+        typed = texts if self._has_firm_text else whole_or_text(texts)
+        if typed.dtype.is_integer():
+            codes = typed.to_numpy()
+            labels = self._sorted_ints(np.union1d(ints, codes))
+            find = labels.positions["int"]
+            table = find(codes)
+            return labels._replace(positions=labels.positions | {"text": table.__getitem__})
+        return self._sorted_texts(ints, texts)
+
+    def _sorted_ints(self, distinct: npt.NDArray[np.int64]) -> SortedLabels:
+        labels = Labels.of_distinct(distinct, axis=self.axis)
+        return SortedLabels(labels, {"int": labels.find})
+
+    def _sorted_texts(self, ints: npt.NDArray[np.int64], texts: pl.Series) -> SortedLabels:
+        polars = import_polars()
+        numbers = polars.Series(ints).cast(polars.String)
+        every = texts.unique().sort() if ints.size == 0 else polars.concat([texts, numbers]).unique().sort()
+        enum = polars.Enum(every)
+        of_texts, of_ints = (each.cast(enum).to_physical().to_numpy().astype(np.int64) for each in (texts, numbers))
+        labels = _text_labels(every, axis=self.axis)
+        known = Labels.of_distinct(ints, axis=self.axis)
+        return SortedLabels(labels, {"text": of_texts.__getitem__, "int": lambda codes: of_ints[known.find(codes)]})
+
+    def _sorted_objects(self) -> SortedLabels:
+        gathered = Labels.gather(list(self._objects), axis=self.axis)
+        return SortedLabels(gathered.labels, {"object": gathered.positions.__getitem__})
+
+    def _mixed(self, one: Any, other: Any) -> BadEntries:
+        shown = " and ".join(sorted(f"{type(item).__name__} {item!r}" for item in (one, other)))
+        return BadEntries(f"{self.axis} labels must be of one kind; got {shown}")
+
+
+class _Ints:
+    """Distinct ints, collected some at a time."""
+
+    def __init__(self) -> None:
+        self._known = np.empty(0, dtype=np.int64)
+        self._waiting: list[npt.NDArray[np.int64]] = []
+        self._n_waiting = 0
+
+    def add(self, array: npt.NDArray[np.int64]) -> None:
+        if array.size == 0:
+            return
+        fresh = Labels.gather(array, axis="").labels.array
+        if self._known.size:
+            near = np.minimum(np.searchsorted(self._known, fresh), self._known.size - 1)
+            fresh = fresh[self._known[near] != fresh]
+        self._waiting.append(fresh)
+        self._n_waiting += fresh.size
+        if self._n_waiting > max(_WAITING, self._known.size // 4):
+            self.distinct()
+
+    def distinct(self) -> npt.NDArray[np.int64]:
+        if self._n_waiting:
+            self._known = np.unique(np.concatenate([self._known, *self._waiting]))
+            self._waiting, self._n_waiting = [], 0
+        return self._known
+
+
+class _Texts:
+    """Distinct texts, numbered as polars numbers categories: no Python string per entry."""
+
+    def __init__(self) -> None:
+        self._kept: pl.Series | None = None  # categories live as long as something has them
+        self._found: list[pl.DataFrame] = []
+        self._n_found = 0
+
+    def add(self, texts: pl.Series) -> IndexArray:
+        polars = import_polars()
+        if self._kept is None:
+            self._kept = polars.Series([], dtype=polars.Categorical(polars.Categories.random()))
+        distinct, positions = text_codes(texts)
+        numbered = distinct.cast(self._kept.dtype)
+        codes = numbered.to_physical()
+        fresh = numbered.filter(codes >= self._n_found)
+        if fresh.len():
+            self._found.append(polars.DataFrame({"code": fresh.to_physical(), "text": fresh.cast(polars.String)}))
+            self._n_found = int(fresh.to_physical().to_numpy().max()) + 1
+        found: IndexArray = codes.to_numpy()[positions]
+        return found
+
+    def distinct(self) -> pl.Series:
+        """Return the texts by rising number."""
+        polars = import_polars()
+        empty = polars.DataFrame(schema={"code": polars.UInt32, "text": polars.String})
+        found: pl.DataFrame = polars.concat([empty, *self._found]).sort("code")
+        assert found.height == self._n_found
+        return found["text"]
+
+
+def _text_labels(texts: pl.Series, *, axis: str) -> TextLabels:
+    """Return sorted texts as labels, without a Python string for each."""
+    starts = np.zeros(texts.len() + 1, dtype=np.int64)
+    np.cumsum(texts.str.len_bytes().to_numpy(), out=starts[1:])
+    text = np.frombuffer(texts.str.join("").item().encode(), dtype=np.uint8)
+    return TextLabels(text, starts, kind="str", is_sorted=True, axis=axis)
