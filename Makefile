@@ -35,7 +35,7 @@ docs: $(READY)
 	@echo "the pages are in build/docs/index.html"
 
 bench: $(READY)
-	@for name in reading training_step memory latency extension als race imputers warm_start defaults serving gpu_fit; do \
+	@for name in reading training_step memory latency extension als race imputers warm_start ranks defaults serving gpu_fit; do \
 	    echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # The environment is rebuilt from nothing whenever the pins or the declared dependencies change.

@@ -36,6 +36,7 @@ from deepmf.cli.options import (
 )
 from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, say, show_json
 from deepmf.cli.setting_options import check_effort, gather_settings, parse_scale, show_value
+from deepmf.cli.torchrun import is_first, is_restarted
 from deepmf.cli.validation_entries import split_off
 from deepmf.errors import BadSetting, BadSplit, TrainingDiverged
 from deepmf.models.registry import model_class
@@ -112,9 +113,10 @@ def fit(
     if tensorboard is not None and not hasattr(new_model.settings, "epochs"):
         raise BadSetting(f"{model!r} is not learned in epochs, so there is nothing to log to TensorBoard")
     inputs = [ratings, validation, config, start_from]
-    check_model_target(output, inputs=inputs)
+    if is_first():
+        check_model_target(output, inputs=inputs)
     kept = _checkpoint(output, checkpoint, resume=resume)
-    if kept is not None:
+    if kept is not None and is_first() and not kept.is_dir():
         check_writable(kept, inputs=[*inputs, output])
     known_scale = None if start is None else start.scale_
     entries = reading.matrix(ratings, scale=known_scale if scale is None else parse_scale(scale))
@@ -125,7 +127,10 @@ def fit(
         train, held_out = _split_off_unseen(entries, start, validation_share, seed=new_model.settings.seed)
     begin = time.perf_counter()
     in_words = not as_json and str(output) != STANDARD
-    with _log_epochs(tensorboard) as logged, _tell_plan(new_model, train, start, in_words=in_words) as told:
+    with (
+        _log_epochs(tensorboard if is_first() else None) as logged,
+        _tell_plan(new_model, train, start, in_words=in_words) as told,
+    ):
         try:
             new_model.fit(
                 train, held_out, start_from=start, callbacks=[*told, *logged], checkpoint=kept, keep_checkpoint=True
@@ -173,7 +178,7 @@ def _save(model: Model, output: Path, *, checkpoint: Path | None) -> None:
     """Save what was learned, if anything was; only then the state of training that led there may go."""
     from deepmf.training.checkpoint import remove_checkpoint
 
-    if model.is_fitted:
+    if model.is_fitted and is_first():
         save_model(model, output)
     if checkpoint is not None and model.history_.stopped != "interrupted":
         remove_checkpoint(checkpoint)
@@ -187,7 +192,7 @@ def _checkpoint(output: Path, checkpoint: Path | None, *, resume: bool) -> Path 
                 "--resume keeps the state of training beside the model file, and -o - has none; add --checkpoint FILE"
             )
         return output.with_name(f"{output.name}.checkpoint") if resume else None
-    if checkpoint.exists() and not resume:
+    if checkpoint.exists() and not (resume or is_restarted()):
         raise BadSetting(f"{checkpoint} exists already; --resume continues from it; delete it to start from scratch")
     return checkpoint
 

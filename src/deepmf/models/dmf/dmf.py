@@ -100,6 +100,7 @@ class DMF(NetworkModel):
     """
 
     settings_class: ClassVar[type[Settings]] = DMFSettings
+    fits_on_ranks: ClassVar[bool] = True
     settings: DMFSettings
     lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES
 

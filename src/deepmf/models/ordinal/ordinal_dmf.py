@@ -69,6 +69,7 @@ class OrdinalDMF(NetworkModel):
     """
 
     settings_class: ClassVar[type[Settings]] = OrdinalDMFSettings
+    fits_on_ranks: ClassVar[bool] = True
     settings: OrdinalDMFSettings
     _later_stages: Mapping[str, float] = MappingProxyType({})  # the validation error by what followed the epochs
     # Views are of places, and bins of one matrix.
