@@ -17,7 +17,7 @@ from deepmf.storage.model_file import read_file
 
 SETTINGS = [
     *("hidden_sizes=16,", "latent_size=4", "dropout=0.2", "validate_every=5", "epochs=60", "views=4", "linear_size=2"),
-    *("landmarks=8", "block_rows=20", "block_columns=15"),
+    *("landmarks=8", "block_rows=20", "block_columns=15", "patience=60"),
 ]
 FIT = [*(word for setting in SETTINGS for word in ("--set", setting)), "--device", "cpu"]
 TOLD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
@@ -32,7 +32,7 @@ def torchrun_deepmf(*arguments: object, job: tuple[str, ...] = ("-m", "deepmf"))
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 
@@ -130,3 +130,15 @@ def test_other_commands_are_refused() -> None:
     torchrun.check_command("fit")
     with pytest.raises(BadSetting, match="2 processes were started for deepmf predict; only fit shares its work"):
         torchrun.check_command("predict")
+
+
+@pytest.mark.usefixtures("second")
+def test_restarts_on_several_machines_need_stores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (
+        ("GROUP_WORLD_SIZE", "2"),
+        ("TORCHELASTIC_MAX_RESTARTS", "1"),
+        ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+    ):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(BadSetting, match="on 2 machines needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"), torchrun.joined():
+        pass

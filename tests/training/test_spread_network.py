@@ -11,7 +11,7 @@ from tests.training.rank_fits import FITS, kept_fit, learned, start
 from deepmf.training.checkpoint import numbered_states, remove_checkpoint
 
 # Sums over ranks are taken in another order, and Adam magnifies rounding where gradients are near 0.
-CLOSE = {"rtol": 1e-3, "atol": 2e-4}
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 pytestmark = pytest.mark.slow  # starts processes
 

@@ -28,7 +28,7 @@ def is_first() -> bool:
 
 def is_restarted() -> bool:
     """Say whether torchrun started this process again, after one was lost."""
-    return is_one_of_several() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0) > 0
+    return is_one_of_several() and _attempt() > 0
 
 
 def check_command(name: str | None) -> None:
@@ -45,13 +45,21 @@ def joined() -> Iterator[None]:
     if not is_one_of_several():
         yield
         return
+    _check_restarts()
     import torch
     import torch.distributed as dist
 
+    from deepmf.layers.ranks import together
+
     if not is_first():
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (open as long as the process runs)
-    # Objects and checkpoints are exchanged by CPUs, also where GPUs train.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    with together():
+        store, rank, size = next(dist.rendezvous("env://"))
+        # Torchrun's store outlives restarts, and with it the addresses of processes that are gone.
+        fresh = dist.PrefixStore(f"deepmf/{_attempt()}", store)
+        # Objects and checkpoints are exchanged by CPUs, also where GPUs train.
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, store=fresh, rank=rank, world_size=size)
     yield
     dist.destroy_process_group()
 
@@ -63,9 +71,24 @@ def is_to_complain() -> bool:
     from torch.distributed import TCPStore
 
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0
     try:
         store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=_SECONDS_TO_CONNECT))
-        return int(store.add(f"deepmf/complaints/{attempt}", 1)) == 1
+        return int(store.add(f"deepmf/complaints/{_attempt()}", 1)) == 1
     except RuntimeError:  # nobody listens: the first has gone, or none has come yet
         return is_first()
+
+
+def _attempt() -> int:
+    """Return how often torchrun has started the processes of this machine again."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
+
+
+def _check_restarts() -> None:
+    """Refuse restarts that would fail: each machine counts its own, so that counts do not tell attempts apart."""
+    told = {name: os.environ.get(name) for name in ("GROUP_WORLD_SIZE", "TORCHELASTIC_MAX_RESTARTS")}
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if shared and all(int(value or 0) > least for value, least in zip(told.values(), (1, 0), strict=True)):
+        raise BadSetting(
+            f"torchrun --max-restarts on {told['GROUP_WORLD_SIZE']} machines needs "
+            f"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun on each of them"
+        )
