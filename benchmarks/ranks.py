@@ -26,8 +26,9 @@ TIMED, MEASURED = (1, 2), (1, 2, 4)
 def trainer(width: int) -> tuple[str, Trainer]:
     """Return the trainer of a network for this rank, or for one process."""
     name, matrix = ml_1m()
-    settings = {"hidden_sizes": (width,), "latent_size": 64, "block_rows": 600, "block_columns": 400}
-    model = OrdinalDMF(**settings, averaging=0.995, device="cpu")
+    model = OrdinalDMF(
+        hidden_sizes=(width,), latent_size=64, block_rows=600, block_columns=400, averaging=0.995, device="cpu"
+    )
     return name, model._trainer(matrix, matrix, None)
 
 

@@ -48,15 +48,16 @@ def joined() -> Iterator[None]:
     _check_restarts()
     import torch
     import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
 
     from deepmf.layers.ranks import together
 
     if not is_first():
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (open as long as the process runs)
     with together():
-        store, rank, size = next(dist.rendezvous("env://"))
+        store, rank, size = next(rendezvous("env://"))
         # Torchrun's store outlives restarts, and with it the addresses of processes that are gone.
-        fresh = dist.PrefixStore(f"deepmf/{_attempt()}", store)
+        fresh = dist.PrefixStore(f"deepmf/{_attempt()}", store)  # type: ignore[attr-defined]
         # Objects and checkpoints are exchanged by CPUs, also where GPUs train.
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=fresh, rank=rank, world_size=size)
@@ -68,7 +69,7 @@ def is_to_complain() -> bool:
     """Say whether it is for this process to say what went wrong: of several, for the first that asks."""
     if not is_one_of_several():
         return True
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:

@@ -62,7 +62,9 @@ class ShardedCheckpoint(Checkpoint):
         return self.path
 
     def _save(self, folder: Path, tensors: dict[str, Tensor]) -> None:
-        from torch.distributed.checkpoint import CheckpointException, HuggingFaceStorageWriter, save
+        from torch.distributed.checkpoint.api import CheckpointException
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+        from torch.distributed.checkpoint.state_dict_saver import save
 
         writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
         try:
@@ -113,7 +115,9 @@ class ShardedCheckpoint(Checkpoint):
         return folder, content
 
     def _load(self, folder: Path) -> dict[str, Tensor]:
-        from torch.distributed.checkpoint import CheckpointException, HuggingFaceStorageReader, load
+        from torch.distributed.checkpoint.api import CheckpointException
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+        from torch.distributed.checkpoint.state_dict_loader import load
 
         reader = HuggingFaceStorageReader(str(folder))
         try:

@@ -40,9 +40,8 @@ class SpreadNetwork:
         weights = [1.0 if name.startswith(prefixes) else 1.0 / self._ranks.size for name, _ in shared]
         gradients = [each.grad for _, each in shared if each.grad is not None]
         flat = torch.cat([weight * gradient.flatten() for weight, gradient in zip(weights, gradients, strict=True)])
-        for gradient, total in zip(
-            gradients, self._ranks.sum_(flat).split([each.numel() for each in gradients]), strict=True
-        ):
+        totals = self._ranks.sum_(flat).split([each.numel() for each in gradients])  # type: ignore[no-untyped-call]
+        for gradient, total in zip(gradients, totals, strict=True):
             gradient.copy_(total.view_as(gradient))
 
     def whole(self, learned: Mapping[str, Tensor]) -> dict[str, Tensor]:
