@@ -35,7 +35,7 @@ docs: $(READY)
 	@echo "the pages are in build/docs/index.html"
 
 bench: $(READY)
-	@for name in reading training_step memory latency extension als race imputers warm_start defaults serving gpu_fit; do \
+	@for name in reading training_step memory latency extension als race imputers warm_start ranks defaults serving gpu_fit; do \
 	    echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # Other libraries, each in an environment of its own, on the same splits: hours. make peers OPTIONS=--quick takes minutes.

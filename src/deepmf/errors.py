@@ -19,6 +19,7 @@ DeepMFError
 │   ├── TrainingDiverged        (ArithmeticError)      the loss is no longer a number
 │   ├── DeviceUnavailable       (RuntimeError)         a GPU that is not there
 │   ├── NotEnoughMemory         (MemoryError)          a fit that needs more than is free
+│   ├── RankLost                (RuntimeError)         another process of a training on several has ended
 │   └── MissingDependency       (ImportError)          an optional package is not installed
 └── (everything else is a bug of ours)
 
@@ -116,6 +117,10 @@ class DeviceUnavailable(UserError, RuntimeError):
 
 class NotEnoughMemory(UserError, MemoryError):
     """A fit that needs more memory than its device has left."""
+
+
+class RankLost(UserError, RuntimeError):
+    """Another process of a training on several processes has ended."""
 
 
 class MissingDependency(UserError, ImportError):

@@ -8,7 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
@@ -33,6 +33,7 @@ from deepmf.cli.settings_command import settings
 from deepmf.cli.signals import ending_signals
 from deepmf.cli.similar import similar
 from deepmf.cli.split import split
+from deepmf.cli.torchrun import check_command, is_first, is_one_of_several, is_to_complain, joined
 from deepmf.cli.tune import tune
 from deepmf.errors import DeepMFWarning, UserError
 
@@ -71,6 +72,7 @@ def options(
 
     Example: deepmf fit ratings.csv -o model.safetensors
     """
+    check_command(context.invoked_subcommand)
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -104,9 +106,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit.
 
     0: all is well. 1: a bug of ours. 2: the user's input, in one line. 130: Ctrl-C; likewise 143: SIGTERM, and 129:
-    SIGHUP. A reader that closes the pipe has what it wanted: that ends quietly with 0.
+    SIGHUP. A reader that closes the pipe has what it wanted: that ends quietly with 0. Of several processes that
+    torchrun started, signals end each at once, and one says what went wrong.
     """
-    with warnings.catch_warnings(), ending_signals() as came:
+    signals = nullcontext(list[int]()) if is_one_of_several() else ending_signals()
+    with warnings.catch_warnings(), signals as came:
         warnings.simplefilter("always", DeepMFWarning)
         warnings.showwarning = _shown_in_a_line(warnings.showwarning)
         code = _run(arguments)
@@ -118,7 +122,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to fail
     try:
-        code = app(arguments, prog_name="deepmf", standalone_mode=False)
+        with joined():
+            code = app(arguments, prog_name="deepmf", standalone_mode=False)
         if sys.stdout is not None:  # it may be closed
             sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
@@ -145,6 +150,8 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _complain(message: str, *, code: int) -> int:
+    if not is_to_complain():
+        return code
     try:
         say(f"deepmf: {' '.join(message.splitlines())}", err=True)
     except OSError:  # standard error is full: the exit status says it too
@@ -161,6 +168,8 @@ def _let_go_of(stream: TextIO, *, code: int) -> int:
 
 def _shown_in_a_line(show: Any) -> Any:
     def show_warning(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
+        if not is_first():
+            return
         if issubclass(category, DeepMFWarning):
             with suppress(OSError):  # standard error may be full or gone: no reason to stop
                 say(f"deepmf: warning: {' '.join(str(message).splitlines())}", err=True)

@@ -40,6 +40,7 @@ from deepmf.cli.options import (
 )
 from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, say, show_json
 from deepmf.cli.setting_options import check_effort, gather_settings, parse_scale, show_value
+from deepmf.cli.torchrun import is_first, is_restarted
 from deepmf.cli.validation_entries import split_off, split_off_unseen, with_split_off
 from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.models.registry import model_class
@@ -130,9 +131,10 @@ def fit(
         raise BadSetting(f"{model!r} is not learned in epochs, so there is nothing to log to TensorBoard")
     files.check_taken_by(new_model)
     inputs = [ratings, validation, config, start_from, *files.paths]
-    check_model_target(output, inputs=inputs)
+    if is_first():
+        check_model_target(output, inputs=inputs)
     kept = _checkpoint(output, checkpoint, resume=resume)
-    if kept is not None:
+    if kept is not None and is_first() and not kept.is_dir():
         check_writable(kept, inputs=[*inputs, output])
     known_scale = None if start is None else start.scale_
     entries = reading.matrix(ratings, scale=known_scale if scale is None else parse_scale(scale))
@@ -147,7 +149,10 @@ def fit(
     own = held_out if validation is None else None  # entries of the file that the model is fitted to
     begin = time.perf_counter()
     in_words = not as_json and str(output) != STANDARD
-    with _log_epochs(tensorboard) as logged, _tell_plan(new_model, train, start, in_words=in_words) as plan:
+    with (
+        _log_epochs(tensorboard if is_first() else None) as logged,
+        _tell_plan(new_model, train, start, in_words=in_words) as plan,
+    ):
         try:
             new_model.fit(
                 train,
@@ -186,7 +191,7 @@ def _save(model: Model, output: Path, *, checkpoint: Path | None) -> None:
     """Save what was learned, if anything was; only then the state of training that led there may go."""
     from deepmf.training.checkpoint import remove_checkpoint
 
-    if model.is_fitted:
+    if model.is_fitted and is_first():
         save_model(model, output)
     if checkpoint is not None and model.history_.stopped != "interrupted":
         remove_checkpoint(checkpoint)
@@ -200,7 +205,7 @@ def _checkpoint(output: Path, checkpoint: Path | None, *, resume: bool) -> Path 
                 "--resume keeps the state of training beside the model file, and -o - has none; add --checkpoint FILE"
             )
         return output.with_name(f"{output.name}.checkpoint") if resume else None
-    if checkpoint.exists() and not resume:
+    if checkpoint.exists() and not (resume or is_restarted()):
         raise BadSetting(f"{checkpoint} exists already; --resume continues from it; delete it to start from scratch")
     return checkpoint
 

@@ -78,7 +78,8 @@ class Branch(nn.Module):
     def _with_features(self, latents: Tensor, features: FeatureBatch | None) -> Tensor:
         if self.features is None or features is None:
             return latents
-        return latents + _product(self.features, features.dense(self.features.in_features))
+        said: Tensor = self.features(features.dense(self.features.in_features))
+        return latents + said
 
     def _after_first(self, latents: Tensor) -> Tensor:
         latents = self.norms[0](latents)

@@ -25,8 +25,11 @@ class Dropout(RandomModule):
         """Drop out in training mode; otherwise return the inputs."""
         if not self.training or self.fraction == 0.0:
             return inputs
-        draws = torch.rand(inputs.shape, generator=self.generator, device=inputs.device, dtype=torch.float32)
-        return inputs * (draws >= self.fraction) * (1.0 / (1.0 - self.fraction))
+        return inputs * (self._draws(inputs) >= self.fraction) * (1.0 / (1.0 - self.fraction))
+
+    def _draws(self, inputs: Tensor) -> Tensor:
+        """Return a number between 0 and 1 for each input."""
+        return torch.rand(inputs.shape, generator=self.generator, device=inputs.device, dtype=torch.float32)
 
 
 def use_generator(network: nn.Module, generator: torch.Generator | None) -> None:

@@ -11,16 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from deepmf.errors import NotBetterThanMeans, TrainingDiverged, TrainingInterrupted
+from deepmf.errors import BadSetting, NotBetterThanMeans, TrainingDiverged, TrainingInterrupted
+from deepmf.layers.ranks import ranks_here
 from deepmf.matrix.coded_values import pieces
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.warm_start import WarmStart
-from deepmf.training.checkpoint import Checkpoint
+from deepmf.training.checkpoint import Checkpoint, numbered_states
 from deepmf.training.epoch_progress import EpochDisplay
 from deepmf.training.history import History
 from deepmf.training.loop import Callback, Loop, Task
 from deepmf.training.settings import LoopSettings
+from deepmf.training.sharded_checkpoint import ShardedCheckpoint
 from deepmf.training.threads import Threads
+from deepmf.training.trainer import Trainer
 
 # The settings that most often mend a fit that is no better than the means.
 _TO_TRY = ("epochs", "learning_rate", "dropout", "penalty", "latent_size")
@@ -39,15 +42,61 @@ class Fitting:
     def run(self, task: Task, settings: LoopSettings, fingerprint: dict[str, Any]) -> History:
         """Run the loop on a task, from its checkpoint where there is one of the same fingerprint."""
         loop = Loop(task, settings, callbacks=self.callbacks, threads=self.threads)
+        if isinstance(task, Trainer):
+            _check_alike(fingerprint)
         if self.checkpoint is None:
             return loop.run()
-        return Checkpoint(self.checkpoint, fingerprint).run(loop, every=self.checkpoint_every)
+        kept = self._kept(self.checkpoint, task, fingerprint)
+        return kept.run(loop, every=self.checkpoint_every)
+
+    @staticmethod
+    def _kept(path: Path, task: Task, fingerprint: dict[str, Any]) -> Checkpoint:
+        """Return where the state is kept: in a file, or by several ranks in a folder, which one process continues."""
+        if isinstance(task, Trainer) and (ranks_here() is not None or numbered_states(path)):
+            return ShardedCheckpoint(path, fingerprint, task.divided())
+        return Checkpoint(path, fingerprint)
 
     def tell_stage(self, name: str) -> None:
         """Show what is being done after the epochs, where these were shown."""
         for callback in self.callbacks:
             if isinstance(callback, EpochDisplay):
                 callback.tell_stage(name)
+
+
+def check_ranks(model: str, train: ObservedMatrix, settings: Any, *, able: bool) -> None:
+    """Refuse a fit that the processes that were started together cannot share."""
+    ranks = ranks_here()
+    if ranks is None:
+        return
+    if not able:
+        raise BadSetting(
+            f"{model} is fitted by one process, and {ranks.size} were started together; OrdinalDMF, DMF and DMFD are "
+            "fitted by several"
+        )
+    gamma = getattr(settings, "gamma", 0.0)
+    if gamma:
+        raise BadSetting(f"gamma must be 0 where several processes fit a model together; got {gamma!r}")
+    n_rows, n_columns = train.shape
+    if ranks.size > min(train.shape):
+        raise BadSetting(
+            f"{ranks.size} processes cannot divide {n_rows} rows x {n_columns} columns among them; "
+            f"start at most {min(train.shape)}"
+        )
+
+
+def _check_alike(fingerprint: dict[str, Any]) -> None:
+    """Refuse to let processes train together that were given different entries or settings."""
+    ranks = ranks_here()
+    if ranks is None:
+        return
+    first, *others = ranks.collected(fingerprint)
+    for rank, other in enumerate(others, 1):
+        differing = [name for name in first | other if first.get(name) != other.get(name)]
+        if differing:
+            raise BadSetting(
+                f"all processes must fit the same, and process {rank} differs from process 0 in its "
+                f"{', '.join(differing)}; give every process the same files and settings"
+            )
 
 
 def tell_ending(history: History, settings: Any) -> None:

@@ -39,7 +39,7 @@ from deepmf.models.column_neighbours import ColumnNeighbours
 from deepmf.models.completion import complete_array, complete_frame, complete_to
 from deepmf.models.explanation import Axis, Explanation, explained
 from deepmf.models.fallback import Fallback
-from deepmf.models.fitting import Fitting, digest, tell_ending
+from deepmf.models.fitting import Fitting, check_ranks, digest, tell_ending
 from deepmf.models.folded import FeatureValues, FoldedColumns, FoldedRows, folded_column, folded_rows
 from deepmf.models.label_pairs import LabelPairs, Unknown, find_pairs
 from deepmf.models.model_view import ShownSettings, fitted_html, fitted_lines, model_line, not_fitted_html
@@ -87,6 +87,7 @@ class Model(ABC):
     cannot: ClassVar[str] = ""  # why not in the others
     takes_features: ClassVar[bool] = False  # of rows and columns
     holds_out: ClassVar[bool] = False  # whether `fit` without validation entries sets some aside to choose by
+    fits_on_ranks: ClassVar[bool] = False  # whether several processes fit it together
 
     def __init__(self, /, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
@@ -158,8 +159,14 @@ class Model(ABC):
         `progress` shows what is going to be done, about how long it takes, and then each epoch in one line on standard
         error: always (True), never (False), or where that is a terminal and in notebooks (None). Ctrl-C ends training
         early, with the best epoch so far.
+
+        In a process group of torch.distributed with several processes, all of which call `fit` with the same arguments,
+        those that can (OrdinalDMF, DMF, DMFD) fit one model together, which each of them has in the end: the tables of
+        first layers are divided among them, and so is the work of every step. The first alone shows progress. The
+        checkpoint is then a folder, to which each adds its part.
         """
         _check_trainable(train)
+        check_ranks(type(self).__name__, train, self.settings, able=self.fits_on_ranks)
         if validation is not None:
             _check_matrix(validation, "validation")
         aligned = ValidationEntries.of(train, validation)

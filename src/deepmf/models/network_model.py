@@ -106,10 +106,11 @@ class NetworkModel(Model):
     def _begin_from(self, task: Trainer, start: WarmStart) -> None:
         encoder = start.predictor.encoder
         assert isinstance(encoder, NetworkEncoder)
-        weights = start.weights(task.learned(), encoder.network.state_dict(), self.lines)
+        weights = start.weights(task.whole_learned(), encoder.network.state_dict(), self.lines)
         task.begin_from(weights, schedule=start.schedule(self.settings))
 
     def _predictor(self, task: Trainer, entries: EntryStore) -> Predictor:
+        task.join()
         network = task.network.eval()
         use_generator(network, None)  # it is drawn from in training alone, and no pickle could hold it
         with torch.no_grad():

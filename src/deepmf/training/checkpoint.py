@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,13 @@ from typing import Any
 import torch
 
 from deepmf.errors import BadModelFile, BadSetting, CannotSave, DeepMFWarning
+from deepmf.layers.ranks import ranks_here
 from deepmf.storage.model_file import read_file, write_file
 from deepmf.training.history import History
 from deepmf.training.loop import Loop, TrainingState
+
+# In the folder of a state that several ranks keep, the file of everything but tensors.
+CONTENT = "content"
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,12 @@ class Checkpoint:
         if not self.path.exists():
             return None
         stored = read_file(self.path, kind="checkpoint")
-        kept, state = (stored.content.get(name) for name in ("fingerprint", "state"))
+        content = self._content_of_run(stored.content)
+        return TrainingState(content, {name: torch.from_numpy(each.copy()) for name, each in stored.tensors.items()})
+
+    def _content_of_run(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Return what is stored of a training beside tensors; another run than this one is refused."""
+        kept, state = (content.get(name) for name in ("fingerprint", "state"))
         if not isinstance(kept, dict) or not isinstance(state, dict):
             raise BadModelFile(f"{self.path} is a checkpoint without the state of a training")
         own = json.loads(json.dumps(self.fingerprint))  # a tuple becomes a list
@@ -76,13 +86,26 @@ class Checkpoint:
                 f"{self.path} is the checkpoint of another run (its {', '.join(differing)} differ); "
                 "delete it to start afresh, or give another name"
             )
-        tensors = {name: torch.from_numpy(tensor.copy()) for name, tensor in stored.tensors.items()}
-        return TrainingState(state, tensors)
+        return state
 
 
 def remove_checkpoint(path: Path) -> None:
     """Remove the checkpoint of a training that is complete; where that fails, warn."""
+    ranks = ranks_here()
+    if ranks is not None and ranks.index:
+        return  # the first removes it for all
     try:
-        path.unlink(missing_ok=True)
+        if path.is_dir():
+            for state in numbered_states(path).values():
+                shutil.rmtree(state)
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
     except OSError as error:
         warnings.warn(f"the checkpoint {path} could not be removed ({error.strerror})", DeepMFWarning, stacklevel=2)
+
+
+def numbered_states(path: Path) -> dict[int, Path]:
+    """Return the folders of states in the folder in which several ranks keep them, by number; none in other folders."""
+    found = path.iterdir() if path.is_dir() else ()
+    return {int(each.name): each for each in found if each.name.isdecimal() and (each / CONTENT).is_file()}

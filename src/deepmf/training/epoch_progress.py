@@ -60,12 +60,16 @@ def show_epochs(
     """Yield what shows each epoch: loss, validation error, best so far, time left; and what follows them, by its name.
 
     Nothing where it is not seen. A plan is told first, in a line of its own. `progress` is True (always), False (never)
-    or None: on a terminal and in a notebook. Without epochs there is none.
+    or None: on a terminal and in a notebook. Without epochs there is none; of several processes that train together the
+    first alone shows it.
     """
+    from deepmf.layers.ranks import ranks_here  # not above: commands that train nothing need not wait for torch
+
     if progress is not None and not isinstance(progress, bool):
         raise BadSetting(f"progress must be True, False or None (where it is seen); got {progress!r}")
     wanted = (is_terminal() or is_notebook()) if progress is None else progress
-    if not wanted or n_epochs is None or sys.stderr is None:
+    ranks = ranks_here() if wanted else None
+    if not wanted or n_epochs is None or sys.stderr is None or (ranks is not None and ranks.index):
         yield ()
         return
     # In notebooks, the bar of rich would need further packages.

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from deepmf.errors import NotEnoughMemory
+from deepmf.layers.spread_branch import table_size
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.training.block_source import dense_bytes, prefer_dense
 from deepmf.training.free_memory import free_bytes
@@ -50,17 +51,22 @@ def fit_bytes(
 ) -> FitBytes:
     """Return what the fit of a network to a matrix needs at least; the network may be one without weights.
 
+    Where several processes fit it, this is what those on this machine need together.
     n_read: how many entries a step reads, on average; those of dense tables are not counted.
     """
     a_weight = _BYTES_A_WEIGHT + 4 * bool(settings.averaging)
     weights = sum(each.numel() for each in network.parameters()) * a_weight
+    if runtime.ranks is not None:
+        divided = table_size(network) * a_weight
+        weights += divided // runtime.ranks.size - divided
     weights += sum(each.numel() * each.element_size() for each in network.buffers())
     if prefer_dense(matrix, runtime.device, half=runtime.half):
         entries, n_read = dense_bytes(matrix, half=runtime.half), 0
     else:
         entries = matrix.n_entries * _BYTES_AN_ENTRY
     latents = sum(matrix.shape) * latent_width * _BYTES_OF_A_LATENT
-    return FitBytes(weights, entries, latents, round(n_read * _BYTES_AN_ENTRY_READ))
+    needed = weights, entries, latents, round(n_read * _BYTES_AN_ENTRY_READ)
+    return FitBytes(*(runtime.n_sharing * each for each in needed))
 
 
 def check_memory(needed: FitBytes, device: torch.device, *, what: str, instead: str) -> None:

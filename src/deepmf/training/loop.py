@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from deepmf.errors import BadModelFile
+from deepmf.layers.ranks import ranks_here
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.settings import LoopSettings
 from deepmf.training.threads import Threads
@@ -84,7 +85,8 @@ class Loop:
 
         `keep` is called with the state every `keep_every` epochs, and at the end; a loop resumed from the final state
         has nothing left to run. Ctrl-C ends the loop early, and its state is not kept; `history.stopped` has the
-        reason. A loss or validation error that is not finite ends it too, with the last good weights.
+        reason. (On several ranks it ends them all, as it reaches each in another step.) A loss or validation error that
+        is not finite ends it too, with the last good weights.
         """
         if self.history.stopped:  # restored from the end
             return self.history
@@ -101,6 +103,8 @@ class Loop:
             if keep is not None:
                 keep(self.state())
         except KeyboardInterrupt:
+            if ranks_here() is not None:
+                raise
             self.history.stopped = "interrupted"
             if self._good is not None:
                 self.task.set_learned(self._good)

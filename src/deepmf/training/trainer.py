@@ -68,6 +68,7 @@ class Trainer:
         # "walk" seeds the generator of blocks: with another word every result would change.
         self._sampling_generator = private_generator(settings.seed, "walk")
         source.prepare(runtime.device, half=runtime.half, generator=self._sampling_generator)
+        self._spread = runtime.spread(network)
         self.network, self.objective = network.to(runtime.device), objective.to(runtime.device)
         self._generator = runtime.generator(settings.seed, "dropout")
         use_generator(network, self._generator)
@@ -91,7 +92,8 @@ class Trainer:
         with nullcontext() if self._average is None else self._average.swapped_out():
             for _ in range(self.source.n_steps):
                 self._step()
-        return Epoch(self._loss_sum.item() / self.source.n_steps, rate, self.objective.notes(self.network))
+        loss = self.runtime.agreed(self._loss_sum.item() / self.source.n_steps)
+        return Epoch(loss, rate, self.objective.notes(self.network))
 
     def validation_error(self) -> float | None:
         """Return the root mean squared error on validation entries, in the scale's units.
@@ -102,22 +104,46 @@ class Trainer:
         with torch.no_grad(), self.runtime.autocast():
             if self._validation is None:
                 loss = self.objective.loss(self.network, self.source.next_block())
-                return None if math.isfinite(loss.item()) else math.nan
+                return None if math.isfinite(self.runtime.agreed(loss.item())) else math.nan
             rows, columns, values = self._validation
             predictions = self.objective.predictions(self.network, self.source, rows, columns)
-            return float((predictions - values).square().mean().sqrt())
+            return self.runtime.agreed(float((predictions - values).square().mean().sqrt()))
 
     def learned(self) -> dict[str, Tensor]:
-        """Return the weights (their average, where there is one) and statistics of the network, not copied."""
+        """Return the weights (their average, where there is one) and statistics of the network, not copied.
+
+        Of divided tables they are the lines of this rank.
+        """
         return dict(self.network.state_dict())
 
     def set_learned(self, learned: Mapping[str, Tensor]) -> None:
         """Go back to weights learned earlier."""
         self.network.load_state_dict(learned)
 
+    def whole_learned(self) -> dict[str, Tensor]:
+        """Return the same with the lines of all ranks."""
+        return self.learned() if self._spread is None else self._spread.whole(self.learned())
+
+    def divided(self) -> dict[str, int]:
+        """Return of which tensors each rank holds some lines, and how many there are: `learned` and `state`."""
+        if self._spread is None:
+            return {}
+        lines = {f"learned.{name}": n_lines for name, n_lines in self._spread.divided.items()}
+        for number, n_lines in self._spread.divided_numbers.items():
+            starts = f"optimiser.{number}.", f"average.{number}."
+            slots = [name for name, slot in self.state().items() if name.startswith(starts) and slot.ndim]
+            lines |= {f"state.{name}": n_lines for name in slots}
+        return lines
+
+    def join(self) -> None:
+        """Leave every rank with the whole network, which each may go on with alone; training is over."""
+        if self._spread is not None:
+            self._spread.join()
+            self._spread = None
+
     def begin_from(self, learned: Mapping[str, Tensor], *, schedule: Callable[[int], int]) -> None:
         """Begin with weights learned earlier; `schedule` says which epoch of the whole schedule an epoch stands for."""
-        self.set_learned(learned)
+        self.set_learned(learned if self._spread is None else self._spread.share(learned))
         self._schedule = schedule
         if self._average is not None:
             self._average.restart()
@@ -152,4 +178,6 @@ class Trainer:
         with self.runtime.autocast():
             loss = evaluate()
         loss.backward()  # type: ignore[no-untyped-call]
+        if self._spread is not None:
+            self._spread.sum_gradients()
         return loss.detach()

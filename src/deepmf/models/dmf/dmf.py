@@ -103,6 +103,7 @@ class DMF(NetworkModel):
     """
 
     settings_class: ClassVar[type[Settings]] = DMFSettings
+    fits_on_ranks: ClassVar[bool] = True
     settings: DMFSettings
     takes_features: ClassVar[bool] = True
     lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES

@@ -72,6 +72,7 @@ class OrdinalDMF(NetworkModel):
     """
 
     settings_class: ClassVar[type[Settings]] = OrdinalDMFSettings
+    fits_on_ranks: ClassVar[bool] = True
     settings: OrdinalDMFSettings
     takes_features: ClassVar[bool] = True
     holds_out: ClassVar[bool] = True

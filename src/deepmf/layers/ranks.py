@@ -1,0 +1,167 @@
+"""The ranks of a training: processes that compute a share of every batch each, and how their shares come together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from deepmf.errors import RankLost, UserError
+
+Decision = TypeVar("Decision")
+
+
+def ranks_here() -> Ranks | None:
+    """Return the ranks of the process group that this process has joined; None where it is alone."""
+    joined = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    return Ranks(dist.get_rank(), dist.get_world_size()) if joined else None
+
+
+class Ranks:
+    """The processes of torch's default process group, of which this one is number `index`.
+
+    Lines of tables and of batches are divided in order: ceil(lines / ranks) for each, the rest for the last.
+    """
+
+    def __init__(self, index: int, size: int) -> None:
+        self.index, self.size = index, size
+
+    def lines(self, n_lines: int) -> slice:
+        """Return which of some lines are those of this rank; perhaps none."""
+        each = self._each(n_lines)
+        return slice(min(self.index * each, n_lines), min((self.index + 1) * each, n_lines))
+
+    def share(self, lines: Tensor) -> Tensor:
+        """Return those lines that are this rank's."""
+        return lines[self.lines(len(lines))]
+
+    def sum_to_shares(self, parts: Tensor) -> Tensor:
+        """Return this rank's lines of the sum over ranks of tables of one shape, differentiable."""
+        shares: Tensor = _SumToShares.apply(parts, self)  # type: ignore[no-untyped-call]
+        return shares
+
+    def gather(self, share: Tensor, n_lines: int) -> Tensor:
+        """Return all lines from the shares of all ranks.
+
+        It is differentiable where every rank computes the same from the result: gradients are not summed over ranks.
+        """
+        lines: Tensor = _Gather.apply(share, n_lines, self)  # type: ignore[no-untyped-call]
+        return lines
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        """Sum a tensor over ranks, in place."""
+        with together():
+            dist.all_reduce(tensor)
+        return tensor
+
+    def stack(self, tensor: Tensor) -> Tensor:
+        """Return the tensors of all ranks, of one shape, one above another (ranks, ...)."""
+        stacked = tensor.new_empty(self.size * len(tensor), *tensor.shape[1:])
+        with together():
+            _collective("all_gather_single", "all_gather_into_tensor")(stacked, tensor.contiguous())
+        return stacked.view(self.size, *tensor.shape)
+
+    def of_first(self, number: float, device: torch.device) -> float:
+        """Return the number that the first rank has, so that all decide alike."""
+        tensor = torch.tensor(number, dtype=torch.float64, device=device)
+        with together():
+            dist.broadcast(tensor, src=0)
+        return float(tensor)
+
+    def collected(self, what: Any) -> list[Any]:
+        """Return a small object of every rank."""
+        found: list[Any] = [None] * self.size
+        with together():
+            dist.all_gather_object(found, what)
+        return found
+
+    def decided(self, decide: Callable[[], Decision]) -> Decision:
+        """Return what the first rank decides, on every rank; an error of the user's is raised on every rank."""
+        outcome: list[Any] = [None, None]
+        if self.index == 0:
+            try:
+                outcome[0] = decide()
+            except UserError as error:
+                outcome[1] = type(error), str(error)
+        with together():
+            dist.broadcast_object_list(outcome, src=0)
+        if outcome[1] is not None:
+            kind, message = outcome[1]
+            raise kind(message)
+        decision: Decision = outcome[0]
+        return decision
+
+    def _each(self, n_lines: int) -> int:
+        return -(-n_lines // self.size)
+
+    def _summed_share(self, parts: Tensor) -> Tensor:
+        each = self._each(len(parts))
+        share = parts.new_empty(each, *parts.shape[1:])
+        with together():
+            _collective("reduce_scatter_single", "reduce_scatter_tensor")(share, _padded(parts, each * self.size))
+        lines = self.lines(len(parts))
+        return share[: lines.stop - lines.start]
+
+    def _gathered(self, share: Tensor, n_lines: int) -> Tensor:
+        each = self._each(n_lines)
+        return self.stack(_padded(share, each)).flatten(0, 1)[:n_lines]
+
+
+class _SumToShares(torch.autograd.Function):
+    """The sum of tables over ranks, of which each keeps its lines; backward every rank gets the gradients of all."""
+
+    @staticmethod
+    def forward(context: Any, parts: Tensor, ranks: Ranks) -> Tensor:
+        context.ranks, context.n_lines = ranks, len(parts)
+        return ranks._summed_share(parts)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return context.ranks._gathered(gradients[0], context.n_lines), None
+
+
+class _Gather(torch.autograd.Function):
+    """The lines of all ranks; backward each keeps the gradients of its own."""
+
+    @staticmethod
+    def forward(context: Any, share: Tensor, n_lines: int, ranks: Ranks) -> Tensor:
+        context.ranks = ranks
+        return ranks._gathered(share, n_lines)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return context.ranks.share(gradients[0]), None, None
+
+
+def _padded(lines: Tensor, n_lines: int) -> Tensor:
+    """Return lines with zeros below, as many as there are to be."""
+    if len(lines) == n_lines:
+        return lines.contiguous()
+    padded = lines.new_zeros(n_lines, *lines.shape[1:])
+    padded[: len(lines)] = lines
+    return padded
+
+
+def _collective(name: str, before: str) -> Callable[..., Any]:
+    """Return a collective of torch's by its name, or by the one that it had up to torch 2.12."""
+    found: Callable[..., Any] = getattr(dist, name if hasattr(dist, name) else before)
+    return found
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Say in a sentence that other ranks are gone, where torch says that it has lost them."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, UserError):
+            raise
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RankLost(
+            f"the processes that train together no longer reach each other ({why}); where one was killed, "
+            "torchrun --max-restarts starts them again, and a checkpoint (--resume) lets them continue"
+        ) from error

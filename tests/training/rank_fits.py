@@ -1,0 +1,187 @@
+"""Fits that one, two and four processes do alike, for the tests of training on several ranks."""
+
+import resource
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deepmf.data.splits import split_entries
+from deepmf.data.synthetic.generator import generate
+from deepmf.errors import DeepMFWarning, UserError
+from deepmf.layers.ranks import ranks_here
+from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.features import Features
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.dmf.dmf import DMF
+from deepmf.models.dmf.dmfd import DMFD
+from deepmf.models.factorization.als import ALS
+from deepmf.models.load import load
+from deepmf.models.network_model import NetworkModel
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.training.checkpoint import numbered_states
+from deepmf.training.history import EpochRecord, History
+from deepmf.training.trainer import Trainer
+
+SMALL = {"hidden_sizes": (16, 12), "latent_size": 6, "dropout": 0.3, "epochs": 6, "validate_every": 2, "device": "cpu"}
+BLOCKS = {"block_rows": 15, "block_columns": 11}
+ORDINAL = SMALL | BLOCKS | {"views": 4, "landmarks": 8, "linear_size": 4}
+SPARSE = split_entries(generate(61, 43, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
+DENSE = split_entries(generate(30, 20, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
+DESCRIBED: dict[str, Any] = {
+    "row_features": Features.from_columns(SPARSE.train.row_labels, {"age": np.arange(61) % 17}),
+    "column_features": Features.from_columns(SPARSE.train.column_labels, {"genre": ["a|b", "b", "c"] * 14 + ["a"]}),
+}
+KILLED_IN_EPOCH = 3
+
+
+def ordinal(**settings: Any) -> OrdinalDMF:
+    """OrdinalDMF of a size for tests."""
+    return OrdinalDMF(**ORDINAL | settings)
+
+
+def start() -> NetworkModel:
+    """A model that a warm fit starts from: it lacks some rows and columns."""
+    train = SPARSE.train
+    known = np.flatnonzero((train.entry_rows < 50) & (train.by_row.columns < 35))
+    rows, columns, values = (part[known] for part in train.entries())
+    return ordinal(epochs=2).fit(ObservedMatrix.from_entries(rows, columns, values, scale=train.scale))
+
+
+FITS: dict[str, Callable[[Path], NetworkModel]] = {
+    "ordinal": lambda _: ordinal().fit(SPARSE.train, SPARSE.validation),
+    "dense": lambda _: ordinal().fit(DENSE.train, DENSE.validation),
+    "without validation": lambda _: ordinal(averaging=0.9).fit(SPARSE.train),
+    "warm": lambda folder: ordinal().fit(
+        SPARSE.train, SPARSE.validation, start_from=load(folder / "start.safetensors")
+    ),
+    "features": lambda _: ordinal().fit(SPARSE.train, SPARSE.validation, **DESCRIBED),
+    "dmf": lambda _: DMF(**SMALL | BLOCKS).fit(SPARSE.train, SPARSE.validation),
+    "summary": lambda _: DMF(**SMALL | BLOCKS, summary_filters=2).fit(DENSE.train, DENSE.validation),
+    "dmfd": lambda _: DMFD(**SMALL | BLOCKS).fit(SPARSE.train, SPARSE.validation),
+}
+
+
+def learned(model: NetworkModel) -> dict[str, Tensor]:
+    """What a fit ends with: losses, errors, weights, predictions."""
+    records = model.history_.records
+    rows, columns, _ = SPARSE.test.entries() if model.entries_.train.shape[0] > 40 else DENSE.test.entries()
+    found = {
+        "losses": torch.tensor([record.loss for record in records]),
+        "errors": torch.tensor([record.validation_error or 0.0 for record in records]),
+        "scores": torch.from_numpy(model.scores(rows, columns)),
+    }
+    return found | {f"network.{name}": tensor for name, tensor in model.network_.state_dict().items()}
+
+
+def refusals() -> dict[str, str]:
+    """What each wrong fit says."""
+    ranks = ranks_here()
+    assert ranks is not None
+    few = generate(3, 30, n_entries=60, seed=0).matrix
+    mine = generate(30, 20, n_entries=60, seed=int(ranks.index == 1)).matrix
+    wrong: dict[str, Callable[[], object]] = {
+        "als": lambda: ALS().fit(SPARSE.train),
+        "gamma": lambda: DMF(**SMALL, gamma=0.1).fit(SPARSE.train),
+        "few": lambda: ordinal().fit(few),
+        "entries": lambda: ordinal().fit(mine),
+        "settings": lambda: ordinal(learning_rate=0.01 if ranks.index else 0.02).fit(SPARSE.train),
+    }
+    return {name: _refusal(fit) for name, fit in wrong.items()}
+
+
+def _refusal(fit: Callable[[], object]) -> str:
+    try:
+        fit()
+    except UserError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def stopping_in(epoch: int) -> Callable[[EpochRecord, History], None]:
+    """A callback that ends a fit as a fault would."""
+
+    def stop(record: EpochRecord, _: History) -> None:
+        if record.epoch == epoch:
+            raise ZeroDivisionError
+
+    return stop
+
+
+def kept_fit(path: Path, *, stopped: bool = False) -> NetworkModel | None:
+    """A fit with a checkpoint after every epoch, which may be stopped; the next goes on where it stopped."""
+    callbacks = [stopping_in(KILLED_IN_EPOCH)] if stopped else []
+    try:
+        return ordinal().fit(
+            SPARSE.train,
+            SPARSE.validation,
+            checkpoint=path,
+            checkpoint_every=1,
+            keep_checkpoint=True,
+            callbacks=callbacks,
+        )
+    except ZeroDivisionError:
+        return None
+
+
+def on_a_full_disk(path: Path) -> dict[str, Any]:
+    """A fit of which one rank can no longer write after the first state."""
+    ranks = ranks_here()
+    assert ranks is not None
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    numbers: list[list[int]] = []
+
+    def fill(record: EpochRecord, _: History) -> None:
+        numbers.append(sorted(numbered_states(path)))
+        if record.epoch == 1 and ranks.index == 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = ordinal().fit(
+                SPARSE.train,
+                SPARSE.validation,
+                checkpoint=path,
+                checkpoint_every=1,
+                keep_checkpoint=True,
+                callbacks=[fill],
+            )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    said = [str(each.message) for each in caught if issubclass(each.category, DeepMFWarning)]
+    return {"said": said, "numbers": numbers, "names": sorted(each.name for each in path.iterdir())} | learned(model)
+
+
+def divided_sizes() -> dict[str, int]:
+    """How many numbers a rank holds for each table, in weights and in states of training."""
+    trainer = ordinal(averaging=0.9)._task(EntryStore.of(SPARSE.train), None)
+    assert isinstance(trainer, Trainer)
+    tensors = {f"learned.{name}": tensor for name, tensor in trainer.learned().items()}
+    tensors |= {f"state.{name}": tensor for name, tensor in trainer.state().items()}
+    return {name: tensors[name].numel() for name in trainer.divided()}
+
+
+def everything(folder: Path) -> None:
+    """All fits and refusals on this rank; two ranks leave a checkpoint for others to continue."""
+    ranks = ranks_here()
+    assert ranks is not None
+    found: dict[str, Any] = {name: learned(fit(folder)) for name, fit in FITS.items()}
+    found["refusals"] = refusals()
+    found["sizes"] = divided_sizes()
+    if ranks.size == 2:
+        for name in ("killed", "for-one", "for-four"):
+            kept_fit(folder / name, stopped=True)
+        again = kept_fit(folder / "killed")
+        assert again is not None
+        found["killed"] = learned(again)
+        found["full"] = on_a_full_disk(folder / "full")
+    else:
+        continued = kept_fit(folder / "for-four")
+        assert continued is not None
+        found["continued"] = learned(continued)
+    torch.save(found, folder / f"{ranks.size}-{ranks.index}.pt")

@@ -1,0 +1,104 @@
+"""One, two and four processes with the same blocks learn the same; faults of all kinds lose nothing that was kept."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.rank_processes import run_together
+from tests.training.rank_fits import FITS, kept_fit, learned, start
+
+from deepmf.training.checkpoint import numbered_states, remove_checkpoint
+
+# Sums over ranks are taken in another order, and Adam magnifies rounding where gradients are near 0.
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+pytestmark = pytest.mark.slow  # starts processes
+
+Found = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the processes leave what they find; two ranks run first, and four continue from one of their states."""
+    folder = tmp_path_factory.mktemp("fits")
+    start().save(folder / "start.safetensors")
+    for n_ranks in (2, 4):
+        run_together(n_ranks, "tests.training.rank_fits:everything", folder)
+    return folder
+
+
+def found_by(folder: Path, n_ranks: int) -> list[Found]:
+    return [torch.load(folder / f"{n_ranks}-{rank}.pt", weights_only=True) for rank in range(n_ranks)]
+
+
+def assert_close(found: Found, expected: Found) -> None:
+    assert found.keys() >= expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_ranks_learn_what_one_process_learns(folder: Path, fit: str, n_ranks: int) -> None:
+    alone = learned(FITS[fit](folder))
+    first, *others = (found[fit] for found in found_by(folder, n_ranks))
+    assert_close(first, alone)
+    for other in others:  # to the bit
+        assert all(torch.equal(other[name], tensor) for name, tensor in first.items())
+
+
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_tables_and_their_states_are_divided(folder: Path, n_ranks: int) -> None:
+    sizes = [found["sizes"] for found in found_by(folder, n_ranks)]
+    whole = {"rows": 2 * 43 * 16, "columns": 2 * 61 * 16}
+    assert len(sizes[0]) == 8  # each table as weights, in both averages of Adam and as stepped weights
+    for name in sizes[0]:
+        of_ranks = [each[name] for each in sizes]
+        assert sum(of_ranks) in whole.values()
+        assert max(of_ranks) <= sum(of_ranks) / n_ranks + 16
+
+
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_what_ranks_cannot_fit_together_is_refused_by_all(folder: Path, n_ranks: int) -> None:
+    said = [found["refusals"] for found in found_by(folder, n_ranks)]
+    assert all(each == said[0] for each in said)
+    assert said[0]["als"] == (
+        f"BadSetting: ALS is fitted by one process, and {n_ranks} were started together; "
+        "OrdinalDMF, DMF and DMFD are fitted by several"
+    )
+    assert said[0]["gamma"] == "BadSetting: gamma must be 0 where several processes fit a model together; got 0.1"
+    assert "process 1 differs from process 0 in its training entries" in said[0]["entries"]
+    assert "process 1 differs from process 0 in its learning_rate" in said[0]["settings"]
+    few = "BadSetting: 4 processes cannot divide 3 rows x 30 columns among them; start at most 3"
+    assert said[0]["few"] == (few if n_ranks == 4 else "nothing")
+
+
+def test_a_stopped_training_ends_with_the_weights_it_would_have_had(folder: Path) -> None:
+    for found in found_by(folder, 2):
+        assert all(torch.equal(found["killed"][name], tensor) for name, tensor in found["ordinal"].items())
+
+
+def test_other_numbers_of_ranks_continue(folder: Path) -> None:
+    expected = found_by(folder, 2)[0]["ordinal"]
+    for found in found_by(folder, 4):
+        assert_close(found["continued"], expected)
+    path = folder / "for-one"
+    assert numbered_states(path)
+    model = kept_fit(path)
+    assert model is not None
+    assert_close(learned(model), expected)
+    remove_checkpoint(path)
+    assert not path.exists()
+
+
+def test_a_full_disk_stops_nothing_and_leaves_the_last_whole_state(folder: Path) -> None:
+    for found in found_by(folder, 2):
+        assert len(found["full"]["said"]) == 1
+        assert (
+            "full could not be written (File too large); nothing was changed; training goes on"
+            in found["full"]["said"][0]
+        )
+        assert found["full"]["numbers"] == [[], [1], [1], [1], [1], [1]]
+        assert found["full"]["names"] == ["00000001"]
+        assert all(torch.equal(found["full"][name], tensor) for name, tensor in found["ordinal"].items())
