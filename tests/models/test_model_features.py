@@ -107,6 +107,13 @@ def test_no_features_at_all_change_nothing_at_extend(model: Model) -> None:
     np.testing.assert_array_equal(model.extend(row_features=empty).complete(), model.complete())
 
 
+def test_warnings_come_from_the_call_of_fit(rated: Generated) -> None:
+    names = rated.matrix.row_labels.tolist()
+    with pytest.warns(DeepMFWarning) as told:
+        Means().fit(rated.matrix, row_features=Features(names, {"name": names, "same": ["x"] * len(names)}))
+    assert [warning.filename for warning in told] == [__file__] * 2
+
+
 @pytest.mark.slow
 def test_many_categories_and_constant_ones_are_learned_from_with_a_warning(rated: Generated) -> None:
     names = [*rated.matrix.row_labels.tolist(), *(f"person {number}" for number in range(100_000))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def features_of_rows(rows: Labels, *, rank: int, seed: int) -> KnownFeatures:
     dice = RandomStream(seed, 4)
     ages, jobs = _whole(dice, len(rows), 18, 80), _whole(dice, len(rows), 0, len(OCCUPATIONS))
     tastes = dice.normals(rank * len(OCCUPATIONS)).reshape(rank, -1)
-    columns = {"age": ages, "occupation": [OCCUPATIONS[job] for job in jobs.tolist()]}
+    columns: dict[str, Any] = {"age": ages, "occupation": [OCCUPATIONS[job] for job in jobs.tolist()]}
     return KnownFeatures(Features(rows.array, columns, kinds={"age": "number"}), tastes[:, jobs], _standard(ages))
 
 
