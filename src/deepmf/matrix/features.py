@@ -170,10 +170,9 @@ class Features:
             raise BadFeatures(f"the feature {name!r} has no value at all; leave it out")
         encoding: ColumnEncoding = ENCODINGS_OF_KINDS[kind].learned(name, values)
         first = values[np.argmin(missing)]
+        doubt = _too_many(encoding, values) if isinstance(encoding, CategoryEncoding) else None
         if not np.any(missing) and all(each == first for each in values):
             doubt = f"the feature {name!r} is {first} everywhere, and so says nothing"
-        else:
-            doubt = _too_many(encoding, values) if isinstance(encoding, CategoryEncoding) else None
         if doubt is not None:
             warnings.warn(doubt, DeepMFWarning, stacklevel=_FIT)
         return encoding
