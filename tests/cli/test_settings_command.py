@@ -31,7 +31,7 @@ def test_a_table_of_all_settings(run: Any, model: str) -> None:
 
 def test_the_line_below_the_table_is_a_command_that_parses(run: Any) -> None:
     last = run("settings", "als").out.splitlines()[-1]
-    assert last == "as in: deepmf fit ratings.csv -o model.safetensors --model als --set effect_penalty=3.0"
+    assert last == "as in: deepmf fit ratings.csv -o model.safetensors --model als --set feature_penalty=10.0"
 
 
 @pytest.mark.parametrize("model", HOMES)

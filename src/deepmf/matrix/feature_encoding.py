@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.feature_values import values_as
+from deepmf.matrix.feature_values import mapped, values_as
 from deepmf.matrix.feature_vectors import FeatureVectors
 
 Part = tuple[IndexArray, IndexArray, npt.NDArray[Any]]  # of which vector, at which input, with which weight
@@ -177,7 +177,11 @@ class ListEncoding(CategoryEncoding):
 
     def parts(self, values: npt.NDArray[Any]) -> list[Part]:
         places = self._places
-        found = [[1] if items is None else sorted({places.get(item, 0) for item in items}) for items in values.tolist()]
+
+        def inputs_of(items: tuple[str, ...] | None) -> list[int]:
+            return [1] if items is None else sorted({places.get(item, 0) for item in items})
+
+        found = mapped(values.tolist(), inputs_of)
         counts = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
         inputs = np.fromiter(chain.from_iterable(found), dtype=np.int64, count=int(counts.sum()))
         weights = np.repeat(np.maximum(counts, 1) ** -0.5, counts)

@@ -40,8 +40,7 @@ def raw_values(values: Iterable[Any]) -> npt.NDArray[Any]:
             return values
     elif isinstance(values, str | bytes):
         raise TypeError(f"a value for each label is right; got {values!r}")
-    given = values.tolist() if isinstance(values, np.ndarray) else values
-    items = [None if _is_missing(item) else item for item in given]
+    items = mapped(values.tolist() if isinstance(values, np.ndarray) else list(values), _known)
     types = _types(items)
     if types and all(issubclass(kind, _NUMBERS) and kind is not bool for kind in types):
         return _number_array(items, are_whole=all(issubclass(kind, int | np.integer) for kind in types))
@@ -86,7 +85,7 @@ def values_as(kind: str, values: Iterable[Any], name: str) -> npt.NDArray[Any]:
         if kind == "date":
             return _as_dates(array)
         array = array.astype("datetime64[D]") if array.dtype.kind == "M" else array  # finer ones become plain ints
-        return _objects(_mapped(array.tolist(), _categories if kind == "list" else _category))
+        return _objects(mapped(array.tolist(), _categories if kind == "list" else _category))
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, BadFeatures):
             raise
@@ -101,15 +100,7 @@ def are_missing(kind: str, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return np.fromiter((item is None for item in values.tolist()), dtype=bool, count=values.size)
 
 
-def _types(items: list[Any]) -> set[type]:
-    return set(map(type, items)) - {type(None)}
-
-
-def _objects(items: list[Any]) -> npt.NDArray[Any]:
-    return np.fromiter(items, dtype=object, count=len(items))
-
-
-def _mapped(items: list[Any], convert: Callable[[Any], Any]) -> list[Any]:
+def mapped(items: list[Any], convert: Callable[[Any], Any]) -> list[Any]:
     """Convert items, equal ones once where they are of one type: True and 1 are equal, and are not alike."""
     if len(_types(items)) > 1:
         return list(map(convert, items))
@@ -122,6 +113,14 @@ def _mapped(items: list[Any], convert: Callable[[Any], Any]) -> list[Any]:
     return list(map(different.__getitem__, items))
 
 
+def _types(items: list[Any]) -> set[type]:
+    return set(map(type, items)) - {type(None)}
+
+
+def _objects(items: list[Any]) -> npt.NDArray[Any]:
+    return np.fromiter(items, dtype=object, count=len(items))
+
+
 def _number_array(items: list[Any], *, are_whole: bool) -> npt.NDArray[Any]:
     if are_whole and None not in items and max(map(abs, items)) < 2**62:
         return np.array(items, dtype=np.int64)
@@ -132,7 +131,7 @@ def _as_numbers(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64]:
     if array.dtype.kind == "M":
         raise ValueError("they are dates")
     if array.dtype == object:
-        array = np.array(_mapped(array.tolist(), lambda item: np.nan if item is None else float(item)))
+        array = np.array(mapped(array.tolist(), lambda item: np.nan if item is None else float(item)))
     numbers = array.astype(np.float64)
     if np.isinf(numbers).any():
         raise BadFeatures(f"the feature {name!r} has infinite numbers; leave them empty where they are not known")
@@ -147,7 +146,7 @@ def _as_dates(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return array.astype("datetime64[D]")
     if array.dtype != object:
         raise ValueError("they are numbers")
-    return np.array(_mapped(array.tolist(), _date), dtype="datetime64[D]")
+    return np.array(mapped(array.tolist(), _date), dtype="datetime64[D]")
 
 
 def _date(item: Any) -> Any:
@@ -193,6 +192,10 @@ def _text(item: Any) -> str:
     if isinstance(item, (*_LISTS, dict)):
         raise TypeError(f"{item!r} is not one category")
     return str(item).strip()
+
+
+def _known(item: Any) -> Any:
+    return None if _is_missing(item) else item
 
 
 def _is_missing(item: Any) -> bool:

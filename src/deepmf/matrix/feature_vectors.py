@@ -29,17 +29,15 @@ class FeatureVectors:
         cls, count: int, n_inputs: int, parts: Sequence[tuple[IndexArray, IndexArray, npt.NDArray[Any]]]
     ) -> FeatureVectors:
         """Return vectors made of parts: of which vector, at which input, with which weight."""
-        which, inputs, weights = (
-            np.concatenate([np.asarray(part[at]) for part in parts] or [np.empty(0, dtype=np.int64)]) for at in range(3)
-        )
-        there = weights != 0
-        which, inputs, weights = which[there].astype(np.int64), inputs[there], weights[there]
-        order = np.argsort(which, kind="stable")
-        counts = np.bincount(which, minlength=count)
-        slots = np.arange(which.size) - np.repeat(np.cumsum(counts) - counts, counts)
-        shape = count, int(counts.max(initial=0))
+        known = [_in_order(*part) for part in parts]
+        part_counts = [np.bincount(which, minlength=count) for which, _, _ in known]
+        filled = np.zeros(count, dtype=np.int64)
+        shape = count, int(np.sum(part_counts, axis=0, initial=0).max(initial=0)) if known else 0
         vectors = cls(np.zeros(shape, dtype=np.int32), np.zeros(shape, dtype=np.float32), n_inputs)
-        vectors.inputs[which[order], slots], vectors.weights[which[order], slots] = inputs[order], weights[order]
+        for (which, inputs, weights), counts in zip(known, part_counts, strict=True):
+            slots = np.arange(which.size) + (filled - (np.cumsum(counts) - counts))[which]
+            vectors.inputs[which, slots], vectors.weights[which, slots] = inputs, weights
+            filled += counts
         return vectors
 
     @classmethod
@@ -100,3 +98,14 @@ class FeatureVectors:
         """Whether each vector has any features."""
         known: npt.NDArray[np.bool_] = (self.weights != 0).any(axis=1)
         return known
+
+
+def _in_order(which: IndexArray, inputs: IndexArray, weights: npt.NDArray[Any]) -> tuple[Any, Any, Any]:
+    """Return a part in the order of its vectors, without weights of 0."""
+    there = np.flatnonzero(weights)
+    if there.size < weights.size:
+        which, inputs, weights = which[there], inputs[there], weights[there]
+    if np.all(which[1:] >= which[:-1]):
+        return which, inputs, weights
+    order = np.argsort(which, kind="stable")
+    return which[order], inputs[order], weights[order]

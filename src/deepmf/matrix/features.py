@@ -23,6 +23,9 @@ from deepmf.matrix.feature_values import KINDS, are_missing, kind_of, raw_values
 from deepmf.matrix.feature_vectors import FeatureVectors
 from deepmf.matrix.labels import Labels, label_array
 
+# Where a warning comes from: the call of `fit` that learns the encoding.
+_FIT = 9
+
 
 class Features:
     """Numbers, categories, lists of categories and dates by label; missing values are allowed.
@@ -167,10 +170,11 @@ class Features:
             raise BadFeatures(f"the feature {name!r} has no value at all; leave it out")
         encoding: ColumnEncoding = ENCODINGS_OF_KINDS[kind].learned(name, values)
         first = values[np.argmin(missing)]
+        doubt = _too_many(encoding, values) if isinstance(encoding, CategoryEncoding) else None
         if not np.any(missing) and all(each == first for each in values):
-            _warn(f"the feature {name!r} is {first} everywhere, and so says nothing")
-        elif isinstance(encoding, CategoryEncoding):
-            _warn_of_many(encoding, values)
+            doubt = f"the feature {name!r} is {first} everywhere, and so says nothing"
+        if doubt is not None:
+            warnings.warn(doubt, DeepMFWarning, stacklevel=_FIT)
         return encoding
 
 
@@ -204,20 +208,12 @@ def check_names(names: Iterable[str], encoding: FeatureEncoding) -> None:
         )
 
 
-def _warn_of_many(encoding: CategoryEncoding, values: npt.NDArray[Any]) -> None:
-    """Warn of categories that are too many, or too rare, to be told apart."""
-    n_distinct = len(encoding.counts(values))
-    if not encoding.categories:
-        _warn(
-            f"the feature {encoding.name!r} has {n_distinct:,} categories, each too rare to learn from, and so says "
-            "nothing"
-        )
-    elif n_distinct > MOST_CATEGORIES:
-        _warn(
-            f"the feature {encoding.name!r} has {n_distinct:,} categories; the {len(encoding.categories):,} most "
-            "frequent ones are told apart"
-        )
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, DeepMFWarning, stacklevel=8)  # where a model is fitted
+def _too_many(encoding: CategoryEncoding, values: npt.NDArray[Any]) -> str | None:
+    """Say of categories that they are too many, or too rare, to be told apart; None where they are not."""
+    n_distinct, n_apart = len(encoding.counts(values)), len(encoding.categories)
+    told = f"the feature {encoding.name!r} has {n_distinct:,} categories"
+    if not n_apart:
+        return f"{told}, each too rare to learn from, and so says nothing"
+    if n_distinct > MOST_CATEGORIES:
+        return f"{told}; the {n_apart:,} most frequent ones are told apart"
+    return None

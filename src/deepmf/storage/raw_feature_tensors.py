@@ -36,7 +36,8 @@ def pack_raw_features(features: Features, prefix: str) -> Packed:
 def unpack_raw_features(prefix: str, content: Any, tensors: Tensors) -> Features:
     """Return the features that were packed."""
     labels = unpack_labels(f"{prefix}.labels", field(content, "labels"), tensors, axis="feature")
-    kinds, columns = field(content, "kinds"), dict[str, Any]()
+    kinds = field(content, "kinds")
+    columns: dict[str, Any] = {}
     for at, (name, kind) in enumerate(kinds.items()):
         key = f"{prefix}.{at}"
         if kind == "number":
