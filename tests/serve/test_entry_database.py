@@ -13,7 +13,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.serve.database import open_database
 from deepmf.serve.entry_changes import Changes
 from deepmf.serve.entry_database import AreaError, EntryDatabase, Receipt
-from deepmf.serve.known_features import AxisName, FeatureChanges
+from deepmf.serve.served_features import AxisName, FeatureChanges
 from deepmf.serve.tables import METADATA
 
 

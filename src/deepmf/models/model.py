@@ -193,7 +193,7 @@ class Model(ABC):
         for name, features in given.items():
             if features is None:
                 continue
-            _check_features(features, name)
+            check_features(features, name)
             if not self.takes_features:
                 raise BadFeatures(
                     f"{type(self).__name__} reads entries alone, no features; Means, ALS, DMF, DMFD and OrdinalDMF do"
@@ -346,7 +346,7 @@ class Model(ABC):
             raise BadSetting(f"conflicts must be 'error' or 'replace'; got {conflicts!r}")
         for name, features in (("row_features", row_features), ("column_features", column_features)):
             if features is not None:
-                _check_features(features, name)
+                check_features(features, name)
         self._check_extends()
         entries, rows, columns = known.extended(
             new, conflicts=conflicts, row_features=row_features, column_features=column_features
@@ -800,7 +800,8 @@ def _check_matrix(given: Any, taker: str) -> None:
         raise BadEntries(f"{taker} takes an ObservedMatrix; got {type(given).__name__} ({_makes_one(given)})")
 
 
-def _check_features(given: Any, name: str) -> None:
+def check_features(given: Any, name: str) -> None:
+    """Refuse what is no features."""
     if not isinstance(given, Features):
         kind = type(given).__name__
         raise BadFeatures(f"{name} must be Features (Features.from_frame makes them); got {kind}")

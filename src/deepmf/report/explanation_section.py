@@ -1,4 +1,4 @@
-"""The section on explanations: the entries and features that pulled predictions for chosen pairs up or down."""
+"""The section on explanations: the entries that pulled predictions for chosen pairs up or down."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from deepmf.report.findings import ExplainedPair, Findings
 
 
 def explanation_section(found: Findings) -> Section | LeftOut:
-    """Return a bar for each entry and feature that pulled a prediction up or down, of the pairs that were asked for."""
+    """Return a bar for each entry that pulled a prediction up or down, of the pairs that were asked for."""
     title = "Why these predictions"
     if not found.explained:
         return LeftOut(title, "no pair was chosen: explain, on the command line --explain ROW COLUMN, does")
-    features = any(pair.explanation.features for pair in found.explained)
     return Section(
         title=title,
         how="A bar to the right stands for an entry of the row that pulled the prediction up, one to the left for an "
-        "entry that pulled it down: its length is the prediction with all entries less the one without it."
-        + (" So for the features of the row, which come last." if features else ""),
+        "entry that pulled it down: its length is the prediction with all entries less the one without it. Features of "
+        "the row, where there are any, have bars too.",
         template="explanations.html",
         content={"figures": [_figure(pair) for pair in found.explained]},
     )
@@ -34,11 +33,10 @@ def _figure(pair: ExplainedPair) -> Figure:
             found.labels.tolist(), found.values.tolist(), found.effects.tolist(), strict=True
         )
     ]
-    lines += [[shortened(name), shortened(value), signed(effect)] for name, value, effect in found.features]
-    what = "column or feature" if found.features else "column"
+    lines += [[shortened(each.name), shortened(each.value), signed(each.effect)] for each in found.features]
     row, column = shortened(pair.row, 40), shortened(pair.column, 40)
     return Figure(
         f"{column} for {row}: {amount(found.prediction)}{actual}",
         explanation_chart(found, row=row, column=column),
-        numbers=Table(f"Effects on {column} for {row}", [what, "value", "effect"], lines),
+        numbers=Table(f"Effects on {column} for {row}", ["column", "value", "effect"], lines),
     )

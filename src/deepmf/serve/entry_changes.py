@@ -12,7 +12,7 @@ from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.model import Model
-from deepmf.serve.known_features import AxisName, FeatureChanges, forgotten, together
+from deepmf.serve.served_features import AxisName, FeatureChanges, forgotten, together
 
 Pair = tuple[Any, Any]  # labels of a row and a column
 Changes = Mapping[Pair, float | None]  # None: forget

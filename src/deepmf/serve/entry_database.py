@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, and_, bindparam, delete, func, insert
 from sqlalchemy.dialects import postgresql, sqlite
 
 from deepmf.serve.entry_changes import Changes, Pair
-from deepmf.serve.known_features import AxisName, FeatureChanges, Given
+from deepmf.serve.served_features import AxisName, FeatureChanges, Given
 from deepmf.serve.tables import CHANGES, ENTRIES, FEATURES, LIVE_ERRORS, MODELS, RECEIPTS, STATE
 
 RECEIPT_SECONDS = 24 * 3600.0

@@ -24,8 +24,8 @@ from deepmf.serve.bodies import (
 )
 from deepmf.serve.entry_changes import entries_of, etag_of
 from deepmf.serve.keys import ApiKey
-from deepmf.serve.known_features import AxisName
 from deepmf.serve.routing import REFUSALS, Limit, Offset, TheService
+from deepmf.serve.served_features import AxisName
 from deepmf.serve.service import Service
 from deepmf.serve.snapshot import Snapshot
 from deepmf.serve.wire_ids import Id, known_label

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Response
 from deepmf.serve.bodies import FeatureContent, FeaturesAnswer, FeatureWriteAnswer, VersionBody
 from deepmf.serve.entry_changes import etag_of
 from deepmf.serve.entry_routes import GivenConditions, PathId, Reader
-from deepmf.serve.known_features import AxisName, features_of
 from deepmf.serve.routing import REFUSALS, TheService
+from deepmf.serve.served_features import AxisName, features_of
 from deepmf.serve.service import Service
 from deepmf.serve.snapshot import Snapshot
 from deepmf.serve.wire_ids import known_label

@@ -30,11 +30,11 @@ from deepmf.serve.bodies import (
 )
 from deepmf.serve.column_index import ColumnIndex
 from deepmf.serve.column_neighbours import ColumnNeighbours
-from deepmf.serve.known_features import Given, check_features, features_of
 from deepmf.serve.latent_map import Projection
 from deepmf.serve.predictions import PairFigures
 from deepmf.serve.reasons import Reasons, reasons_of
 from deepmf.serve.refusals import Refusal
+from deepmf.serve.served_features import Given, check_features, features_of
 from deepmf.serve.snapshot import Snapshot
 from deepmf.serve.wire_ids import Id, as_labels, known_label, known_labels, shown
 

@@ -10,7 +10,15 @@ from deepmf.errors import BadFeatures, BadSetting
 from deepmf.models.model import Model
 from deepmf.serve.entry_changes import Changes, Pair, changed_model, entries_of
 from deepmf.serve.entry_database import Transaction
-from deepmf.serve.known_features import AxisName, FeatureChanges, Given, axis_features, has_features, readable, together
+from deepmf.serve.served_features import (
+    AxisName,
+    FeatureChanges,
+    Given,
+    axis_features,
+    has_features,
+    readable,
+    together,
+)
 from deepmf.serve.snapshot import Snapshot
 from deepmf.serve.wire_ids import are_numbers
 

@@ -26,11 +26,11 @@ from deepmf.serve.bodies import ColumnValue
 from deepmf.serve.column_index import ColumnIndex
 from deepmf.serve.column_neighbours import LEAST_COLUMNS, ColumnNeighbours
 from deepmf.serve.entry_database import AreaError, EntryDatabase
-from deepmf.serve.known_features import Given
 from deepmf.serve.latent_map import Projection
 from deepmf.serve.queries import Guest, fold_in, guest_of
 from deepmf.serve.refusals import Refusal
 from deepmf.serve.replay import caught_up, replayed
+from deepmf.serve.served_features import Given
 from deepmf.serve.service_metrics import ServiceMetrics
 from deepmf.serve.snapshot import Snapshot
 from deepmf.serve.wire_ids import named_unknown

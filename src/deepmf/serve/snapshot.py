@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from deepmf.matrix.areas import AREAS
 from deepmf.models.model import Model
 from deepmf.serve.bodies import ModelDescription, ScaleBody, VersionBody
-from deepmf.serve.known_features import described
+from deepmf.serve.served_features import described
 from deepmf.serve.wire_ids import are_numbers, check_servable
 
 

@@ -13,10 +13,10 @@ import numpy as np
 from deepmf.matrix.areas import AREAS
 from deepmf.serve.entry_changes import Pair, changed_model, entries_of, etag_of, has_entry
 from deepmf.serve.entry_database import AreaError, EntryDatabase, Receipt, Transaction
-from deepmf.serve.known_features import AxisName, Given, as_read, check_features, features_of, has_features
 from deepmf.serve.queries import check_value
 from deepmf.serve.refusals import Refusal
 from deepmf.serve.replay import caught_up
+from deepmf.serve.served_features import AxisName, Given, as_read, check_features, features_of, has_features
 from deepmf.serve.snapshot import Snapshot
 from deepmf.serve.wire_ids import Id, as_label, shown, unknown
 

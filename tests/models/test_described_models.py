@@ -377,7 +377,6 @@ def test_what_is_refused_changes_nothing(name: str) -> None:
         (lambda: model.fold_in(features={"hair": 1}), BadFeatures, "fitted without the feature 'hair'"),
         (lambda: model.fold_in(features={"age": "old"}), BadFeatures, "the feature 'age' cannot be read as numbers"),
         (lambda: model.fold_in(features={"age": float("inf")}), BadFeatures, "'age' has infinite numbers"),
-        (lambda: model.fold_in(features="age"), BadFeatures, "features must be values by name; got 'age'"),
         (lambda: model.fold_in_many([HISTORY] * 2, features=[{"age": 1}]), BadFeatures, "1 row.*entries for 2"),
         (lambda: model.fold_in(["column 1"], [], features={"age": 1}), BadEntries, "of one length; got 1 and 0"),
         (lambda: model_class(name)().fit(matrix(), row_features={"a": 1}), BadFeatures, "row_features must be Feat"),
