@@ -344,7 +344,9 @@ def test_an_interrupted_fit_continues_to_the_bit(name: str, tmp_path: Path) -> N
     with pytest.warns(TrainingInterrupted):
         fit(stop)
     with pytest.raises(BadModelFile, match=r"checkpoint of another run \(its row features differ\)"):
-        fit(row_features=Features.from_columns(ROWS, {"group": ROWS}), column_features=column_features())
+        fit(
+            row_features=Features.from_columns(ROWS, {"group": ["even", "odd"] * 25}), column_features=column_features()
+        )
     with pytest.raises(BadModelFile, match="checkpoint of another run"):
         fit(column_features=column_features())
     epochs: list[int] = []
