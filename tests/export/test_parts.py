@@ -1,18 +1,20 @@
 """The parts of a model: of values as they are, they make its latents and its answers."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.export.conftest import ordinal_support, values_of
+from tests.export.conftest import OWN, SMALL, ordinal_support, values_of
 
 from deepmf.data.synthetic.generator import generate
-from deepmf.errors import BadSetting, NotFitted
+from deepmf.errors import BadSetting, NotBetterThanMeans, NotFitted
 from deepmf.export.parts import parts_of
 from deepmf.matrix.features import Features
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.factorization.als import ALS
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
 REFINED = ["dmf-o, refined", "dmf-o, rows refined", "dmf-o, columns refined"]
 LINEAR = ["dmf-o, linear", "dmf-o, linear, interval"]
@@ -51,13 +53,19 @@ def test_what_has_no_parts() -> None:
         parts_of(DMF())
 
 
-@pytest.mark.parametrize("axes", [["row"], ["row", "column"]])
-def test_a_model_with_features_is_refused(axes: list[str]) -> None:
-    matrix = generate(20, 15, density=0.5, seed=0).matrix
-    labels = {"row": matrix.row_labels, "column": matrix.column_labels}
+@pytest.mark.parametrize("name", ["dmf", "dmf-o, linear"])
+def test_what_is_exported_reads_entries_alone(name: str) -> None:
+    matrix = generate(24, 18, density=0.5, seed=0).matrix
     features = {
-        f"{axis}_features": Features.from_columns(labels[axis], {"n": range(len(labels[axis]))}) for axis in axes
+        "row_features": Features.from_columns(matrix.row_labels, {"n": range(24)}),
+        "column_features": Features.from_columns(matrix.column_labels, {"n": range(18)}),
     }
-    model = DMF(hidden_sizes=(4,), latent_size=2, epochs=1, device="cpu").fit(matrix, **features)
-    with pytest.raises(BadSetting, match=f"was fitted with {' and '.join(axes)} features, which exported files do not"):
-        parts_of(model)
+    own = OWN | {"linear_size": 3} if name != "dmf" else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotBetterThanMeans)
+        model = (OrdinalDMF if own else DMF)(**SMALL | own | {"epochs": 3}).fit(matrix, **features)
+    values = torch.from_numpy(values_of(model, "row")[:3])
+    histories = [(matrix.column_labels[~line.isnan().numpy()], line[~line.isnan()].tolist()) for line in values]
+    with torch.no_grad():
+        found = parts_of(model).rows(values).numpy()
+    np.testing.assert_allclose(found, model.fold_in_many(histories).predictor.rows.whole(), atol=1e-4)

@@ -51,7 +51,7 @@ def test_a_frame_comes_back_with_its_features_in_their_places() -> None:
     assert fitted.model_.entries_.row_features.encoding.names == ("kind", "size")
 
 
-@pytest.mark.parametrize("model", ["means", "als", "auto"])
+@pytest.mark.parametrize("model", ["means", "als", pytest.param("auto", marks=pytest.mark.slow)])
 def test_rows_without_any_entry_are_completed_by_their_features(model: str) -> None:
     table = mixed()
     empty = table.copy()

@@ -55,17 +55,7 @@ def parts_of(model: Model) -> ExportModules:
         names = {class_name: name for name, (_, class_name) in HOMES.items()}
         own, *can = (names.get(kind.__name__, kind.__name__) for kind in (type(model), *_MAKERS))
         raise BadSetting(f"{own!r} cannot be exported; what can is {', '.join(can)}")
-    entries = model.entries_  # says that the model is not fitted, where it is not
-    axes = [
-        axis
-        for axis, features in (("row", entries.row_features), ("column", entries.column_features))
-        if features is not None
-    ]
-    if axes:
-        raise BadSetting(
-            f"this model was fitted with {' and '.join(axes)} features, which exported files do not read; "
-            "one that is fitted without them can be exported"
-        )
+    model.scale_  # noqa: B018 (says that the model is not fitted, where it is not)
     return make(model)
 
 

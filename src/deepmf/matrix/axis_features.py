@@ -77,6 +77,8 @@ class AxisFeatures:
 
     def cleared(self, positions: IndexArray) -> AxisFeatures:
         """Return a table in which some positions have no features."""
+        if not positions.size:
+            return self
         left = self
         if self.extra is not None:
             kept = np.flatnonzero(~np.isin(self.positions, positions))
@@ -89,6 +91,8 @@ class AxisFeatures:
     def without(self, forgotten: IndexArray) -> AxisFeatures:
         """Return a table without the features at some positions; behind those of training, later ones move up."""
         cleared, gone = self.cleared(forgotten), forgotten[forgotten >= len(self.base)]
+        if not gone.size:
+            return cleared
         moved = cleared.positions - np.searchsorted(gone, cleared.positions)
         return AxisFeatures(self.encoding, self.base, moved, cleared.extra)
 

@@ -56,7 +56,9 @@ def asked_to_forget(
     if missing not in ("error", "ignore"):
         raise BadSetting(f"missing must be 'error' or 'ignore'; got {missing!r}")
     if all(each is None for each in (rows, columns, entries, row_features, column_features)):
-        raise BadEntries("there is nothing to forget: give rows, columns, entries or those whose features to forget")
+        raise BadEntries(
+            "there is nothing to forget: give rows, columns or entries, or labels whose features are forgotten"
+        )
     return Asked(
         _asked_labels(store.rows, rows, store.seen_columns, store.row_features, len(store.train.rows), missing),
         _asked_labels(

@@ -238,8 +238,6 @@ def _features(
         raise BadFeatures(f"features are given for {len(given)} {of}s, and entries for {count}")
     vectors = FeatureVectors.empty(0, known.n_inputs)
     for values in given:
-        if not isinstance(values, Mapping | None):
-            raise BadFeatures(f"features must be values by name; got {values!r}")
         vectors = vectors.followed_by(known.of_one(values))
     return vectors
 

@@ -15,6 +15,7 @@ from tests.models.factorization.resuming import assert_resumes_to_the_bit
 from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadSetting, ConstantValues, NothingObserved
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
@@ -28,6 +29,7 @@ Floats = npt.NDArray[np.float64]
 RATINGS = generate(60, 50, density=0.3, seed=3).matrix.to_array()
 RATINGS[7], RATINGS[:, 11], RATINGS[8, 1:], RATINGS[8, 0] = np.nan, np.nan, np.nan, 4.0
 MATRIX = ObservedMatrix.from_array(RATINGS, Scale([1, 2, 3, 4, 5]))
+STORE = EntryStore.of(MATRIX)
 SETTINGS = ALSSettings(latent_size=6, penalty=0.03, count_power=0.7, effect_penalty=1.5)
 
 
@@ -81,7 +83,7 @@ class TestALS(ModelContract):
     @pytest.mark.parametrize("entries_at_a_time", [16, 1 << 14])
     def test_a_half_sweep_is_the_closed_form(self, monkeypatch: pytest.MonkeyPatch, entries_at_a_time: int) -> None:
         monkeypatch.setattr(als, "_ENTRIES_AT_A_TIME", entries_at_a_time)  # 16: most rows are cut into pieces
-        solver = ALSSolver(MATRIX, SETTINGS)
+        solver = ALSSolver(STORE, SETTINGS)
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
         centred = RATINGS - np.nanmean(RATINGS)
         rows = solver.rows.solve(columns).factors
@@ -111,7 +113,7 @@ class TestALS(ModelContract):
         assert not found[-1].factors[7].any()
 
     def test_the_objective_is_told_and_never_rises(self) -> None:
-        solver = ALSSolver(MATRIX, SETTINGS)
+        solver = ALSSolver(STORE, SETTINGS)
         told = [objective(solver, SETTINGS)]
         for _ in range(30):
             told.append(solver.sweep())
@@ -153,11 +155,11 @@ class TestALS(ModelContract):
         np.testing.assert_allclose(more.predict([99, 99], [0, 99]), [mean + effects[0], mean], rtol=1e-6)
 
     def test_a_run_goes_on_from_its_arrays_to_the_bit(self) -> None:
-        assert_resumes_to_the_bit(*(ALSSolver(MATRIX, SETTINGS) for _ in range(3)))
+        assert_resumes_to_the_bit(*(ALSSolver(STORE, SETTINGS) for _ in range(3)))
 
     def test_two_threads_find_the_same(self, monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
         monkeypatch.setattr(als, "_ENTRIES_AT_A_TIME", 64)
-        solver, alone = ALSSolver(MATRIX, SETTINGS), ALSSolver(MATRIX, SETTINGS)
+        solver, alone = ALSSolver(STORE, SETTINGS), ALSSolver(STORE, SETTINGS)
         objective = solver.sweep()
         with ThreadPoolExecutor(1) as thread:
             assert torch.get_num_threads() == thread.submit(torch.get_num_threads).result() == 2
