@@ -13,8 +13,10 @@ import pytest
 from tests.models.contract import additive
 from tests.models.dmf.test_dmf import QUICK
 
+from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadModelFile, BadSetting, FileAbsent
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.text_labels import TextLabels
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.load import load, verify
 from deepmf.models.means import Means
@@ -170,3 +172,20 @@ def test_opening_a_folder_reads_no_values(tmp_path: Path) -> None:
         write_folder(path, kind="model", content=stored.content, tensors=stored.tensors | {name: changed})
         with pytest.raises(BadModelFile, match="means.model: "):
             load(path)
+
+
+def test_answers_of_a_folder_decode_the_labels_they_need(tmp_path: Path) -> None:
+    drawn = generate(1500, 2000, n_entries=12_000, seed=0).matrix
+    matrix = ObservedMatrix.from_entries(*drawn.entries(), drawn.scale)  # whose labels are sorted
+    Means().fit(matrix).save(tmp_path / "means.model")
+    model = load(tmp_path / "means.model")
+    rows, columns = model.entries_.rows, model.entries_.columns
+    row, some = rows[3], columns[[5, 7, 900]].tolist()
+    model.predict([row], some[:1])
+    model.recommend(row, 5, exclude=some)
+    guest = model.fold_in(some, [5, 1, 4])
+    guest.recommend(5)
+    more = model.extend(ObservedMatrix.from_entries(["new"] * 3, some, [5, 1, 4], model.scale_))
+    assert more.recommend("new", 5).labels.tolist() == guest.recommend(5).labels.tolist()
+    for labels in (rows, columns):
+        assert isinstance(labels, TextLabels) and not {"array", "_index"} & vars(labels).keys()

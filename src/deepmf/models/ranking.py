@@ -82,7 +82,7 @@ def ranked(
     else:
         parts = [_ranked_near(predictor, row, choice, n, observed, neighbours) for row in rows[:, None]]
     best, values = (np.concatenate([getattr(part, name) for part in parts]) for name in ("columns", "values"))
-    return Ranking(labels[best], values)
+    return Ranking(labels[best.ravel()].reshape(best.shape), values)  # one by one: not all may be in memory
 
 
 class RankedRows(NamedTuple):
@@ -158,7 +158,7 @@ def most_similar(directions: npt.NDArray[np.float32], labels: Labels, label: Any
     cosines[0, position] = -np.inf
     best, values = best_positions(cosines, n)
     others = values[0] > -np.inf
-    return Ranking(labels.array[best[0][others]], np.clip(values[0][others], -1.0, 1.0))
+    return Ranking(labels[best[0][others]], np.clip(values[0][others], -1.0, 1.0))
 
 
 def check_n(n: int) -> None:
