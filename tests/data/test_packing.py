@@ -256,6 +256,18 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
 
 
+@pytest.mark.parametrize("place", ["deepmf.matrix.buckets.Buckets._write", "deepmf.data.spool.np.save"])
+def test_a_full_disk_for_what_is_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    FILMS.write(tmp_path / "r.csv")
+    monkeypatch.setattr(place, full)
+    with pytest.raises(CannotSave, match=r"r.store could not be written \(No space left on device\); nothing was"):
+        pack(tmp_path / "r.csv", tmp_path / "r.store")
+    assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
+
+
 LIMITED = """
 import resource, signal, sys
 from deepmf.data.packing import pack

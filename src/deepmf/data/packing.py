@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -141,24 +142,22 @@ class _Packing:
         scale = self._scale or spool.scale()
         table = coded_table(scale)
         kind: Any = np.uint8 if table is not None else np.float32 if spool.are_single else np.float64
-        buckets, column_counts = self._by_row(spool, rows, columns, table, kind)
-        writer = StoreWriter(
-            folder,
-            self._scratch / "columns",
-            rows=rows.labels,
-            columns=columns.labels,
-            value_kind=np.float64 if table is None and self._duplicates == "mean" else kind,
-            column_weights=column_counts,
-            most_entries=spool.n_entries,
-        )
-        try:
+        with closing(self._buckets(rows, columns, kind)) as buckets:
+            column_counts = self._distribute(spool, buckets, rows, columns, table)
+            writer = StoreWriter(
+                folder,
+                self._scratch / "columns",
+                rows=rows.labels,
+                columns=columns.labels,
+                value_kind=np.float64 if table is None and self._duplicates == "mean" else kind,
+                column_weights=column_counts,
+                most_entries=spool.n_entries,
+            )
             merger = RepeatMerger(self._duplicates, rows=rows.labels, columns=columns.labels, scale=scale, table=table)
-            self._append_sorted(buckets, writer, merger, len(columns.labels))
-            tell_moved(merger.n_moved, scale)
-            writer.finish(scale=self._final_scale(scale, table, writer), form=self._form, table=table)
-        finally:
-            buckets.close()
-            writer.close()
+            with closing(writer):
+                self._append_sorted(buckets, writer, merger, len(columns.labels))
+                tell_moved(merger.n_moved, scale)
+                writer.finish(scale=self._final_scale(scale, table, writer), form=self._form, table=table)
 
     def _spool(self, file: Path, spool: Spool) -> None:
         if self._wide or is_folder(file) or file.suffix.lower() == ".npz":
@@ -230,20 +229,23 @@ class _Packing:
         except BadEntries as error:
             raise type(error)(f"{path}, {batch.place(at)}: {error.message}") from error
 
-    def _by_row(
-        self,
-        spool: Spool,
-        rows: SortedLabels,
-        columns: SortedLabels,
-        table: npt.NDArray[np.float64] | None,
-        kind: npt.DTypeLike,
-    ) -> tuple[Buckets, IndexArray]:
-        """Distribute the entries over buckets of rows; return them, and how many entries each column has."""
+    def _buckets(self, rows: SortedLabels, columns: SortedLabels, value_kind: npt.DTypeLike) -> Buckets:
+        """Return buckets of rows that will have about as many entries each."""
         weights = np.zeros(len(rows.labels), dtype=np.int64)
         for sample in self._samples:
             weights += _SAMPLE * np.bincount(rows.of(sample), minlength=weights.size)
         index = [np.int32 if len(axis.labels) < 2**31 - 1 else np.int64 for axis in (rows, columns)]
-        buckets = Buckets(self._scratch / "rows", weights, [*index, kind])
+        return Buckets(self._scratch / "rows", weights, [*index, value_kind])
+
+    def _distribute(
+        self,
+        spool: Spool,
+        buckets: Buckets,
+        rows: SortedLabels,
+        columns: SortedLabels,
+        table: npt.NDArray[np.float64] | None,
+    ) -> IndexArray:
+        """Distribute the entries over buckets of rows; return how many each column has."""
         column_counts = np.zeros(len(columns.labels), dtype=np.int64)
         for entries in spool:
             column_of = columns.of(entries.columns)
@@ -251,7 +253,8 @@ class _Packing:
             values = entries.values if table is None else codes_of(entries.values.astype(np.float64), table)
             buckets.add(rows.of(entries.rows), column_of, values)
             self._progress(spool.n_entries + int(column_counts.sum()), _STEPS * spool.n_entries)
-        return buckets, column_counts
+        buckets.close()  # those of columns are about to be opened, and there may not be many open files
+        return column_counts
 
     def _append_sorted(self, buckets: Buckets, writer: StoreWriter, merger: RepeatMerger, n_columns: int) -> None:
         """Sort the buckets one after another, merge what occurs twice, and append it all to a store."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from deepmf.matrix.arrays import IndexArray
 
 BUCKET = 1 << 23  # records of a bucket
-MOST_BUCKETS = 256  # each has files that are open at the same time
+MOST_BUCKETS = 200  # all of which are open files at the same time
 
 
 class Bucket(NamedTuple):
@@ -35,11 +35,10 @@ class Buckets:
         self._bounds = even_bounds(weights)
         self._kinds = [np.dtype(kind) for kind in kinds]
         n_buckets = self._bounds.size - 1
-        kind = np.uint8 if n_buckets <= 256 else np.uint16  # which numpy sorts by counting
-        self._bucket_of_key = np.repeat(np.arange(n_buckets, dtype=kind), np.diff(self._bounds))
-        self._files = [
-            [self._path(at, field).open("wb", buffering=0) for field in range(len(kinds))] for at in range(n_buckets)
-        ]
+        # Numpy sorts bytes by counting.
+        self._bucket_of_key = np.repeat(np.arange(n_buckets, dtype=np.uint8), np.diff(self._bounds))
+        self._files = [self._path(at).open("wb", buffering=0) for at in range(n_buckets)]
+        self._counts: list[list[int]] = [[] for _ in range(n_buckets)]  # of each addition
 
     def add(self, *fields: npt.NDArray[Any]) -> None:
         """Add records."""
@@ -56,28 +55,33 @@ class Buckets:
 
     def __iter__(self) -> Iterator[Bucket]:
         """Yield the buckets by rising keys; the files of each are removed as soon as it is read."""
-        for at, files in enumerate(self._files):
-            fields = []
-            for number, (file, kind) in enumerate(zip(files, self._kinds, strict=True)):
-                file.close()
-                path = self._path(at, number)
-                fields.append(np.fromfile(path, dtype=kind))
-                path.unlink()
+        for at, counts in enumerate(self._counts):
+            self._files[at].close()
+            fields = [np.empty(sum(counts), dtype=kind) for kind in self._kinds]
+            with self._path(at).open("rb") as file:
+                start = 0
+                for count in counts:
+                    for field, kind in zip(fields, self._kinds, strict=True):
+                        field[start : start + count] = np.fromfile(file, dtype=kind, count=count)
+                    start += count
+            self._path(at).unlink()
             yield Bucket(int(self._bounds[at]), int(self._bounds[at + 1]), fields)
 
     def close(self) -> None:
         """Close all files."""
-        for file in (file for files in self._files for file in files):
+        for file in self._files:
             file.close()
 
-    def _write(self, at: int, fields: Any) -> None:
-        for file, kind, field in zip(self._files[at], self._kinds, fields, strict=True):
+    def _write(self, at: int, fields: Sequence[npt.NDArray[Any]]) -> None:
+        file = self._files[at]
+        self._counts[at].append(fields[0].size)
+        for kind, field in zip(self._kinds, fields, strict=True):
             content = memoryview(np.ascontiguousarray(field, dtype=kind).view(np.uint8).data)
             while content:  # a write may take only a part
                 content = content[file.write(content) :]
 
-    def _path(self, at: int, field: int) -> Path:
-        return self._folder / f"{at}.{field}"
+    def _path(self, at: int) -> Path:
+        return self._folder / str(at)
 
 
 def even_bounds(weights: npt.NDArray[Any]) -> IndexArray:
