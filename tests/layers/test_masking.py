@@ -141,6 +141,18 @@ def test_both_branches_agree_and_places_do_not_matter() -> None:
     assert torch.equal(as_column_vectors.T, whole[some_rows][:, some_columns])
 
 
+@pytest.mark.parametrize("cold_row_rate", [0.0, 0.25])
+def test_numbers_that_are_looked_up_mask_the_same(cold_row_rate: float) -> None:
+    module = Masking(0.4, cold_row_rate)
+    use_generator(module, torch.Generator().manual_seed(0))
+    drawn, generator = module.draw(), torch.Generator().manual_seed(3)
+    rows = torch.randint(N_ROWS, (5000,), generator=generator)
+    columns = torch.randint(N_COLUMNS, (5000,), generator=generator).int()
+    numbers = module.numbers(torch.arange(N_ROWS), torch.arange(N_COLUMNS), drawn)
+    assert {tensor.dtype for tensor in numbers} == {torch.int32}
+    assert torch.equal(numbers.masked(rows, columns), module.masked(rows, columns, drawn))
+
+
 def test_more_is_hidden_of_a_larger_share() -> None:
     drawn = new_masking(0.5).draw()
     little, more = block(Masking(0.2), drawn), block(Masking(0.7), drawn)

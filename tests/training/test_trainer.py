@@ -29,6 +29,7 @@ from deepmf.models.dmf.dmf_settings import DMFSettings
 from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.training import validation as validation_module
 from deepmf.training.block_source import BlockSource
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Callback, Loop, TrainingState, part
@@ -205,6 +206,16 @@ def test_the_true_validation_error_is_the_root_mean_squared_one() -> None:
     cosines = (rows @ columns.T) / np.outer(np.linalg.norm(rows, axis=1), np.linalg.norm(columns, axis=1))
     truth = SPLIT.validation.to_array()
     assert history.best_error == pytest.approx(np.sqrt(np.nanmean((3 + 2 * cosines - truth) ** 2)), rel=1e-5)
+
+
+def test_of_very_many_validation_entries_some_are_compared_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation_module, "_MOST_COMPARED_ON", 7)
+    aligned = ValidationEntries.of(SPLIT.train, SPLIT.validation)
+    assert aligned is not None and aligned.values.size > 7
+    trainer, some = Watched(validation=SPLIT.validation), aligned.sampled(seed=SETTINGS.seed)
+    expected = Watched()
+    expected._validation = some.to(torch.device("cpu"))
+    assert some.values.size == 7 and trainer.validation_error() == expected.validation_error()
 
 
 @pytest.mark.parametrize("errors, best", [([3, 1, 2, 1, 4], 1), ([5, 4, 3, 2, 1], 4), ([1, 1, 1, 1, 1], 0)])

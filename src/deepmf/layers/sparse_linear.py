@@ -73,7 +73,7 @@ def bag(table: Tensor, indices: Tensor, starts: Tensor, weights: Tensor) -> Tens
 
 
 def pieces(starts: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Cut vectors into pieces of at most so many entries.
+    """Cut vectors into pieces of a bounded number of entries.
 
     Returns where each piece starts among the entries, with their end, and where each vector starts among the pieces,
     with theirs. A vector without entries is one piece.

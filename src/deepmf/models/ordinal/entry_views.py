@@ -39,7 +39,7 @@ class PaddedEntries(NamedTuple):
         return cls(indices, units, real)
 
     def split(self, most: int) -> Iterator[PaddedEntries]:
-        """Yield the entries of the same vectors in parts of about one length, at most so many of each vector."""
+        """Yield the entries of the same vectors in parts of about one length, at most `most` of each vector."""
         n_parts = -(-self.indices.shape[1] // most)
         return map(PaddedEntries._make, zip(*(each.tensor_split(n_parts, dim=1) for each in self), strict=True))
 
