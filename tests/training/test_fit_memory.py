@@ -5,6 +5,7 @@ import torch
 
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import NotEnoughMemory, UserError
+from deepmf.layers.ranks import Ranks
 from deepmf.models.autoencoders.autorec import IAutoRec
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.factorization.als import ALS
@@ -28,6 +29,18 @@ def test_bytes_are_those_of_shapes() -> None:
     assert found.total == sum(found)
     averaged = fit_bytes(network, DENSE, TrainingSettings(averaging=0.9), runtime, latent_width=0)
     assert averaged == (24 * 10**12, 60 * 40 * 12, 0)
+
+
+def test_ranks_divide_tables_and_share_the_memory_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, runtime = DMF(hidden_sizes=(8,), latent_size=2, device="cpu"), Runtime("cpu")
+    network = model._new_network(MATRIX)
+    alone = fit_bytes(network, MATRIX, model.settings, runtime, latent_width=2)
+    runtime.ranks = Ranks(0, 4)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    together = fit_bytes(network, MATRIX, model.settings, runtime, latent_width=2)
+    tables = (60 + 40) * 8 * 20  # bytes
+    assert together.weights == 2 * (alone.weights - tables + tables // 4)
+    assert together.entries == 2 * alone.entries
 
 
 @pytest.mark.parametrize(
