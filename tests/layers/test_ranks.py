@@ -64,7 +64,7 @@ def test_one_process_alone_has_no_ranks() -> None:
 
 def test_a_lost_rank_is_said_in_a_sentence() -> None:
     with pytest.raises(RankLost, match="no longer reach each other \\(Connection closed\\)") as caught, together():
-        raise RuntimeError("Connection closed\nby peer")
+        raise RuntimeError("[/gloo/pair.cc:537] Connection closed. Look into logs.\nMore")
     assert isinstance(caught.value, UserError)
     with pytest.raises(BadSetting), together():  # what the user can mend stays what it is
         raise BadSetting("no")

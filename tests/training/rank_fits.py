@@ -66,6 +66,10 @@ FITS: dict[str, Callable[[Path], NetworkModel]] = {
 }
 
 
+# Four processes start slowly: of them, one fit of each kind of vectors.
+FITS_OF_FOUR = ("ordinal", "dense")
+
+
 def learned(model: NetworkModel) -> dict[str, Tensor]:
     """What a fit ends with: losses, errors, weights, predictions."""
     records = model.history_.records
@@ -170,7 +174,8 @@ def everything(folder: Path) -> None:
     """All fits and refusals on this rank; two ranks leave a checkpoint for others to continue."""
     ranks = ranks_here()
     assert ranks is not None
-    found: dict[str, Any] = {name: learned(fit(folder)) for name, fit in FITS.items()}
+    names = FITS if ranks.size == 2 else FITS_OF_FOUR
+    found: dict[str, Any] = {name: learned(FITS[name](folder)) for name in names}
     found["refusals"] = refusals()
     found["sizes"] = divided_sizes()
     if ranks.size == 2:

@@ -8,6 +8,7 @@ import pytest
 from tests.models.contract import additive
 
 from deepmf.errors import BadSetting, TrainingInterrupted
+from deepmf.layers import ranks
 from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
 from deepmf.training import epoch_progress
@@ -57,6 +58,15 @@ def test_a_terminal_sees_how_training_stands(
     assert "fitting DMF" in err
     assert "2/10" in err
     assert "loss 0.4000, validation 0.9000, best 0.9000 in epoch 1" in err
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_rank_alone_shows_epochs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: int
+) -> None:
+    monkeypatch.setattr(ranks, "ranks_here", lambda: ranks.Ranks(rank, 2))
+    show_two_epochs(progress=True)
+    assert bool(capsys.readouterr().err) == (rank == 0)
 
 
 def test_a_narrow_terminal_sees_epoch_and_time(

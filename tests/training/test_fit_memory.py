@@ -5,7 +5,9 @@ import torch
 
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import NotEnoughMemory, UserError
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.models import network_model
+from deepmf.layers.ranks import Ranks
 from deepmf.models.autoencoders.autorec import IAutoRec
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.factorization.als import ALS
@@ -35,10 +37,22 @@ def test_a_step_reads_the_entries_of_its_rows_and_columns(monkeypatch: pytest.Mo
     told: list[FitBytes] = []
     monkeypatch.setattr(network_model, "check_memory", lambda needed, *_, **__: told.append(needed))
     for blocks in ({"block_rows": 15, "block_columns": 4}, {"block_rows": 100, "block_columns": 4}):
-        OrdinalDMF(hidden_sizes=(4,), latent_size=2, device="cpu", **blocks)._check_memory(MATRIX)
-    IAutoRec(device="cpu")._check_memory(MATRIX)
+        OrdinalDMF(hidden_sizes=(4,), latent_size=2, device="cpu", **blocks)._check_memory(EntryStore.of(MATRIX))
+    IAutoRec(device="cpu")._check_memory(EntryStore.of(MATRIX))
     shares = 0.25 + 0.1, 1 + 0.1, 0
     assert [needed.steps for needed in told] == [round(60 * share * MATRIX.n_entries) for share in shares]
+
+
+def test_ranks_divide_tables_and_share_the_memory_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, runtime = DMF(hidden_sizes=(8,), latent_size=2, device="cpu"), Runtime("cpu")
+    network = model._new_network(EntryStore.of(MATRIX))
+    alone = fit_bytes(network, MATRIX, model.settings, runtime, latent_width=2, n_read=0)
+    runtime.ranks = Ranks(0, 4)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    together = fit_bytes(network, MATRIX, model.settings, runtime, latent_width=2, n_read=0)
+    tables = (60 + 40) * 8 * 20  # bytes
+    assert together.weights == 2 * (alone.weights - tables + tables // 4)
+    assert together.entries == 2 * alone.entries
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from deepmf.layers.ranks import Ranks
 from deepmf.training.loop import Epoch, Loop, TrainingState
 from deepmf.training.settings import LoopSettings
 
@@ -89,3 +90,14 @@ def test_what_is_no_number_ends_it_with_the_best(errors: list[float | None], los
     task = Counting(errors, losses=losses)
     history = Loop(task, LoopSettings(epochs=9)).run()
     assert (history.stopped, len(history), task.number.item()) == ("diverged", 2, 3)
+
+
+def test_an_interrupt_ends_ranks_and_is_a_result_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    loop = Loop(Counting([1.0]), LoopSettings(epochs=2), callbacks=[interrupt])
+    assert loop.run().stopped == "interrupted"
+    monkeypatch.setattr("deepmf.training.loop.ranks_here", lambda: Ranks(0, 2))
+    with pytest.raises(KeyboardInterrupt):
+        Loop(Counting([1.0]), LoopSettings(epochs=2), callbacks=[interrupt]).run()

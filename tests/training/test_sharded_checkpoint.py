@@ -87,13 +87,17 @@ def test_another_run_and_a_file_are_refused(checkpoint: ShardedCheckpoint) -> No
         ShardedCheckpoint(file, FINGERPRINT).write(STATE)
 
 
-def test_a_failed_write_leaves_the_state_before(checkpoint: ShardedCheckpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", ["torch.distributed.checkpoint.filesystem.os.fsync", "deepmf.files.atomic._flush"])
+def test_a_failed_write_leaves_the_state_before(
+    checkpoint: ShardedCheckpoint, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Of a shard, or of the file beside them."""
     checkpoint.write(STATE)
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("torch.distributed.checkpoint.filesystem.os.fsync", full)
+    monkeypatch.setattr(place, full)
     with pytest.raises(CannotSave, match="run.checkpoint could not be written .No space left on device.; nothing was"):
         checkpoint.write(TrainingState({}, {"learned.weight": torch.zeros(1)}))
     monkeypatch.undo()

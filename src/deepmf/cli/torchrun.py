@@ -56,11 +56,11 @@ def joined() -> Iterator[None]:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (open as long as the process runs)
     with together():
         store, rank, size = next(rendezvous("env://"))
-        # Torchrun's store outlives restarts, and with it the addresses of processes that are gone.
-        fresh = dist.PrefixStore(f"deepmf/{_attempt()}", store)  # type: ignore[attr-defined]
+        if _shares_store():  # it outlives restarts, and with it the addresses of processes that are gone
+            store = dist.PrefixStore(f"deepmf/{_attempt()}", store)  # type: ignore[attr-defined]
         # Objects and checkpoints are exchanged by CPUs, also where GPUs train.
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, store=fresh, rank=rank, world_size=size)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     yield
     dist.destroy_process_group()
 
@@ -84,12 +84,18 @@ def _attempt() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
 
 
+def _shares_store() -> bool:
+    """Say whether torchrun's own store is the one that processes meet by, in every attempt."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
 def _check_restarts() -> None:
     """Refuse restarts that would fail: each machine counts its own, so that counts do not tell attempts apart."""
-    told = {name: os.environ.get(name) for name in ("GROUP_WORLD_SIZE", "TORCHELASTIC_MAX_RESTARTS")}
-    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    if shared and all(int(value or 0) > least for value, least in zip(told.values(), (1, 0), strict=True)):
+    n_machines, n_restarts = (
+        int(os.environ.get(name) or 0) for name in ("GROUP_WORLD_SIZE", "TORCHELASTIC_MAX_RESTARTS")
+    )
+    if _shares_store() and n_machines > 1 and n_restarts > 0:
         raise BadSetting(
-            f"torchrun --max-restarts on {told['GROUP_WORLD_SIZE']} machines needs "
-            f"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun on each of them"
+            f"torchrun --max-restarts on {n_machines} machines needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "
+            "in the environment of torchrun on each of them"
         )

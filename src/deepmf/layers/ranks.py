@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -160,8 +161,13 @@ def together() -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, UserError):
             raise
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RankLost(
-            f"the processes that train together no longer reach each other ({why}); where one was killed, "
+            f"the processes that train together no longer reach each other ({_reason(error)}); where one was killed, "
             "torchrun --max-restarts starts them again, and a checkpoint (--resume) lets them continue"
         ) from error
+
+
+def _reason(error: RuntimeError) -> str:
+    """Return the first sentence of what torch says, without the place in its sources."""
+    text = re.sub(r"^\[\S+\] ", "", str(error)).split("\n")[0].split(". ")[0]
+    return text or type(error).__name__

@@ -7,7 +7,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -170,10 +170,12 @@ def _cause(error: Any) -> BaseException:
 
 @contextmanager
 def _saving(path: Path) -> Iterator[None]:
+    """Name the checkpoint, not the temporary folder, where something cannot be written."""
     try:
         yield
     except OSError as error:
-        raise error if isinstance(error, CannotSave) else _cannot_save(path, error) from error
+        cause = error.__cause__ if isinstance(error, CannotSave) else error
+        raise _cannot_save(path, cause if isinstance(cause, OSError) else error) from error
 
 
 def _cannot_save(path: Path, error: OSError) -> CannotSave:
@@ -186,9 +188,10 @@ def _checksum(file: Path) -> str:
 
 
 def _flush(folder: Path) -> None:
-    """Have the system put the rename on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """Have the system put the rename on the disk, where it can."""
+    with suppress(OSError):  # the state is in place either way
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
