@@ -28,12 +28,13 @@ def main(given: list[str] | None = None) -> int:
         print(f"there is no {unknown[0]!r}; {known}", file=sys.stderr)
         return 2
     peers = [peer for peer in PEERS if not options.only or peer.name in options.only]
-    bench = Bench(options.build, Records(options.out), options.threads, options.most_seconds, options.questions)
+    out = options.out or (options.build / "quick" if options.quick else ROOT / "results" / "peers")
+    bench = Bench(options.build, Records(out), options.threads, options.most_seconds, options.questions)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the run that it ends does not go on alone
     if not options.report_only:
         runs = list(wanted(peers, [TASKS[name] for name in names], options.seeds))
         run_all(runs, bench, lambda line: print(line, flush=True), again=options.again)
-    for path in write_report(bench.records, options.out):
+    for path in write_report(bench.records, out):
         print(path)
     return 0
 
@@ -44,14 +45,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tasks", nargs="+", metavar="TASK", help="these tasks alone")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="these seeds of each task alone")
     parser.add_argument("--questions", nargs="+", metavar="NAME", help="ask these alone, such as 'new rows, 5'")
-    parser.add_argument("--quick", action="store_true", help="two small tasks that need no download")
+    parser.add_argument("--quick", action="store_true", help="two small tasks that need no download; kept in build/")
     parser.add_argument("--again", action="store_true", help="run again what is recorded")
     parser.add_argument("--report-only", action="store_true", help="run nothing; write tables and pictures")
     parser.add_argument(
         "--most-seconds", type=int, metavar="S", help="how long a run may take; each peer's own by default"
     )
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each run; all cores by default")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "peers", help="where records are kept")
+    parser.add_argument("--out", type=Path, help="where records are kept; results/peers by default")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "peers", help="where environments are made")
     return parser
 

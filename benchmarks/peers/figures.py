@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from peers.declared import PEERS
@@ -55,6 +55,20 @@ def lines_of(records: Iterable[Record], task: str) -> list[Line]:
     order = {peer.name: at for at, peer in enumerate(PEERS)}
     named = sorted(found, key=lambda name: order.get(name, len(order)))
     return [_line(name, sorted(found[name], key=lambda record: int(record["seed"]))) for name in named]
+
+
+def on_first(lines: Sequence[Line]) -> list[Line]:
+    """Return the lines on the first split alone, which nearly all were run on: errors of different splits differ."""
+    first = min((min(line.seeds) for line in lines), default=0)
+    own = [replace(line, runs=tuple(run for run in line.runs if run["seed"] == first)) for line in lines]
+    return [line for line in own if line.runs]
+
+
+def on_most(lines: Sequence[Line]) -> list[Line]:
+    """Return those lines that were run on the most splits; none where that is one, or where there is one such line."""
+    most = max((line.seeds for line in lines), key=len, default=[])
+    found = [line for line in lines if line.seeds == most]
+    return found if len(most) > 1 and len(found) > 1 else []
 
 
 def _line(name: str, runs: list[Record]) -> Line:

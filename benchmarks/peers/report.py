@@ -10,7 +10,7 @@ from deepmf.charts.chart import write_chart
 from deepmf.files.atomic import write_atomically
 from deepmf.matrix.areas import AREAS
 from peers.declared import ABSENT
-from peers.figures import Line, as_json, failures, lines_of
+from peers.figures import Line, as_json, failures, lines_of, on_first, on_most
 from peers.pictures import by_time, new_lines
 from peers.records import Record, Records
 from peers.tasks import COUNTS, TASKS
@@ -28,7 +28,7 @@ def write_report(records: Records, folder: Path) -> list[Path]:
     figures = {name: as_json(lines_of(found, name)) for name in TASKS if lines_of(found, name)}
     paths.append(_written(folder / "figures.json", json.dumps(figures, indent=1) + "\n"))
     for name, task in TASKS.items():
-        lines = lines_of(found, name)
+        lines = on_first(lines_of(found, name))
         charts = {"by-time": by_time(task.title, lines)} if "known" in task.kinds else {}
         if "new" in task.kinds:
             charts = {
@@ -50,10 +50,14 @@ def _written(path: Path, text: str) -> Path:
 
 def table(name: str, lines: Sequence[Line]) -> str:
     """Return the table of a task: the errors of known rows and columns, or those by area and by what is known."""
-    kinds = TASKS[name].kinds
-    if "known" in kinds:
-        return known(lines)
-    return by_area(lines) + "\n" + cold(lines) if "new" in kinds else ""
+    if "table" in TASKS[name].kinds:
+        return ""
+    write = known if "known" in TASKS[name].kinds else new
+    several = on_most(lines)
+    parts = [f"On the first split:\n\n{write(on_first(lines))}"]
+    if several:
+        parts.append(f"Mean and standard deviation over {len(several[0].seeds)} splits:\n\n{write(several)}")
+    return "\n".join(parts)
 
 
 def known(lines: Sequence[Line]) -> str:
@@ -63,9 +67,13 @@ def known(lines: Sequence[Line]) -> str:
     columns |= {
         "processor seconds": [f"{line.cost('processor_seconds'):.1f}" for line in ordered],
         "MiB": [f"{line.cost('peak_memory_mb'):.0f}" for line in ordered],
-        "splits": [str(len(line.runs)) for line in ordered],
     }
     return _markdown([line.title for line in ordered], columns)
+
+
+def new(lines: Sequence[Line]) -> str:
+    """Return the errors by area, then those with few entries."""
+    return by_area(lines) + "\n" + cold(lines)
 
 
 def by_area(lines: Sequence[Line]) -> str:
@@ -74,7 +82,6 @@ def by_area(lines: Sequence[Line]) -> str:
     columns |= {
         "log loss, area I": _cells(lines, "I", "log_loss"),
         "processor seconds": [f"{line.cost('processor_seconds'):.1f}" for line in lines],
-        "splits": [str(len(line.runs)) for line in lines],
     }
     return _markdown([line.title for line in lines], columns)
 
@@ -91,7 +98,7 @@ def cold(lines: Sequence[Line]) -> str:
 def imputed(records: Sequence[Record]) -> str:
     """Return the errors on hidden cells of each table, in standard deviations of the column."""
     names = [name for name, task in TASKS.items() if "table" in task.kinds]
-    by_task = {name: {line.title: line for line in lines_of(records, name)} for name in names}
+    by_task = {name: {line.title: line for line in on_first(lines_of(records, name))} for name in names}
     titles = list(dict.fromkeys(title for found in by_task.values() for title in found))
     columns = {}
     for name, found in by_task.items():

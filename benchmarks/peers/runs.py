@@ -128,7 +128,7 @@ def _ended(command: list[str], environment: dict[str, str], limit: int) -> str:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             if isinstance(error, subprocess.TimeoutExpired):
-                return f"ended after {limit} s"
+                return f"ended after {limit} s, at a load of {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
             raise
     lines = said.strip().splitlines()
     return "" if process.returncode == 0 else f"status {process.returncode}: {lines[-1][:300] if lines else ''}"

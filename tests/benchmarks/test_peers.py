@@ -12,7 +12,7 @@ from peers import environments, runs
 from peers.__main__ import main
 from peers.declared import ENVIRONMENTS, OURS, PEERS, Environment, Peer
 from peers.environments import Installed, installed, reason
-from peers.figures import lines_of
+from peers.figures import lines_of, on_first, on_most
 from peers.one_hot import AGES, COLUMNS, ROWS, one_hot
 from peers.problem import Asked, Entries, Problem
 from peers.records import Records
@@ -235,7 +235,12 @@ def test_runs_are_recorded_kept_and_reported(tmp_path: Path, monkeypatch: pytest
     assert said[-1].endswith("status 1: RuntimeError: no luck")
     slow = replace(bench, most_seconds=2)
     run_all([Run(fake(sleeps=60), TASK, 0)], slow, said.append)
-    assert said[-1].endswith("ended after 2 s")
+    assert "ended after 2 s, at a load of" in said[-1]
+    run_all(all_runs, bench, said.append)
+    assert [line.seeds for line in on_first([line])] == [[0]]
+    assert on_most([line]) == []
+    assert [each.seeds for each in on_most([line, replace(line, peer="other")])] == [[0, 1], [0, 1]]
+    run_all([Run(fake(sleeps=60), TASK, 1)], slow, said.append)
     written = {path.name: path for path in write_report(bench.records, tmp_path)}
     assert "| Fake | **.0000** | **2.0000** |" in written["small.md"].read_text()
-    assert "- Fake, a small task: ended after 2 s." in written["not-run.md"].read_text()
+    assert "- Fake, a small task: ended after 2 s, at a load of" in written["not-run.md"].read_text()
