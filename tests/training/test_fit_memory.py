@@ -5,9 +5,9 @@ import torch
 
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import NotEnoughMemory, UserError
+from deepmf.layers.ranks import Ranks
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.models import network_model
-from deepmf.layers.ranks import Ranks
 from deepmf.models.autoencoders.autorec import IAutoRec
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.factorization.als import ALS

@@ -98,7 +98,7 @@ class TestALS(ModelContract):
     @pytest.mark.parametrize("entries_at_a_time", [8, 1 << 14])
     def test_factors_improve_up_to_the_solution(self, monkeypatch: pytest.MonkeyPatch, entries_at_a_time: int) -> None:
         monkeypatch.setattr(als, "_ENTRIES_AT_A_TIME", entries_at_a_time)
-        rows = ALSSolver(MATRIX, SETTINGS).rows
+        rows = ALSSolver(STORE, SETTINGS).rows
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
         solution, long = rows.solve(columns), MATRIX.row_counts > entries_at_a_time  # these are solved for at once
         found = [rows.improve(columns, np.zeros((60, 7), dtype=np.float32))]
