@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import typer
-from tools import concept_pictures
+from tools import concept_pictures, feature_tables
 
 import deepmf
 import deepmf.sklearn
@@ -263,6 +263,7 @@ def test_links_lead_somewhere(site: Path) -> None:
 def test_pictures_are_those_of_the_tool() -> None:
     for path, drawn in concept_pictures.pictures().items():
         assert path.read_text(encoding="utf-8") == drawn, f"{path.name} is not up to date; make format draws it"
+    assert feature_tables.PICTURE.read_text(encoding="utf-8") == feature_tables.picture().as_file()
 
 
 # Of each line of the table of speed and memory: what its figures are, in their order.
