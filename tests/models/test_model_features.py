@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deepmf.data.synthetic.generator import Generated, generate
-from deepmf.errors import BadEntries, BadFeatures, DeepMFWarning
+from deepmf.errors import BadEntries, BadFeatures, BadModelFile, DeepMFWarning
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.autoencoders.autorec import UAutoRec
@@ -16,6 +16,7 @@ from deepmf.models.factorization.als import ALS
 from deepmf.models.load import load
 from deepmf.models.means import Means
 from deepmf.models.model import Model
+from deepmf.storage.model_file import read_file, write_file
 
 ZOE = Features(["Zoe"], {"age": [31], "occupation": ["nurse"]})
 
@@ -124,3 +125,16 @@ def test_many_categories_and_constant_ones_are_learned_from_with_a_warning(rated
     assert any("the feature 'name' has 100,040 categories, each too rare" in each for each in said)
     assert any("the feature 'same' is 1.0 everywhere" in each or "is 1 everywhere" in each for each in said)
     assert len(means.row_labels_) == len(names)
+
+
+def test_a_file_of_a_model_that_reads_none_has_none(rated: Generated, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    Means().fit(rated.matrix, row_features=rated.row_features).save(path)
+    described, tensors = read_file(path, kind="model")
+    UAutoRec(hidden_size=4, epochs=1, device="cpu").fit(rated.matrix).save(path)
+    plain, own = read_file(path, kind="model")
+    content = plain | {"row_features": described["row_features"]}
+    features = {name: tensor for name, tensor in tensors.items() if name.startswith("row_features.")}
+    write_file(path, kind="model", content=content, tensors=own | features)
+    with pytest.raises(BadModelFile, match="the stored model has features, and UAutoRec reads none"):
+        load(path)

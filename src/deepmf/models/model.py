@@ -676,6 +676,8 @@ class Model(ABC):
                 model._check_extends()
             stored = EntryStore.stored if has_values_to_check(tensors) else EntryStore.opened
             entries = unpack_features(stored(train, added, dropped), content, tensors)
+            if not cls.takes_features and (entries.row_features or entries.column_features):
+                raise BadModelFile(f"the stored model has features, and {cls.__name__} reads none")
             model._refuse_new("II", "row", train.rows, entries.rows)
             model._refuse_new("III", "column", train.columns, entries.columns)
         model.history_ = History.from_dict(field(content, "history"))
