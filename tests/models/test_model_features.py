@@ -130,11 +130,11 @@ def test_many_categories_and_constant_ones_are_learned_from_with_a_warning(rated
 def test_a_file_of_a_model_that_reads_none_has_none(rated: Generated, tmp_path: Path) -> None:
     path = tmp_path / "model"
     Means().fit(rated.matrix, row_features=rated.row_features).save(path)
-    described, tensors = read_file(path, kind="model")
+    described = read_file(path, kind="model")
     UAutoRec(hidden_size=4, epochs=1, device="cpu").fit(rated.matrix).save(path)
-    plain, own = read_file(path, kind="model")
-    content = plain | {"row_features": described["row_features"]}
-    features = {name: tensor for name, tensor in tensors.items() if name.startswith("row_features.")}
-    write_file(path, kind="model", content=content, tensors=own | features)
+    plain = read_file(path, kind="model")
+    content = plain.content | {"row_features": described.content["row_features"]}
+    features = {name: tensor for name, tensor in described.tensors.items() if name.startswith("row_features.")}
+    write_file(path, kind="model", content=content, tensors=plain.tensors | features)
     with pytest.raises(BadModelFile, match="the stored model has features, and UAutoRec reads none"):
         load(path)
