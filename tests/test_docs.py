@@ -264,6 +264,8 @@ def test_pictures_are_those_of_the_tool() -> None:
     for path, drawn in concept_pictures.pictures().items():
         assert path.read_text(encoding="utf-8") == drawn, f"{path.name} is not up to date; make format draws it"
     assert feature_tables.PICTURE.read_text(encoding="utf-8") == feature_tables.picture().as_file()
+    page = feature_tables.PAGE.read_text(encoding="utf-8")
+    assert page == feature_tables.written(page), "docs/features.md is not up to date; make format writes its tables"
 
 
 # Of each line of the table of speed and memory: what its figures are, in their order.

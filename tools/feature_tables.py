@@ -17,6 +17,7 @@ from deepmf.charts.series import Series
 from deepmf.charts.styles import Style, numbered
 
 ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "features.md"
 PICTURE = ROOT / "docs" / "pictures" / "features.svg"
 NAMES = {"means": "means", "als": "ALS", "dmf-o": "OrdinalDMF"}
 DATA = {"ml-1m": "MovieLens-1M", "ml-100k": "MovieLens-100K"}
@@ -107,5 +108,13 @@ def picture() -> Chart:
     return panels(shown, title=title, columns=1, legend=legend, note="mean of five splits")
 
 
+def written(page: str) -> str:
+    """Return the text of the page with the tables as they should be."""
+    begin, end = "<!-- benchmark features -->\n", "<!-- end -->"
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n{tables()}\n{end}{rest.partition(end)[2]}"
+
+
 if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     write_chart(picture(), PICTURE)

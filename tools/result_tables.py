@@ -7,8 +7,6 @@ import json
 import re
 from pathlib import Path
 
-from tools import feature_tables
-
 from deepmf.experiments.recipe import read_table
 from deepmf.experiments.remarks import notes
 from deepmf.experiments.result_table import Cell, cells, costs, markdown, uses_of_validation
@@ -24,7 +22,6 @@ PAGES = (
     ROOT / "docs" / "reproduction.md",
     ROOT / "docs" / "sklearn.md",
     ROOT / "docs" / "performance.md",
-    ROOT / "docs" / "features.md",
     ROOT / "docs" / "peers.md",
 )
 BLOCK = re.compile(r"(<!-- (table|costs|search|summary|benchmark|peers) ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -40,8 +37,7 @@ def block(kind: str, table: str) -> str:
         kept = RESULTS / "peers" / f"{table}.md"
         return f"\n{kept.read_text(encoding='utf-8') if kept.exists() else NOTHING_YET}\n"
     if kind == "benchmark":
-        made = {"defaults": defaults, "features": feature_tables.tables}
-        return f"\n{made[table]() if table in made else errors_by_table(table)}\n"
+        return f"\n{defaults() if table == 'defaults' else errors_by_table(table)}\n"
     recipes = read_table(table)
     if kind == "search":
         searched = [recipe for recipe in recipes if recipe.search]
