@@ -47,5 +47,5 @@ def test_every_option_exists() -> None:
         for option in command.params
         for name in (*option.opts, *option.secondary_opts)
     }
-    known |= {"--help", "--install-completion"}
+    known |= {"--help", "--install-completion"} | {"--standalone", "--nproc-per-node"}  # the latter are torchrun's
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", PAGE)) - known == set()

@@ -143,7 +143,7 @@ def test_both_branches_agree_and_places_do_not_matter() -> None:
 
 @pytest.mark.parametrize("cold_row_rate", [0.0, 0.25])
 def test_numbers_that_are_looked_up_mask_the_same(cold_row_rate: float) -> None:
-    module = Masking(0.4, cold_row_rate)
+    module = Masking(0.4, cold_row_rate=cold_row_rate, cold_column_rate=cold_row_rate)
     use_generator(module, torch.Generator().manual_seed(0))
     drawn, generator = module.draw(), torch.Generator().manual_seed(3)
     rows = torch.randint(N_ROWS, (5000,), generator=generator)

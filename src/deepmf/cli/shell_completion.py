@@ -42,6 +42,6 @@ def setting_names(model: str) -> list[str]:
     """Return the names of a model's settings; none of a model that does not exist.
 
     >>> setting_names("means")
-    ['seed', 'shrinkage']
+    ['seed', 'shrinkage', 'feature_penalty']
     """
     return [field.name for field in fields(settings_class(model))] if model in HOMES else []

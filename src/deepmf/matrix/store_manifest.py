@@ -49,7 +49,7 @@ class StoreManifest:
             **{name: getattr(self, name) for name in _COUNTS},
             "mean": self.mean,
             "scale": _scale_content(self.scale),
-            "form": self.form._asdict(),
+            "form": self.form.to_dict(),
             "labels": self.labels,
             "table": self.table,
             "parts": self.parts,
@@ -114,14 +114,10 @@ def _scale(folder: Path, content: Any) -> Scale:
 
 
 def _form(folder: Path, content: Any) -> TableForm:
-    kinds = {"row": str, "column": str, "value": str, "wide": bool}
-    if (
-        not isinstance(content, dict)
-        or content.keys() != kinds.keys()
-        or not all(isinstance(content[name], kind) for name, kind in kinds.items())
-    ):
+    form = TableForm.from_dict(content)
+    if form is None:
         raise _damaged(folder, "form", content)
-    return TableForm(**content)
+    return form
 
 
 def _labels(folder: Path, content: Any) -> dict[str, dict[str, Any]]:

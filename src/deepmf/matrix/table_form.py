@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # What tables call whole numbers that labels hold in another type.
 WHOLE_TYPES = ("Int8", "Int16", "Int32", "UInt8", "UInt16", "UInt32", "UInt64")
@@ -22,6 +22,22 @@ class TableForm(NamedTuple):
     wide: bool = False
     row_type: str | None = None
     column_type: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON content, without the types of ids that it leaves open."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, content: Any) -> TableForm | None:
+        """Return the form that such content tells of; None where it tells of none."""
+        if not isinstance(content, dict):
+            return None
+        kinds = {"row": str, "column": str, "value": str, "wide": bool}
+        types = {name: content[name] for name in content.keys() & {"row_type", "column_type"}}
+        named = content.keys() - types.keys() == kinds.keys()
+        if not named or not all(isinstance(content[name], kind) for name, kind in kinds.items()):
+            return None
+        return cls(**content) if all(each in WHOLE_TYPES for each in types.values()) else None
 
     @property
     def names(self) -> tuple[str, str, str]:

@@ -11,12 +11,11 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.table_form import PLAIN, WHOLE_TYPES, TableForm
+from deepmf.matrix.table_form import PLAIN, TableForm
 from deepmf.storage.label_tensors import pack_labels, unpack_labels
 from deepmf.storage.packed import Packed, Tensors, check_starts, field, number, refusing, vector
 
 _A_SCALE = "a stored scale"
-_TYPES = {"row_type", "column_type"}
 
 
 def pack_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
@@ -29,7 +28,7 @@ def pack_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
         f"{prefix}.entries.values": np.asarray(matrix.values),
     }
     content: dict[str, Any] = {"rows": rows.content, "columns": columns.content, "scale": pack_scale(matrix.scale)}
-    content |= {} if matrix.form == PLAIN else {"form": pack_form(matrix.form)}
+    content |= {} if matrix.form == PLAIN else {"form": matrix.form.to_dict()}
     return Packed(content, rows.tensors | columns.tensors | entries)
 
 
@@ -54,24 +53,15 @@ def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix
         )
 
 
-def pack_form(form: TableForm) -> dict[str, Any]:
-    """Return a form without the types of ids that it leaves open."""
-    return {name: value for name, value in form._asdict().items() if value is not None}
-
-
 def unpack_form(content: Any) -> TableForm:
     """Return the form that was packed."""
-    kinds = {"row": str, "column": str, "value": str, "wide": bool}
-    if (
-        not isinstance(content, dict)
-        or content.keys() - _TYPES != kinds.keys()
-        or not all(isinstance(content[name], kind) for name, kind in kinds.items())
-    ):
-        raise BadModelFile(f"the stored form of a table must have three names and a bool; got {reprlib.repr(content)}")
-    for name in content.keys() & _TYPES:
-        if content[name] not in WHOLE_TYPES:
-            raise BadModelFile(f"the stored {name} must be one of {', '.join(WHOLE_TYPES)}; got {content[name]!r}")
-    return TableForm(**content)
+    form = TableForm.from_dict(content)
+    if form is None:
+        raise BadModelFile(
+            "the stored form of a table must have three names, a bool, and types of whole numbers if any; "
+            f"got {reprlib.repr(content)}"
+        )
+    return form
 
 
 def pack_scale(scale: Scale) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from deepmf.matrix.matrix import ByColumn, ByRow, ObservedMatrix
 from deepmf.matrix.table_form import PLAIN
 from deepmf.matrix.text_labels import TextLabels
 from deepmf.storage.label_tensors import pack_labels, unpack_labels
-from deepmf.storage.matrix_tensors import pack_form, pack_scale, unpack_form, unpack_matrix, unpack_scale
+from deepmf.storage.matrix_tensors import pack_scale, unpack_form, unpack_matrix, unpack_scale
 from deepmf.storage.packed import (
     Packed,
     Tensors,
@@ -44,7 +44,7 @@ def pack_ordered(matrix: ObservedMatrix, prefix: str) -> Packed:
     }
     content: dict[str, Any] = {axis: packed.content for axis, packed in labels.items()}
     content |= {"scale": pack_scale(matrix.scale), _ORDERED: matrix.mean}
-    content |= {} if matrix.form == PLAIN else {"form": pack_form(matrix.form)}
+    content |= {} if matrix.form == PLAIN else {"form": matrix.form.to_dict()}
     return Packed(content, tensors | labels["rows"].tensors | labels["columns"].tensors)
 
 
