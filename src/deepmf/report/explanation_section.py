@@ -18,7 +18,7 @@ def explanation_section(found: Findings) -> Section | LeftOut:
         title=title,
         how="A bar to the right stands for an entry of the row that pulled the prediction up, one to the left for an "
         "entry that pulled it down: its length is the prediction with all entries less the one without it; so for "
-        "features of the row, where there are any.",
+        "features of the row, if any.",
         template="explanations.html",
         content={"figures": [_figure(pair) for pair in found.explained]},
     )
