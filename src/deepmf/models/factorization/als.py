@@ -13,16 +13,15 @@ from torch import Tensor
 
 from deepmf.matrix.areas import AREAS
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.entry_store import AxisEntries, EntryStore
-from deepmf.matrix.feature_vectors import FeatureVectors
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.factorization.conjugate_gradients import improved
 from deepmf.models.factorization.factorization_settings import ALSSettings
+from deepmf.models.factorization.feature_prior import FeaturePrior
 from deepmf.models.factorization.low_rank import Sparse, sparse_of, truncated_svd
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
-from deepmf.models.feature_ridge import NO_WEIGHTS, FeatureRidge, FeatureWeights, prior, stored_weights
+from deepmf.models.feature_ridge import NO_WEIGHTS, FeatureWeights, prior, stored_weights
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Encoder
 from deepmf.storage.packed import Packed, Tensors
@@ -151,8 +150,10 @@ class ALSSolver(Solver):
         self.column_factors = first_column_factors(train, settings)
         self.row_factors = np.zeros((n_rows, self.column_factors.shape[1]), dtype=np.float32)
         width = self.column_factors.shape[1]
-        self.of_rows = FeaturePrior.of(entries.row_features, train.row_counts, self.rows, settings, width)
-        self.of_columns = FeaturePrior.of(entries.column_features, train.column_counts, self.columns, settings, width)
+        self.of_rows = FeaturePrior.of(entries.row_features, train.row_counts, self.rows.latent_ridges, settings, width)
+        self.of_columns = FeaturePrior.of(
+            entries.column_features, train.column_counts, self.columns.latent_ridges, settings, width
+        )
 
     def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
         """Begin with factors learned earlier; new columns are solved for, and new rows are by the first sweep."""
@@ -196,41 +197,6 @@ class ALSSolver(Solver):
         for of, axis in ((self.of_rows, "rows"), (self.of_columns, "columns")):
             if of is not None:
                 of.weights = arrays[f"features.{axis}"]
-
-
-class FeaturePrior:
-    """What the features of one side say of its factors: their product with weights that are learned sweep by sweep."""
-
-    def __init__(self, features: FeatureVectors, latents: FeatureRidge, effects: FeatureRidge, width: int) -> None:
-        self._features, self._latents, self._effects = features, latents, effects
-        self.weights: LatentArray = np.zeros((features.n_inputs, width), dtype=np.float32)
-
-    @classmethod
-    def of(
-        cls, features: AxisFeatures | None, counts: IndexArray, side: LeastSquares, settings: ALSSettings, width: int
-    ) -> FeaturePrior | None:
-        """Return the prior of a side, with weights of 0; None where there are no features.
-
-        For the effects every entry counts the same: a new row or column is predicted at its entries, and there are
-        more of those of popular ones, whose effects are larger.
-        """
-        if features is None:
-            return None
-        vectors = features.take(np.arange(counts.size))
-        latents, effects = (
-            FeatureRidge(vectors, each, settings.feature_penalty)
-            for each in (side.latent_ridges, counts.astype(np.float64))
-        )
-        return cls(vectors, latents, effects, width)
-
-    def factors(self) -> LatentArray:
-        """Return what the features say of the factors."""
-        return self._features.product(self.weights)
-
-    def learn(self, factors: LatentArray) -> None:
-        """Regress factors on the features."""
-        weights = np.column_stack([self._latents.weights(factors[:, :-1]), self._effects.weights(factors[:, -1:])])
-        self.weights = weights.astype(np.float32)
 
 
 class RidgeEncoder(Encoder):
