@@ -14,9 +14,9 @@ test: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses=auto --dist=loadfile
 
-# Before every commit: all but the tests marked slow, with fewer drawn examples, on all cores. A file's tests stay together.
+# Before every commit: all but the tests marked slow, with fewer drawn examples. A file's tests stay together.
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -41,7 +41,7 @@ def test_features_have_bars_and_numbers_too(split: AreaSplit) -> None:
     (feature,) = described.explain(row, column, 10).features
     lines = lines_of(page, f"Effects on {column} for {row}")
     assert lines[-1] == ["group", feature.value, f"{feature.effect:+.3f}".replace("-", "−")]
-    assert "Features of the row" in page and f"group: {feature.value}" in page
+    assert "features of the row" in page and f"group: {feature.value}" in page
 
 
 def test_a_pair_that_is_not_in_the_test(split: AreaSplit, model: Model) -> None:
