@@ -111,8 +111,9 @@ def test_make_check_is_make_test_without_what_is_slow() -> None:
         for target in ("check", "test")
     )
     assert check[:-1] == test[:-1]
-    assert test[-1] == "\t$(BIN)/pytest"
-    assert check[-1].startswith('\t$(BIN)/pytest -m "not slow" ')
+    assert test[-1] == "\t$(BIN)/pytest --numprocesses=auto --dist=loadfile"
+    quick = '$(BIN)/pytest -m "not slow" --hypothesis-profile=quick'
+    assert check[-1] == test[-1].replace("$(BIN)/pytest", quick)
     assert "make check" in (ROOT / "CONTRIBUTING.md").read_text()
 
 
