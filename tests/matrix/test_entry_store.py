@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from deepmf.errors import BadEntries, BadModelFile, OffScale
-from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.forgetting import asked_to_forget, without
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale

@@ -5,7 +5,8 @@ import pytest
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import IndexArray
-from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.column_choice import ColumnChoice, choice_of
 

@@ -8,7 +8,8 @@ import numpy.typing as npt
 import pytest
 
 from deepmf.errors import BadModelFile, BadSetting, CannotExtend, TrainingDiverged
-from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.latents import Latents

@@ -10,105 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadFeatures, BadModelFile, OffScale
+from deepmf.matrix.added_entries import AddedEntries
 from deepmf.matrix.areas import AREAS, area_codes
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import NOTHING, AxisEntries, PlacedEntries, among, gathered, grouped, located, spans
 from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.feature_vectors import FeatureVectors
 from deepmf.matrix.features import Features
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-
-NOTHING: IndexArray = np.empty(0, dtype=np.int64)  # positions of no entry
-NOTHING.flags.writeable = False
-
-
-class AxisEntries(NamedTuple):
-    """Entries grouped by some rows (or columns): those of the k-th are `starts[k]:starts[k + 1]`."""
-
-    starts: IndexArray  # (rows + 1,)
-    others: IndexArray  # (entries,) positions on the other axis
-    values: FloatArray  # (entries,)
-    features: FeatureVectors | None = None  # of each row (or column), where the model knows of features
-
-    def take(self, groups: IndexArray) -> AxisEntries:
-        """Return the entries of some groups."""
-        taken = _grouped(groups.size, _gathered(groups, self.starts, self.others, self.values))
-        return taken if self.features is None else taken._replace(features=self.features.take(groups))
-
-    def below(self, position: int) -> AxisEntries:
-        """Return the entries whose position on the other axis is below a number."""
-        kept = self.others < position
-        starts = np.concatenate([[0], np.cumsum(kept)])[self.starts]
-        return AxisEntries(starts, self.others[kept], self.values[kept], self.features)
-
-    def without_each(self, left_out: IndexArray) -> AxisEntries:
-        """Return a group for each of some entries of a single group: all the others."""
-        kept = np.arange(self.values.size)[None] != left_out[:, None]
-        starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))]).astype(np.int64)
-        places = np.nonzero(kept)[1]
-        features = None if self.features is None else self.features.take(np.zeros(left_out.size, dtype=np.int64))
-        return AxisEntries(starts, self.others[places], self.values[places], features)
-
-    def with_features_of(self, features: FeatureVectors) -> AxisEntries:
-        """Return a group for each of some features: the entries of a single group, described by these."""
-        repeated = self.take(np.zeros(len(features), dtype=np.int64))
-        return repeated._replace(features=features)
-
-
-class AddedEntries:
-    """Entries that came after training, in row order; rows and columns that have none cost nothing.
-
-    rows, columns: positions, (entries,).
-    """
-
-    def __init__(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> None:
-        order = np.lexsort((columns, rows))
-        self.rows, self.columns, self.values = rows[order], columns[order], values[order]
-
-    @classmethod
-    def of(cls, extension: ObservedMatrix) -> AddedEntries:
-        """Return the entries of a matrix."""
-        rows, columns = extension.entry_rows.astype(np.int64), extension.by_row.columns.astype(np.int64)
-        return cls._in_order(rows, columns, extension.values.astype(np.float64))
-
-    @classmethod
-    def _in_order(cls, rows: IndexArray, columns: IndexArray, values: FloatArray) -> AddedEntries:
-        """Return entries that are in row order already."""
-        added = cls.__new__(cls)
-        added.rows, added.columns, added.values = rows, columns, values
-        return added
-
-    def followed_by(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> AddedEntries:
-        """Return these entries and others, which are sorted alone and put between these."""
-        new = AddedEntries(rows, columns, values)
-        width = 1 + max(int(part.max(initial=0)) for part in (self.columns, new.columns))
-        at = np.searchsorted(self.rows * width + self.columns, new.rows * width + new.columns)
-        return AddedEntries._in_order(
-            np.insert(self.rows, at, new.rows),
-            np.insert(self.columns, at, new.columns),
-            np.insert(self.values, at, new.values),
-        )
-
-    def kept(self, which: npt.NDArray[np.bool_]) -> AddedEntries:
-        """Return some of these entries, by a mask."""
-        if which.all():
-            return self
-        return AddedEntries._in_order(self.rows[which], self.columns[which], self.values[which])
-
-    def moved(self, rows: IndexArray, columns: IndexArray) -> AddedEntries:
-        """Return these entries at other positions, which are in the same order."""
-        return AddedEntries._in_order(rows, columns, self.values)
-
-    def of_rows(self, positions: IndexArray, *, below: int | None = None) -> _Entries:
-        """Return the entries of some rows, those alone whose column is below a number."""
-        return _looked_up(positions, _Entries(self.rows, self.columns, self.values), below=below)
-
-    def of_columns(self, positions: IndexArray, *, below: int | None = None) -> _Entries:
-        """Return the entries of some columns, those alone whose row is below a number."""
-        some = np.flatnonzero(np.isin(self.columns, positions)) if positions.size else NOTHING
-        some = some[np.argsort(self.columns[some], kind="stable")]
-        return _looked_up(positions, _Entries(self.columns[some], self.rows[some], self.values[some]), below=below)
 
 
 @dataclass(frozen=True)
@@ -228,12 +139,13 @@ class EntryStore:
             columns = columns.join(Labels(column_features.labels, axis="column"))
         if new is None:
             grown = Extended(
-                self._put(rows, columns, _Entries(NOTHING, NOTHING, np.empty(0))),
+                self._put(rows, columns, PlacedEntries(NOTHING, NOTHING, np.empty(0))),
                 np.arange(len(self.rows), len(rows)),
                 np.arange(len(self.columns), len(columns)),
             )
         else:
-            grown = self._with_entries(new, rows, columns, conflicts, described=row_features or column_features)
+            described = row_features is not None or column_features is not None
+            grown = self._with_entries(new, rows, columns, conflicts, described=described)
         of_rows = _changed_features(self.row_features, row_features, grown.entries.rows)
         of_columns = _changed_features(self.column_features, column_features, grown.entries.columns)
         store = replace(grown.entries, row_features=of_rows.features, column_features=of_columns.features)
@@ -242,7 +154,7 @@ class EntryStore:
         )
 
     def _with_entries(
-        self, new: ObservedMatrix, rows: Labels, columns: Labels, conflicts: str, *, described: object
+        self, new: ObservedMatrix, rows: Labels, columns: Labels, conflicts: str, *, described: bool
     ) -> Extended:
         """Return a store with some labels and new entries too."""
         _check_scale(self.scale, new)
@@ -254,10 +166,10 @@ class EntryStore:
         if conflicts == "error" and np.any(contradicted):
             raise _contradiction(new, known, int(np.flatnonzero(contradicted)[0]))
         fresh = known != new.values  # also where nothing is known, which is NaN
-        if described is None and rows is self.rows and columns is self.columns and not np.any(fresh):
+        if not described and rows is self.rows and columns is self.columns and not np.any(fresh):
             raise BadEntries("nothing new to extend by: all rows, columns and entries are known already")
         row_of, column_of = row_of[fresh], column_of[fresh]
-        store = self._put(rows, columns, _Entries(row_of, column_of, new.values[fresh].astype(np.float64)))
+        store = self._put(rows, columns, PlacedEntries(row_of, column_of, new.values[fresh].astype(np.float64)))
         n_rows, n_columns = self.train.shape
         return Extended(
             store,
@@ -270,7 +182,7 @@ class EntryStore:
         nothing = added.rows.size == 0 and (len(rows), len(columns)) == self.train.shape
         return replace(self, rows=rows, columns=columns, added=None if nothing else added, dropped=dropped)
 
-    def _put(self, rows: Labels, columns: Labels, new: _Entries) -> EntryStore:
+    def _put(self, rows: Labels, columns: Labels, new: PlacedEntries) -> EntryStore:
         """Return these observations with entries that are not among them, or have other values there."""
         places = self.train_places(new.rows, new.columns)
         trained = places >= 0
@@ -289,13 +201,13 @@ class EntryStore:
         """Return the value of each pair of positions, NaN where there is no entry."""
         found = np.full(row_of.size, np.nan)
         places = self.train_places(row_of, column_of)
-        held = (places >= 0) & ~_among(places, self.dropped)
+        held = (places >= 0) & ~among(places, self.dropped)
         found[held] = self.train.values[places[held]]
         if self.added is not None and self.added.rows.size:
             touched = np.unique(row_of)
             known = self.added.of_rows(touched)
             keys = touched[known.rows] * len(self.columns) + known.columns  # rising, as added entries are in row order
-            at, inside = _located(keys, row_of * len(self.columns) + column_of)
+            at, inside = located(keys, row_of * len(self.columns) + column_of)
             inside &= column_of < len(self.columns)
             found[inside] = known.values[at[inside]]
         return found
@@ -309,7 +221,7 @@ class EntryStore:
         starts, columns = self.train.by_row
         entry, which = spans(touched, starts)
         keys = touched[which] * n_columns + columns[entry]
-        at, found = _located(keys, row_of[possible] * n_columns + column_of[possible])
+        at, found = located(keys, row_of[possible] * n_columns + column_of[possible])
         places[possible[found]] = entry[at[found]]
         return places
 
@@ -342,34 +254,34 @@ class EntryStore:
     def row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return what describes some rows: their entries over the trained columns, and their features."""
         starts, columns = self.train.by_row
-        known = [_gathered(positions, starts, columns, self.train.values, dropped=self.dropped)]
+        known = [gathered(positions, starts, columns, self.train.values, dropped=self.dropped)]
         if self.added is not None:
             known.append(self.added.of_rows(positions, below=self.train.shape[1]))
-        return _described(_grouped(positions.size, *known), self.row_features, positions)
+        return _described(grouped(positions.size, *known), self.row_features, positions)
 
     def column_entries(self, positions: IndexArray) -> AxisEntries:
         """Return what describes some columns: their entries over the trained rows, and their features."""
         starts, rows, entries = self.train.by_column
-        known = [_gathered(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)]
+        known = [gathered(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)]
         if self.added is not None:
             known.append(self.added.of_columns(positions, below=self.train.shape[0]))
-        return _described(_grouped(positions.size, *known), self.column_features, positions)
+        return _described(grouped(positions.size, *known), self.column_features, positions)
 
     def seen_columns(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows, those of area IV too."""
         starts, columns = self.train.by_row
-        known = _gathered(positions, starts, columns, self.train.values, dropped=self.dropped)
+        known = gathered(positions, starts, columns, self.train.values, dropped=self.dropped)
         if self.added is None:
-            return _grouped(positions.size, known)
-        return _grouped(positions.size, known, self.added.of_rows(positions))
+            return grouped(positions.size, known)
+        return grouped(positions.size, known, self.added.of_rows(positions))
 
     def seen_rows(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some columns, those of area IV too."""
         starts, rows, entries = self.train.by_column
-        known = _gathered(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)
+        known = gathered(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)
         if self.added is None:
-            return _grouped(positions.size, known)
-        return _grouped(positions.size, known, self.added.of_columns(positions))
+            return grouped(positions.size, known)
+        return grouped(positions.size, known, self.added.of_columns(positions))
 
     @cached_property
     def column_counts(self) -> IndexArray:
@@ -418,12 +330,6 @@ def _described(entries: AxisEntries, features: AxisFeatures | None, positions: I
     return entries if features is None else entries._replace(features=features.take(positions))
 
 
-class _Entries(NamedTuple):
-    rows: IndexArray
-    columns: IndexArray
-    values: FloatArray
-
-
 def _check_scale(scale: Scale, new: ObservedMatrix) -> None:
     if not np.all(scale.holds(new.values)):
         raise OffScale(f"the new entries have the scale {new.scale}; the model's is {scale}")
@@ -434,74 +340,4 @@ def _contradiction(new: ObservedMatrix, known: FloatArray, at: int) -> BadEntrie
     return BadEntries(
         f"row {rows.tolist()[at]!r}, column {columns.tolist()[at]!r} is known with the value "
         f"{known[at]:g}; extending by another one, {values[at]:g}, contradicts it"
-    )
-
-
-def spans(positions: IndexArray, starts: IndexArray) -> tuple[IndexArray, IndexArray]:
-    """Return the places of all entries of some rows (or columns), and of which of them each is."""
-    first = starts[positions].astype(np.int64)
-    counts = starts[positions + 1] - first
-    ends = np.cumsum(counts)
-    places = np.repeat(first - (ends - counts), counts) + np.arange(ends[-1] if ends.size else 0)
-    return places, np.repeat(np.arange(positions.size), counts)
-
-
-def _located(keys: IndexArray, wanted: IndexArray) -> tuple[IndexArray, npt.NDArray[np.bool_]]:
-    """Return where wanted keys stand among rising ones, and which of them are there."""
-    if keys.size == 0:
-        return np.zeros(wanted.size, dtype=np.int64), np.zeros(wanted.size, dtype=bool)
-    at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-    found: npt.NDArray[np.bool_] = keys[at] == wanted
-    return at, found
-
-
-def _among(places: IndexArray, some: IndexArray) -> npt.NDArray[np.bool_]:
-    """Say which places are among some that rise, at a cost of those asked for."""
-    return _located(some, places)[1]
-
-
-def _gathered(
-    positions: IndexArray,
-    starts: IndexArray,
-    others: IndexArray,
-    values: npt.NDArray[Any],
-    *,
-    order: IndexArray | None = None,
-    below: int | None = None,
-    dropped: IndexArray = NOTHING,
-) -> _Entries:
-    """Collect the entries of some rows (or columns) as (which of them, other axis, value)."""
-    inside = np.flatnonzero(positions < starts.size - 1)
-    places, which = spans(positions[inside], starts)
-    which = inside[which]
-    entries = places if order is None else order[places]
-    if below is not None or dropped.size:
-        kept = ~_among(entries, dropped)
-        if below is not None:
-            kept &= others[places] < below
-        places, which, entries = places[kept], which[kept], entries[kept]
-    return _Entries(which, others[places], values[entries].astype(np.float64))
-
-
-def _looked_up(positions: IndexArray, entries: _Entries, *, below: int | None) -> _Entries:
-    """Collect the entries of some positions, from entries in the order of theirs, as (which, other axis, value)."""
-    first, last = (np.searchsorted(entries.rows, positions, side=side) for side in ("left", "right"))
-    ends = np.cumsum(last - first)
-    places = np.repeat(first - (ends - (last - first)), last - first) + np.arange(ends[-1] if ends.size else 0)
-    which = np.repeat(np.arange(positions.size), last - first)
-    if below is not None:
-        kept = entries.columns[places] < below
-        places, which = places[kept], which[kept]
-    return _Entries(which, entries.columns[places], entries.values[places])
-
-
-def _grouped(count: int, *parts: _Entries) -> AxisEntries:
-    which = np.concatenate([part.rows for part in parts])
-    order = np.argsort(which, kind="stable") if len(parts) > 1 else slice(None)
-    starts = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(which, minlength=count), out=starts[1:])
-    return AxisEntries(
-        starts,
-        np.concatenate([part.columns for part in parts])[order],
-        np.concatenate([part.values for part in parts])[order],
     )

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadFeatures, BadSetting
+from deepmf.matrix.added_entries import AddedEntries
 from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.axis_entries import NOTHING, AxisEntries, spans
 from deepmf.matrix.axis_features import AxisFeatures
-from deepmf.matrix.entry_store import NOTHING, AddedEntries, AxisEntries, EntryStore, spans
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 

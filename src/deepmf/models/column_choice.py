@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import IndexArray
-from deepmf.matrix.entry_store import NOTHING, AxisEntries, EntryStore
+from deepmf.matrix.axis_entries import NOTHING, AxisEntries
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.labels import Labels
 
 Observed = Callable[[IndexArray], AxisEntries]  # from positions of rows to the entries of these

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.entry_store import AxisEntries
+from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.feature_encoding import FeatureEncoding
 from deepmf.matrix.labels import Labels
 from deepmf.models.predictor import Predictor

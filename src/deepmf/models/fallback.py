@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.means_settings import SHRINKAGE
 
 # Added to the count of every level, so that one that never occurs still has a probability above 0.

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import scipy.linalg
 
 from deepmf.matrix.arrays import FloatArray
-from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.feature_vectors import FeatureVectors
 from deepmf.storage.packed import Tensors, numbers
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from deepmf.errors import BadEntries, BadFeatures, BadSetting, NothingObserved, OffScale
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.checks import numbers
-from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.feature_vectors import FeatureVectors
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.fallback import mean_at, shrunk_effects
 from deepmf.models.feature_ridge import NO_WEIGHTS, FeatureRidge, FeatureWeights, prior, stored_weights
 from deepmf.models.fitting import Fitting

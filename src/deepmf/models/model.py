@@ -26,8 +26,9 @@ from deepmf.errors import (
 )
 from deepmf.matrix.areas import AREAS
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.matrix.axis_features import AxisFeatures
-from deepmf.matrix.entry_store import NOTHING, AxisEntries, EntryStore
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.features import Features
 from deepmf.matrix.forgetting import Pairs, asked_to_forget, without
 from deepmf.matrix.labels import Labels

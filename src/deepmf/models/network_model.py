@@ -15,7 +15,8 @@ from torch import nn
 from deepmf.errors import BadModelFile
 from deepmf.layers.dropout import use_generator
 from deepmf.layers.vectors import SparseVectors, feature_batch
-from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.model import Model
 from deepmf.models.predictor import Encoder, Predictor

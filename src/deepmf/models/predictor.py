@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from deepmf.errors import BadModelFile, BadSetting, CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.latents import Latents, checked_finite, pair_products
 from deepmf.models.predictive_distribution import PredictiveDistribution
 from deepmf.models.readout import Readout, check_levels

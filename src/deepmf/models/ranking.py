@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.entry_store import AxisEntries
+from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.labels import Labels
 from deepmf.models.best_so_far import BestSoFar
 from deepmf.models.column_choice import ColumnChoice, Observed

@@ -13,7 +13,7 @@ from deepmf.data.splits import Split, split_entries
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadModelFile, NotBetterThanMeans, TrainingInterrupted
 from deepmf.layers.vectors import SparseVectors
-from deepmf.matrix.entry_store import AxisEntries
+from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.load import load

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from deepmf.data.synthetic.generator import generate
-from deepmf.matrix.entry_store import AxisEntries
+from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.latents import Latents

@@ -12,7 +12,7 @@ from torch import Tensor
 from deepmf.errors import CannotExtend
 from deepmf.layers.vectors import Vectors
 from deepmf.matrix.arrays import LatentArray
-from deepmf.matrix.entry_store import AxisEntries
+from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkEncoder, sparse_vectors

@@ -15,8 +15,9 @@ from deepmf.layers.convolution import Convolution
 from deepmf.layers.masking import Masking
 from deepmf.layers.vectors import DenseVectors, Vectors
 from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.encoding import ENCODINGS
-from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf_network import DMFNetwork

@@ -13,8 +13,9 @@ from torch import Tensor
 from deepmf.errors import BadModelFile
 from deepmf.layers.vectors import SparseVectors
 from deepmf.matrix.arrays import IndexArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.encoding import ENCODINGS
-from deepmf.matrix.entry_store import AxisEntries, EntryStore
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.scale import Scale
 from deepmf.models.feature_ridge import stored_weights
 from deepmf.models.latents import Latents
