@@ -103,8 +103,8 @@ class Model(ABC):
         """Return the task that the loop runs to learn from a matrix and the features of its rows and columns."""
 
     @abstractmethod
-    def _predictor(self, task: Any, entries: EntryStore) -> Predictor:
-        """Return the predictor of a task that has run."""
+    def _predictor(self, task: Any, entries: EntryStore, fitting: Fitting) -> Predictor:
+        """Return the predictor of a task that has run; the fit is told of stages that follow the epochs."""
 
     def _warm_task(self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart) -> Any:
         """Return the task of a warm fit, which begins with what a fitted model has learned."""
@@ -304,7 +304,7 @@ class Model(ABC):
             self.history_ = replace(fitting, threads=threads).run(task, settings, fingerprint)  # type: ignore[arg-type]
             if self.history_.best_epoch is None and self.history_.stopped == "diverged":
                 return
-            predictor = self._predictor(task, entries)
+            predictor = self._predictor(task, entries, fitting)
             if not (predictor.rows.are_finite() and predictor.columns.are_finite()):
                 self._fitted = None
                 raise TrainingDiverged("what was learned is too large: latents are not finite numbers")
