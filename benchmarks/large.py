@@ -33,7 +33,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.factorization.als import ALS, RidgeEncoder
 from deepmf.models.latents import Latents
 from deepmf.models.load import load, verify
-from deepmf.models.model import Fitted
+from deepmf.models.method import Fitted
 from deepmf.models.predictor import Predictor
 from deepmf.models.readout import Readout
 

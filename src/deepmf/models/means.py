@@ -14,7 +14,8 @@ from deepmf.models.feature_ridge import NO_WEIGHTS, FeatureRidge, FeatureWeights
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents
 from deepmf.models.means_settings import MeansSettings
-from deepmf.models.model import Fitted, Model
+from deepmf.models.method import Fitted
+from deepmf.models.model import Model
 from deepmf.models.predictor import Encoder, Predictor, unpack_latents
 from deepmf.models.readout import Readout
 from deepmf.storage.packed import Packed, Tensors
