@@ -30,10 +30,11 @@ from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.factorization.als import ALS, RidgeEncoder
+from deepmf.models.factorization.als import ALS
+from deepmf.models.factorization.ridge_encoder import RidgeEncoder
 from deepmf.models.latents import Latents
 from deepmf.models.load import load, verify
-from deepmf.models.model import Fitted
+from deepmf.models.method import Fitted
 from deepmf.models.predictor import Predictor
 from deepmf.models.readout import Readout
 

@@ -16,6 +16,7 @@ from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.factorization.als import ALS
+from deepmf.models.fitting import Fitting
 from deepmf.models.means import Means
 from deepmf.models.model import Model
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
@@ -58,7 +59,7 @@ def test_a_warm_fit_begins_with_the_old_predictions_in_whatever_order_labels_com
     old = model_of(name).fit(OLD)
     turned = OLD.take(np.arange(14)[::-1], np.random.default_rng(0).permutation(12))
     model, store = model_of(name), EntryStore.of(turned)
-    predictor = model._predictor(begun(model, old, turned), store)
+    predictor = model._predictor(begun(model, old, turned), store, Fitting())
     found = predictor.score_block(np.arange(14), np.arange(12))
     expected = old.predictor_.score_block(
         OLD.rows.positions(turned.row_labels), OLD.columns.positions(turned.column_labels)

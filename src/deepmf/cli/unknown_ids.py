@@ -122,7 +122,7 @@ class UnknownCounts:
         """Count the pairs of rows and columns that are not all among the known labels."""
         import numpy as np
 
-        from deepmf.matrix.labels import n_distinct
+        from deepmf.matrix.label_arrays import n_distinct
 
         new_rows, new_columns = known_rows.find(rows) < 0, known_columns.find(columns) < 0
         return cls(

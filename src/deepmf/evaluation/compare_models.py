@@ -11,7 +11,8 @@ from deepmf.evaluation.split_errors import SplitErrors, measure
 from deepmf.evaluation.split_plan import SplitPlan
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.model import Model, check_features
+from deepmf.models.given_entries import check_features
+from deepmf.models.model import Model
 from deepmf.models.registry import model_class
 
 # How many fits are done, of how many.

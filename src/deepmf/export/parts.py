@@ -18,7 +18,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.dmf.quantizer import Quantizer
-from deepmf.models.factorization.als import LEAST_RIDGE, latent_ridges
+from deepmf.models.factorization.least_squares import LEAST_RIDGE, latent_ridges
 from deepmf.models.model import Model
 from deepmf.models.ordinal.entry_views import PaddedEntries
 from deepmf.models.ordinal.linear_part import LinearPart

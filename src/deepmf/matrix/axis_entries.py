@@ -22,6 +22,12 @@ class AxisEntries(NamedTuple):
     values: FloatArray  # (entries,)
     features: FeatureVectors | None = None  # of each row (or column), where the model knows of features
 
+    @property
+    def describe_nothing(self) -> npt.NDArray[np.bool_]:
+        """Which groups have neither entries nor features."""
+        empty: npt.NDArray[np.bool_] = np.diff(self.starts) == 0
+        return empty if self.features is None else empty & ~self.features.are_known
+
     def take(self, groups: IndexArray) -> AxisEntries:
         """Return the entries of some groups."""
         taken = grouped(groups.size, gathered(groups, self.starts, self.others, self.values))

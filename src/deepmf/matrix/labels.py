@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from decimal import Decimal
 from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -14,9 +12,8 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, UnknownLabel
 from deepmf.matrix.arrays import IndexArray
-
-# Integer labels spread over at most this many times their number are looked up in a table, not by sorting.
-_TABLE_SPREAD = 8
+from deepmf.matrix.label_arrays import checked_labels, kind_of, n_distinct
+from deepmf.matrix.label_index import IntegerIndex, gathered_integers, gathered_objects
 
 # Of labels joined again and again, each part is at least this many times as long as the next.
 _PART_GROWTH = 8
@@ -72,9 +69,9 @@ class Labels(Sequence[Any]):
         """
         array = label_array(items, axis=axis)
         if array.dtype.kind == "i":
-            distinct, positions = _gather_integers(array)
+            distinct, positions = gathered_integers(array)
         else:
-            distinct, positions = _gather_objects(array)
+            distinct, positions = gathered_objects(array)
         labels = cls.__new__(cls)
         labels._set(distinct, axis)
         return Labelled(labels, positions)
@@ -111,9 +108,9 @@ class Labels(Sequence[Any]):
 
     def check_kind(self, array: npt.NDArray[Any]) -> None:
         """Refuse labels of another kind than these, none of which could be known."""
-        if len(self) and array.size and _kind(array) != _kind(self[:1]):
+        if len(self) and array.size and kind_of(array) != kind_of(self[:1]):
             raise BadEntries(
-                f"{self.axis} labels are {_kind(self[:1])} here; got {_kind(array)}, such as {array.tolist()[0]!r}"
+                f"{self.axis} labels are {kind_of(self[:1])} here; got {kind_of(array)}, such as {array.tolist()[0]!r}"
             )
 
     def distinct_positions(self, items: Iterable[Any]) -> IndexArray:
@@ -133,13 +130,7 @@ class Labels(Sequence[Any]):
     def _find_integers(self, array: npt.NDArray[np.int64]) -> IndexArray:
         if isinstance(self._labels, range):
             return np.where((array >= 0) & (array < len(self)), array, -1)
-        low, high = self._ends
-        if high - low > _TABLE_SPREAD * len(self) + 1024:
-            near = np.minimum(np.searchsorted(self._sorted, array), len(self) - 1)
-            positions = self._order[near]
-            return np.where(self.array[positions] == array, positions, -1)
-        inside = (array >= low) & (array <= high)
-        return np.where(inside, self._table[np.where(inside, array - low, 0)], -1)
+        return self._integers.find(array)
 
     def take(self, positions: npt.NDArray[np.integer[Any]]) -> Labels:
         """Return the labels at some positions, in that order."""
@@ -154,9 +145,9 @@ class Labels(Sequence[Any]):
         fresh = other.array[self.find(other.array) < 0]
         if fresh.size == 0:
             return self
-        if len(self) and _kind(fresh) != _kind(self[:1]):
+        if len(self) and kind_of(fresh) != kind_of(self[:1]):
             raise BadEntries(
-                f"{self.axis} labels are of one kind; got {_kind(fresh)} beside {_kind(self[:1])}, "
+                f"{self.axis} labels are of one kind; got {kind_of(fresh)} beside {kind_of(self[:1])}, "
                 f"such as {fresh.tolist()[0]!r}"
             )
         return self._followed_by(fresh)
@@ -186,26 +177,8 @@ class Labels(Sequence[Any]):
         return np.dtype(np.int64) if isinstance(self._labels, range) else self._labels.dtype
 
     @cached_property
-    def _ends(self) -> tuple[int, int]:
-        """The lowest and the highest of integer labels."""
-        return int(self.array.min()), int(self.array.max())
-
-    @cached_property
-    def _table(self) -> IndexArray:
-        """Where each integer from the lowest label to the highest stands, -1 for those between that are none."""
-        low, high = self._ends
-        table = np.full(high - low + 1, -1, dtype=np.int64)
-        table[self.array - low] = np.arange(len(self))
-        return table
-
-    @cached_property
-    def _order(self) -> IndexArray:
-        return np.argsort(self.array, kind="stable")
-
-    @cached_property
-    def _sorted(self) -> IndexArray:
-        ordered: IndexArray = self.array[self._order]
-        return ordered
+    def _integers(self) -> IntegerIndex:
+        return IntegerIndex(self.array)
 
     @cached_property
     def _index(self) -> dict[Any, int]:
@@ -312,62 +285,7 @@ class JoinedLabels(Labels):
 
 def label_array(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
     """Return labels as one array of one kind: int64, or objects; nulls and mixtures are errors."""
-    if isinstance(items, Labels):
-        return items.array
-    if isinstance(items, str | bytes):
-        raise BadEntries(f"{axis}s must be a list of labels; got the single label {items!r}")
-    if not isinstance(items, Iterable):
-        raise BadEntries(f"{axis}s must be a list of labels; got {items!r}")
-    array = items if isinstance(items, np.ndarray) else _from_iterable(items)
-    if array.ndim != 1:
-        raise BadEntries(f"{axis} labels must be one-dimensional; got shape {array.shape}")
-    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
-        raise BadEntries(
-            f"{axis} labels must fit in 64 bits with a sign; give larger ids, such as {array.max()}, as strings"
-        )
-    if array.dtype.kind in "iu":
-        return array.astype(np.int64, copy=False)
-    if array.dtype.kind in "mM":
-        array = array.astype(f"{array.dtype.kind}8[us]")  # what Python's own dates and times can hold
-    if array.dtype.kind != "O":
-        array = array.astype(object)  # Python's own str, float, datetime: kept as given
-    return _checked_objects(array, axis=axis)
-
-
-def n_distinct(labels: npt.NDArray[Any]) -> int:
-    """Return how many different labels there are."""
-    return len(set(labels.tolist()))
-
-
-def _from_iterable(items: Iterable[Any]) -> npt.NDArray[Any]:
-    if isinstance(items, range):
-        return np.arange(items.start, items.stop, items.step, dtype=np.int64)
-    sequence = items if isinstance(items, Sequence) else list(items)
-    return np.fromiter(sequence, dtype=object, count=len(sequence))
-
-
-def _checked_objects(array: npt.NDArray[Any], *, axis: str) -> npt.NDArray[Any]:
-    kinds = set(map(type, array))
-    if any(issubclass(kind, np.generic) for kind in kinds):
-        plain = (item.item() if isinstance(item, np.generic) else item for item in array)
-        return _checked_objects(np.fromiter(plain, dtype=object, count=array.size), axis=axis)
-    if kinds & {type(None), float, Decimal}:
-        where = next((i for i, item in enumerate(array) if _is_missing(item)), None)
-        if where is not None:
-            raise BadEntries(f"the {axis} id is missing ({array[where]})", position=where)
-    if len(kinds) > 1:
-        firsts = [next(item for item in array if type(item) is kind) for kind in kinds]
-        shown = " and ".join(sorted(f"{type(item).__name__} {item!r}" for item in firsts))
-        raise BadEntries(f"{axis} labels must be of one kind; got {shown}")
-    if kinds == {int}:
-        try:
-            return array.astype(np.int64)
-        except OverflowError as error:
-            raise BadEntries(f"{axis} labels must fit in 64 bits; give larger ids as strings") from error
-    for kind in kinds:
-        if kind.__hash__ is None:
-            raise BadEntries(f"{axis} labels must be hashable; {kind.__name__} is not, such as {array[0]!r}")
-    return array
+    return items.array if isinstance(items, Labels) else checked_labels(items, axis=axis)
 
 
 def _numbers_at(numbers: range, position: Any) -> Any:
@@ -381,38 +299,3 @@ def _numbers_at(numbers: range, position: Any) -> Any:
     if positions.size and not -len(numbers) <= positions.min() <= positions.max() < len(numbers):
         raise IndexError(f"there are {len(numbers)} labels; got a position from {positions.min()} to {positions.max()}")
     return np.where(positions < 0, positions + len(numbers), positions).astype(np.int64)[()]
-
-
-def _is_missing(item: Any) -> bool:
-    return item is None or (item.is_nan() if isinstance(item, Decimal) else bool(item != item))
-
-
-def _gather_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
-    if array.size == 0:
-        return array.copy(), array.copy()
-    low, high = int(array.min()), int(array.max())
-    if high - low > _TABLE_SPREAD * array.size + 1024:
-        distinct, positions = np.unique(array, return_inverse=True)
-        return distinct, positions
-    offsets = array - low if low else array
-    seen = np.zeros(high - low + 1, dtype=bool)
-    seen[offsets] = True
-    # 32-bit positions halve the memory that every later pass over the entries moves.
-    position_of = np.cumsum(seen, dtype=np.int64) - 1
-    if seen.size < 2**31:
-        position_of = position_of.astype(np.int32)
-    return np.flatnonzero(seen) + low, position_of[offsets]
-
-
-def _gather_objects(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IndexArray]:
-    items = array.tolist()
-    distinct = list(dict.fromkeys(items))
-    with suppress(TypeError):  # labels without an order
-        distinct.sort()
-    index = dict(zip(distinct, range(len(distinct)), strict=True))
-    labels = np.fromiter(distinct, dtype=object, count=len(distinct))
-    return labels, np.fromiter(map(index.__getitem__, items), dtype=np.int64, count=len(items))
-
-
-def _kind(array: npt.NDArray[Any]) -> str:
-    return "ints" if array.dtype.kind == "i" else f"{type(array[0]).__name__}s"

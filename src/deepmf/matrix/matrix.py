@@ -14,42 +14,16 @@ from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.checks import check_finite, check_on_scale, numbers
 from deepmf.matrix.description import Description, describe
+from deepmf.matrix.entry_orders import ByColumn, ByRow, ValueArray, both_orders, compact
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix_view import matrix_html
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import (
-    Duplicates,
-    check_duplicates,
-    duplicate_error,
-    in_row_order,
-    merged,
-    on_levels,
-    repeats,
-    starts_of,
-    tell_moved,
-)
+from deepmf.matrix.sorting import Duplicates, OrderedEntries, check_duplicates, ordered_entries, tell_moved
 from deepmf.matrix.store_reader import StoreOrigin, StoreParts
 from deepmf.matrix.table_form import PLAIN, TableForm
 
-ValueArray = npt.NDArray[np.floating[Any]]
-
 # A part of a matrix that is mapped from a store is a store too, but for one of so few entries.
 IN_MEMORY = 1 << 20
-
-
-class ByRow(NamedTuple):
-    """Entries in row order (CSR): those of row i are `starts[i]:starts[i + 1]`, columns increasing."""
-
-    starts: IndexArray  # (rows + 1,)
-    columns: IndexArray  # (entries,)
-
-
-class ByColumn(NamedTuple):
-    """Entries in column order (CSC): those of column j are `starts[j]:starts[j + 1]`, rows increasing."""
-
-    starts: IndexArray  # (columns + 1,)
-    rows: IndexArray  # (entries,)
-    entries: IndexArray  # (entries,) where each stands in row order
 
 
 class Entries(NamedTuple):
@@ -222,24 +196,9 @@ class ObservedMatrix:
         check_finite(rows, columns, values)
         if scale is not None:
             check_on_scale(rows, columns, values, scale)
-        order, row_of, column_of = in_row_order(
-            rows.positions, columns.positions, n_rows=len(rows.labels), n_columns=len(columns.labels)
-        )
-        again = repeats(row_of, column_of)
-        ordered = values[order]
-        if np.any(again):
-            if duplicates == "error":
-                raise duplicate_error(rows, columns, order, again)
-            if duplicates == "mean":
-                scale = scale or Scale.infer(ordered)  # before means bring values that nobody gave
-            ordered = merged(ordered, again, duplicates)
-            row_of, column_of = row_of[~again], column_of[~again]
-            if duplicates == "mean" and scale is not None and scale.levels is not None:
-                ordered, n_moved = on_levels(ordered, scale)
-                tell_moved(n_moved, scale)
-        matrix = cls.__new__(cls)
-        matrix._set(rows.labels, columns.labels, scale or Scale.infer(ordered), row_of, column_of, ordered, form)
-        return matrix
+        entries = ordered_entries(rows, columns, values, scale=scale, duplicates=duplicates)
+        tell_moved(entries.n_moved, entries.scale)
+        return cls._from_ordered(rows.labels, columns.labels, entries, form)
 
     @classmethod
     def from_store(cls, parts: StoreParts, *, scale: Scale | None = None) -> ObservedMatrix:
@@ -252,34 +211,13 @@ class ObservedMatrix:
         matrix.values, matrix.mean = parts.values, parts.mean
         return matrix
 
-    def _set(
-        self,
-        rows: Labels,
-        columns: Labels,
-        scale: Scale,
-        row_of: IndexArray,
-        column_of: IndexArray,
-        values: FloatArray,
-        form: TableForm,
-    ) -> None:
-        """Fill the slots from entries in row order without duplicates."""
-        index = _index_type(values.size, len(rows), len(columns))
-        row_starts = starts_of(row_of, len(rows), index)
-        columns_in_order: IndexArray = column_of.astype(index, copy=False)
-        self.rows, self.columns, self.scale, self.form, self.origin = rows, columns, scale, form, None
-        self.by_row = ByRow(row_starts, columns_in_order)
-        # Turning CSR into CSC is a counting sort in compiled code; with places as data, entries tell where they went.
-        places = np.arange(values.size, dtype=index)
-        by_column = scipy.sparse.csr_array(
-            (places, columns_in_order, row_starts), shape=(len(rows), len(columns))
-        ).tocsc()
-        self.by_column = ByColumn(
-            *(part.astype(index, copy=False) for part in (by_column.indptr, by_column.indices, by_column.data))
-        )
-        self.values = _compact(values)
-        self.mean = float(self.values.mean(dtype=np.float64)) if values.size else float("nan")
-        for array in (*self.by_row, *self.by_column, self.values):
-            array.flags.writeable = False
+    @classmethod
+    def _from_ordered(cls, rows: Labels, columns: Labels, entries: OrderedEntries, form: TableForm) -> ObservedMatrix:
+        """Build a matrix from entries in row order without repeats."""
+        by_row, by_column = both_orders(entries.rows, entries.columns, shape=(len(rows), len(columns)))
+        values = compact(entries.values)
+        mean = float(values.mean(dtype=np.float64)) if values.size else float("nan")
+        return cls.from_order(rows, columns, entries.scale, by_row, by_column, values, mean=mean, form=form)
 
     @classmethod
     def from_order(
@@ -373,11 +311,9 @@ class ObservedMatrix:
             part = part_on_disk(self, which if is_mask else np.sort(which))
             return ObservedMatrix.from_store(part, scale=self.scale)
         kept = np.flatnonzero(which) if is_mask else np.sort(which)
-        matrix = ObservedMatrix.__new__(ObservedMatrix)
         values = self.values[kept].astype(np.float64)
-        row_of, column_of = self.rows_of(kept), self.by_row.columns[kept]
-        matrix._set(self.rows, self.columns, self.scale, row_of, column_of, values, self.form)
-        return matrix
+        entries = OrderedEntries(self.rows_of(kept), self.by_row.columns[kept], values, self.scale)
+        return ObservedMatrix._from_ordered(self.rows, self.columns, entries, self.form)
 
     def take(self, rows: IndexArray, columns: IndexArray) -> ObservedMatrix:
         """Return the part with the rows and columns at the given positions, in that order."""
@@ -510,14 +446,3 @@ def _whole_axis(labels: Iterable[Any] | None, count: int, *, axis: str) -> Label
 
 def _rise(positions: IndexArray) -> bool:
     return bool(np.all(positions[1:] > positions[:-1]))
-
-
-def _index_type(*counts: int) -> type[np.int32] | type[np.int64]:
-    return np.int32 if max(counts) < 2**31 - 1 else np.int64
-
-
-def _compact(values: FloatArray) -> ValueArray:
-    """Return the values in single precision where that loses nothing."""
-    with np.errstate(over="ignore"):
-        single = values.astype(np.float32)
-    return single if np.array_equal(single, values) else values.copy()

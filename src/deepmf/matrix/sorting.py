@@ -26,10 +26,43 @@ class RowOrder(NamedTuple):
     columns: IndexArray
 
 
+class OrderedEntries(NamedTuple):
+    """Entries in row order, without repeats, and their scale.
+
+    n_moved: how many are means of repeated entries that lay between two levels.
+    """
+
+    rows: IndexArray
+    columns: IndexArray
+    values: FloatArray
+    scale: Scale
+    n_moved: int = 0
+
+
 def check_duplicates(duplicates: str) -> None:
     """Refuse a value that `duplicates` cannot have."""
     if duplicates not in get_args(Duplicates):
         raise BadSetting(f"duplicates must be 'error', 'first', 'last' or 'mean'; got {duplicates!r}")
+
+
+def ordered_entries(
+    rows: Labelled, columns: Labelled, values: FloatArray, *, scale: Scale | None, duplicates: Duplicates
+) -> OrderedEntries:
+    """Sort entries and merge those that repeat a (row, column) pair; a scale that is not given is inferred."""
+    order, row_of, column_of = in_row_order(
+        rows.positions, columns.positions, n_rows=len(rows.labels), n_columns=len(columns.labels)
+    )
+    again, ordered, n_moved = repeats(row_of, column_of), values[order], 0
+    if np.any(again):
+        if duplicates == "error":
+            raise duplicate_error(rows, columns, order, again)
+        if duplicates == "mean":
+            scale = scale or Scale.infer(ordered)  # before means bring values that nobody gave
+        ordered = merged(ordered, again, duplicates)
+        row_of, column_of = row_of[~again], column_of[~again]
+        if duplicates == "mean" and scale is not None and scale.levels is not None:
+            ordered, n_moved = on_levels(ordered, scale)
+    return OrderedEntries(row_of, column_of, ordered, scale or Scale.infer(ordered), n_moved)
 
 
 def in_row_order(row_of: IndexArray, column_of: IndexArray, *, n_rows: int, n_columns: int) -> RowOrder:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.feature_encoding import FeatureEncoding
 from deepmf.matrix.labels import Labels
 from deepmf.models.predictor import Predictor
@@ -48,6 +50,18 @@ class Explanation(NamedTuple):
     features: tuple[FeatureEffect, ...] = ()
 
 
+def explained_pair(seen: EntryStore, predictor: Predictor, row: Any, column: Any, n: int, *, axis: Axis) -> Explanation:
+    """Return what the entries of a row (or of a column) did to its prediction for a column (or a row), by label."""
+    at = seen.rows.positions([row]), seen.columns.positions([column])
+    pair = int(at[0][0]), int(at[1][0])
+    if axis == "row":
+        entries, others, features = seen.row_entries(at[0]), seen.columns, seen.row_features
+    else:
+        entries, others, features = seen.column_entries(at[1]), seen.rows, seen.column_features
+    encoding = None if features is None else features.encoding
+    return explained(predictor, axis, entries, others, pair, n, encoding=encoding)
+
+
 def explained(
     predictor: Predictor,
     axis: Axis,
@@ -61,6 +75,12 @@ def explained(
     """Return what the entries of one row (or column), the only group, did to the prediction of a pair of positions."""
     own, target = pair if axis == "row" else pair[::-1]
     return explained_all(predictor, axis, entries, labels, own, np.array([target]), n, encoding=encoding)[0]
+
+
+def check_axis(axis: str) -> None:
+    """Refuse what is neither of the axes that entries can be of."""
+    if axis not in get_args(Axis):
+        raise BadSetting(f"axis must be 'row' or 'column'; got {axis!r}")
 
 
 def explained_all(

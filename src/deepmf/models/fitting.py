@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,18 @@ import numpy as np
 from deepmf.errors import BadSetting, NotBetterThanMeans, TrainingDiverged, TrainingInterrupted
 from deepmf.layers.ranks import ranks_here
 from deepmf.matrix.coded_values import pieces
+from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.warm_start import WarmStart
-from deepmf.training.checkpoint import Checkpoint, numbered_states
+from deepmf.training.checkpoint import Checkpoint, numbered_states, remove_checkpoint
 from deepmf.training.epoch_progress import EpochDisplay
 from deepmf.training.history import History
 from deepmf.training.loop import Callback, Loop, Task
-from deepmf.training.settings import LoopSettings
+from deepmf.training.settings import LoopSettings, Settings
 from deepmf.training.sharded_checkpoint import ShardedCheckpoint
 from deepmf.training.threads import Threads
 from deepmf.training.trainer import Trainer
+from deepmf.training.validation import ValidationEntries
 
 # The settings that most often mend a fit that is no better than the means.
 _TO_TRY = ("epochs", "learning_rate", "dropout", "penalty", "latent_size")
@@ -61,6 +64,21 @@ class Fitting:
         for callback in self.callbacks:
             if isinstance(callback, EpochDisplay):
                 callback.tell_stage(name)
+
+
+@contextmanager
+def removing_checkpoint(path: Path | None, *, is_over: Callable[[], bool]) -> Iterator[None]:
+    """Remove a checkpoint at the end of a training that is over, or has diverged; others can be continued from it."""
+    over = False
+    try:
+        yield
+        over = is_over()
+    except TrainingDiverged:
+        over = True
+        raise
+    finally:
+        if over and path is not None:
+            remove_checkpoint(path)
 
 
 def check_ranks(model: str, train: ObservedMatrix, settings: Any, *, able: bool) -> None:
@@ -124,6 +142,28 @@ def _is_no_better(history: History) -> bool:
     """Say whether the means predict validation entries as well; where they are never wrong, nothing could be better."""
     best, means = history.best_error, history.means_error
     return best is not None and means is not None and best >= means > 0
+
+
+def fingerprint_of(
+    method: str,
+    settings: Settings,
+    entries: EntryStore,
+    validation: ValidationEntries | None,
+    start: WarmStart | None,
+) -> dict[str, Any]:
+    """Return what identifies a training, so that only its own checkpoint continues it."""
+    found = {
+        "model": method,
+        **settings.to_dict(),
+        "training entries": digest(entries.train),
+        "validation entries": None if validation is None else validation.digest(),
+    }
+    for name, features in (("row features", entries.row_features), ("column features", entries.column_features)):
+        if features is not None:
+            found[name] = features.digest()
+    if start is not None:
+        found["start"] = start.digest()
+    return found
 
 
 def digest(matrix: ObservedMatrix) -> str:

@@ -213,10 +213,7 @@ def _folded_rows(entries: EntryStore, predictor: Predictor, observed: AxisEntrie
 
 
 def _warn_of_nothing(described: AxisEntries, axis: str, others: str, *, stacklevel: int) -> None:
-    empty = np.diff(described.starts) == 0
-    if described.features is not None:
-        empty &= ~described.features.are_known
-    n_empty = np.count_nonzero(empty)
+    n_empty = np.count_nonzero(described.describe_nothing)
     if n_empty:
         warnings.warn(
             f"{n_empty} {axis}(s) have no entry over the trained {others}: "

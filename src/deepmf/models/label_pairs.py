@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.labels import Labels, label_array, n_distinct
+from deepmf.matrix.label_arrays import n_distinct
+from deepmf.matrix.labels import Labels, label_array
 
 # A pair with an unknown row or column: an error for all pairs, NaN, or the prediction of the fallback.
 Unknown = Literal["error", "nan", "fallback"]

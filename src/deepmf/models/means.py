@@ -14,7 +14,8 @@ from deepmf.models.feature_ridge import NO_WEIGHTS, FeatureRidge, FeatureWeights
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents
 from deepmf.models.means_settings import MeansSettings
-from deepmf.models.model import Fitted, Model
+from deepmf.models.method import Fitted
+from deepmf.models.model import Model
 from deepmf.models.predictor import Encoder, Predictor, unpack_latents
 from deepmf.models.readout import Readout
 from deepmf.storage.packed import Packed, Tensors
@@ -99,13 +100,13 @@ class Means(Model):
         return np.asarray(self.predictor_.columns.whole()[:, 1], dtype=np.float64)
 
     def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> None:
-        self._fitted = Fitted(entries, self._predictor(None, entries))
+        self._fitted = Fitted(entries, self._predictor(None, entries, fitting))
         self.history_ = History(best_error=None if validation is None else self._means_error(validation))
 
     def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Any:
         raise NotImplementedError("there is nothing to learn in epochs")
 
-    def _predictor(self, task: Any, entries: EntryStore) -> Predictor:
+    def _predictor(self, task: Any, entries: EntryStore, fitting: Fitting) -> Predictor:
         n_rows, n_columns = entries.train.shape
         encoder, no_rows = EffectEncoder(entries.train.mean, self.settings.shrinkage), Latents(np.empty((0, 2)))  # type: ignore[arg-type]
         by_column, by_row = entries.column_entries(np.arange(n_columns)), entries.row_entries(np.arange(n_rows))

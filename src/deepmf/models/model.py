@@ -3,122 +3,66 @@
 from __future__ import annotations
 
 import copy
-import reprlib
-import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import (
-    BadEntries,
-    BadFeatures,
-    BadModelFile,
-    BadSetting,
-    CannotExtend,
-    NotFitted,
-    NothingObserved,
-    TrainingDiverged,
-)
-from deepmf.matrix.areas import AREAS
+from deepmf.errors import BadEntries
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import NOTHING, AxisEntries
-from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.features import Features
 from deepmf.matrix.forgetting import Pairs, asked_to_forget, without
-from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.metrics import rmse_error
 from deepmf.models.column_choice import choice_of
 from deepmf.models.column_neighbours import ColumnNeighbours
 from deepmf.models.completion import complete_array, complete_frame, complete_to
-from deepmf.models.explanation import Axis, Explanation, explained
+from deepmf.models.explanation import Axis, Explanation, check_axis, explained_pair
 from deepmf.models.fallback import Fallback
-from deepmf.models.fitting import Fitting, check_ranks, digest, tell_ending
+from deepmf.models.fitting import Fitting, check_ranks, removing_checkpoint, tell_ending
 from deepmf.models.folded import FeatureValues, FoldedColumns, FoldedRows, folded_column, folded_rows
-from deepmf.models.label_pairs import LabelPairs, Unknown, find_pairs
-from deepmf.models.model_view import ShownSettings, fitted_html, fitted_lines, model_line, not_fitted_html
-from deepmf.models.predictive_distribution import Interval, PredictiveDistribution, check_coverage
+from deepmf.models.given_entries import (
+    Conflicts,
+    check_extension,
+    check_matrix,
+    check_trainable,
+    training_entries,
+    warn_of_nothing,
+)
+from deepmf.models.label_pairs import Unknown
+from deepmf.models.method import Fitted, Method
+from deepmf.models.model_view import ModelView
+from deepmf.models.pair_predictions import PairPredictions
+from deepmf.models.predictive_distribution import Interval, check_coverage
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import Ranking, most_similar, ranked
-from deepmf.models.readout import check_levels
+from deepmf.models.ranking import Ranking, is_label, most_similar, ranked
 from deepmf.models.recommendations import Recommendations
-from deepmf.models.warm_start import WarmStart, check_settings
-from deepmf.storage.feature_tensors import pack_features, unpack_features
-from deepmf.storage.label_tensors import check_storable
-from deepmf.storage.matrix_tensors import pack_matrix
-from deepmf.storage.model_file import write_file
-from deepmf.storage.model_folder import LARGEST_FILE, goes_to_folder, write_folder
-from deepmf.storage.ordered_matrix import pack_ordered, unpack_either
-from deepmf.storage.packed import Packed, Tensors, field, has_values_to_check, numbers, refusing
-from deepmf.training.checkpoint import remove_checkpoint
+from deepmf.models.settings_choice import settings_without_choice, stored_choice
+from deepmf.models.stored_model import stored_entries, stored_settings, write_model
+from deepmf.storage.model_folder import LARGEST_FILE
+from deepmf.storage.packed import field, refusing
 from deepmf.training.epoch_progress import show_epochs
 from deepmf.training.fit_plan import FitPlan
 from deepmf.training.history import History
-from deepmf.training.loop import Callback, Task
-from deepmf.training.settings import LoopSettings, Settings
-from deepmf.training.threads import training_threads
+from deepmf.training.loop import Callback
+from deepmf.training.settings import Settings
 from deepmf.training.validation import ValidationEntries
 
-Conflicts = Literal["error", "replace"]
 Missing = Literal["error", "ignore"]
 
 
-class Fitted(NamedTuple):
-    """The state of a fitted model: the entries it knows, and its predictor."""
-
-    entries: EntryStore
-    predictor: Predictor
-
-
-class Model(ABC):
+class Model(Method):
     """The base class of every model; a subclass defines the task that learns and the predictor built from it.
 
     The constructor stores settings, `fit` learns, names that end in `_` are learned.
     """
 
-    settings_class: ClassVar[type[Settings]]
-    predicts: ClassVar[tuple[str, ...]] = AREAS  # the areas it can predict in
-    cannot: ClassVar[str] = ""  # why not in the others
-    takes_features: ClassVar[bool] = False  # of rows and columns
-    holds_out: ClassVar[bool] = False  # whether `fit` without validation entries sets some aside to choose by
-    fits_on_ranks: ClassVar[bool] = False  # whether several processes fit it together
-
     def __init__(self, /, **settings: Any) -> None:
-        self.settings = self.settings_class.from_names(settings)
-        self._given = frozenset(settings)
-        self.chosen_: dict[str, Any] = {}
-        self.history_ = History()
-        self._fitted: Fitted | None = None
+        super().__init__(**settings)
         self._last_fallback: Fallback | None = None
-
-    @abstractmethod
-    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Any:
-        """Return the task that the loop runs to learn from a matrix and the features of its rows and columns."""
-
-    @abstractmethod
-    def _predictor(self, task: Any, entries: EntryStore) -> Predictor:
-        """Return the predictor of a task that has run."""
-
-    def _warm_task(self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart) -> Any:
-        """Return the task of a warm fit, which begins with what a fitted model has learned."""
-        task = self._task(entries, validation)
-        self._begin_from(task, start)
-        return task
-
-    def _begin_from(self, task: Any, start: WarmStart) -> None:
-        """Let a task begin with what a fitted model has learned."""
-        raise NotImplementedError(f"{type(self).__name__} is not learned in epochs")
-
-    @abstractmethod
-    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        """Return the predictor that packed itself as this content and these tensors."""
 
     def fit(
         self,
@@ -166,56 +110,34 @@ class Model(ABC):
         first layers are divided among them, and so is the work of every step. The first alone shows progress. The
         checkpoint is then a folder, to which each adds its part.
         """
-        _check_trainable(train)
-        check_ranks(type(self).__name__, train, self.settings, able=self.fits_on_ranks)
+        name = type(self).__name__
+        check_trainable(train)
+        check_ranks(name, train, self.settings, able=self.fits_on_ranks)
         if validation is not None:
-            _check_matrix(validation, "validation")
+            check_matrix(validation, "validation")
         aligned = ValidationEntries.of(train, validation)
-        entries = self._described(train, row_features, column_features)
+        entries = training_entries(
+            train, row_features, column_features, method=name, takes_features=self.takes_features
+        )
         chosen = self._with_choice(train, start_from)
         chosen._check_memory(entries)
         start = None if start_from is None else chosen._warm_start(start_from, entries, aligned)
         path = None if checkpoint is None else Path(checkpoint)
-        over, before = False, (self.settings, self.chosen_, self._fitted)
-        self.settings, self.chosen_ = chosen.settings, chosen.chosen_
-        try:
+        with (
+            removing_checkpoint(
+                None if keep_checkpoint else path, is_over=lambda: self.history_.stopped != "interrupted"
+            ),
+            self._by_settings_of(chosen),
+        ):
             plan = self._plan(train, warm=start is not None)
             epochs = None if plan is None else plan.epochs
-            with show_epochs(f"fitting {type(self).__name__}", epochs, progress, plan) as shown:
+            with show_epochs(f"fitting {name}", epochs, progress, plan) as shown:
                 self._learn(entries, aligned, Fitting([*shown, *callbacks], path, checkpoint_every, start=start))
             if aligned is not None and self.history_.best_error is not None:
                 self.history_.means_error = self._means_error(aligned)
             self._add_described(row_features, column_features)
             tell_ending(self.history_, self.settings)
-            over = self.history_.stopped != "interrupted"
-        except TrainingDiverged:
-            over = True
-            raise
-        finally:
-            if self._fitted is before[2]:  # what was learned earlier stays, with the settings that it was learned by
-                self.settings, self.chosen_, _ = before
-            if over and path is not None and not keep_checkpoint:
-                remove_checkpoint(path)
         return self
-
-    def _described(
-        self, train: ObservedMatrix, row_features: Features | None, column_features: Features | None
-    ) -> EntryStore:
-        """Return the entries of a matrix with the features of its rows and columns."""
-        given = {"row_features": row_features, "column_features": column_features}
-        for name, features in given.items():
-            if features is None:
-                continue
-            check_features(features, name)
-            if not self.takes_features:
-                raise BadFeatures(
-                    f"{type(self).__name__} reads entries alone, no features; Means, ALS, DMF, DMFD and OrdinalDMF do"
-                )
-        return EntryStore.of(
-            train,
-            None if row_features is None else AxisFeatures.of(train.rows, row_features),
-            None if column_features is None else AxisFeatures.of(train.columns, column_features),
-        )
 
     def _add_described(self, row_features: Features | None, column_features: Features | None) -> None:
         """Add the rows and columns that have features and no entries."""
@@ -231,110 +153,14 @@ class Model(ABC):
         """Return what `fit` is going to do with a matrix, in words; None for a model that is not learned in epochs."""
         return self._with_choice(train, start_from)._plan(train, warm=start_from is not None)
 
-    def _plan(self, train: ObservedMatrix, *, warm: bool) -> FitPlan | None:
-        """Return what a fit with these settings is going to do."""
-        settings = WarmStart.shortened(self.settings) if warm else self.settings
-        if not isinstance(settings, LoopSettings):
-            return None
-        effort = getattr(settings, "effort", None)
-        name = type(self).__name__ + ("" if effort is None else f" (effort {effort})")
-        text = f"fitting {name} to {train.n_entries:,} entries: {self._work(train, settings.epochs)}"
-        return FitPlan(text, settings.epochs, self._share_after(train), n_slow=int(self._on_gpu))
-
-    def _work(self, train: ObservedMatrix, epochs: int) -> str:
-        """Say in a few words what is computed."""
-        return f"{epochs} epochs"
-
-    def _share_after(self, train: ObservedMatrix) -> float:
-        """Return about how long it takes after the epochs, as a share of their time."""
-        return 0.0
-
     @property
     def own_settings(self) -> dict[str, Any]:
         """The settings that no fit chooses: a model of the same class with these is this one, not fitted yet."""
-        chosen = set(self.settings_class.chosen_at_fit) - self._given
-        return {name: value for name, value in self.settings.to_dict().items() if name not in chosen}
+        return settings_without_choice(self.settings, self._given)
 
     def settings_for(self, train: ObservedMatrix) -> Settings:
         """Return the settings that `fit` takes for a matrix: those that were given, and those chosen for it."""
         return self._with_choice(train, None).settings
-
-    def _with_choice(self, train: ObservedMatrix, start_from: Model | None) -> Self:
-        """Return this model with the settings that were not given chosen: for a matrix, or as in a model to start from.
-
-        This model stays as it is: a fitted one needs the settings that it was fitted with until it is fitted anew.
-        """
-        chosen = self._chosen_for(train)
-        if type(start_from) is type(self):
-            # Epochs that are given have a schedule of their own.
-            kept = {each.name for each in fields(LoopSettings)} if "epochs" in self._given else set()
-            earlier = start_from.settings.to_dict()
-            chosen = {name: value if name in kept else earlier[name] for name, value in chosen.items()}
-        model = copy.copy(self)
-        model.chosen_ = {name: value for name, value in chosen.items() if name not in self._given}
-        model.settings = replace(self.settings, **model.chosen_)
-        return model
-
-    def _note_chosen(self, names: Any) -> None:
-        """Take some settings as chosen, not given."""
-        known = self.settings.to_dict()
-        if not isinstance(names, list) or not all(isinstance(name, str) and name in known for name in names):
-            raise BadModelFile(f"the stored choice must name settings; got {reprlib.repr(names)}")
-        self.chosen_ = {name: known[name] for name in names}
-        self._given -= self.chosen_.keys()
-
-    def _check_memory(self, entries: EntryStore) -> None:
-        """Refuse a fit that would need more memory than is free."""
-        return  # linear algebra needs little beside the matrix
-
-    def _chosen_for(self, train: ObservedMatrix) -> dict[str, Any]:
-        """Return settings that suit a matrix and the machine."""
-        return {}
-
-    def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> None:
-        """Learn, and set what is learned."""
-        with training_threads(getattr(self.settings, "device", "cpu")) as threads:
-            fingerprint, settings, start = self._fingerprint(entries, validation), self.settings, fitting.start
-            task: Task = (
-                self._task(entries, validation) if start is None else self._warm_task(entries, validation, start)
-            )
-            if start is not None:
-                fingerprint["start"] = start.digest()
-                settings = start.shortened(settings)
-            self.history_ = replace(fitting, threads=threads).run(task, settings, fingerprint)  # type: ignore[arg-type]
-            if self.history_.best_epoch is None and self.history_.stopped == "diverged":
-                return
-            predictor = self._predictor(task, entries)
-            if not (predictor.rows.are_finite() and predictor.columns.are_finite()):
-                self._fitted = None
-                raise TrainingDiverged("what was learned is too large: latents are not finite numbers")
-            self._fitted = Fitted(entries, predictor)
-
-    def _warm_start(self, start_from: Model, new: EntryStore, validation: ValidationEntries | None) -> WarmStart:
-        """Return what a fitted model hands on to a fit; a model that does not fit is refused."""
-        if type(start_from) is not type(self):
-            given = type(start_from).__name__
-            raise BadSetting(f"start_from must be a fitted {type(self).__name__}; got {given}")
-        entries, predictor = start_from._known
-        check_settings(self.settings, start_from.settings)
-        if entries.scale != new.scale:
-            raise BadSetting(f"start_from was fitted to the scale {entries.scale}; the matrix has {new.scale}")
-        start = WarmStart(entries, predictor, new.train, new.row_features, new.column_features)
-        start.check(validation)
-        return start
-
-    def _fingerprint(self, entries: EntryStore, validation: ValidationEntries | None) -> dict[str, Any]:
-        """Return the fingerprint that identifies this training run."""
-        return {
-            "model": type(self).__name__,
-            **self.settings.to_dict(),
-            "training entries": digest(entries.train),
-            "validation entries": None if validation is None else validation.digest(),
-        } | {
-            name: features.digest()
-            for name, features in (("row features", entries.row_features), ("column features", entries.column_features))
-            if features is not None
-        }
 
     def extend(
         self,
@@ -356,21 +182,16 @@ class Model(ABC):
         predict for is refused with the reason (`CannotExtend`).
         """
         known, predictor = self._known
-        if new is not None or (row_features is None and column_features is None):
-            _check_matrix(new, "extend")
-        if conflicts not in ("error", "replace"):
-            raise BadSetting(f"conflicts must be 'error' or 'replace'; got {conflicts!r}")
-        for name, features in (("row_features", row_features), ("column_features", column_features)):
-            if features is not None:
-                check_features(features, name)
-        self._check_extends()
+        check_extension(new, row_features, column_features, conflicts)
+        areas = self._areas
+        areas.check_extends()
         entries, rows, columns = known.extended(
             new, conflicts=conflicts, row_features=row_features, column_features=column_features
         )
-        self._refuse_new("II", "row", known.rows, entries.rows)
-        self._refuse_new("III", "column", known.columns, entries.columns)
-        _warn_of_nothing(entries, "row", rows, entries.row_entries(rows))
-        _warn_of_nothing(entries, "column", columns, entries.column_entries(columns))
+        areas.check_new("row", known.rows, entries.rows)
+        areas.check_new("column", known.columns, entries.columns)
+        warn_of_nothing(entries, "row", rows)
+        warn_of_nothing(entries, "column", columns)
         return self._described_anew(entries, predictor, rows, columns)
 
     def forget(
@@ -405,8 +226,8 @@ class Model(ABC):
     def _described_anew(self, entries: EntryStore, predictor: Predictor, rows: IndexArray, columns: IndexArray) -> Self:
         """Return this model with other entries, which describe some rows and columns anew."""
         model = copy.copy(self)
-        encoded_rows = rows if "II" in self.predicts else rows[:0]
-        encoded_columns = columns if "III" in self.predicts else columns[:0]
+        encoded_rows = rows if self._areas.covers_new("row") else rows[:0]
+        encoded_columns = columns if self._areas.covers_new("column") else columns[:0]
         model._fitted = Fitted(entries, predictor.extended(entries, encoded_rows, encoded_columns))
         return model
 
@@ -434,8 +255,7 @@ class Model(ABC):
     ) -> FoldedColumns:
         """Return a column with these entries that is stored nowhere: it predicts like a column of `extend`."""
         entries, predictor = self._known
-        if "III" not in self.predicts:
-            raise CannotExtend(f"{type(self).__name__} cannot predict for new columns: {self.cannot}")
+        self._areas.check_folds_in("column")
         return folded_column(entries, predictor, (rows, values), features)
 
     def _folded(
@@ -446,8 +266,7 @@ class Model(ABC):
         single: bool,
     ) -> FoldedRows:
         entries, predictor = self._known
-        if "II" not in self.predicts:
-            raise CannotExtend(f"{type(self).__name__} cannot predict for new rows: {self.cannot}")
+        self._areas.check_folds_in("row")
         if not histories:
             raise BadEntries("there is no history to fold in")
         return folded_rows(entries, predictor, histories, features, single=single)
@@ -459,7 +278,7 @@ class Model(ABC):
         pairs: "error" refuses all pairs and names the unknown label, "nan" returns NaN, and "fallback" predicts by
         `Means`: the overall mean, plus the effect of the row or column that is known.
         """
-        return self._read(rows, columns, unknown, self.predictor_.readout.values, self._of_means)
+        return self._of_pairs.values(rows, columns, unknown)
 
     def predict_levels(
         self, rows: Iterable[Any], columns: Iterable[Any], *, metric: str = "rmse", unknown: Unknown = "error"
@@ -470,11 +289,7 @@ class Model(ABC):
         distribution; for the others it makes no difference. With `unknown="fallback"`, the level is the one nearest
         to the fallback's mean.
         """
-        check_levels(self.scale_, metric)
-        predictor = self.predictor_
-        if metric != "rmse" and predictor.gives_distribution:
-            return self._read_distribution(rows, columns, unknown, lambda found: found.best(metric))
-        return self._read(rows, columns, unknown, predictor.readout.levels, self.scale_.nearest_level)
+        return self._of_pairs.levels(rows, columns, unknown, metric=metric)
 
     def predict_distribution(
         self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error"
@@ -485,7 +300,7 @@ class Model(ABC):
         smoothed by five entries at the frequencies of training; where neither is known, the latter alone. A model
         that predicts only values raises `BadSetting`.
         """
-        return self._read_distribution(rows, columns, unknown, lambda found: found.probabilities)
+        return self._of_pairs.distributions(rows, columns, unknown, lambda found: found.probabilities)
 
     def predict_interval(
         self, rows: Iterable[Any], columns: Iterable[Any], *, coverage: float = 0.9, unknown: Unknown = "error"
@@ -496,7 +311,7 @@ class Model(ABC):
         what lies between two tails of equal weight.
         """
         check_coverage(coverage)
-        ends = self._read_distribution(rows, columns, unknown, lambda found: found.ends(coverage, self.scale_))
+        ends = self._of_pairs.distributions(rows, columns, unknown, lambda found: found.ends(coverage, self.scale_))
         return Interval(*ends.T)
 
     @property
@@ -506,15 +321,14 @@ class Model(ABC):
 
     def scores(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> FloatArray:
         """Return the real-valued score of each pair in the scale's units, also where predictions are levels."""
-        return self._read(rows, columns, unknown, self.predictor_.readout.units, self.scale_.clip)
+        return self._of_pairs.scores(rows, columns, unknown)
 
     def areas(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> npt.NDArray[np.str_]:
         """Return the area of each pair: "I" trained row and column, "II" new row, "III" new column, "IV" both new.
 
         A pair with an unknown row or column lies in none: where that is no error, its area is "".
         """
-        pairs = self._pairs(rows, columns, unknown)
-        return np.where(pairs.known, self.entries_.areas(pairs.rows, pairs.columns), "")
+        return self._of_pairs.areas(rows, columns, unknown)
 
     def row_counts(self, rows: Iterable[Any]) -> npt.NDArray[np.int64]:
         """Return how many entries describe each of some rows: those over the trained columns."""
@@ -541,7 +355,7 @@ class Model(ABC):
         `neighbours` (see `column_neighbours`) are given: then the best are looked for among the columns near a row.
         """
         entries, predictor = self._known
-        single = _is_label(rows, entries.rows)
+        single = is_label(rows, entries.rows)
         row_positions = entries.rows.positions([rows] if single else rows)
         choice = choice_of(entries, among, exclude, min_entries)
         observed = None if include_observed else entries.seen_columns
@@ -576,7 +390,7 @@ class Model(ABC):
         found = Recommendations.of(
             entries,
             predictor,
-            [rows] if rows is not None and _is_label(rows, entries.rows) else rows,
+            [rows] if rows is not None and is_label(rows, entries.rows) else rows,
             n,
             among=among,
             exclude=exclude,
@@ -594,19 +408,9 @@ class Model(ABC):
         model was fitted with features, those of the row are left out in turn as well.
         """
         entries, predictor = self._known
-        if axis not in ("row", "column"):
-            raise BadSetting(f"axis must be 'row' or 'column'; got {axis!r}")
-        if ("II" if axis == "row" else "III") not in self.predicts:
-            raise CannotExtend(f"{type(self).__name__} cannot explain by the entries of a {axis}: {self.cannot}")
-        at = entries.rows.positions([row]), entries.columns.positions([column])
-        described = entries.row_entries(at[0]) if axis == "row" else entries.column_entries(at[1])
-        others, features = (
-            (entries.columns, entries.row_features) if axis == "row" else (entries.rows, entries.column_features)
-        )
-        pair = int(at[0][0]), int(at[1][0])
-        return explained(
-            predictor, axis, described, others, pair, n, encoding=None if features is None else features.encoding
-        )
+        check_axis(axis)
+        self._areas.check_explains(axis)
+        return explained_pair(entries, predictor, row, column, n, axis=axis)
 
     def complete(self) -> FloatArray:
         """Return the whole matrix (rows, columns): observed entries as they are, the others predicted."""
@@ -639,48 +443,23 @@ class Model(ABC):
         or of another model folder; a folder of anything else is refused.
         """
         entries, predictor = self._known
-        learned = predictor.pack()
-        n_bytes = entries.train.nbytes + sum(tensor.nbytes for tensor in learned.tensors.values())
-        in_folder = goes_to_folder(path, n_bytes, largest_file=largest_file)
-        pack, write = (pack_ordered, write_folder) if in_folder else (pack_matrix, write_file)
-        parts = {"train": pack(entries.train, "train"), "learned": learned}
-        if entries.extension is not None:
-            parts["extension"] = pack(entries.extension, "extension")
-        for name, features in (("row_features", entries.row_features), ("column_features", entries.column_features)):
-            if features is not None:
-                parts[name] = pack_features(features, name)
-        if entries.dropped.size:
-            parts["dropped"] = Packed({}, {"dropped.entries": entries.dropped})
-        content = {
+        description = {
             "class": type(self).__name__,
             "settings": self.settings.to_dict(),
             "chosen": sorted(self.chosen_),
             "history": self.history_.to_dict(),
-        } | {name: part.content for name, part in parts.items()}
-        tensors = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
-        write(path, kind="model", content=content, tensors=tensors)
+        }
+        write_model(path, description, entries, predictor.pack(), largest_file=largest_file)
 
     @classmethod
     def from_stored(cls, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Self:
         """Return the model that `save` wrote; anything that could not have been one raises `BadModelFile`."""
-        settings = field(content, "settings")
-        if not isinstance(settings, dict):
-            raise BadModelFile(f"the stored settings must have names; got {reprlib.repr(settings)}")
+        settings = stored_settings(content)
         with refusing("settings"):
             model = cls(**settings)
-        model._note_chosen(field(content, "chosen"))
-        train = unpack_either("train", field(content, "train"), tensors)
-        added = unpack_either("extension", content["extension"], tensors) if "extension" in content else None
-        dropped = numbers(tensors, "dropped.entries", "int64", (None,)) if "dropped" in content else NOTHING
-        with refusing("extension"):
-            if added is not None:
-                model._check_extends()
-            stored = EntryStore.stored if has_values_to_check(tensors) else EntryStore.opened
-            entries = unpack_features(stored(train, added, dropped), content, tensors)
-            if not cls.takes_features and (entries.row_features or entries.column_features):
-                raise BadModelFile(f"the stored model has features, and {cls.__name__} reads none")
-            model._refuse_new("II", "row", train.rows, entries.rows)
-            model._refuse_new("III", "column", train.columns, entries.columns)
+        model.chosen_ = stored_choice(field(content, "chosen"), model.settings)
+        model._given -= model.chosen_.keys()
+        entries = stored_entries(content, tensors, model._areas, takes_features=cls.takes_features)
         model.history_ = History.from_dict(field(content, "history"))
         with refusing(cls.__name__):
             model._fitted = Fitted(entries, model._restored(entries, field(content, "learned"), tensors))
@@ -695,11 +474,6 @@ class Model(ABC):
     def chosen_on_entries_(self) -> dict[str, float]:
         """What was chosen on held-out entries, beside the best epoch."""
         return {}
-
-    @property
-    def _on_gpu(self) -> bool:
-        """Whether it is trained on a GPU."""
-        return False
 
     @property
     def gives_distribution(self) -> bool:
@@ -742,149 +516,33 @@ class Model(ABC):
         return self.predictor_.proper(self.predictor_.columns)
 
     def __repr__(self) -> str:
-        name = type(self).__name__
-        if self._fitted is None:
-            return model_line(name, self._shown_settings)
-        return fitted_lines(name, self._shown_settings, self._fitted.entries, self.history_)
+        return self._view.text()
 
     def _repr_html_(self) -> str:
-        name = type(self).__name__
-        if self._fitted is None:
-            return not_fitted_html(name, self._shown_settings)
-        return fitted_html(name, self._shown_settings, self._fitted.entries, self.history_)
+        return self._view.html()
 
     @property
-    def _shown_settings(self) -> ShownSettings:
-        return ShownSettings(self.settings_class.from_names(self.own_settings), self.chosen_)
+    def _view(self) -> ModelView:
+        own = self.settings_class.from_names(self.own_settings)
+        entries = None if self._fitted is None else self._fitted.entries
+        return ModelView(type(self).__name__, own, self.chosen_, entries, self.history_)
 
     @property
-    def _known(self) -> Fitted:
-        if self._fitted is None:
-            raise NotFitted(f"this {type(self).__name__} is not fitted yet: call fit first")
-        return self._fitted
-
-    def _read(
-        self,
-        rows: Iterable[Any],
-        columns: Iterable[Any],
-        unknown: Unknown,
-        of_scores: Callable[[npt.NDArray[Any]], FloatArray],
-        of_means: Callable[[npt.NDArray[Any]], FloatArray],
-    ) -> FloatArray:
-        """Return `of_scores` of the score of each pair of labels, or `of_means` of the mean where one is unknown."""
-        score_pairs = self.predictor_.score_pairs
-        return self._pairs(rows, columns, unknown).evaluate(
-            lambda *pairs: of_scores(score_pairs(*pairs)), lambda *pairs: of_means(self._means_of_known(*pairs))
-        )
-
-    def _read_distribution(
-        self,
-        rows: Iterable[Any],
-        columns: Iterable[Any],
-        unknown: Unknown,
-        read: Callable[[PredictiveDistribution], FloatArray],
-    ) -> FloatArray:
-        """Return `read` of the predictive distribution of each pair of labels."""
-        predictor = self.predictor_
-        if not predictor.gives_distribution:
-            raise BadSetting(
-                f"{type(self).__name__} predicts a value, not a distribution; OrdinalDMF, ICFNADE and UCFNADE do both"
-            )
-
-        def of_known(rows: IndexArray, columns: IndexArray) -> FloatArray:
-            frequencies = self._fallback.distribution(rows, columns, predictor.unit_boundaries)
-            exceedance = 1.0 - np.cumsum(frequencies, axis=1)[:, :-1]
-            boundaries = self.scale_.from_unit(predictor.unit_boundaries)
-            return read(PredictiveDistribution(predictor.support, boundaries, exceedance))
-
-        return self._pairs(rows, columns, unknown).evaluate(
-            lambda *pairs: read(predictor.distribution(*pairs)), of_known
-        )
+    def _of_pairs(self) -> PairPredictions:
+        """The predictions for pairs of labels."""
+        entries, predictor = self._known
+        return PairPredictions(type(self).__name__, entries, predictor, lambda: self._fallback, self._means_of_known)
 
     def _means_of_known(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the fallback's mean for each pair of positions, where -1 is unknown."""
         return self._fallback.means(rows, columns)
 
-    @property
-    def _of_means(self) -> Callable[[npt.NDArray[Any]], FloatArray]:
-        """What makes a prediction of means: as legal as those of the model."""
-        return self.scale_.nearest_level if self.predictor_.readout.predicts_levels else self.scale_.clip
-
     def _means_error(self, validation: ValidationEntries) -> float:
         """Return the root mean squared error of the means on validation entries."""
-        means = self._means_of_known(validation.rows, validation.columns)
-        return rmse_error(self._of_means(means), validation.values)
+        return self._of_pairs.means_error(validation)
 
     @property
     def _fallback(self) -> Fallback:
         if self._last_fallback is None or self._last_fallback.seen is not self.entries_:
             self._last_fallback = Fallback(self.entries_)
         return self._last_fallback
-
-    def _pairs(self, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> LabelPairs:
-        return find_pairs(self.entries_.rows, self.entries_.columns, rows, columns, unknown)
-
-    def _check_extends(self) -> None:
-        """Refuse where the method predicts in area I alone."""
-        if self.predicts == ("I",):
-            raise CannotExtend(f"{type(self).__name__} cannot be extended: {self.cannot}")
-
-    def _refuse_new(self, area: str, axis: str, known: Labels, labels: Labels) -> None:
-        """Refuse new rows (area II) or new columns (area III) where the method cannot predict for them."""
-        if area in self.predicts or len(labels) == len(known):
-            return
-        first = labels[len(known) : len(known) + 1].tolist()[0]
-        raise CannotExtend(f"{type(self).__name__} cannot predict for new {axis}s, such as {first!r}: {self.cannot}")
-
-
-def _check_matrix(given: Any, taker: str) -> None:
-    if not isinstance(given, ObservedMatrix):
-        raise BadEntries(f"{taker} takes an ObservedMatrix; got {type(given).__name__} ({_makes_one(given)})")
-
-
-def check_features(given: Any, name: str) -> None:
-    """Refuse what is no features."""
-    if not isinstance(given, Features):
-        kind = type(given).__name__
-        raise BadFeatures(f"{name} must be Features (Features.from_frame makes them); got {kind}")
-
-
-def _makes_one(given: Any) -> str:
-    """Say what makes a matrix of something else."""
-    if isinstance(given, str | Path):
-        return "read_matrix reads one from a file"
-    kinds = {"from_frame, or from_table for a wide one,": "columns", "from_sparse": "tocoo", "from_array": "__array__"}
-    makers = [maker for maker, attribute in kinds.items() if hasattr(given, attribute)]
-    return f"ObservedMatrix.{makers[0] if makers else 'from_entries'} makes one"
-
-
-def _check_trainable(train: ObservedMatrix) -> None:
-    _check_matrix(train, "fit")
-    for labels in (train.rows, train.columns):
-        check_storable(labels)  # known now rather than when the model is saved
-    if train.n_entries == 0:
-        raise BadEntries("there is nothing to learn: the matrix has no entries")
-
-
-def _is_label(rows: Any, labels: Labels) -> bool:
-    """Return whether a single row is meant: a tuple is one row where labels are tuples, otherwise several."""
-    if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
-        return True
-    return isinstance(rows, tuple) and rows in labels
-
-
-def _warn_of_nothing(seen: EntryStore, axis: str, positions: IndexArray, entries: AxisEntries) -> None:
-    nothing = np.diff(entries.starts) == 0
-    if entries.features is not None:
-        nothing &= ~entries.features.are_known
-    empty = positions[nothing]
-    if empty.size:
-        labels = (seen.rows if axis == "row" else seen.columns)[empty[:3]].tolist()
-        other = "columns" if axis == "row" else "rows"
-        shown = ", ".join(map(repr, labels)) + (", ..." if empty.size > 3 else "")
-        warnings.warn(
-            f"{empty.size} {axis}(s) have no entry over the trained {other} ({shown}): "
-            "they are predicted from an empty description",
-            NothingObserved,
-            stacklevel=3,
-        )

@@ -16,60 +16,66 @@ from deepmf.training.settings import Settings
 _MOST_FEATURES = 12  # that are listed
 
 
-class ShownSettings(NamedTuple):
-    """The settings that a model was made with, and those that were chosen for its matrix and the machine."""
+class ModelView(NamedTuple):
+    """What is shown of a model.
 
+    own: the settings that it was made with.
+    chosen: those that were chosen for its matrix and the machine.
+    entries: those that it knows; None before it is fitted.
+    """
+
+    name: str
     own: Settings
     chosen: dict[str, Any]
+    entries: EntryStore | None
+    history: History
+
+    def text(self) -> str:
+        """Return the model as it is made, or in two lines: what it knows, how well it predicts, and its settings."""
+        entries = self.entries
+        if entries is None:
+            return f"{self.name}({self._changed})"
+        known = [f"{count(len(entries.rows))} x {count(len(entries.columns))}", f"{count(entries.n_entries)} entries"]
+        said = ", ".join(filter(None, [*known, errors_in_words(self.history)]))
+        choice = f"; {count(len(self.chosen))} chosen (see chosen_)" if self.chosen else ""
+        return f"{self.name}({said})\n  settings: {self._settings}{choice}"
+
+    def html(self) -> str:
+        """Return the model as a notebook shows it, with its learning curves once it is fitted."""
+        if self.entries is None:
+            return notebook_view(self.name, {"settings": self._settings, "fitted": "not yet"})
+        return notebook_view(self.name, self._facts(self.entries), learning_curves(self.history))
+
+    def _facts(self, entries: EntryStore) -> dict[str, str]:
+        """Return what is told of a fitted model, by name."""
+        facts = {
+            "matrix": f"{count(len(entries.rows))} rows x {count(len(entries.columns))} columns, "
+            f"{count(entries.n_entries)} entries",
+            "scale": str(entries.scale),
+            "settings": self._settings,
+        }
+        if self.chosen:
+            facts["chosen"] = _listed(self.chosen)
+        for axis, features in (("row", entries.row_features), ("column", entries.column_features)):
+            if features is not None:
+                facts[f"{axis} features"] = _features(features)
+        if len(self.history):
+            facts["training"] = training_in_words(self.history)
+        if self.history.best_error is not None:
+            facts["validation RMSE"] = errors_in_words(self.history).removeprefix("validation RMSE ")
+        return facts
 
     @property
-    def changed(self) -> str:
+    def _settings(self) -> str:
+        return self._changed or "all by default"
+
+    @property
+    def _changed(self) -> str:
         """The own settings that are not the default ones, as they are given."""
         given = self.own.to_dict()
         return _listed(
             {each.name: given[each.name] for each in declared(type(self.own)) if given[each.name] != each.default}
         )
-
-    def __str__(self) -> str:
-        told = self.changed or "all by default"
-        return f"{told}; {count(len(self.chosen))} chosen (see chosen_)" if self.chosen else told
-
-
-def model_line(name: str, settings: ShownSettings) -> str:
-    """Return a model that is not fitted, as it is made: its name and the settings that are not the default ones."""
-    return f"{name}({settings.changed})"
-
-
-def fitted_lines(name: str, settings: ShownSettings, entries: EntryStore, history: History) -> str:
-    """Return a fitted model in two lines: what it knows and how well it predicts, and its settings."""
-    known = [f"{count(len(entries.rows))} x {count(len(entries.columns))}", f"{count(entries.n_entries)} entries"]
-    said = ", ".join(filter(None, [*known, errors_in_words(history)]))
-    return f"{name}({said})\n  settings: {settings}"
-
-
-def fitted_html(name: str, settings: ShownSettings, entries: EntryStore, history: History) -> str:
-    """Return a fitted model with its learning curves, as a notebook shows it."""
-    facts = {
-        "matrix": f"{count(len(entries.rows))} rows x {count(len(entries.columns))} columns, "
-        f"{count(entries.n_entries)} entries",
-        "scale": str(entries.scale),
-        "settings": settings.changed or "all by default",
-    }
-    if settings.chosen:
-        facts["chosen"] = _listed(settings.chosen)
-    for axis, features in (("row", entries.row_features), ("column", entries.column_features)):
-        if features is not None:
-            facts[f"{axis} features"] = _features(features)
-    if len(history):
-        facts["training"] = training_in_words(history)
-    if history.best_error is not None:
-        facts["validation RMSE"] = errors_in_words(history).removeprefix("validation RMSE ")
-    return notebook_view(name, facts, learning_curves(history))
-
-
-def not_fitted_html(name: str, settings: ShownSettings) -> str:
-    """Return a model that is not fitted, as a notebook shows it."""
-    return notebook_view(name, {"settings": settings.changed or "all by default", "fitted": "not yet"})
 
 
 def _listed(settings: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from deepmf.layers.vectors import SparseVectors, feature_batch
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.fitting import Fitting
 from deepmf.models.model import Model
 from deepmf.models.predictor import Encoder, Predictor
 from deepmf.models.warm_start import LineOf, WarmStart
@@ -62,7 +63,7 @@ class NetworkModel(Model):
         """Return a network for the entries of a matrix and their features, with fresh weights."""
 
     @abstractmethod
-    def _trained(self, trainer: Trainer, entries: EntryStore) -> Predictor:
+    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         """Return the predictor of a trained network; gradients are off."""
 
     @property
@@ -112,12 +113,12 @@ class NetworkModel(Model):
         weights = start.weights(task.whole_learned(), encoder.network.state_dict(), self.lines)
         task.begin_from(weights, schedule=start.schedule(self.settings))
 
-    def _predictor(self, task: Trainer, entries: EntryStore) -> Predictor:
+    def _predictor(self, task: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         task.join()
         network = task.network.eval()
         use_generator(network, None)  # it is drawn from in training alone, and no pickle could hold it
         with torch.no_grad():
-            return self._trained(task, entries)
+            return self._trained(task, entries, fitting)
 
     def _stored_network(self, entries: EntryStore, tensors: Tensors) -> Any:
         """Return the network whose weights are stored; what does not fit the settings raises `BadModelFile`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,6 +159,13 @@ def most_similar(directions: npt.NDArray[np.float32], labels: Labels, label: Any
     best, values = best_positions(cosines, n)
     others = values[0] > -np.inf
     return Ranking(labels[best[0][others]], np.clip(values[0][others], -1.0, 1.0))
+
+
+def is_label(rows: Any, labels: Labels) -> bool:
+    """Return whether a single row is meant: a tuple is one row where labels are tuples, otherwise several."""
+    if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+        return True
+    return isinstance(rows, tuple) and rows in labels
 
 
 def check_n(n: int) -> None:

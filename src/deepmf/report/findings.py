@@ -20,6 +20,7 @@ from deepmf.evaluation.ranking_evaluation import RankingEvaluation, evaluate_ran
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.explanation import Explanation
+from deepmf.models.fitting import Fitting
 from deepmf.models.label_pairs import Unknown
 from deepmf.models.means import Means
 from deepmf.models.model import Model
@@ -144,8 +145,8 @@ def _explained(model: Model, test: ObservedMatrix, row: Any, column: Any) -> Exp
 class RoundedMeans(Means):
     """The means, rounded: what levels are to be compared with."""
 
-    def _predictor(self, task: Any, entries: EntryStore) -> Predictor:
-        return replace(super()._predictor(task, entries), readout=LevelReadout(entries.scale))
+    def _predictor(self, task: Any, entries: EntryStore, fitting: Fitting) -> Predictor:
+        return replace(super()._predictor(task, entries, fitting), readout=LevelReadout(entries.scale))
 
 
 def _baseline(

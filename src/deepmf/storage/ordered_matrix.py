@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from deepmf.errors import BadModelFile
+from deepmf.matrix.entry_orders import ByColumn, ByRow
 from deepmf.matrix.label_kinds import AS_TEXT, stored_kind
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.matrix import ByColumn, ByRow, ObservedMatrix
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.table_form import PLAIN
 from deepmf.matrix.text_labels import TextLabels
 from deepmf.storage.label_tensors import pack_labels, unpack_labels

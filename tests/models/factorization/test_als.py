@@ -19,7 +19,7 @@ from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.factorization import als
+from deepmf.models.factorization import least_squares
 from deepmf.models.factorization.als import ALS, ALSSolver
 from deepmf.models.factorization.factorization_settings import ALSSettings
 
@@ -82,7 +82,7 @@ class TestALS(ModelContract):
 
     @pytest.mark.parametrize("entries_at_a_time", [16, 1 << 14])
     def test_a_half_sweep_is_the_closed_form(self, monkeypatch: pytest.MonkeyPatch, entries_at_a_time: int) -> None:
-        monkeypatch.setattr(als, "_ENTRIES_AT_A_TIME", entries_at_a_time)  # 16: most rows are cut into pieces
+        monkeypatch.setattr(least_squares, "_ENTRIES_AT_A_TIME", entries_at_a_time)  # 16: most rows are cut into pieces
         solver = ALSSolver(STORE, SETTINGS)
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
         centred = RATINGS - np.nanmean(RATINGS)
@@ -97,7 +97,7 @@ class TestALS(ModelContract):
 
     @pytest.mark.parametrize("entries_at_a_time", [8, 1 << 14])
     def test_factors_improve_up_to_the_solution(self, monkeypatch: pytest.MonkeyPatch, entries_at_a_time: int) -> None:
-        monkeypatch.setattr(als, "_ENTRIES_AT_A_TIME", entries_at_a_time)
+        monkeypatch.setattr(least_squares, "_ENTRIES_AT_A_TIME", entries_at_a_time)
         rows = ALSSolver(STORE, SETTINGS).rows
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
         solution, long = rows.solve(columns), MATRIX.row_counts > entries_at_a_time  # these are solved for at once
@@ -158,7 +158,7 @@ class TestALS(ModelContract):
         assert_resumes_to_the_bit(*(ALSSolver(STORE, SETTINGS) for _ in range(3)))
 
     def test_two_threads_find_the_same(self, monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
-        monkeypatch.setattr(als, "_ENTRIES_AT_A_TIME", 64)
+        monkeypatch.setattr(least_squares, "_ENTRIES_AT_A_TIME", 64)
         solver, alone = ALSSolver(STORE, SETTINGS), ALSSolver(STORE, SETTINGS)
         objective = solver.sweep()
         with ThreadPoolExecutor(1) as thread:

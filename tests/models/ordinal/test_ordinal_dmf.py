@@ -115,7 +115,7 @@ def test_a_distribution_has_a_probability_for_every_level(stars: HeldOut) -> Non
 
 def test_distributions_are_the_formula_of_the_latents(stars: HeldOut) -> None:
     model = stars.model
-    pairs = model._pairs(*stars.pairs, "error")
+    pairs = model._of_pairs.pairs(*stars.pairs, "error")
     rows, columns = pairs.rows, pairs.columns
     of_rows = model.predictor_.rows.whole()[rows].astype(float)
     of_columns = model.predictor_.columns.whole()[columns].astype(float)

@@ -20,6 +20,7 @@ from deepmf.models.autoencoders.autoencoder_model import (
 from deepmf.models.autoencoders.autoencoder_network import Autoencoder
 from deepmf.models.autoencoders.autoencoder_settings import AutoRecSettings, UAutoRecSettings
 from deepmf.models.autoencoders.vector_encoder import CANNOT, LINES, PREDICTS, n_outputs
+from deepmf.models.fitting import Fitting
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.predictor import Predictor
 from deepmf.models.warm_start import LineOf
@@ -74,7 +75,7 @@ class AutoRec(NetworkModel):
             generator=private_generator(self.settings.seed, "weights"),
         )
 
-    def _trained(self, trainer: Trainer, entries: EntryStore) -> Predictor:
+    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         return trained_autoencoder(trainer, entries, self.settings, self.axis)
 
     def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:

@@ -20,6 +20,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.autoencoders.autoencoder_settings import CFNADESettings, UCFNADESettings
 from deepmf.models.autoencoders.nade_network import Nade, entries_where, expected_values, ordinal_costs
 from deepmf.models.autoencoders.vector_encoder import CANNOT, LINES, PREDICTS, VectorEncoder, all_hidden, n_outputs
+from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.predictive_distribution import PredictiveDistribution
@@ -213,7 +214,7 @@ class CFNADE(NetworkModel):
             generator=private_generator(self.settings.seed, "weights"),
         )
 
-    def _trained(self, trainer: Trainer, entries: EntryStore) -> Predictor:
+    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, Nade) and isinstance(source, VectorBlocks)
         encoder = self._encoder(network, entries.scale)

@@ -23,6 +23,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf_network import DMFNetwork
 from deepmf.models.dmf.dmf_objective import DMFObjective, all_directions
 from deepmf.models.dmf.dmf_settings import DMFSettings
+from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
 from deepmf.models.predictor import Predictor, unpack_latents
@@ -179,7 +180,7 @@ class DMF(NetworkModel):
         rows, columns = branches
         return rows, columns
 
-    def _trained(self, trainer: Trainer, entries: EntryStore) -> Predictor:
+    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, DMFNetwork) and isinstance(source, MatrixBlocks)
         encoder = BranchEncoder(network, entries.train, self.settings)

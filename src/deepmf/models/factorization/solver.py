@@ -18,6 +18,7 @@ from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
+from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents
 from deepmf.models.model import Model
 from deepmf.models.predictor import Encoder, NoEncoder, Predictor, unpack_latents
@@ -88,7 +89,7 @@ class FactorModel(Model):
         rows, columns = start.latents(rank=self._rank(start.train))
         task.solver.begin_from(rows, columns)
 
-    def _predictor(self, task: SolverTask, entries: EntryStore) -> Predictor:
+    def _predictor(self, task: SolverTask, entries: EntryStore, fitting: Fitting) -> Predictor:
         return self._found(task.solver, entries=entries)
 
     def _found(self, solver: Any, *, entries: EntryStore) -> Predictor:

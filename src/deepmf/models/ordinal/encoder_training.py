@@ -13,7 +13,8 @@ from deepmf.layers.vectors import SparseVectors
 from deepmf.matrix.arrays import IndexArray, LatentArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.factorization.als import ALS, RidgeEncoder
+from deepmf.models.factorization.als import ALS
+from deepmf.models.factorization.ridge_encoder import RidgeEncoder
 from deepmf.models.feature_ridge import FeatureWeights
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents, pair_products

@@ -13,8 +13,8 @@ from deepmf.training.validation import ValidationEntries
 
 # One entry in this many is held out, where these are as many as a choice needs; and no more than it needs.
 _ONE_IN, _FEWEST, _MOST = 20, 20, 50_000
-# From the warning to the caller of `fit`: set_aside, _warm_task, _learn (twice), fit, the caller.
-_TO_FIT = 6
+# From the warning to the caller of `fit`: set_aside, _warm_task, _learn, fit, the caller.
+_TO_FIT = 5
 
 
 def set_aside(

@@ -15,8 +15,9 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.factorization.als import ALS, RidgeEncoder
+from deepmf.models.factorization.als import ALS
 from deepmf.models.factorization.factorization_settings import ALSSettings
+from deepmf.models.factorization.ridge_encoder import RidgeEncoder
 from deepmf.models.feature_ridge import NO_WEIGHTS, FeatureWeights
 from deepmf.models.latents import Latents, pair_products
 from deepmf.models.ordinal.entry_parts import entry_parts

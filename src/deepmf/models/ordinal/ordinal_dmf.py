@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -76,9 +75,6 @@ class OrdinalDMF(NetworkModel):
     settings: OrdinalDMFSettings
     takes_features: ClassVar[bool] = True
     holds_out: ClassVar[bool] = True
-    _later_stages: Mapping[str, float] = MappingProxyType({})  # the validation error by what followed the epochs
-    _means_set_aside: float | None = None  # the error of the means on entries that were set aside
-    _running: Fitting = Fitting()  # the fit that is told which stage it is in
     # Views are of places, and bins of one matrix.
     lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES | dict.fromkeys(
         ("row_views", "column_views", "head.support", "head.boundaries")
@@ -133,18 +129,6 @@ class OrdinalDMF(NetworkModel):
         facts = Facts(*train.shape, train.n_entries, Runtime(self.settings.device).is_gpu)
         epochs = self.settings.epochs if "epochs" in self._given else None
         return chosen_settings(facts, self.settings.effort, epochs=epochs)
-
-    def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> None:
-        self._means_set_aside, self._running = None, fitting
-        try:
-            super()._learn(entries, validation, fitting)
-        finally:
-            del self._running
-        if validation is None:
-            self.history_.means_error = self._means_set_aside
-        if self._later_stages and self.history_.best_error is not None:
-            self.history_.stages = {"branches": self.history_.best_error} | dict(self._later_stages)
-            self.history_.best_error = list(self._later_stages.values())[-1]
 
     def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
         if validation is None:
@@ -219,14 +203,17 @@ class OrdinalDMF(NetworkModel):
         generator = private_generator(self.settings.seed, "views")
         return views(self.settings.views, n_inputs, mask_rate=self.settings.mask_rate, generator=generator)
 
-    def _trained(self, trainer: Trainer, entries: EntryStore) -> Predictor:
+    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, OrdinalNetwork) and isinstance(source, MatrixBlocks)
-        encoder, rows, columns, self._later_stages = trained_encoder(
-            network, source, entries, trainer.validation, self.settings, tell=self._running.tell_stage
+        encoder, rows, columns, stages = trained_encoder(
+            network, source, entries, trainer.validation, self.settings, tell=fitting.tell_stage
         )
         if trainer.validation is not None and source.matrix is not entries.train:
-            self._means_set_aside = _means_error(source.matrix, trainer.validation)
+            self.history_.means_error = _means_error(source.matrix, trainer.validation)
+        if stages and self.history_.best_error is not None:
+            self.history_.stages = {"branches": self.history_.best_error} | stages
+            self.history_.best_error = list(stages.values())[-1]
         return self._read_by(encoder, rows, columns)
 
     def _read_by(self, encoder: OrdinalEncoder, rows: Latents, columns: Latents) -> Predictor:
