@@ -43,6 +43,10 @@ class Solver(ABC):
     def sweep(self) -> float:
         """Improve once; return the objective, which should fall."""
 
+    def finish(self) -> None:
+        """Make of the best sweep what the model keeps."""
+        return
+
     @abstractmethod
     def latents(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return latents (rows, latent) and (columns, latent) whose inner products are scores in the scale's units.
@@ -89,6 +93,7 @@ class FactorModel(Model):
         task.solver.begin_from(rows, columns)
 
     def _predictor(self, task: SolverTask, entries: EntryStore) -> Predictor:
+        task.solver.finish()
         return self._found(task.solver, entries=entries)
 
     def _found(self, solver: Any, *, entries: EntryStore) -> Predictor:
