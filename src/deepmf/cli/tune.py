@@ -12,27 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli.inputs import Reading
+from deepmf.cli.option_groups import takes_groups
 from deepmf.cli.options import (
     VALIDATION_SHARE,
     Assignments,
-    Column,
     Config,
-    Decimal,
     Device,
-    Duplicates,
     Effort,
     Json,
-    MissingValues,
     ModelName,
     Ratings,
-    Row,
     ScaleText,
     Seed,
-    Separator,
     Validation,
     ValidationShare,
-    Value,
-    Wide,
 )
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.setting_options import check_effort, gather_settings, parse_scale, show_value
@@ -45,6 +38,7 @@ if TYPE_CHECKING:
     from deepmf.tuning.study import Study
 
 
+@takes_groups
 def tune(
     ratings: Ratings,
     trials: Annotated[
@@ -68,14 +62,8 @@ def tune(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw how much each setting matters: an .svg file.")
     ] = None,
-    row: Row = None,
-    column: Column = None,
-    value: Value = None,
-    separator: Separator = None,
-    duplicates: Duplicates = "error",
-    missing: MissingValues = "error",
-    decimal: Decimal = ".",
-    wide: Wide = False,
+    *,
+    reading: Reading,
     as_json: Json = False,
 ) -> None:
     """Try settings of a model, and show those with the smallest error on validation entries and how to fit with them.
@@ -100,7 +88,6 @@ def tune(
     if picture is not None:
         check_picture(picture)
         check_writable(picture, inputs=[*inputs, kept])
-    reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
     entries = reading.matrix(ratings, scale=parse_scale(scale))
     train, held_out = split_off(entries, validation, validation_share, reading, seed=defaults.seed)
     if held_out is None:

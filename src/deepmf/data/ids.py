@@ -22,7 +22,7 @@ def is_whole(text: str) -> bool:
 def whole_or_text(ids: pl.Series) -> pl.Series:
     """Return ids as ints if all of them are whole numbers, otherwise as they are."""
     numbers = ids.cast(import_polars().Int64, strict=False)
-    if numbers.null_count() > ids.null_count() or not are_written_so(numbers, ids.str.len_bytes().sum()):
+    if numbers.null_count() > ids.null_count() or not are_written_so(numbers, int(ids.str.len_bytes().sum())):
         return ids
     return numbers
 
