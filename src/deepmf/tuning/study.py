@@ -85,7 +85,7 @@ class Study:
             raise BadSetting("settings are compared on validation entries; there are none")
         self.train, self.validation = train, validation
         given = {"row_features": row_features, "column_features": column_features}
-        self.features = {name: features for name, features in given.items() if features is not None}
+        self.features: dict[str, Any] = {name: each for name, each in given.items() if each is not None}
         if self.features and not self._model_class.takes_features:
             raise BadFeatures(f"{model!r} reads entries alone, no features; tune it without, or another model")
         self.fixed = dict(settings or {})
