@@ -285,7 +285,7 @@ class Model(ABC):
 
     def _check_memory(self, entries: EntryStore) -> None:
         """Refuse a fit that would need more memory than is free."""
-        return  # linear algebra needs little beside the matrix
+        return  # means need little beside the matrix
 
     def _chosen_for(self, train: ObservedMatrix) -> dict[str, Any]:
         """Return settings that suit a matrix and the machine."""

@@ -24,6 +24,7 @@ from deepmf.models.predictor import Encoder, NoEncoder, Predictor, unpack_latent
 from deepmf.models.readout import Readout
 from deepmf.models.warm_start import WarmStart
 from deepmf.storage.packed import Tensors
+from deepmf.training.fit_memory import FitBytes, check_memory
 from deepmf.training.loop import Epoch
 from deepmf.training.validation import ValidationEntries
 
@@ -34,6 +35,11 @@ FACTORS_ONLY = (
     "its factors belong to the rows and columns it was trained on; "
     "fit again, or use a model that extends, such as ALS or DMF"
 )
+
+# What a solver holds at least: positions and values by row and by column; and factors, those of the sweep before, those
+# of the best sweep, and latents.
+_BYTES_AN_ENTRY = 2 * (4 + 4)
+_BYTES_OF_A_LATENT = 4 * 4
 
 
 class Solver(ABC):
@@ -84,6 +90,17 @@ class FactorModel(Model):
     @abstractmethod
     def _solver(self, entries: EntryStore) -> Solver:
         """Return a solver at its start."""
+
+    def _check_memory(self, entries: EntryStore) -> None:
+        train = entries.train
+        width = self._rank(train) + self.n_beside
+        check_memory(
+            FitBytes(0, _BYTES_AN_ENTRY * train.n_entries, _BYTES_OF_A_LATENT * width * sum(train.shape), 0),
+            torch.device("cpu"),
+            what=f"fitting {type(self).__name__} to {train.n_entries:,} entries in {train.shape[0]:,} rows x "
+            f"{train.shape[1]:,} columns",
+            instead="a smaller latent_size or Means (means) needs less",
+        )
 
     def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> SolverTask:
         return SolverTask(self._solver(entries), partial(self._found, entries=entries), validation)
