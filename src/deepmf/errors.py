@@ -116,7 +116,7 @@ class DeviceUnavailable(UserError, RuntimeError):
 
 
 class NotEnoughMemory(UserError, MemoryError):
-    """A fit that needs more memory than its device has left."""
+    """A fit, or a completed matrix, that needs more memory than is left."""
 
 
 class RankLost(UserError, RuntimeError):

@@ -14,6 +14,8 @@ import deepmf
 from deepmf.cli.setting_options import parse_assignment
 from deepmf.data.splits import AreaSplit
 from deepmf.data.synthetic import checkerboard
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.load import load
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
@@ -169,3 +171,56 @@ def test_a_folder_is_verified_where_that_is_asked_for(run: Any, model: Path, tmp
     shard.unlink()
     code, out, err = run("inspect", folder)
     assert (code, out) == (2, "") and err.count("\n") == 1 and "its shard 00001.safetensors is missing" in err
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    stars = Scale([1, 2, 3, 4, 5])
+    ObservedMatrix.from_entries(["ann", "ann", "bob"], [10, 20, 20], [5, 3, 1], stars).write(tmp_path / "r.store")
+    return tmp_path / "r.store"
+
+
+def test_a_store(run: Any, store: Path) -> None:
+    code, out, err = run("inspect", store, "--json")
+    assert (code, err) == (0, "")
+    shown = json.loads(out)
+    files = {path.name: path.stat().st_size for path in store.iterdir()}
+    assert shown == {
+        "file": str(store),
+        "bytes": sum(files.values()),
+        "format": 1,
+        "verified": False,
+        "rows": 2,
+        "columns": 2,
+        "entries": 3,
+        "scale": {"low": 1, "high": 5, "levels": [1, 2, 3, 4, 5]},
+        "mean": 3,
+        "values": "uint8",
+        "labels": {"rows": "str", "columns": "int"},
+        "files": files,
+    }
+    lines = [line for line in run("inspect", store, "--verify").out.splitlines() if line[:12].strip()]
+    assert lines[0] == f"store       {store}, {sum(files.values()):,} bytes, format 1"
+    assert lines[1:5] == [
+        "matrix      2 rows x 2 columns, 3 entries",
+        "scale       levels 1 2 3 4 5",
+        "values      codes of one byte, mean 3.0000",
+        "labels      of rows str, of columns int",
+    ]
+    assert lines[5].startswith("files       column_labels (16 bytes), ")
+    assert "lengths are checked; --verify compares all with checksums" in run("inspect", store).out
+
+
+def test_a_damaged_store(run: Any, store: Path) -> None:
+    content = (store / "values").read_bytes()
+    (store / "values").write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    assert run("inspect", store).code == 0
+    code, out, err = run("inspect", store, "--verify")
+    assert (code, out) == (2, "") and err.count("\n") == 1
+    assert f"{store} is damaged: the content of its part values does not match its checksum" in err
+    (store / "values").unlink()
+    code, out, err = run("inspect", store)
+    assert (code, out) == (2, "") and f"{store} is not a whole store: its part values is missing" in err
+    (store / "manifest.json").unlink()
+    code, out, err = run("inspect", store)
+    assert (code, out) == (2, "") and "or a store with its manifest.json" in err

@@ -1,6 +1,7 @@
 """`deepmf pack`, and stores wherever a command takes a file of entries."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import polars
@@ -93,3 +94,35 @@ def test_a_split_of_a_store_is_stores(run: Run, folder: Path, store: Path, tmp_p
     assert "it is there already" in again.err
     to_csv = run("split", store, "-o", tmp_path / "t", "--format", "csv")
     assert (to_csv.code, (tmp_path / "t" / "test.csv").read_text()) == (0, (tmp_path / "c" / "test.csv").read_text())
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "newer": (
+        lambda store: _edit(store, {"format": 2}),
+        "is a store of format 2; this version of deepmf reads format 1, and a newer one wrote it",
+    ),
+    "truncated": (
+        lambda store: (store / "columns").write_bytes((store / "columns").read_bytes()[:-4]),
+        "is not a whole store: its part columns has ",
+    ),
+    "missing": (lambda store: (store / "values").unlink(), "is not a whole store: its part values is missing"),
+    "manifest": (lambda store: (store / "manifest.json").unlink(), "is a directory without a manifest.json"),
+}
+
+
+def _edit(store: Path, changes: dict[str, object]) -> None:
+    content = json.loads((store / "manifest.json").read_text())
+    (store / "manifest.json").write_text(json.dumps(content | changes))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_store_that_is_not_whole_is_told_in_a_line(run: Run, store: Path, tmp_path: Path, damage: str) -> None:
+    damaged, message = DAMAGES[damage]
+    damaged(store)
+    out = tmp_path / "out"
+    out.mkdir()
+    for words in (["fit", store, "-o", out / "m", "--model", "means"], ["pack", store, "-o", out / "s.store"]):
+        code, said, err = run(*words)
+        assert (code, said, err.count("\n")) == (2, "", 1)
+        assert f"{store} {message}" in err
+    assert list(out.iterdir()) == []

@@ -188,3 +188,20 @@ def test_without_optuna(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "optuna", None)
     code, _, err = run("tune", folder / "train.csv", *QUICK)
     assert (code, err) == (2, "deepmf: tuning needs optuna: pip install 'deepmf[tune]'\n")
+
+
+def test_features_are_read_as_by_fit(run: Any, folder: Path, here: Path) -> None:
+    matrix = read_matrix(folder / "train.csv")
+    for name, labels in (("people.csv", matrix.row_labels), ("films.csv", matrix.column_labels)):
+        polars.DataFrame({"key": labels.tolist(), "size": [k % 7 for k in range(labels.size)]}).write_csv(here / name)
+    files = ["--row-features", "people.csv", "--column-features", "films.csv", "--feature-label", "key"]
+    files += ["--feature-kinds", "size=category"]
+    summary = summary_of(run, folder / "train.csv", *QUICK, "--trials", 2, *files)
+    assert summary["features"] == {"rows": {"size": "category"}, "columns": {"size": "category"}}
+    words = shlex.split(summary["command"])[1:]
+    assert run(*words).code == 0
+    model = load(here / "model.safetensors")
+    assert model.history_.best_error == summary["validation_rmse"]
+    assert model.entries_.row_features is not None and model.entries_.column_features is not None
+    code, out, err = run("tune", folder / "train.csv", "--model", "rankk", *files)
+    assert (code, out) == (2, "") and "RankK reads entries alone, no features" in err

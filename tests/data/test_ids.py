@@ -2,7 +2,7 @@
 
 import polars
 
-from deepmf.data.ids import any_unlike_whole, is_whole, whole_or_null, whole_or_text
+from deepmf.data.ids import are_written_so, is_whole, whole_or_null, whole_or_text
 
 WHOLE = ["0", "7", "-7", "123456789012345678"]
 OTHERS = ["-0", "007", "+7", " 7", "1_0", "1٣", "٣", "7.0", ""]
@@ -25,6 +25,11 @@ def test_each_id_by_itself() -> None:
     assert whole_or_null(ids).to_list() == [*map(int, WHOLE), int(largest), *[None] * (len(OTHERS) + 1)]
 
 
-def test_columns_that_ints_would_not_keep() -> None:
-    frame = polars.DataFrame({"kept": ["7", "-7"], "lost": ["7", "007"], "large": ["7", "1234567890123456789"]})
-    assert frame.select(map(any_unlike_whole, frame.columns)).row(0) == (False, True, True)
+def test_texts_that_ints_would_not_keep() -> None:
+    edges = [str(sign * (10**power + more)) for power in range(18) for more in (-1, 0, 1) for sign in (1, -1)]
+    kept = [*WHOLE, *dict.fromkeys(edges), None]
+    assert are_written_so(polars.Series(kept).cast(int), sum(len(text) for text in kept if text))
+    assert are_written_so(polars.Series([None], dtype=polars.Int64), 0)
+    for other in ("-0", "007", "+7", "00", "-07"):  # what else polars reads as an int
+        assert not are_written_so(polars.Series(["12345", other, "-6"]).cast(int), 7 + len(other))
+    assert not are_written_so(polars.Series([10**18]), 19)

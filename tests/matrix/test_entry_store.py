@@ -1,9 +1,12 @@
 """What a model has seen: described by trained columns and rows only."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from deepmf.errors import BadEntries, BadModelFile, OffScale
+from deepmf.data.read import read_matrix
+from deepmf.errors import BadEntries, BadModelFile, OffScale, UnreadableFile
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.forgetting import asked_to_forget, without
@@ -135,3 +138,20 @@ def test_entries_that_come_one_by_one_are_those_of_one_extension() -> None:
         for part in ("starts", "others", "values"):
             np.testing.assert_array_equal(getattr(found, part), getattr(wanted, part))
     assert together.columns_as_trained(np.arange(0)).size == 0
+
+
+def test_a_store_that_was_changed_while_open_is_not_read(tmp_path: Path) -> None:
+    TRAIN.write(tmp_path / "r.store")
+    matrix = read_matrix(tmp_path / "r.store")
+    seen, new = EntryStore.of(matrix), ObservedMatrix.from_entries(["c"], ["x"], [5], STARS)
+    seen.extended(new)
+    part = tmp_path / "r.store" / "columns"
+    part.write_bytes(part.read_bytes()[:-4])
+    message = r"r.store was changed while it was open \(columns\); read it again"
+    for read in (
+        lambda: EntryStore.of(matrix),
+        lambda: seen.extended(new),
+        lambda: EntryStore.of(TRAIN).extended(matrix),
+    ):
+        with pytest.raises(UnreadableFile, match=message):
+            read()

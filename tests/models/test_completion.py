@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import scipy.sparse
 from tests.models.contract import additive
 
-from deepmf.errors import BadSetting, CannotSave
+from deepmf.errors import BadSetting, CannotSave, NotEnoughMemory
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models import completion, ranking
 from deepmf.models.load import load
@@ -65,8 +66,26 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CannotSave, match="there is no folder"):
         model.complete_to(tmp_path / "nowhere" / "completed.parquet")
     monkeypatch.setattr(completion, "MOST_BYTES", 100)
-    with pytest.raises(BadSetting, match="30 x 25 predictions do not fit in memory; complete_to streams"):
+    for complete in (model.complete, model.complete_frame):
+        with pytest.raises(
+            NotEnoughMemory, match="30 rows x 25 columns take 0.0 GiB of memory when completed, and 0.0"
+        ):
+            complete()
+
+
+def test_what_is_too_large_is_refused_with_its_size_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = scipy.sparse.csr_array(([1.0, 5.0], ([0, 30_000], [0, 20_000])), shape=(40_000, 30_000))
+    model = Means().fit(ObservedMatrix.from_sparse(entries))
+    monkeypatch.setattr(completion, "completed_rows", lambda *_: pytest.fail("it began"))
+    with pytest.raises(NotEnoughMemory) as caught:
         model.complete()
+    assert str(caught.value).startswith("40,000 rows x 30,000 columns take 8.9 GiB of memory when completed, and ")
+    assert str(caught.value).endswith("; complete_to streams to a file")
+    monkeypatch.setattr(completion, "free_bytes", lambda _: 3 << 30)
+    with pytest.raises(
+        NotEnoughMemory, match="take 26.8 GiB of memory when completed, and 3.0 GiB is all that is free"
+    ):
+        model.complete_frame()
 
 
 @pytest.mark.parametrize("kind", [pl.Int32, pl.UInt16, pl.Int64])

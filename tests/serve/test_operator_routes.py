@@ -109,14 +109,14 @@ def test_a_model_folder_is_served_and_replaced(
 def test_what_was_forgotten_does_not_come_back_with_a_model_trained_on_it(
     started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
 ) -> None:
-    from deepmf.serve.exported import joined_entries
+    from deepmf.serve.exported import exported
 
     path = tmp_path / "model.safetensors"
     als.save(path)
     client = started(service={"source": path, "digest": model_digest(path)})
     film = ratings.column_labels[0]
     client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
-    rows, columns, values = joined_entries(als, str(tmp_path / "entries.sqlite"))
+    rows, columns, values = exported(als, str(tmp_path / "entries.sqlite")).entries
     assert rows.size == ratings.n_entries + 1
     client.delete("/v1/rows/Wilma/entries")
     trained = ALS(latent_size=2, seed=0).fit(ObservedMatrix.from_entries(rows, columns, values, ratings.scale))

@@ -1,12 +1,14 @@
 """The memory of a fit: counted from shapes, and refused before anything is allocated."""
 
 import pytest
+import scipy.sparse
 import torch
 
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import NotEnoughMemory, UserError
 from deepmf.layers.ranks import Ranks
 from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models import network_model
 from deepmf.models.autoencoders.autorec import IAutoRec
 from deepmf.models.dmf.dmf import DMF
@@ -77,6 +79,19 @@ def test_what_does_not_fit_is_refused(
     assert "GiB of memory, most of it for weights, and 1.0 GiB are free; " in told
     assert told.endswith(f"a smaller {named} or another model (ALS, als) needs less")
     assert not new.is_fitted
+
+
+def test_factors_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = scipy.sparse.csr_array(([1.0, 5.0], ([0, 7], [0, 9])), shape=(10**6, 10**6))
+    matrix = ObservedMatrix.from_sparse(entries)
+    monkeypatch.setattr(fit_memory, "free_bytes", lambda _: 1 << 30)
+    monkeypatch.setattr(ALS, "_solver", lambda *_: pytest.fail("it began"))
+    with pytest.raises(NotEnoughMemory) as caught:
+        ALS(latent_size=200).fit(matrix)
+    assert str(caught.value) == (
+        "fitting ALS to 2 entries in 1,000,000 rows x 1,000,000 columns needs at least 6.0 GiB of memory, most of it "
+        "for latents, and 1.0 GiB are free; a smaller latent_size or Means (means) needs less"
+    )
 
 
 def test_where_the_system_does_not_tell_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,13 @@
 """Validation entries: positions in the training matrix whatever the order of labels, refused where they do not fit."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from deepmf.errors import BadEntries, UnknownLabel
+from deepmf.data.read import read_matrix
+from deepmf.errors import BadEntries, UnknownLabel, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.training import validation as validation_module
@@ -80,3 +83,12 @@ def test_as_many_as_are_enough_are_compared_on(monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(first.values, first.rows / 10)
     np.testing.assert_array_equal(first.rows, again.rows)
     assert not np.array_equal(first.rows, other.rows)
+
+
+def test_a_store_that_was_changed_while_open_is_not_read(tmp_path: Path) -> None:
+    TRAIN.write(tmp_path / "r.store")
+    matrix = read_matrix(tmp_path / "r.store")
+    (tmp_path / "r.store" / "values").unlink()
+    for train, validation in ((TRAIN, matrix), (matrix, TRAIN)):
+        with pytest.raises(UnreadableFile, match=r"r.store was changed while it was open \(values\); read it again"):
+            ValidationEntries.of(train, validation)

@@ -5,9 +5,20 @@ from typing import Any
 import pytest
 
 from deepmf.errors import BadSetting
+from deepmf.models.means_settings import MeansSettings
 from deepmf.models.registry import HOMES, model_class, settings_class
 from deepmf.training.declarations import rule_of
-from deepmf.tuning.space import SEARCHED, Choice, Dimension, Factors, Range, Space, completed, space_of
+from deepmf.tuning.space import (
+    SEARCHED,
+    Choice,
+    Dimension,
+    Factors,
+    Range,
+    Space,
+    completed,
+    space_of,
+    space_with_features,
+)
 from deepmf.tuning.study import _value
 
 SPACES: dict[str, Space] = {model: space_of(model) for model in SEARCHED}
@@ -89,3 +100,9 @@ def test_what_a_dimension_holds() -> None:
     assert [Range(1, 5).holds(value) for value in (1, 5, 0, 2.5, None)] == [True, True, False, False, False]
     assert [Factors(0.1, 5.0).holds(value) for value in (0.1, 2, 6.0)] == [True, True, False]
     assert [Choice(((1,), (2, 3))).holds(value) for value in ((2, 3), 1)] == [True, False]
+
+
+def test_what_features_weigh_is_searched_where_it_is_a_setting() -> None:
+    assert space_with_features("als") == {**space_of("als"), "feature_penalty": Factors(0.3, 300.0)}
+    assert space_with_features("dmf-o") == space_of("dmf-o")
+    assert space_with_features("means")["feature_penalty"].holds(MeansSettings().feature_penalty)

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.models import described
 
 from deepmf.data.splits import Split, split_entries
 from deepmf.data.synthetic.generator import generate
-from deepmf.errors import BadSetting, CannotSave, MissingDependency, TrainingDiverged, UnreadableFile
+from deepmf.errors import BadFeatures, BadSetting, CannotSave, MissingDependency, TrainingDiverged, UnreadableFile
+from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.factorization.als import ALS
@@ -225,3 +227,31 @@ def test_without_optuna(split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MissingDependency, match=r"tuning needs optuna: pip install 'deepmf\[tune\]'"):
         Study("means", split.train, split.validation)
+
+
+def test_a_study_with_features(tmp_path: Path) -> None:
+    parts = split_entries(described.matrix(), train=0.8, validation=0.2, test=0, seed=0)
+    features = {"row_features": described.row_features(), "column_features": described.column_features()}
+    plain = Study("als", parts.train, parts.validation, settings=ALS_SETTINGS)
+    assert "feature_penalty" not in plain.space
+    file = tmp_path / "s.study"
+    study = Study("als", parts.train, parts.validation, **features, settings=ALS_SETTINGS, file=file).run(3)
+    assert "feature_penalty" in study.space
+    model = ALS(**study.best.settings).fit(parts.train, parts.validation, **features)
+    assert model.history_.best_error == study.best.error
+    assert study.tried[0].error < (plain.run(1).tried[0].error or 0)  # type: ignore[operator]
+    again = Study("als", parts.train, parts.validation, **features, settings=ALS_SETTINGS, file=file)
+    assert len(again.tried) == 3
+    others = features | {"row_features": described.row_features().take(np.arange(20))}
+    with pytest.raises(BadSetting, match=r"is the study of another search \(its row features differ\)"):
+        Study("als", parts.train, parts.validation, **others, settings=ALS_SETTINGS, file=file)
+    with pytest.raises(BadSetting, match="another search"):
+        Study("als", parts.train, parts.validation, settings=ALS_SETTINGS, file=file)
+
+
+def test_features_that_no_study_could_read(split: Split) -> None:
+    features = Features.from_columns(split.train.row_labels, {"age": list(range(split.train.shape[0]))})
+    with pytest.raises(BadFeatures, match="'rankk' reads entries alone, no features; tune it without"):
+        Study("rankk", split.train, split.validation, row_features=features)
+    with pytest.raises(BadFeatures, match="row_features must be Features"):
+        Study("als", split.train, split.validation, row_features={"age": 3})  # type: ignore[arg-type]

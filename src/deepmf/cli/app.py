@@ -20,6 +20,7 @@ from deepmf.cli.demo import demo
 from deepmf.cli.evaluate import evaluate
 from deepmf.cli.explain import explain
 from deepmf.cli.export import export
+from deepmf.cli.export_entries import export_entries
 from deepmf.cli.fit import fit
 from deepmf.cli.flags import FlagCommand, FlagGroup
 from deepmf.cli.inspect import inspect
@@ -28,7 +29,7 @@ from deepmf.cli.pack import pack
 from deepmf.cli.predict import predict
 from deepmf.cli.recommend import recommend
 from deepmf.cli.reproduce import reproduce
-from deepmf.cli.serve import api_key, export_entries, serve
+from deepmf.cli.serve import api_key, serve
 from deepmf.cli.settings_command import settings
 from deepmf.cli.signals import ending_signals
 from deepmf.cli.similar import similar

@@ -11,28 +11,17 @@ import typer
 
 from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import Reading, called
+from deepmf.cli.option_groups import takes_groups
 from deepmf.cli.options import (
     VALIDATION_SHARE,
     AreasFlag,
-    Column,
-    ColumnFeatures,
-    Decimal,
     Device,
-    Duplicates,
-    FeatureKinds,
-    FeatureLabels,
     Json,
-    MissingValues,
     NewColumns,
     NewRows,
     Ratings,
-    Row,
-    RowFeatures,
     ScaleText,
     Seed,
-    Separator,
-    Value,
-    Wide,
 )
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.progress import show_share
@@ -44,6 +33,7 @@ if TYPE_CHECKING:
     from deepmf.models.model import Model
 
 
+@takes_groups
 def compare(
     ratings: Ratings,
     models: Annotated[
@@ -86,18 +76,9 @@ def compare(
             "--one-process", help="Fit all models in this process: it starts sooner, but no peak memory is measured."
         ),
     ] = False,
-    row_features: RowFeatures = None,
-    column_features: ColumnFeatures = None,
-    feature_labels: FeatureLabels = None,
-    feature_kinds: FeatureKinds = None,
-    row: Row = None,
-    column: Column = None,
-    value: Value = None,
-    separator: Separator = None,
-    duplicates: Duplicates = "error",
-    missing: MissingValues = "error",
-    decimal: Decimal = ".",
-    wide: Wide = False,
+    *,
+    files: FeatureFiles,
+    reading: Reading,
     as_json: Json = False,
 ) -> None:
     """Fit several models on the same splits of a file; show their errors on test entries, their time and memory.
@@ -109,12 +90,9 @@ def compare(
     Example: deepmf compare ratings.csv --models means,als,dmf-o --folds 5 -o comparison.html
     """
     chosen = _models(models, assignments, seed=seed or 0, device=device)
-    files = FeatureFiles.given(row_features, column_features, feature_labels, feature_kinds)
     if output is not None:
         check_writable(output, inputs=[ratings, *files.paths])
-    matrix = Reading(row, column, value, separator, duplicates, missing, decimal, wide).matrix(
-        ratings, scale=parse_scale(scale)
-    )
+    matrix = reading.matrix(ratings, scale=parse_scale(scale))
     described = files.read(matrix)
     without = [name for name, model in chosen.items() if files.paths and not model.takes_features]
     from deepmf.evaluation.compare_models import compare as compare_models

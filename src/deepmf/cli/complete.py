@@ -10,22 +10,13 @@ import typer
 
 from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import Reading, load_model
+from deepmf.cli.option_groups import Without, takes_groups
 from deepmf.cli.options import (
-    Column,
-    ColumnFeatures,
-    Decimal,
-    Duplicates,
     Extend,
-    FeatureLabels,
     FrameFile,
     FrameJson,
-    MissingValues,
     ModelFile,
-    Row,
-    RowFeatures,
     SafeCsv,
-    Separator,
-    Value,
 )
 from deepmf.cli.output_frames import check_frame_target, show_predicted, write_frames
 from deepmf.cli.progress import show_share
@@ -38,6 +29,7 @@ if TYPE_CHECKING:
 _FOUND = ("prediction", "area")
 
 
+@takes_groups
 def complete(
     model: ModelFile,
     output: FrameFile,
@@ -51,16 +43,9 @@ def complete(
         ),
     ] = None,
     extend: Extend = None,
-    row_features: RowFeatures = None,
-    column_features: ColumnFeatures = None,
-    feature_labels: FeatureLabels = None,
-    row: Row = None,
-    column: Column = None,
-    value: Value = None,
-    separator: Separator = None,
-    duplicates: Duplicates = "error",
-    missing: MissingValues = "error",
-    decimal: Decimal = ".",
+    *,
+    files: Annotated[FeatureFiles, Without("kinds")],
+    reading: Annotated[Reading, Without("wide")],
     safe_csv: SafeCsv = False,
     as_json: FrameJson = False,
 ) -> None:
@@ -71,11 +56,9 @@ def complete(
 
     Example: deepmf complete model.safetensors -o completed.parquet
     """
-    files = FeatureFiles.given(row_features, column_features, feature_labels)
     inputs = [model, *(extend or ()), *files.paths]
     check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
     standard_format = ".jsonl" if as_json else ".csv"
-    reading = Reading(row, column, value, separator, duplicates, missing, decimal)
     fitted = load_model(model, extensions=extend or (), reading=reading, features=files)
     counts: Counter[str] = Counter()
     with show_share("completing") as show:

@@ -11,7 +11,8 @@ import typer
 
 from deepmf.cli.flags import FlagCommand, FlagGroup
 from deepmf.cli.inputs import Reading
-from deepmf.cli.options import Column, Decimal, Duplicates, Json, MissingValues, Row, ScaleText, Separator, Value, Wide
+from deepmf.cli.option_groups import takes_groups
+from deepmf.cli.options import Json, ScaleText
 from deepmf.cli.output import STANDARD, say, show_json, show_table
 from deepmf.cli.progress import show_share
 from deepmf.cli.setting_options import parse_scale
@@ -91,6 +92,7 @@ def fetch(
 
 
 @datasets.command(cls=FlagCommand)
+@takes_groups
 def describe(
     ratings: Annotated[
         Path,
@@ -100,14 +102,8 @@ def describe(
         ),
     ],
     scale: ScaleText = None,
-    row: Row = None,
-    column: Column = None,
-    value: Value = None,
-    separator: Separator = None,
-    duplicates: Duplicates = "error",
-    missing: MissingValues = "error",
-    decimal: Decimal = ".",
-    wide: Wide = False,
+    *,
+    reading: Reading,
     as_json: Json = False,
 ) -> None:
     """Show what a file of entries, or a data set, holds: its size, scale, density, and how values are distributed.
@@ -119,7 +115,6 @@ def describe(
     else:
         if not (ratings.exists() or ratings.suffix or str(ratings) == STANDARD):
             raise FileAbsent(f"there is no file {ratings}, and no data set of that name (deepmf datasets list)")
-        reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
         description = reading.matrix(ratings, scale=parse_scale(scale)).describe()
     if as_json:
         show_json(description.to_dict())

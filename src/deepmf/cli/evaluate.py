@@ -11,22 +11,12 @@ import typer
 
 from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import Reading, called, hinting_at_extension, like_label, load_model
+from deepmf.cli.option_groups import Without, takes_groups
 from deepmf.cli.options import (
-    Column,
-    ColumnFeatures,
-    Decimal,
-    Duplicates,
     Extend,
-    FeatureLabels,
     Json,
-    MissingValues,
     ModelFile,
-    Row,
-    RowFeatures,
-    Separator,
     UnknownIds,
-    Value,
-    Wide,
 )
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.unknown_ids import refused_by_file, tell_unknown, with_ids_like
@@ -39,6 +29,7 @@ if TYPE_CHECKING:
     from deepmf.models.model import Model
 
 
+@takes_groups
 def evaluate(
     model: ModelFile,
     test: Annotated[Path, typer.Argument(metavar="TEST", help="Entries to predict and compare with; read as by fit.")],
@@ -75,17 +66,9 @@ def evaluate(
         ),
     ] = None,
     unknown: UnknownIds = "fallback",
-    row_features: RowFeatures = None,
-    column_features: ColumnFeatures = None,
-    feature_labels: FeatureLabels = None,
-    row: Row = None,
-    column: Column = None,
-    value: Value = None,
-    separator: Separator = None,
-    duplicates: Duplicates = "error",
-    missing: MissingValues = "error",
-    decimal: Decimal = ".",
-    wide: Wide = False,
+    *,
+    files: Annotated[FeatureFiles, Without("kinds")],
+    reading: Reading,
     as_json: Json = False,
 ) -> None:
     """Show the errors of a model on test entries, area by area.
@@ -104,12 +87,10 @@ def evaluate(
     from deepmf.models.label_pairs import check_unknown
 
     check_unknown(unknown)
-    files = FeatureFiles.given(row_features, column_features, feature_labels)
     if report is not None:
         check_writable(report, inputs=[model, test, *(extend or ()), *files.paths])
     elif title is not None or explain is not None:
         raise BadSetting(f"{'--explain' if title is None else '--title'} is for a report: give --report FILE too")
-    reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
     fitted = load_model(model, extensions=extend or (), reading=reading, features=files)
     wanted = cast("Unknown", unknown)
     with refused_by_file(test):

@@ -9,15 +9,13 @@ import typer
 
 from deepmf.cli.feature_files import FeatureFiles, by_name
 from deepmf.cli.inputs import Reading, hinting_at_extension, like_label, load_model
+from deepmf.cli.option_groups import Without, takes_groups
 from deepmf.cli.options import (
-    ColumnFeatures,
     Extend,
-    FeatureLabels,
     FeatureValues,
     History,
     Json,
     ModelFile,
-    RowFeatures,
     RowId,
 )
 from deepmf.cli.output import check_writable, say, show_json, show_table
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from deepmf.models.explanation import Axis, Explanation
 
 
+@takes_groups
 def explain(
     model: ModelFile,
     column: Annotated[str, typer.Option("--column", metavar="ID", help="The column that is predicted.")],
@@ -39,9 +38,8 @@ def explain(
         str, typer.Option("--axis", metavar="row|column", help="By the entries of the row, or by those of the column.")
     ] = "row",
     extend: Extend = None,
-    row_features: RowFeatures = None,
-    column_features: ColumnFeatures = None,
-    feature_labels: FeatureLabels = None,
+    *,
+    files: Annotated[FeatureFiles, Without("kinds")],
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also draw a bar for each entry into an .svg file.")
     ] = None,
@@ -56,7 +54,6 @@ def explain(
     check_row(row, history, features)
     _check_axis(axis, row)
     known = None if features is None else by_name("--features", features)
-    files = FeatureFiles.given(row_features, column_features, feature_labels)
     if picture is not None:
         from deepmf.charts.chart import check_picture
 

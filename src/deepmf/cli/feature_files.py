@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deepmf.cli.inputs import called, local_file
+from deepmf.cli.options import ColumnFeatures, FeatureKinds, FeatureLabels, RowFeatures
 from deepmf.cli.output import say
 from deepmf.errors import BadFeatures, BadSetting, DeepMFWarning, UserError
 from deepmf.models.registry import HOMES, model_class
@@ -33,31 +35,29 @@ class AxisPair(NamedTuple):
 
 @dataclass(frozen=True)
 class FeatureFiles:
-    """The files of features of one command, and how they are read.
+    """The files of features of one command, and how they are read: a group of options.
 
-    labels: names of the columns with ids. kinds: kinds by name; each is for the files that have the name.
+    labels: names of the columns with ids. kinds: kinds by name, as text; each is for the files that have the name.
     """
 
-    rows: Path | None = None
-    columns: Path | None = None
-    labels: tuple[str, ...] = ()
-    kinds: dict[str, str] = field(default_factory=dict)
+    rows: RowFeatures = None
+    columns: ColumnFeatures = None
+    labels: FeatureLabels = None
+    kinds: FeatureKinds = None
 
-    @classmethod
-    def given(
-        cls, rows: Path | None, columns: Path | None, labels: Iterable[str] | None, kinds: str | None = None
-    ) -> FeatureFiles:
-        """Return the files that the options of a command name."""
-        files = cls(rows, columns, tuple(labels or ()), {} if kinds is None else by_name("--feature-kinds", kinds))
-        if not files.paths and (files.labels or files.kinds):
-            option = "--feature-label" if files.labels else "--feature-kinds"
+    def __post_init__(self) -> None:
+        if not self.paths and (self.labels or self._kinds):
+            option = "--feature-label" if self.labels else "--feature-kinds"
             raise BadSetting(f"{option} is for a file of features: give --row-features or --column-features too")
-        return files
 
     @property
     def paths(self) -> list[Path]:
         """All files that there are."""
         return [path for path in (self.rows, self.columns) if path is not None]
+
+    @cached_property
+    def _kinds(self) -> dict[str, str]:
+        return {} if self.kinds is None else by_name("--feature-kinds", self.kinds)
 
     def check_taken_by(self, model: Model) -> None:
         """Refuse files of features for a model that reads none."""
@@ -105,20 +105,20 @@ class FeatureFiles:
         from deepmf.data.feature_file import read_file_of_features
 
         with local_file(path) as file:
-            features, label, guessed = read_file_of_features(file, known_as=(*self.labels, name))
+            features, label, guessed = read_file_of_features(file, known_as=(*(self.labels or ()), name))
         if guessed:
             say(f"deepmf: {called(path)}: {label!r} is taken as the id (--feature-label says otherwise)", err=True)
-        kinds = {feature: kind for feature, kind in self.kinds.items() if feature in features.names}
+        kinds = {feature: kind for feature, kind in self._kinds.items() if feature in features.names}
         with _named(path):
             return features.with_kinds(kinds) if kinds else features, label
 
     def _check_used(self, labels: set[str], names: list[str]) -> None:
         """Refuse a name that no file has."""
         files = " and ".join(map(called, self.paths))
-        for label in self.labels:
+        for label in self.labels or ():
             if label not in labels:
                 raise BadFeatures(f"--feature-label {label}: there is no such column in {files}")
-        for name in self.kinds:
+        for name in self._kinds:
             if name not in names:
                 raise BadFeatures(f"--feature-kinds {name}: {files} have {', '.join(names)}")
 

@@ -13,30 +13,19 @@ import typer
 
 from deepmf.cli.feature_files import AxisPair, FeatureFiles, told
 from deepmf.cli.inputs import Reading, like_model, load_model
+from deepmf.cli.option_groups import takes_groups
 from deepmf.cli.options import (
     Assignments,
-    Column,
-    ColumnFeatures,
     Config,
-    Decimal,
     Device,
-    Duplicates,
     Effort,
-    FeatureKinds,
-    FeatureLabels,
     Json,
-    MissingValues,
     ModelName,
     Ratings,
-    Row,
-    RowFeatures,
     ScaleText,
     Seed,
-    Separator,
     Validation,
     ValidationShare,
-    Value,
-    Wide,
 )
 from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, say, show_json
 from deepmf.cli.setting_options import check_effort, gather_settings, parse_scale, show_value
@@ -54,6 +43,7 @@ if TYPE_CHECKING:
 _SHOWN_CHOSEN = 6
 
 
+@takes_groups
 def fit(
     context: typer.Context,
     ratings: Ratings,
@@ -96,18 +86,9 @@ def fit(
     tensorboard: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Log every epoch for TensorBoard, each run to its own folder.")
     ] = None,
-    row_features: RowFeatures = None,
-    column_features: ColumnFeatures = None,
-    feature_labels: FeatureLabels = None,
-    feature_kinds: FeatureKinds = None,
-    row: Row = None,
-    column: Column = None,
-    value: Value = None,
-    separator: Separator = None,
-    duplicates: Duplicates = "error",
-    missing: MissingValues = "error",
-    decimal: Decimal = ".",
-    wide: Wide = False,
+    *,
+    files: FeatureFiles,
+    reading: Reading,
     as_json: Json = False,
 ) -> None:
     """Learn from a file of entries (a row, a column and a value per line) and write a model file.
@@ -121,8 +102,6 @@ def fit(
     Example: deepmf fit ratings.csv -o model.safetensors --effort quick
     """
     settings = gather_settings(config, assignments, seed=seed, device=device, effort=effort)
-    reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
-    files = FeatureFiles.given(row_features, column_features, feature_labels, feature_kinds)
     start = None if start_from is None else load_model(start_from, extensions=(), reading=reading)
     if effort is not None and start is None:
         check_effort(effort, model)

@@ -13,8 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import TYPE_CHECKING, Any, cast
 
+from deepmf.cli.options import Column, Decimal, Duplicates, MissingValues, Row, Separator, Value, Wide
 from deepmf.cli.output import STANDARD, say
 from deepmf.errors import ConstantValues, OffScale, UnknownLabel, UnreadableFile, UserError
+from deepmf.matrix.table_form import TableForm
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -27,24 +29,33 @@ if TYPE_CHECKING:
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
-    from deepmf.matrix.sorting import Duplicates
-    from deepmf.matrix.table_form import TableForm
+    from deepmf.matrix.sorting import Duplicates as DuplicatesRule
     from deepmf.models.model import Model
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How the files of one command are read; a field given as digits is a position."""
+    """How the files of one command are read: a group of options; a field given as digits is a position."""
 
-    row: str | None = None
-    column: str | None = None
-    value: str | None = None
-    separator: str | None = None
-    duplicates: str = "error"
-    missing: str = "error"
-    decimal: str = "."
-    wide: bool = False
+    row: Row = None
+    column: Column = None
+    value: Value = None
+    separator: Separator = None
+    duplicates: Duplicates = "error"
+    missing: MissingValues = "error"
+    decimal: Decimal = "."
+    wide: Wide = False
     beside: TableForm | None = None  # a table that is known already: the same names are no guess
+
+    @property
+    def asked(self) -> dict[str, str | int | None]:
+        """The names or positions of the fields; None where they are to be recognised."""
+        return {role: name_or_position(getattr(self, role)) for role in ("row", "column", "value")}
+
+    @property
+    def field_separator(self) -> str | None:
+        """What separates fields; None where it is to be recognised."""
+        return unescaped(self.separator)
 
     def matrix(self, path: Path, *, scale: Scale | None = None) -> ObservedMatrix:
         """Read a matrix with these names; what was guessed or left out is told in a line."""
@@ -53,10 +64,10 @@ class Reading:
         with local_file(path) as file, in_options():
             read = read_file_of_entries(
                 file,
-                asked={role: name_or_position(getattr(self, role)) for role in ("row", "column", "value")},
-                separator=unescaped(self.separator),
+                asked=self.asked,
+                separator=self.field_separator,
                 scale=scale,
-                duplicates=cast("Duplicates", self.duplicates),
+                duplicates=cast("DuplicatesRule", self.duplicates),
                 missing=cast("Missing", self.missing),
                 decimal=self.decimal,
                 wide=self.wide,
@@ -89,10 +100,9 @@ class Reading:
         """Read the columns of a role, and whether the file has names for them."""
         from deepmf.data.role_columns import read_columns
 
-        asked = {name: name_or_position(getattr(self, name)) for name in role.columns}
-        separator = unescaped(self.separator)
+        asked = {name: self.asked[name] for name in role.columns}
         with local_file(path) as file:
-            return read_columns(file, role, asked=asked, separator=separator, is_known=is_known)
+            return read_columns(file, role, asked=asked, separator=self.field_separator, is_known=is_known)
 
 
 def tell_reading(path: Path, guessed: str | None, n_dropped: int, *, wide: bool) -> None:

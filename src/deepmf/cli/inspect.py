@@ -1,4 +1,4 @@
-"""`deepmf inspect`: what a model file holds."""
+"""`deepmf inspect`: what a model file, or a store of entries, holds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli.inputs import local_file
-from deepmf.cli.options import Json, ModelFile
-from deepmf.cli.output import say, show_json
+from deepmf.cli.options import Json
+from deepmf.cli.output import say, scale_content, scale_words, show_json
 from deepmf.cli.setting_options import show_value
+from deepmf.errors import UnreadableFile
 
 if TYPE_CHECKING:
     from deepmf.matrix.axis_features import AxisFeatures
@@ -22,29 +23,51 @@ _CHOSEN = {"chosen": "chosen", "on entries": "chosen_on_entries"}
 
 
 def inspect(
-    model: ModelFile,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A model file or folder, or a store of entries; - for a model from standard input."
+        ),
+    ],
     verified: Annotated[
         bool,
-        typer.Option("--verify", help="Compare all of a model folder with its checksums; a file always is compared."),
+        typer.Option(
+            "--verify", help="Compare all of a model folder or a store with its checksums; a file always is compared."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Show what a model file holds: the model and its settings, the matrix, how training went, what was added since.
 
+    Of a store that deepmf pack wrote: its matrix and its files.
+
     Example: deepmf inspect model.safetensors
 
-    Or: deepmf inspect ratings.model --verify
+    Or: deepmf inspect ratings.store --verify
     """
-    from deepmf.models.load import load, verify
+    from deepmf.cli.store_facts import is_store, store_facts, store_lines
 
-    with local_file(model) as file:
-        found = verify(file) if verified else load(file)
-        described = _file(file, name=str(model)) | {"verified": verified or file.is_file()} | _described(found)
+    of_store = is_store(file)
+    facts = store_facts(file, verified=verified) if of_store else _model_facts(file, verified=verified)
     if as_json:
-        show_json(described)
+        show_json(facts)
         return
-    for name, shown in _lines(described):
+    for name, shown in store_lines(facts) if of_store else _lines(facts):
         say(textwrap.fill(f"{name:<12}{shown}", 110, subsequent_indent=" " * 12, break_on_hyphens=False))
+
+
+def _model_facts(path: Path, *, verified: bool) -> dict[str, Any]:
+    from deepmf.models.load import load, verify
+    from deepmf.storage.model_folder import is_model_folder
+
+    if path.is_dir() and not is_model_folder(path):
+        raise UnreadableFile(
+            f"{path} is a folder without model.json; a model file or a model folder is needed, or a store with its "
+            "manifest.json"
+        )
+    with local_file(path) as file:
+        found = verify(file) if verified else load(file)
+        return _file(file, name=str(path)) | {"verified": verified or file.is_file()} | _described(found)
 
 
 def _file(file: Path, *, name: str) -> dict[str, Any]:
@@ -56,7 +79,7 @@ def _file(file: Path, *, name: str) -> dict[str, Any]:
 
 def _described(model: Model) -> dict[str, Any]:
     """Return what is known of a model as plain values."""
-    seen, history, scale = model.entries_, model.history_, model.scale_
+    seen, history = model.entries_, model.history_
     boundaries = getattr(model, "boundaries_", None)
     n_rows, n_columns = seen.train.shape
     added = seen.extension
@@ -66,11 +89,7 @@ def _described(model: Model) -> dict[str, Any]:
         "settings": model.settings.to_dict(),
         "chosen": model.chosen_,
         "chosen_on_entries": model.chosen_on_entries_ if model.history_.stages else {},  # few entries: none held out
-        "scale": {
-            "low": scale.low,
-            "high": scale.high,
-            "levels": None if scale.levels is None else scale.levels.tolist(),
-        },
+        "scale": scale_content(model.scale_),
         "rows": n_rows,
         "columns": n_columns,
         "entries": seen.train.n_entries,
@@ -127,7 +146,7 @@ def _lines(described: dict[str, Any]) -> list[tuple[str, str]]:
         *((title, _named(described[name])) for title, name in _CHOSEN.items() if described[name]),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**described)),
         *((axis, _feature_words(told)) for axis, told in described["features"].items()),
-        ("scale", _scale(described["scale"])),
+        ("scale", scale_words(described["scale"])),
         ("training", _training(described["training"])),
     ]
     if described["training"]["stages"]:
@@ -154,12 +173,6 @@ def _feature_words(features: dict[str, Any]) -> str:
 
 def _named(settings: dict[str, Any]) -> str:
     return " ".join(f"{name}={show_value(value)}" for name, value in settings.items())
-
-
-def _scale(scale: dict[str, Any]) -> str:
-    if scale["levels"] is None:
-        return f"{scale['low']:g} to {scale['high']:g}"
-    return "levels " + " ".join(f"{level:g}" for level in scale["levels"])
 
 
 def _training(training: dict[str, Any]) -> str:

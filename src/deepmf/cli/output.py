@@ -18,6 +18,7 @@ import typer
 from deepmf.errors import BadSetting, CannotSave
 
 if TYPE_CHECKING:
+    from deepmf.matrix.scale import Scale
     from deepmf.models.model import Model
 
 STANDARD = "-"  # standard input or output
@@ -65,6 +66,19 @@ def show_table(names: Sequence[str], lines: Iterable[Sequence[Any]], *, title: s
     if title is not None:
         console.print(visible(title), style="bold", markup=False, highlight=False)  # above: the table may be narrower
     console.print(table)
+
+
+def scale_content(scale: Scale) -> dict[str, Any]:
+    """Return a scale as JSON has it."""
+    levels = None if scale.levels is None else scale.levels.tolist()
+    return {"low": scale.low, "high": scale.high, "levels": levels}
+
+
+def scale_words(content: dict[str, Any]) -> str:
+    """Return a scale that JSON has in words."""
+    if content["levels"] is None:
+        return f"{content['low']:g} to {content['high']:g}"
+    return "levels " + " ".join(f"{level:g}" for level in content["levels"])
 
 
 def check_writable(path: Path, *, inputs: Iterable[Path | None]) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from deepmf.cli.inputs import in_options, local_file, name_or_position, tell_reading, unescaped
-from deepmf.cli.options import Column, Decimal, Duplicates, Json, MissingValues, Row, ScaleText, Separator, Value, Wide
+from deepmf.cli.inputs import Reading, in_options, local_file, tell_reading
+from deepmf.cli.option_groups import takes_groups
+from deepmf.cli.options import Json, ScaleText
 from deepmf.cli.output import STANDARD, say, show_json
 from deepmf.cli.progress import show_share
 from deepmf.cli.setting_options import parse_scale
@@ -17,9 +18,10 @@ from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
     from deepmf.data.missing_values import Missing
-    from deepmf.matrix.sorting import Duplicates as DuplicatesRule
+    from deepmf.matrix.sorting import Duplicates
 
 
+@takes_groups
 def pack(
     ratings: Annotated[
         list[Path],
@@ -34,14 +36,8 @@ def pack(
         typer.Option("--output", "-o", metavar="STORE", help="The store to write: a folder that is not there yet."),
     ],
     scale: ScaleText = None,
-    row: Row = None,
-    column: Column = None,
-    value: Value = None,
-    separator: Separator = None,
-    duplicates: Duplicates = "error",
-    missing: MissingValues = "error",
-    decimal: Decimal = ".",
-    wide: Wide = False,
+    *,
+    reading: Reading,
     as_json: Json = False,
 ) -> None:
     """Pack entries of any number into a store: a folder that every command takes in the place of a file of entries.
@@ -56,23 +52,24 @@ def pack(
 
     if str(output) == STANDARD:
         raise BadSetting("a store is a folder and cannot be written to standard output; -o takes its name")
-    asked = {role: name_or_position(name) for role, name in (("row", row), ("column", column), ("value", value))}
     with ExitStack() as stack:
         files = [stack.enter_context(local_file(file)) for file in ratings]
         stack.enter_context(in_options())
         progress = stack.enter_context(show_share("packing"))
-        how = LineReading(asked, unescaped(separator), None, cast("Missing", missing), decimal)
+        how = LineReading(
+            reading.asked, reading.field_separator, None, cast("Missing", reading.missing), reading.decimal
+        )
         packed = pack_files(
             files,
             output,
             how=how,
             scale=parse_scale(scale),
-            duplicates=cast("DuplicatesRule", duplicates),
-            wide=wide,
+            duplicates=cast("Duplicates", reading.duplicates),
+            wide=reading.wide,
             progress=progress,
         )
     for file, read in zip(ratings, packed, strict=True):
-        tell_reading(file, read.guessed, read.n_dropped, wide=wide)
+        tell_reading(file, read.guessed, read.n_dropped, wide=reading.wide)
     matrix = read_matrix(output)
     n_bytes = sum(part.stat().st_size for part in output.iterdir())
     if as_json:

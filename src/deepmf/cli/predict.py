@@ -10,22 +10,14 @@ import typer
 
 from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import Reading, load_model
+from deepmf.cli.option_groups import Without, takes_groups
 from deepmf.cli.options import (
-    Column,
-    ColumnFeatures,
-    Decimal,
     Extend,
-    FeatureLabels,
     FrameFile,
     FrameJson,
-    MissingValues,
     ModelFile,
-    Row,
-    RowFeatures,
     SafeCsv,
-    Separator,
     UnknownIds,
-    Value,
 )
 from deepmf.cli.output import STANDARD
 from deepmf.cli.output_frames import check_frame_target, show_predicted, write_frames
@@ -40,6 +32,7 @@ if TYPE_CHECKING:
     from deepmf.models.model import Model
 
 
+@takes_groups
 def predict(
     model: ModelFile,
     pairs: Annotated[
@@ -57,15 +50,9 @@ def predict(
         ),
     ] = None,
     unknown: UnknownIds = "fallback",
-    row_features: RowFeatures = None,
-    column_features: ColumnFeatures = None,
-    feature_labels: FeatureLabels = None,
-    row: Row = None,
-    column: Column = None,
-    value: Value = None,
-    separator: Separator = None,
-    missing: MissingValues = "error",
-    decimal: Decimal = ".",
+    *,
+    files: Annotated[FeatureFiles, Without("kinds")],
+    reading: Annotated[Reading, Without("duplicates", "wide")],
     safe_csv: SafeCsv = False,
     as_json: FrameJson = False,
 ) -> None:
@@ -76,7 +63,6 @@ def predict(
 
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv --extend new_users.csv
     """
-    files = FeatureFiles.given(row_features, column_features, feature_labels)
     inputs = [model, pairs, *(extend or ()), *files.paths]
     check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
     standard_format = ".jsonl" if as_json else ".csv"
@@ -87,7 +73,6 @@ def predict(
     from deepmf.models.label_pairs import check_unknown
 
     check_unknown(unknown)
-    reading = Reading(row, column, value, separator, missing=missing, decimal=decimal)
     fitted = load_model(model, extensions=extend or (), reading=reading, features=files)
     with refused_by_file(pairs):
         read = read_pairs(pairs, fitted, reading, unknown=unknown)

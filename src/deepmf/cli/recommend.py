@@ -11,15 +11,13 @@ import typer
 from deepmf.cli.feature_files import FeatureFiles, by_name
 from deepmf.cli.inputs import Reading, hinting_at_extension, like_label, load_model
 from deepmf.cli.label_list import read_column_list, read_row_list
+from deepmf.cli.option_groups import Without, takes_groups
 from deepmf.cli.options import (
-    ColumnFeatures,
     Extend,
-    FeatureLabels,
     FeatureValues,
     FrameJson,
     History,
     ModelFile,
-    RowFeatures,
     RowId,
     SafeCsv,
 )
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from deepmf.models.ranking import Ranking
 
 
+@takes_groups
 def recommend(
     model: ModelFile,
     row: RowId = None,
@@ -52,9 +51,8 @@ def recommend(
     ),
     n: Annotated[int, typer.Option("-n", metavar="N", help="How many columns.")] = 10,
     extend: Extend = None,
-    row_features: RowFeatures = None,
-    column_features: ColumnFeatures = None,
-    feature_labels: FeatureLabels = None,
+    *,
+    files: Annotated[FeatureFiles, Without("kinds")],
     among: Annotated[
         Path | None,
         typer.Option(
@@ -92,7 +90,6 @@ def recommend(
     """
     _check_asked(row, history, features, rows, every, output)
     known = None if features is None else by_name("--features", features)
-    files = FeatureFiles.given(row_features, column_features, feature_labels)
     if safe_csv and output is None:
         raise BadSetting("--safe-csv is for a file: give -o FILE")
     if output is not None:

@@ -1,4 +1,4 @@
-"""`deepmf serve`: a model behind HTTP that learns entries while it runs; with its keys and the entries it learned."""
+"""`deepmf serve`: a model behind HTTP that learns entries while it runs; and its keys."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from typing import Annotated
 
 import typer
 
-from deepmf.cli.inputs import Reading, load_model
-from deepmf.cli.options import FrameFile, FrameJson, Json, ModelFile, SafeCsv, Seed
-from deepmf.cli.output import STANDARD, say, show_json
-from deepmf.cli.output_frames import check_frame_target, write_frames
+from deepmf.cli.options import Json, Seed
+from deepmf.cli.output import say, show_json
 from deepmf.errors import BadSetting, MissingDependency
 
 Database = Annotated[
@@ -55,7 +53,7 @@ def serve(
 
     Or: deepmf serve --demo
     """
-    with _needs_serve():
+    with needs_serve():
         from deepmf.serve.server import ServeOptions, run
     if model is None and not demo:
         raise BadSetting("give a model file, such as deepmf fit writes, or --demo, which serves generated films")
@@ -90,37 +88,6 @@ def serve(
         )
 
 
-def export_entries(
-    model: ModelFile,
-    output: FrameFile,
-    database: Database = None,
-    safe_csv: SafeCsv = False,
-    as_json: FrameJson = False,
-) -> None:
-    """Write every entry that a service knows, those of training and those learned since, for the next training.
-
-    Example: deepmf export-entries model.safetensors -o ratings.parquet
-    """
-    with _needs_serve():
-        from deepmf.serve.exported import joined_entries
-    import polars as pl
-
-    from deepmf.matrix.frames import label_series
-
-    check_frame_target(output, inputs=[model], safe_csv=safe_csv, as_json=as_json)
-    fitted = load_model(model, extensions=(), reading=Reading())
-    rows, columns, values = joined_entries(fitted, database or default_database(model))
-    form = fitted.entries_.train.form
-    ids = label_series(rows, form.row_type), label_series(columns, form.column_type)
-    frame = pl.DataFrame(dict(zip(form.names, (*ids, values), strict=True)))
-    write_frames([frame], frame.schema, output, standard_format=".jsonl" if as_json else ".csv", safe_csv=safe_csv)
-    if output != STANDARD:
-        if as_json:
-            show_json({"entries": len(frame), "file": output})
-        else:
-            say(f"{len(frame):,} entries in {output}")
-
-
 def api_key(
     keys: Annotated[Path, typer.Argument(metavar="FILE", help="The file of keys; made where there is none.")],
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the key is called in logs.")],
@@ -146,7 +113,8 @@ def default_database(model: Path) -> str:
 
 
 @contextmanager
-def _needs_serve() -> Iterator[None]:
+def needs_serve() -> Iterator[None]:
+    """Say of a package that the service needs and that is missing how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -8,20 +8,21 @@ import typer
 
 from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import Reading, hinting_at_extension, like_label, load_model
-from deepmf.cli.options import ColumnFeatures, Extend, FeatureLabels, Json, ModelFile, RowFeatures, RowId
+from deepmf.cli.option_groups import Without, takes_groups
+from deepmf.cli.options import Extend, Json, ModelFile, RowId
 from deepmf.cli.output import show_json, show_table
 from deepmf.errors import BadSetting
 
 
+@takes_groups
 def similar(
     model: ModelFile,
     column: Annotated[str | None, typer.Option("--column", metavar="ID", help="A column that the model knows.")] = None,
     row: RowId = None,
     n: Annotated[int, typer.Option("-n", metavar="N", help="How many columns, or rows.")] = 10,
     extend: Extend = None,
-    row_features: RowFeatures = None,
-    column_features: ColumnFeatures = None,
-    feature_labels: FeatureLabels = None,
+    *,
+    files: Annotated[FeatureFiles, Without("kinds")],
     as_json: Json = False,
 ) -> None:
     """Show the columns most similar to a column, or the rows most similar to a row, with the cosines of their latents.
@@ -30,7 +31,6 @@ def similar(
     """
     if (row is None) == (column is None):
         raise BadSetting("give either --column ID or --row ID")
-    files = FeatureFiles.given(row_features, column_features, feature_labels)
     fitted = load_model(model, extensions=extend or (), reading=Reading(), features=files)
     with hinting_at_extension():
         if column is not None:

@@ -8,21 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepmf.cli.inputs import Reading
+from deepmf.cli.option_groups import takes_groups
 from deepmf.cli.options import (
     AreasFlag,
-    Column,
-    Decimal,
-    Duplicates,
     Json,
-    MissingValues,
     NewColumns,
     NewRows,
     Ratings,
-    Row,
     Seed,
-    Separator,
-    Value,
-    Wide,
 )
 from deepmf.cli.output import STANDARD, check_distinct, check_writable, say, show_json, show_table
 from deepmf.errors import BadSetting, CannotSave
@@ -34,6 +27,7 @@ if TYPE_CHECKING:
 _FORMATS = ("csv", "tsv", "parquet", "npz", "store")
 
 
+@takes_groups
 def split(
     ratings: Ratings,
     output: Annotated[
@@ -56,14 +50,8 @@ def split(
         typer.Option("--format", metavar="|".join(_FORMATS), help="That of RATINGS unless given, otherwise csv."),
     ] = None,
     seed: Seed = None,
-    row: Row = None,
-    column: Column = None,
-    value: Value = None,
-    separator: Separator = None,
-    duplicates: Duplicates = "error",
-    missing: MissingValues = "error",
-    decimal: Decimal = ".",
-    wide: Wide = False,
+    *,
+    reading: Reading,
     as_json: Json = False,
 ) -> None:
     """Split entries at random, in exact shares, into train, validation and test files.
@@ -86,7 +74,7 @@ def split(
     try:
         for file in files.values():
             _check_target(file, ratings)
-        matrix = Reading(row, column, value, separator, duplicates, missing, decimal, wide).matrix(ratings)
+        matrix = reading.matrix(ratings)
         parts = _parts(
             matrix,
             validation=validation_share,

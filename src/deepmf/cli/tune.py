@@ -11,28 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deepmf.cli.feature_files import FeatureFiles, told
 from deepmf.cli.inputs import Reading
+from deepmf.cli.option_groups import takes_groups
 from deepmf.cli.options import (
     VALIDATION_SHARE,
     Assignments,
-    Column,
     Config,
-    Decimal,
     Device,
-    Duplicates,
     Effort,
     Json,
-    MissingValues,
     ModelName,
     Ratings,
-    Row,
     ScaleText,
     Seed,
-    Separator,
     Validation,
     ValidationShare,
-    Value,
-    Wide,
 )
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.setting_options import check_effort, gather_settings, parse_scale, show_value
@@ -45,6 +39,7 @@ if TYPE_CHECKING:
     from deepmf.tuning.study import Study
 
 
+@takes_groups
 def tune(
     ratings: Ratings,
     trials: Annotated[
@@ -68,20 +63,17 @@ def tune(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw how much each setting matters: an .svg file.")
     ] = None,
-    row: Row = None,
-    column: Column = None,
-    value: Value = None,
-    separator: Separator = None,
-    duplicates: Duplicates = "error",
-    missing: MissingValues = "error",
-    decimal: Decimal = ".",
-    wide: Wide = False,
+    *,
+    files: FeatureFiles,
+    reading: Reading,
     as_json: Json = False,
 ) -> None:
     """Try settings of a model, and show those with the smallest error on validation entries and how to fit with them.
 
     Settings given by --set or --config are fixed. Unpromising trials are stopped early. Ctrl-C keeps all trials but the
     one under way (exit status 130); run again, or with more --trials, it goes on.
+
+    With --row-features or --column-features, the model also reads what is known of rows and columns beside entries.
 
     Example: deepmf tune ratings.csv --model als --trials 30 --picture importance.svg
     """
@@ -93,27 +85,30 @@ def tune(
     if effort is not None:
         check_effort(effort, model)
     settings = gather_settings(config, assignments, seed=seed, device=device, effort=effort)
-    defaults = model_class(model)(**settings).settings
+    new_model = model_class(model)(**settings)
+    files.check_taken_by(new_model)
     kept = file or Path(f"{ratings.name.partition('.')[0].strip('-') or 'ratings'}-{model}.study")
-    inputs = [ratings, validation, config]
+    inputs = [ratings, validation, config, *files.paths]
     check_writable(kept, inputs=inputs)
     if picture is not None:
         check_picture(picture)
         check_writable(picture, inputs=[*inputs, kept])
-    reading = Reading(row, column, value, separator, duplicates, missing, decimal, wide)
     entries = reading.matrix(ratings, scale=parse_scale(scale))
-    train, held_out = split_off(entries, validation, validation_share, reading, seed=defaults.seed)
+    described = files.read(entries)
+    train, held_out = split_off(entries, validation, validation_share, reading, seed=new_model.settings.seed)
     if held_out is None:
         raise BadSetting("settings are compared on validation entries; --validation-share must be above 0")
-    study = Study(model, train, held_out, settings=settings, file=kept)
+    study = Study(model, train, held_out, **described._asdict(), settings=settings, file=kept)
     interrupted = _run(study, trials, epochs=study.defaults.get("epochs"))
     if study.tried:
         how = {name: given for name, given in vars(reading).items() if given != getattr(Reading(), name)}
         # Always said: without either, fit leaves it to some models which entries to hold out.
         share = None if validation is not None else VALIDATION_SHARE if validation_share is None else validation_share
         how |= {"validation": validation, "validation-share": share, "scale": scale}
+        how |= {"row-features": files.rows, "column-features": files.columns}
+        how |= {"feature-label": files.labels, "feature-kinds": files.kinds}
         command = _fit_command(ratings, model, study.best.settings, how)
-        summary = _summary(study, model, file=kept, command=command)
+        summary = _summary(study, model, file=kept, command=command) | {"features": told(described)}
         _show(summary, study, as_json=as_json)
         if picture is not None:
             _draw(summary, picture, title=f"importance of the settings of {model} on {ratings.name}")
@@ -146,7 +141,8 @@ def _fit_command(ratings: Path, model: str, settings: Mapping[str, Any], options
     for name, value in settings.items():
         words += [f"--{name}", str(value)] if name in ("seed", "device") else ["--set", f"{name}={show_value(value)}"]
     for name, value in options.items():
-        words += [] if value is None else [f"--{name}"] if value is True else [f"--{name}", str(value)]
+        for each in value if isinstance(value, list) else [value]:
+            words += [] if each is None else [f"--{name}"] if each is True else [f"--{name}", str(each)]
     return shlex.join(words)
 
 

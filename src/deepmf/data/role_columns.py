@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deepmf.data.delimited import SAMPLE_LINES, DelimitedFile
-from deepmf.data.ids import any_unlike_whole, is_whole, whole_or_text
+from deepmf.data.ids import are_written_so, is_whole, whole_or_text
 from deepmf.data.messy_numbers import parsed
 from deepmf.data.parquet import ENDINGS, check_lines, read_parquet, scan_parquet
 from deepmf.data.roles import IsKnown, Role
@@ -209,14 +209,15 @@ def _typed(file: DelimitedFile, layout: TextLayout, chosen: list[str], decimal: 
         if decimal == ".":
             # Where some field is not what the first lines promised, text is read, to find out which.
             with suppress(polars.exceptions.PolarsError):
-                # Text is cast in the same pass that looks for ids such as 007, which a number would not keep as given.
+                # Their lengths tell of ids such as 007, which a number would not keep as given.
+                lengths = {name: f"{_ODD}{name}" for name in whole}
                 typed = scan_typed(file, layout, {chosen[2]: polars.Float64}).select(
                     *(polars.col(name).cast(polars.Int64) if name in whole else polars.col(name) for name in chosen),
-                    polars.any_horizontal([polars.lit(False), *map(any_unlike_whole, whole)]).alias(_ODD),
+                    *(polars.col(name).str.len_bytes().sum().alias(length) for name, length in lengths.items()),
                 )
                 frame = typed.collect()
-                if frame.height == 0 or not frame[_ODD][0]:
-                    return without_blank_end(frame.drop(_ODD))
+                if frame.height == 0 or all(are_written_so(frame[name], frame[lengths[name]][0]) for name in whole):
+                    return without_blank_end(frame.select(chosen))
         texts = scan_typed(file, layout, {}).select(chosen).collect()
     return _cast(without_blank_end(texts), file.path, layout.first_line, decimal)
 

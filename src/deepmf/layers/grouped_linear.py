@@ -20,5 +20,5 @@ class GroupedLinear(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, groups x inputs) to (batch, groups x outputs)."""
-        by_group = inputs.unflatten(1, (self.weight.shape[0], -1)).transpose(0, 1)
+        by_group = inputs.reshape(inputs.shape[0], self.weight.shape[0], -1).transpose(0, 1)
         return torch.bmm(by_group, self.weight.mT).transpose(0, 1).flatten(1)

@@ -20,6 +20,7 @@ from deepmf.matrix.features import Features
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.matrix.store_reader import check_unchanged
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class EntryStore:
         column_features: AxisFeatures | None = None,
     ) -> EntryStore:
         """Return what a model has seen right after training."""
+        check_unchanged(train)
         return cls(train, train.rows, train.columns, row_features=row_features, column_features=column_features)
 
     @classmethod
@@ -133,6 +135,7 @@ class EntryStore:
         By `conflicts="replace"`, the new value of an entry that is known takes the place of the old one; so do new
         features. A label that has features alone is a row, or a column, too.
         """
+        check_unchanged(self.train, new)
         rows = self.rows if row_features is None else self.rows.join(Labels(row_features.labels, axis="row"))
         columns = self.columns
         if column_features is not None:

@@ -68,27 +68,26 @@ def ordered_entries(
 def in_row_order(row_of: IndexArray, column_of: IndexArray, *, n_rows: int, n_columns: int) -> RowOrder:
     """Sort entries by row, then by column, then as given.
 
-    Row, column and place of an entry are packed into one 64-bit number where they fit: sorting numbers in place is
-    several times faster than sorting places and then collecting, all over memory, what lies there.
+    Row, column and place of an entry are packed into the bits of one 64-bit number where they fit: sorting numbers in
+    place is several times faster than sorting places and then collecting, all over memory, what lies there.
     """
-    n_columns = max(n_columns, 1)
     if _is_in_row_order(row_of, column_of):
         return RowOrder(np.arange(row_of.size), row_of.copy(), column_of.copy())  # the caller's arrays stay his
-    place_bits = row_of.size.bit_length()
-    if (n_rows * n_columns).bit_length() + place_bits > 63:
+    place_bits, column_bits = row_of.size.bit_length(), n_columns.bit_length()
+    if n_rows.bit_length() + column_bits + place_bits > 63:
         order = np.lexsort((column_of, row_of))
         return RowOrder(order, row_of[order], column_of[order])
     packed = row_of.astype(np.int64)
-    packed *= n_columns
-    packed += column_of
+    packed <<= column_bits
+    packed |= column_of
     packed <<= place_bits
     packed |= np.arange(row_of.size)
     packed.sort()
     order = packed & ((1 << place_bits) - 1)
     packed >>= place_bits
-    sorted_rows = packed // n_columns
-    packed -= sorted_rows * n_columns
-    return RowOrder(order, sorted_rows, packed)
+    sorted_columns = packed & ((1 << column_bits) - 1)
+    packed >>= column_bits
+    return RowOrder(order, packed, sorted_columns)
 
 
 def _is_in_row_order(row_of: IndexArray, column_of: IndexArray) -> bool:

@@ -17,7 +17,7 @@ from deepmf.files.leftovers import temporary_folder
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.coded_values import CodedValues
 from deepmf.matrix.labels import Labels
-from deepmf.matrix.store_reader import StoreOrigin, StoreParts, open_store
+from deepmf.matrix.store_reader import StoreOrigin, StoreParts, check_unchanged, open_store
 from deepmf.matrix.store_writer import StoreWriter
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ class EntryPiece(NamedTuple):
 
 def entry_pieces(matrix: ObservedMatrix) -> Iterator[EntryPiece]:
     """Yield all entries of a matrix in row order, some at a time."""
-    if matrix.origin is not None:
-        matrix.origin.check_unchanged()
+    check_unchanged(matrix)
     starts, values = matrix.by_row.starts, stored_values(matrix)
     for start in range(0, matrix.n_entries, _PIECE):
         end = min(start + _PIECE, matrix.n_entries)

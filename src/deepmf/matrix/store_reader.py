@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from deepmf.matrix.scale import Scale
 from deepmf.matrix.store_manifest import StoreManifest, read_manifest
 from deepmf.matrix.table_form import TableForm
 from deepmf.matrix.text_labels import TextLabels
+
+if TYPE_CHECKING:
+    from deepmf.matrix.matrix import ObservedMatrix
 
 NUMBERED = "numbered"  # the kind of labels that count from 0 and take no room
 
@@ -57,6 +60,13 @@ class StoreParts(NamedTuple):
     entries_by_column: IndexArray
     mean: float
     origin: StoreOrigin
+
+
+def check_unchanged(*matrices: ObservedMatrix | None) -> None:
+    """Refuse matrices of stores that were changed since they were opened, before their entries are read."""
+    for matrix in matrices:
+        if matrix is not None and matrix.origin is not None:
+            matrix.origin.check_unchanged()
 
 
 def open_store(folder: Path) -> StoreParts:

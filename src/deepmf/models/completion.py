@@ -8,17 +8,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from deepmf.errors import BadSetting
+from deepmf.errors import NotEnoughMemory
 from deepmf.files.frame_library import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import batches
 from deepmf.storage.frame_file import label_type, write_frame_file
+from deepmf.training.free_memory import free_bytes
 
-# A completed array may take this much memory; beyond it, complete_to streams.
+# What is completed in memory may take this much; beyond it, complete_to streams.
 MOST_BYTES = 8 << 30
+_BYTES_A_VALUE = 8
+_BYTES_A_LINE = 3 * 8  # of a long frame, at least: two labels and a value
+_GIB = 1 << 30
 
 
 class CompletedRows(NamedTuple):
@@ -32,8 +37,7 @@ class CompletedRows(NamedTuple):
 def complete_array(entries: EntryStore, predictor: Predictor) -> FloatArray:
     """Return the whole matrix, observed entries as they are."""
     shape = len(entries.rows), len(entries.columns)
-    if shape[0] * shape[1] * 8 > MOST_BYTES:
-        raise BadSetting(f"{shape[0]} x {shape[1]} predictions do not fit in memory; complete_to streams to a file")
+    _check_memory(entries, shape[0] * shape[1] * _BYTES_A_VALUE)
     whole = np.empty(shape)
     for part in completed_rows(entries, predictor):
         whole[part.rows] = part.values
@@ -42,6 +46,8 @@ def complete_array(entries: EntryStore, predictor: Predictor) -> FloatArray:
 
 def complete_frame(entries: EntryStore, predictor: Predictor) -> Any:
     """Return every missing entry as a long polars frame."""
+    n_missing = len(entries.rows) * len(entries.columns) - entries.n_entries
+    _check_memory(entries, n_missing * _BYTES_A_LINE)
     return import_polars().concat(_missing_frames(entries, predictor))
 
 
@@ -70,6 +76,18 @@ def completed_rows(entries: EntryStore, predictor: Predictor) -> Iterator[Comple
         observed[places] = True
         values[places] = known.values
         yield CompletedRows(rows, values, observed)
+
+
+def _check_memory(entries: EntryStore, n_bytes: int) -> None:
+    """Refuse what does not fit into memory before any of it is computed."""
+    free = free_bytes(torch.device("cpu"))
+    most = MOST_BYTES if free is None else min(MOST_BYTES, free)
+    if n_bytes > most:
+        of = "that may be taken" if most == MOST_BYTES else "that is free"
+        raise NotEnoughMemory(
+            f"{len(entries.rows):,} rows x {len(entries.columns):,} columns take {n_bytes / _GIB:,.1f} GiB of memory "
+            f"when completed, and {most / _GIB:.1f} GiB is all {of}; complete_to streams to a file"
+        )
 
 
 def _missing_frames(entries: EntryStore, predictor: Predictor) -> Iterator[Any]:

@@ -82,7 +82,7 @@ class Method(ABC):
 
     def _check_memory(self, entries: EntryStore) -> None:
         """Refuse a fit that would need more memory than is free."""
-        return  # linear algebra needs little beside the matrix
+        return  # means need little beside the matrix
 
     def _work(self, train: ObservedMatrix, epochs: int) -> str:
         """Say in a few words what is computed."""

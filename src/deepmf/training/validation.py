@@ -12,6 +12,7 @@ from torch import Tensor
 from deepmf.errors import BadEntries
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.store_reader import check_unchanged
 
 # The most entries that epochs and settings are compared on: more would tell them apart no better, and need more rows
 # and columns to be encoded.
@@ -30,6 +31,7 @@ class ValidationEntries(NamedTuple):
         """Return the validation entries, None where there are none; what training does not know is refused."""
         if validation is None:
             return None
+        check_unchanged(train, validation)
         rows, columns, values = validation.entries()
         found = cls(train.rows.positions(rows), train.columns.positions(columns), values)
         # An interval is only what training showed: beyond it is no mistake.

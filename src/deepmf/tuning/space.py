@@ -62,6 +62,12 @@ def space_of(model: str) -> Space:
     return completed(SEARCHED.get(model, {}), model)
 
 
+def space_with_features(model: str) -> Space:
+    """Return the space of a model that is fitted with features: what they weigh is searched, too, where it is set."""
+    has_weight = any(setting.name in _OF_FEATURES for setting in declared(settings_class(model)))
+    return {**space_of(model), **(completed(_OF_FEATURES, model) if has_weight else {})}
+
+
 def completed(space: Space, model: str) -> Space:
     """Return a space with the ends and options that it leaves open; each must be a value which the setting may have.
 
@@ -141,6 +147,8 @@ _CFNADE: Space = {
     "learning_rate": Factors(3e-4, 2e-2),
     "normalise": Choice(),
 }
+
+_OF_FEATURES: Space = {"feature_penalty": Factors(0.3, 300.0)}
 
 # By the names of the registry; `space_of` completes the ends that a setting has of its own.
 SEARCHED: Mapping[str, Space] = {

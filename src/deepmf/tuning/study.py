@@ -11,14 +11,24 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from deepmf.errors import BadSetting, NotBetterThanMeans, TrainingDiverged, TrainingInterrupted, nearest_name
+from deepmf.errors import (
+    BadFeatures,
+    BadSetting,
+    NotBetterThanMeans,
+    TrainingDiverged,
+    TrainingInterrupted,
+    nearest_name,
+)
+from deepmf.matrix.axis_features import AxisFeatures
+from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.fitting import digest
+from deepmf.models.model import check_features
 from deepmf.models.registry import model_class
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Callback
-from deepmf.tuning.space import Choice, Dimension, Factors, Space, completed, space_of, with_values
+from deepmf.tuning.space import Choice, Dimension, Factors, Space, completed, space_of, space_with_features, with_values
 from deepmf.tuning.study_file import open_study
 
 if TYPE_CHECKING:
@@ -47,8 +57,8 @@ class Study:
     """A search for the settings of a model that predict validation entries best (a tree-structured Parzen estimator).
 
     `settings` are fixed and no part of the search; `space` is what the rest is chosen from, `space_of` the model
-    unless given. With a `file`, every trial is kept there: a study that finds the file of one like itself goes on from
-    it.
+    unless given (with features: `space_with_features`). With a `file`, every trial is kept there: a study that finds
+    the file of one like itself goes on from it.
 
     >>> from deepmf.data.splits import split_entries
     >>> from deepmf.data.synthetic import generate
@@ -64,6 +74,8 @@ class Study:
         train: ObservedMatrix,
         validation: ObservedMatrix,
         *,
+        row_features: Features | None = None,
+        column_features: Features | None = None,
         settings: Mapping[str, Any] | None = None,
         space: Space | None = None,
         file: str | Path | None = None,
@@ -72,9 +84,14 @@ class Study:
         if not validation.n_entries:
             raise BadSetting("settings are compared on validation entries; there are none")
         self.train, self.validation = train, validation
+        given = {"row_features": row_features, "column_features": column_features}
+        self.features: dict[str, Any] = {name: each for name, each in given.items() if each is not None}
+        if self.features and not self._model_class.takes_features:
+            raise BadFeatures(f"{model!r} reads entries alone, no features; tune it without, or another model")
         self.fixed = dict(settings or {})
         self.defaults = self._model_class(**self.fixed).settings_for(train).to_dict()
-        searched = space_of(model) if space is None else completed(space, model)
+        own = space_with_features if self.features else space_of
+        searched = own(model) if space is None else completed(space, model)
         free = _free_part(searched, self.defaults, self.fixed, model)
         self.space = with_values(free, self.defaults) if space is None else free
         self._study, self._held = open_study(None if file is None else Path(file), self._fingerprint(model))
@@ -162,7 +179,7 @@ class Study:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrainingInterrupted)  # it is raised instead
             warnings.simplefilter("ignore", NotBetterThanMeans)  # one of many
-            model.fit(self.train, self.validation, callbacks=[*callbacks, prune], progress=False)
+            model.fit(self.train, self.validation, **self.features, callbacks=[*callbacks, prune], progress=False)
         if model.history_.stopped == "interrupted":
             raise KeyboardInterrupt
         if model.history_.best_error is not None:
@@ -188,7 +205,14 @@ class Study:
             "search space": {name: repr(dimension) for name, dimension in self.space.items()},
             "training entries": digest(self.train),
             "validation entries": digest(self.validation),
+            **{name.replace("_", " "): self._features_digest(name) for name in self.features},
         }
+
+    def _features_digest(self, name: str) -> str:
+        """Return a fingerprint of the features of rows or columns; those that no model could read are refused."""
+        check_features(self.features[name], name)
+        labels = self.train.rows if name == "row_features" else self.train.columns
+        return AxisFeatures.of(labels, self.features[name]).digest()
 
 
 def _free_part(space: Space, defaults: Mapping[str, Any], fixed: Mapping[str, Any], model: str) -> Space:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from tests.models import described
 from tests.models.contract import ModelContract
 from tests.models.factorization.resuming import assert_resumes_to_the_bit
 
@@ -145,6 +146,27 @@ class TestALS(ModelContract):
         line[0, 1:3] = 2, 5
         expected = closed_form(line - np.nanmean(RATINGS), columns[:, :-1], columns[:, -1], SETTINGS)
         np.testing.assert_allclose(model.extend(new).predictor_.rows.whole()[8, :-2], expected[0], atol=2e-5)
+
+    @pytest.mark.parametrize("on", ["both", "rows"])
+    def test_a_trained_row_is_what_its_entries_and_features_fold_in_to(self, on: str) -> None:
+        matrix, features = described.matrix(), {"row_features": described.row_features()}
+        features |= {"column_features": described.column_features()} if on == "both" else {}
+        model = ALS(latent_size=3, epochs=4).fit(matrix, **features)
+        rows, columns, values = matrix.entries()
+        for at in (0, 3, 17):
+            mine = rows == described.ROWS[at]
+            folded = model.fold_in(columns[mine], values[mine], features=described.row_values(at))
+            known = model.predict([described.ROWS[at]] * 30, matrix.column_labels)
+            np.testing.assert_allclose(folded.predict(matrix.column_labels), known, atol=1e-5)
+
+    def test_a_trained_column_is_what_its_entries_and_features_fold_in_to(self) -> None:
+        matrix = described.matrix()
+        model = ALS(latent_size=3, epochs=4).fit(matrix, column_features=described.column_features())
+        rows, columns, values = matrix.entries()
+        mine = columns == described.COLUMNS[3]
+        folded = model.fold_in_column(rows[mine], values[mine], features=described.column_values(3))
+        known = model.predict(matrix.row_labels, [described.COLUMNS[3]] * 40)
+        np.testing.assert_allclose(folded.predict(matrix.row_labels), known, atol=1e-5)
 
     def test_rows_without_entries_are_predicted_by_the_mean_and_the_column(self) -> None:
         model = ALS(**SETTINGS.to_dict()).fit(MATRIX)

@@ -31,7 +31,7 @@ class ALSSolver(Solver):
 
     A sweep improves all (u_i, b_i), then all (v_j, c_j), by a few steps of conjugate gradients from the last ones.
     Where there are features f_i, what is penalised is how far (u_i, b_i) is from W f_i, and W is the ridge regression
-    of all (u_i, b_i) on the features; so for columns.
+    of all (u_i, b_i) of the sweep before on the features; so for columns.
     """
 
     def __init__(self, entries: EntryStore, settings: ALSSettings) -> None:
@@ -63,15 +63,33 @@ class ALSSolver(Solver):
         self.column_factors = first
 
     def sweep(self) -> float:
-        """Improve all rows, then all columns; then what their features say."""
-        row_prior, column_prior = (None if of is None else of.factors() for of in (self.of_rows, self.of_columns))
-        self.row_factors = self.rows.improve(self.column_factors, self.row_factors, row_prior).factors
-        self.column_factors, objective = self.columns.improve(self.row_factors, self.column_factors, column_prior)
-        objective += self.rows.penalty(self.row_factors, row_prior)
+        """Learn what features say; then improve all rows, then all columns."""
         for of, factors in ((self.of_rows, self.row_factors), (self.of_columns, self.column_factors)):
             if of is not None:
                 of.learn(factors)
-        return objective
+        row_prior, column_prior = self._priors()
+        self.row_factors = self.rows.improve(self.column_factors, self.row_factors, row_prior).factors
+        self.column_factors, objective = self.columns.improve(self.row_factors, self.column_factors, column_prior)
+        return objective + self.rows.penalty(self.row_factors, row_prior)
+
+    def finish(self) -> None:
+        """Solve for the side that has features, so that a fold-in of the same entries and features gives its factors.
+
+        That holds for one side alone as long as sweeps still change the other: for rows, where both have features.
+        """
+        row_prior, column_prior = self._priors()
+        if row_prior is not None:
+            self.row_factors = self.rows.solve(self.column_factors, row_prior).factors
+        elif column_prior is not None:
+            self.column_factors = self.columns.solve(self.row_factors, column_prior).factors
+
+    def _priors(self) -> tuple[LatentArray | None, LatentArray | None]:
+        """Return what features say of the factors of rows and of columns; None where there are no features."""
+        of_rows, of_columns = self.of_rows, self.of_columns
+        return (
+            None if of_rows is None else of_rows.factors(),
+            None if of_columns is None else of_columns.factors(),
+        )
 
     def latents(self) -> tuple[LatentArray, LatentArray]:
         """Return (u, b, 1, m) of each row and (v, 1, c, 1) of each column."""

@@ -25,6 +25,7 @@ from deepmf.models.predictor import Encoder, NoEncoder, Predictor, unpack_latent
 from deepmf.models.readout import Readout
 from deepmf.models.warm_start import WarmStart
 from deepmf.storage.packed import Tensors
+from deepmf.training.fit_memory import FitBytes, check_memory
 from deepmf.training.loop import Epoch
 from deepmf.training.validation import ValidationEntries
 
@@ -36,6 +37,11 @@ FACTORS_ONLY = (
     "fit again, or use a model that extends, such as ALS or DMF"
 )
 
+# What a solver holds at least: positions and values by row and by column; and factors, those of the sweep before, those
+# of the best sweep, and latents.
+_BYTES_AN_ENTRY = 2 * (4 + 4)
+_BYTES_OF_A_LATENT = 4 * 4
+
 
 class Solver(ABC):
     """A method that improves its factors one sweep at a time."""
@@ -43,6 +49,10 @@ class Solver(ABC):
     @abstractmethod
     def sweep(self) -> float:
         """Improve once; return the objective, which should fall."""
+
+    def finish(self) -> None:
+        """Make of the best sweep what the model keeps."""
+        return
 
     @abstractmethod
     def latents(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -82,6 +92,17 @@ class FactorModel(Model):
     def _solver(self, entries: EntryStore) -> Solver:
         """Return a solver at its start."""
 
+    def _check_memory(self, entries: EntryStore) -> None:
+        train = entries.train
+        width = self._rank(train) + self.n_beside
+        check_memory(
+            FitBytes(0, _BYTES_AN_ENTRY * train.n_entries, _BYTES_OF_A_LATENT * width * sum(train.shape), 0),
+            torch.device("cpu"),
+            what=f"fitting {type(self).__name__} to {train.n_entries:,} entries in {train.shape[0]:,} rows x "
+            f"{train.shape[1]:,} columns",
+            instead="a smaller latent_size or Means (means) needs less",
+        )
+
     def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> SolverTask:
         return SolverTask(self._solver(entries), partial(self._found, entries=entries), validation)
 
@@ -90,6 +111,7 @@ class FactorModel(Model):
         task.solver.begin_from(rows, columns)
 
     def _predictor(self, task: SolverTask, entries: EntryStore, fitting: Fitting) -> Predictor:
+        task.solver.finish()
         return self._found(task.solver, entries=entries)
 
     def _found(self, solver: Any, *, entries: EntryStore) -> Predictor:

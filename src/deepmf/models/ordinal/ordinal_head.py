@@ -121,7 +121,7 @@ class OrdinalHead(nn.Module):
 
     def _split(self, outputs: Tensor, n_effects: int) -> tuple[Tensor, Tensor]:
         """Return directions and effects (batch, groups, ...) from the outputs (batch, groups x outputs) of a branch."""
-        outputs = outputs.unflatten(1, (self.groups, -1))
+        outputs = outputs.reshape(outputs.shape[0], self.groups, -1)
         return directions(outputs[..., :-n_effects]), _EFFECT_SIZE * outputs[..., -n_effects:].float()
 
     def _joined(self, latents: Tensor) -> Tensor:
