@@ -115,18 +115,18 @@ class OrdinalEncoder(NetworkEncoder):
         """Return the refinement of rows, by the columns that are kept for it."""
         response = self.layout.response
 
-        def own_response(latents: Tensor, others: Tensor) -> Tensor:
-            return latents[:, None, response].expand(-1, others.shape[1], -1)
+        def own_response(latents: Tensor, viewed: Tensor) -> Tensor:
+            return latents[:, None, response].expand(-1, viewed.shape[1], -1)
 
         columns, side = self._on_device(self.refinement_columns), row_side(self.network, self.layout)
         return Refinement(self.network.head, side, columns, own_response, self.penalties.rows)
 
     def column_refinement(self, row_latents: LatentArray) -> Refinement:
         """Return the refinement of columns, by the latents of the trained rows."""
-        response = self.layout.response
+        n_response = self.layout.n_response
 
-        def others_response(latents: Tensor, others: Tensor) -> Tensor:
-            return others[..., response]
+        def others_response(latents: Tensor, viewed: Tensor) -> Tensor:
+            return viewed[..., -n_response:]
 
         side = column_side(self.network, self._landmarks(), self.layout)
         rows = self._on_device(row_latents)
