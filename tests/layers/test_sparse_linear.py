@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from deepmf.layers.sparse_linear import SparseLinear, bag, pieces
+from deepmf.layers.sparse_linear import SparseLinear, bag, by_input, pieces
 from deepmf.layers.vectors import SparseBatch
 
 N_INPUTS, N_OUTPUTS = 7, 4
@@ -173,3 +173,15 @@ def test_on_a_gpu_long_vectors_are_the_sum_of_their_pieces() -> None:
     weights, table = torch.rand(n_entries, generator=generator), torch.rand(50, 8, generator=generator)
     found = bag(*(tensor.cuda() for tensor in (table, indices, starts, weights)))
     torch.testing.assert_close(found.cpu(), bag(table, indices, starts, weights), rtol=1e-4, atol=1e-3)
+
+
+@every_kind
+@pytest.mark.parametrize("index_type", [torch.int32, torch.int64])
+def test_entries_by_input_are_the_transposed_vectors(vectors: list[dict[int, float]], index_type: torch.dtype) -> None:
+    indices, starts, weights = by_input(sparse(vectors, index_type), N_INPUTS)
+    assert indices.dtype == index_type
+    found = [
+        dict(zip(indices[start:end].tolist(), weights[start:end].tolist(), strict=True))
+        for start, end in pairwise(starts.tolist())
+    ]
+    assert found == [{row: vector[i] for row, vector in enumerate(vectors) if i in vector} for i in range(N_INPUTS)]

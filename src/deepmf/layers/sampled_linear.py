@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepmf.layers.sparse_linear import bag
+from deepmf.layers.sparse_linear import bag, by_input
+from deepmf.layers.vectors import SparseBatch
 
 
 class SampledLinear(nn.Module):
@@ -42,10 +43,10 @@ class _SampledProduct(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, hidden: Tensor, weight: Tensor, bias: Tensor, indices: Tensor, starts: Tensor) -> Tensor:
         indices = indices.to(starts.dtype)
-        vector_of = torch.repeat_interleave(torch.arange(starts.numel() - 1, device=starts.device), starts.diff())
-        context.save_for_backward(hidden, weight, indices, starts, vector_of)
+        context.save_for_backward(hidden, weight, indices, starts)
         if not indices.numel():
             return hidden.new_zeros(0)
+        vector_of = torch.repeat_interleave(torch.arange(starts.numel() - 1, device=starts.device), starts.diff())
         products: Tensor = torch.ops.aten._embedding_bag_per_sample_weights_backward(
             hidden, weight, indices, starts[:-1], vector_of, 0
         )
@@ -53,16 +54,8 @@ class _SampledProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        hidden, weight, indices, starts, vector_of = context.saved_tensors
-        gradient = gradients[0].contiguous()
-        order = torch.argsort(indices, stable=True)
-        outputs = torch.arange(weight.shape[0] + 1, device=starts.device)
-        output_starts = torch.searchsorted(indices[order], outputs)
-        by_output = gradient[order]
-        return (
-            bag(weight, indices, starts, gradient),
-            bag(hidden, vector_of[order], output_starts, by_output),
-            torch.segment_reduce(by_output, "sum", offsets=output_starts),
-            None,
-            None,
-        )
+        hidden, weight, indices, starts = context.saved_tensors
+        by_vector = SparseBatch(indices, starts, gradients[0].contiguous())
+        by_output = by_input(by_vector, weight.shape[0])
+        of_bias = torch.segment_reduce(by_output.weights, "sum", offsets=by_output.starts)
+        return bag(weight, *by_vector), bag(hidden, *by_output), of_bias, None, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import scipy.sparse
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -51,12 +52,27 @@ class _SparseProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        indices, starts, weights = context.saved_tensors
-        order = torch.argsort(indices, stable=True)
-        vector_of = torch.repeat_interleave(torch.arange(starts.numel() - 1, device=starts.device), starts.diff())
-        inputs = torch.arange(context.n_inputs + 1, device=starts.device, dtype=indices.dtype)
-        input_starts = torch.searchsorted(indices[order], inputs)
-        return bag(gradients[0].contiguous(), vector_of[order], input_starts, weights[order]), None, None, None
+        grouped = by_input(SparseBatch(*context.saved_tensors), context.n_inputs)
+        return bag(gradients[0].contiguous(), *grouped), None, None, None
+
+
+def by_input(batch: SparseBatch, n_inputs: int) -> SparseBatch:
+    """Return the same entries grouped by input: the transposed vectors."""
+    if batch.weights.device.type == "cpu":
+        return _counted_by_input(batch, n_inputs)
+    indices, starts, weights = batch
+    order = torch.argsort(indices, stable=True)
+    vector_of = torch.repeat_interleave(torch.arange(starts.numel() - 1, device=starts.device), starts.diff())
+    inputs = torch.arange(n_inputs + 1, device=starts.device, dtype=indices.dtype)
+    return SparseBatch(vector_of[order], torch.searchsorted(indices[order], inputs), weights[order])
+
+
+def _counted_by_input(batch: SparseBatch, n_inputs: int) -> SparseBatch:
+    """Return the same by counting, as scipy does; sorting takes six times as long."""
+    indices, starts, weights = (each.numpy() for each in batch._replace(starts=batch.starts.to(batch.indices.dtype)))
+    shape = starts.size - 1, n_inputs
+    grouped = scipy.sparse.csr_array((weights, indices, starts), shape=shape).tocsc()
+    return SparseBatch(*map(torch.from_numpy, (grouped.indices, grouped.indptr, grouped.data)))
 
 
 def bag(table: Tensor, indices: Tensor, starts: Tensor, weights: Tensor) -> Tensor:

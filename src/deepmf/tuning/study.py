@@ -24,7 +24,7 @@ from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.fitting import digest
-from deepmf.models.model import check_features
+from deepmf.models.given_entries import check_features
 from deepmf.models.registry import model_class
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Callback

@@ -12,7 +12,7 @@ from deepmf.matrix.entry_store import EntryStore
 from deepmf.metrics import rmse_error
 from deepmf.models.factorization.als import ALS
 from deepmf.models.feature_ridge import NO_WEIGHTS
-from deepmf.models.ordinal.linear_part import Blend, LinearPart, best_blend, error_of, linear_size, linear_values
+from deepmf.models.ordinal.linear_part import Blend, LinearPart, best_blend, error_of, linear_size, solved_linear
 
 SUPPORT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 CUTPOINTS = np.array([-2.0, -0.7, 0.7, 2.0], dtype=np.float32)
@@ -85,7 +85,7 @@ def test_it_is_als_beside_weights_and_slopes() -> None:
     columns = part.columns(store.column_entries(np.arange(25)), rows, log_slopes)
     assert rows.shape == (30, part.width) and columns.shape == (25, part.width) and part.width == 4 + 3
     every_row, every_column = np.divmod(np.arange(30 * 25), 25)
-    values = linear_values(train, begin, NO_WEIGHTS, store, every_row, every_column)
+    values = solved_linear(train, begin, NO_WEIGHTS, store).values(every_row, every_column)
     found = (rows @ columns.T) * np.exp(log_slopes)[:, None] / part.blend.weight
     np.testing.assert_allclose(found.ravel(), values, atol=1e-4)
     # Another sweep of ALS: nearly the same, and the mean is left out.

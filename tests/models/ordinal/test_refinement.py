@@ -164,13 +164,13 @@ def test_latents_beyond_all_measure_are_refused() -> None:
 @torch.no_grad()
 def test_both_sides_are_refined_twice(model: OrdinalDMF) -> None:
     (row, rows, _), (column, columns, _) = sides(model).values()
-    head, response = model.network_.head, encoder_of(model).layout.response
+    head = model.network_.head
 
-    def own_response(latents: Tensor, others: Tensor) -> Tensor:
-        return latents[:, None, response].expand(-1, others.shape[1], -1)
+    def own_response(latents: Tensor, viewed: Tensor) -> Tensor:
+        return latents[:, None, -head.n_response :].expand(-1, viewed.shape[1], -1)
 
-    def others_response(latents: Tensor, others: Tensor) -> Tensor:
-        return others[..., response]
+    def others_response(latents: Tensor, viewed: Tensor) -> Tensor:
+        return viewed[..., -head.n_response :]
 
     latents = column.placed(model.network_.viewed_column_latents(columns))
     for _ in range(2):
@@ -204,6 +204,18 @@ def test_an_infinite_penalty_is_no_step_and_a_heavy_one_almost_none(model: Ordin
         assert not np.allclose(light, none, atol=1e-2)
         only = replace(refinements[axis], penalty=math.inf).latents(vectors)
         np.testing.assert_array_equal(only, none)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("axis", ["row", "column"])
+def test_a_vector_is_refined_alone_as_among_others(model: OrdinalDMF, axis: str) -> None:
+    encoder, (_, vectors, _) = encoder_of(model), sides(model)[axis]
+    refinement = encoder.row_refinement() if axis == "row" else encoder.column_refinement(model.predictor_.rows.base)
+    together, some = refinement.latents(vectors), torch.tensor([2])
+    batch = vectors.take(some)
+    alone = refinement.latents(SparseVectors(batch.starts, batch.indices, batch.weights))
+    assert batch.indices.numel() < len(refinement.others) < vectors.indices.numel()
+    np.testing.assert_allclose(alone[0], together[2], atol=1e-5)
 
 
 @torch.no_grad()

@@ -12,7 +12,6 @@ import numpy as np
 from deepmf.layers.vectors import SparseVectors
 from deepmf.matrix.arrays import IndexArray, LatentArray
 from deepmf.matrix.entry_store import EntryStore
-from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS
 from deepmf.models.factorization.ridge_encoder import RidgeEncoder
 from deepmf.models.feature_ridge import FeatureWeights
@@ -22,10 +21,11 @@ from deepmf.models.ordinal.landmarks import Landmarks, landmarks_among
 from deepmf.models.ordinal.linear_part import (
     Blend,
     LinearPart,
+    SolvedLinear,
     best_blend,
     error_of,
     linear_size,
-    linear_values,
+    solved_linear,
 )
 from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder, as_numpy
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
@@ -86,14 +86,16 @@ def trained_encoder(
     if settings.linear_size != 0:
         tell("linear part")
     linear = _linear_part(seen, held_out, settings)
-    stages, blend = _blended(encoder, rows, columns, linear, entries.train, seen, held_out)
+    solved = None if linear is None else solved_linear(entries.train, *linear, seen)
+    stages, blend = _blended(encoder, rows, columns, solved, held_out)
     if seen is not entries:
         tell("refining")
         encoder.refinement_columns = start
         rows, columns = _rounds(encoder, encoder.trained_rows(entries), entries)
-    if blend is not None and linear is not None:
+    if blend is not None and linear is not None and solved is not None:
+        solved = solved if seen is entries else solved_linear(entries.train, *linear, entries)
         part = LinearPart(entries.train, linear.columns.shape[1] - ALS.n_beside, blend, linear.feature_weights)
-        rows, columns = encoder.join(part, linear.columns, rows, columns, entries)
+        rows, columns = encoder.join(part, linear.columns, solved, rows, columns)
     return Described(encoder, Latents(rows), Latents(columns), stages)
 
 
@@ -175,19 +177,17 @@ def _blended(
     encoder: OrdinalEncoder,
     rows: LatentArray,
     columns: LatentArray,
-    linear: _Learned | None,
-    train: ObservedMatrix,
-    seen: EntryStore,
+    solved: SolvedLinear | None,
     held_out: ValidationEntries,
 ) -> tuple[dict[str, float], Blend | None]:
-    """Return the errors without and with a linear part that begins with some columns, and how it joins."""
+    """Return the errors without and with a linear part, and how it joins."""
     pairs = held_out.rows, held_out.columns
     scores = pair_products(Latents(rows), Latents(columns), *pairs)
     response, head = rows[held_out.rows][:, encoder.layout.response], encoder.network.head
     logits = scores[:, None] * np.exp(response[:, -1:]) - response[:, :-1]
     support = head.support.cpu().numpy()
-    if linear is None:
+    if solved is None:
         return {"refined": error_of(logits, held_out.values, support)}, None
-    values = linear_values(train, linear.columns, linear.feature_weights, seen, *pairs)
+    values = solved.values(*pairs)
     blend, without, together = best_blend(logits, values, as_numpy(head.cutpoints), held_out.values, support)
     return {"refined": without, "with the linear part": together}, blend

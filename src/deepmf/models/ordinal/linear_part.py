@@ -72,9 +72,7 @@ class LinearPart:
 
     def rows(self, entries: AxisEntries, columns: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of rows with these slopes, by the columns that it begins with."""
-        rows = self._encoder.rows(entries, Latents(columns)) * self._weights(log_slopes)
-        rows[:, -1] = 0.0  # the mean
-        return rows
+        return self.weighted(self._encoder.rows(entries, Latents(columns)), log_slopes)
 
     def columns(self, entries: AxisEntries, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of columns, by those of the trained rows, which have these slopes."""
@@ -82,6 +80,12 @@ class LinearPart:
             used, places = np.unique(entries.others, return_inverse=True)
             rows, log_slopes, entries = rows[used], log_slopes[used], entries._replace(others=places)
         return self._encoder.columns(entries, Latents(self.unweighted(rows, log_slopes)))
+
+    def weighted(self, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
+        """Return the latents of rows with these slopes from those of ALS."""
+        latents: LatentArray = rows * self._weights(log_slopes)
+        latents[:, -1] = 0.0  # the mean
+        return latents
 
     def unweighted(self, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of rows with these slopes as ALS has them, without the mean."""
@@ -92,21 +96,27 @@ class LinearPart:
         return (np.float32(self.blend.weight) * np.exp(-log_slopes))[:, None]
 
 
-def linear_values(
-    train: ObservedMatrix,
-    columns: LatentArray,
-    feature_weights: FeatureWeights,
-    seen: EntryStore,
-    row_at: IndexArray,
-    column_at: IndexArray,
-) -> LatentArray:
-    """Return the linear part of pairs of positions, less the mean, by some columns of ALS and the entries seen."""
+class SolvedLinear(NamedTuple):
+    """The latents of all rows and columns as ALS has them, solved for one after the other."""
+
+    rows: LatentArray  # (u, b, 1, m)
+    columns: LatentArray  # (v, 1, c, 1)
+
+    def values(self, row_at: IndexArray, column_at: IndexArray) -> LatentArray:
+        """Return the linear part of pairs of positions, less the mean."""
+        products: LatentArray = pair_products(Latents(self.rows), Latents(self.columns), row_at, column_at)
+        return products - self.rows[row_at, -1]
+
+
+def solved_linear(
+    train: ObservedMatrix, columns: LatentArray, feature_weights: FeatureWeights, seen: EntryStore
+) -> SolvedLinear:
+    """Return what some columns of ALS, to begin with, and the entries seen make of all rows and columns."""
     ridge = RidgeEncoder(train, ALSSettings(latent_size=columns.shape[1] - ALS.n_beside), feature_weights)
     begin, (row_parts, column_parts) = Latents(columns), map(entry_parts, (train.row_counts, train.column_counts))
-    rows = Latents(np.concatenate([ridge.rows(seen.row_entries(part), begin) for part in row_parts]))
-    solved = Latents(np.concatenate([ridge.columns(seen.column_entries(part), rows) for part in column_parts]))
-    values: LatentArray = pair_products(rows, solved, row_at, column_at) - np.float32(train.mean)
-    return values
+    rows = np.concatenate([ridge.rows(seen.row_entries(part), begin) for part in row_parts])
+    solved = np.concatenate([ridge.columns(seen.column_entries(part), Latents(rows)) for part in column_parts])
+    return SolvedLinear(rows, solved)
 
 
 def best_blend(

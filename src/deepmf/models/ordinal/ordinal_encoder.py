@@ -23,7 +23,7 @@ from deepmf.models.network_model import NetworkEncoder, sparse_vectors
 from deepmf.models.ordinal.entry_parts import entry_parts
 from deepmf.models.ordinal.landmarks import Landmarks
 from deepmf.models.ordinal.latent_layout import LatentLayout
-from deepmf.models.ordinal.linear_part import Blend, LinearPart
+from deepmf.models.ordinal.linear_part import Blend, LinearPart, SolvedLinear
 from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 from deepmf.models.ordinal.penalties import Penalties
 from deepmf.models.ordinal.refinement import Refinement, column_side, row_side
@@ -115,39 +115,34 @@ class OrdinalEncoder(NetworkEncoder):
         """Return the refinement of rows, by the columns that are kept for it."""
         response = self.layout.response
 
-        def own_response(latents: Tensor, others: Tensor) -> Tensor:
-            return latents[:, None, response].expand(-1, others.shape[1], -1)
+        def own_response(latents: Tensor, viewed: Tensor) -> Tensor:
+            return latents[:, None, response].expand(-1, viewed.shape[1], -1)
 
         columns, side = self._on_device(self.refinement_columns), row_side(self.network, self.layout)
         return Refinement(self.network.head, side, columns, own_response, self.penalties.rows)
 
     def column_refinement(self, row_latents: LatentArray) -> Refinement:
         """Return the refinement of columns, by the latents of the trained rows."""
-        response = self.layout.response
+        n_response = self.layout.n_response
 
-        def others_response(latents: Tensor, others: Tensor) -> Tensor:
-            return others[..., response]
+        def others_response(latents: Tensor, viewed: Tensor) -> Tensor:
+            return viewed[..., -n_response:]
 
         side = column_side(self.network, self._landmarks(), self.layout)
         rows = self._on_device(row_latents)
         return Refinement(self.network.head, side, rows, others_response, self.penalties.columns)
 
     def join(
-        self, part: LinearPart, begin: LatentArray, rows: LatentArray, columns: LatentArray, entries: EntryStore
+        self, part: LinearPart, begin: LatentArray, solved: SolvedLinear, rows: LatentArray, columns: LatentArray
     ) -> tuple[LatentArray, LatentArray]:
         """Take a linear part that begins with some columns; return the latents of all rows and columns with it."""
-        start, train = self.layout.linear.start, entries.train
+        start = self.layout.linear.start
 
         def placed(latents: LatentArray, linear: LatentArray) -> LatentArray:
             return np.hstack([latents[:, :start], linear, latents[:, start:]])
 
         self.linear, self.refinement_columns = part, placed(self.refinement_columns, begin)
-        rows, columns = (placed(each, np.zeros((len(each), part.width), dtype=np.float32)) for each in (rows, columns))
-        for some in entry_parts(train.row_counts):
-            rows[some] = self._with_linear_rows(rows[some], entries.row_entries(some))
-        for some in entry_parts(train.column_counts):
-            columns[some] = self._with_linear_columns(columns[some], entries.column_entries(some), Latents(rows))
-        return rows, columns
+        return placed(rows, part.weighted(solved.rows, rows[:, -1])), placed(columns, solved.columns)
 
     def _with_linear_rows(self, latents: LatentArray, entries: AxisEntries) -> LatentArray:
         """Return latents of rows, whose fields of the linear part are set."""

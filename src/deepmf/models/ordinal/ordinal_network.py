@@ -14,7 +14,7 @@ from deepmf.layers.vectors import Batch, FeatureBatch, SparseBatch, SparseVector
 from deepmf.models.ordinal.latent_layout import LatentLayout
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
 
-# What is encoded at a time: vectors times views, and their entries, some 500 MB on the way.
+# What is encoded at a time: vectors, and their entries, some 300 MB on the way.
 _VECTORS_AT_A_TIME = 1024
 _ENTRIES_AT_A_TIME = 1 << 22
 
@@ -86,31 +86,28 @@ class OrdinalNetwork(nn.Module):
 def _viewed(
     vectors: Vectors, ids: Tensor | None, views: Tensor, latents_of: Callable[[Batch, FeatureBatch | None], Tensor]
 ) -> Tensor:
-    """Return the mean latents of vectors over views (views, inputs), some at a time."""
-    n_views = len(views)
+    """Return the mean latents of vectors over views (views, inputs), some at a time.
+
+    One view after another: entries are looked up once for all of them.
+    """
     ids = torch.arange(len(vectors), device=views.device) if ids is None else ids
     parts = []
-    for some in _parts(vectors, ids, n_views):
-        repeated = some.repeat_interleave(n_views)
-        batch = vectors.take(repeated)
-        latents = latents_of(apply_mask(batch, visible_to(views, batch)), features_of(vectors, repeated))
-        parts.append(latents.reshape(some.numel(), n_views, -1).mean(1))
+    for some in _parts(vectors, ids):
+        batch, features = vectors.take(some), features_of(vectors, some)
+        latents = [latents_of(apply_mask(batch, _visible(view, batch)), features) for view in views]
+        parts.append(torch.stack(latents).mean(0))
     return torch.cat(parts)
 
 
-def _parts(vectors: Vectors, ids: Tensor, n_views: int) -> tuple[Tensor, ...]:
+def _parts(vectors: Vectors, ids: Tensor) -> tuple[Tensor, ...]:
     """Return vectors in parts that fit into memory together."""
-    part_of = torch.arange(ids.numel(), device=ids.device) // max(1, _VECTORS_AT_A_TIME // n_views)
+    part_of = torch.arange(ids.numel(), device=ids.device) // _VECTORS_AT_A_TIME
     if isinstance(vectors, SparseVectors):
-        part_of += n_views * vectors.starts.diff()[ids].cumsum(0) // _ENTRIES_AT_A_TIME
+        part_of += vectors.starts.diff()[ids].cumsum(0) // _ENTRIES_AT_A_TIME
     ends = (part_of.diff().nonzero().squeeze(1) + 1).tolist()
     return ids.tensor_split(ends)
 
 
-def visible_to(views: Tensor, batch: Batch) -> Tensor:
-    """Return which entries, or places, are visible in a batch that holds every vector once for each view."""
-    if not isinstance(batch, SparseBatch):
-        return views.repeat(len(batch) // len(views), 1)
-    counts = batch.starts.diff()
-    view_of = torch.arange(counts.numel(), device=views.device) % len(views)
-    return views[torch.repeat_interleave(view_of, counts), batch.indices.long()]
+def _visible(view: Tensor, batch: Batch) -> Tensor:
+    """Return which entries, or places, of a batch are visible in a view (inputs)."""
+    return view.index_select(0, batch.indices) if isinstance(batch, SparseBatch) else view

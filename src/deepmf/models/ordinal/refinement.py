@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -46,7 +47,9 @@ class RefinedSide(NamedTuple):
     latents_of: from what the branch gives (batch, outputs) to the network's latents.
     layout: the fields of latents with landmarks.
     placed: from the network's latents (vectors, numbers) to those with landmarks.
-    features: from the other side's latents (vectors, latent) to what a move is along (vectors, features).
+    features: from the other side's latents (..., latent) to what a move is along (..., features).
+    shared_scores: from latents, and features (vectors, entries, features) of the other side, to what landmarks add to
+        the scores of all views alike; None where that is nothing before a move.
     moved: from latents and moves (vectors, features) to the refined latents.
     """
 
@@ -56,6 +59,7 @@ class RefinedSide(NamedTuple):
     layout: LatentLayout
     placed: Callable[[Tensor], Tensor]
     features: Callable[[Tensor], Tensor]
+    shared_scores: Callable[[Tensor, Tensor], Tensor] | None
     moved: Callable[[Tensor, Tensor], Tensor]
 
 
@@ -69,7 +73,7 @@ def row_side(network: OrdinalNetwork, layout: LatentLayout) -> RefinedSide:
         return _with_landmarks(latents, latents.new_zeros(latents.shape[0], layout.n_landmarks), layout)
 
     def features(columns: Tensor) -> Tensor:
-        return _with_offset(columns[:, layout.landmarks])
+        return _with_offset(columns[..., layout.landmarks])
 
     def moved(rows: Tensor, moves: Tensor) -> Tensor:
         latents = rows.clone()
@@ -77,7 +81,7 @@ def row_side(network: OrdinalNetwork, layout: LatentLayout) -> RefinedSide:
         latents[:, layout.row_effect] += _OFFSET_SIZE * moves[:, -1]
         return latents
 
-    return RefinedSide(network.rows, network.head.row_latents, network.row_views, layout, placed, features, moved)
+    return RefinedSide(network.rows, network.head.row_latents, network.row_views, layout, placed, features, None, moved)
 
 
 def column_side(network: OrdinalNetwork, landmarks: Landmarks, layout: LatentLayout) -> RefinedSide:
@@ -96,7 +100,12 @@ def column_side(network: OrdinalNetwork, landmarks: Landmarks, layout: LatentLay
         return units
 
     def features(rows: Tensor) -> Tensor:
-        return _with_offset(rows[:, layout.factors] * sizes(rows))
+        return _with_offset(rows[..., layout.factors] * sizes(rows))
+
+    def shared_scores(columns: Tensor, features: Tensor) -> Tensor:
+        """Return the products of the landmark fields of columns and of rows."""
+        of_columns = columns[:, None, layout.landmarks] / _MOVE_SIZE
+        return _products(of_columns, features[..., layout.landmarks]).squeeze(1)
 
     def moved(columns: Tensor, moves: Tensor) -> Tensor:
         latents = columns.clone()
@@ -105,7 +114,14 @@ def column_side(network: OrdinalNetwork, landmarks: Landmarks, layout: LatentLay
         return latents
 
     return RefinedSide(
-        network.columns, network.head.column_latents, network.column_views, layout, placed, features, moved
+        network.columns,
+        network.head.column_latents,
+        network.column_views,
+        layout,
+        placed,
+        features,
+        shared_scores,
+        moved,
     )
 
 
@@ -122,8 +138,8 @@ class Refinement:
     the latents of trained vectors were refined by the entry too; leaving these out was no better (docs/log.md).
 
     others: the latents of the other side (inputs, latent).
-    response_of: the response parameters (vectors, entries, n) of the rows of some entries, from own latents and those
-        of others.
+    response_of: the response parameters (vectors, entries, n) of the rows of some entries, from own latents and what
+        views multiply of others.
     penalty: infinity for no refinement.
     solve: the solutions (vectors, unknowns, 1) of positive definite systems.
     """
@@ -195,24 +211,40 @@ class Refinement:
     def _step(self, by_view: Tensor, latents: Tensor, entries: PaddedEntries) -> NewtonStep:
         """Return the step of vectors from their views (vectors, views, numbers) and mean latents, on some entries."""
         indices, units, real = entries
-        others = self.others[indices]
-        scores = self._blind_scores(by_view, latents, others, self.side.views.T[indices])
-        response = self.response_of(latents, others)
-        features = self.side.features(others.flatten(0, 1)).reshape(*indices.shape, -1)
-        return NewtonStep.of(self.head, scores, response, units, real, features)
+        viewed, features = self._others_at(indices)
+        shared = None if self.side.shared_scores is None else self.side.shared_scores(latents, features)
+        scores = _blind_scores(by_view, viewed, shared, self.side.views.T[indices])
+        return NewtonStep.of(self.head, scores, self.response_of(latents, viewed), units, real, features)
 
-    def _blind_scores(self, by_view: Tensor, latents: Tensor, others: Tensor, seen: Tensor) -> Tensor:
-        """Return the mean score (vectors, entries) by the views that do not see the entry; by all, where all do.
+    def _others_at(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what views multiply, and features, of the other side's latents at (vectors, entries)."""
+        if indices.numel() < len(self.others):  # computing them for all would take longer
+            return self._terms(self.others[indices])
+        flat = indices.flatten()
+        viewed, features = (table.index_select(0, flat).view(*indices.shape, -1) for table in self._all_terms)
+        return viewed, features
 
-        What a latent has of landmarks is the same in all of its views.
-        """
+    @cached_property
+    def _all_terms(self) -> tuple[Tensor, Tensor]:
+        return self._terms(self.others)
+
+    def _terms(self, others: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what views multiply of latents, all but landmarks and linear part, and their features."""
         layout = self.side.layout
         viewed = torch.cat([others[..., layout.direction], others[..., layout.row_effect :]], dim=-1)
-        scores = _products(by_view, viewed)  # (vectors, views, entries)
-        scores = scores + _products(latents[:, None, layout.landmarks], others[..., layout.landmarks])
-        blind = (~seen).mT.float()
-        blind = torch.where(blind.any(1, keepdim=True), blind, 1.0)
-        return (scores * blind).sum(1) / blind.sum(1)
+        return viewed, self.side.features(others)
+
+
+def _blind_scores(by_view: Tensor, viewed: Tensor, shared: Tensor | None, seen: Tensor) -> Tensor:
+    """Return the mean score (vectors, entries) by the views that do not see the entry; by all, where all do.
+
+    What a latent has of landmarks is the same in all of its views.
+    """
+    scores = _products(by_view, viewed)  # (vectors, views, entries)
+    blind = (~seen).mT.float()
+    blind = torch.where(blind.any(1, keepdim=True), blind, 1.0)
+    mean = (scores * blind).sum(1) / blind.sum(1)
+    return mean if shared is None else mean + shared
 
 
 class NewtonStep(NamedTuple):
@@ -280,7 +312,7 @@ def _parts(order: Tensor, counts: Tensor, n_views: int, more: int) -> list[Tenso
 
 
 def _with_offset(features: Tensor) -> Tensor:
-    return torch.cat([features, features.new_full((features.shape[0], 1), _OFFSET_SIZE)], dim=1)
+    return torch.nn.functional.pad(features, (0, 1), value=_OFFSET_SIZE)
 
 
 def _with_landmarks(latents: Tensor, between: Tensor, layout: LatentLayout) -> Tensor:
