@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from deepmf.layers.branch import Branch
 from deepmf.layers.input_channels import apply_mask, channels
 from deepmf.layers.masking import Masking
-from deepmf.layers.vectors import Batch, FeatureBatch, SparseBatch, SparseVectors, Vectors, features_of
+from deepmf.layers.vectors import Batch, DenseVectors, FeatureBatch, SparseBatch, Vectors, features_of
 from deepmf.models.ordinal.latent_layout import LatentLayout
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
 
@@ -56,11 +56,13 @@ class OrdinalNetwork(nn.Module):
 
     def row_latents(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
         """Return the latents of rows, cutpoints and slope included, from their visible entries and features."""
-        return self.head.row_latents(self.rows(channels(batch, self.row_views.shape[1]), features))
+        read = channels(batch, self.row_views.shape[1], total=self.rows.first.total)
+        return self.head.row_latents(self.rows(read, features))
 
     def column_latents(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
         """Return the latents of columns from their visible entries and features."""
-        return self.head.column_latents(self.columns(channels(batch, self.column_views.shape[1]), features))
+        read = channels(batch, self.column_views.shape[1], total=self.columns.first.total)
+        return self.head.column_latents(self.columns(read, features))
 
     def viewed_row_latents(self, vectors: Vectors, ids: Tensor | None = None, *, n_views: int | None = None) -> Tensor:
         """Return the mean latents of some rows (all, where none are given) over their views, or over the first few."""
@@ -91,8 +93,8 @@ def _viewed(
 def _parts(vectors: Vectors, ids: Tensor, n_views: int) -> tuple[Tensor, ...]:
     """Return vectors in parts that fit into memory together."""
     part_of = torch.arange(ids.numel(), device=ids.device) // max(1, _VECTORS_AT_A_TIME // n_views)
-    if isinstance(vectors, SparseVectors):
-        part_of += n_views * vectors.starts.diff()[ids].cumsum(0) // _ENTRIES_AT_A_TIME
+    if not isinstance(vectors, DenseVectors):
+        part_of += n_views * vectors.counts[ids].cumsum(0) // _ENTRIES_AT_A_TIME
     ends = (part_of.diff().nonzero().squeeze(1) + 1).tolist()
     return ids.tensor_split(ends)
 
