@@ -275,6 +275,12 @@ def test_ranks_have_parts_of_sparse_blocks(n_ranks: int, inputs: str) -> None:
             assert all(map(torch.equal, ours.take(ids), theirs.take(ids)))
 
 
+def test_tables_are_dense_where_all_ranks_prefer_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for others, dense in (([True, True], True), ([True, False], False)):
+        monkeypatch.setattr(Ranks, "collected", lambda _, own, others=others: [own, *others])
+        assert prepared(unprepared(np.ones((4, 4))), ranks=Ranks(0, 3)).dense is dense  # a full matrix
+
+
 def test_ranks_have_dense_tables_whole() -> None:
     array = np.arange(30).reshape(6, 5) % 5 + 1.0
     source = prepared(unprepared(array, dense=True), ranks=Ranks(1, 2))

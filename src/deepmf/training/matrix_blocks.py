@@ -146,7 +146,7 @@ class MatrixBlocks(BlockSource):
 
     def _place(self, device: torch.device, *, half: bool) -> None:
         matrix = self.matrix
-        self.dense = prefer_dense(matrix, device, half=half) if self._force_dense is None else self._force_dense
+        self.dense = self._prefers_dense(device, half=half) if self._force_dense is None else self._force_dense
         if not self.dense:
             self._place_sparse(device)
             return
@@ -157,6 +157,11 @@ class MatrixBlocks(BlockSource):
         row_features, column_features = self._features_on(device)
         self.rows = DenseVectors(table, row_features)
         self.columns = DenseVectors(table.T.contiguous(), column_features)
+
+    def _prefers_dense(self, device: torch.device, *, half: bool) -> bool:
+        """Say whether dense tables are faster and fit; on every rank, as ranks take the same steps."""
+        prefers = prefer_dense(self.matrix, device, half=half)
+        return prefers if self._ranks is None else all(self._ranks.collected(prefers))
 
     def _place_sparse(self, device: torch.device) -> None:
         matrix, ranks = self.matrix, self._ranks
