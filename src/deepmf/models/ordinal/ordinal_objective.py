@@ -84,7 +84,7 @@ def _mean_loss_of_entries(
     rows, columns = row_latents.index_select(0, row_at[masked]), column_latents.index_select(0, column_at[masked])
     logits = network.head.logits((rows * columns).sum(1), rows[:, network.layout.response])
     losses = network.head.loss(logits, network.head.above(units[masked]))
-    sums = block.total(torch.stack([losses.sum(), losses.new_tensor(masked.numel())]))
+    sums = block.total(torch.stack([losses.sum(), losses.new_tensor(losses.numel())]))
     return sums[0] / sums[1].clamp(min=1)
 
 
