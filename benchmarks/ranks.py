@@ -1,4 +1,4 @@
-"""Training on several processes: seconds of an epoch on 1 and 2 ranks, and the memory of tables on 1, 2 and 4.
+"""Training on several processes: seconds of an epoch on 1 and 2 ranks, memory of tables and entries on 1, 2 and 4.
 
 OrdinalDMF on a matrix the size of MovieLens-1M, one thread for each rank. Numbers of ranks are timed in turns, of which
 the shortest counts; the processor time of a rank is what is left of the work of one process, also on a busy machine.
@@ -17,11 +17,14 @@ import torch
 import torch.distributed as dist
 from workload import machine, ml_1m
 
+from deepmf.layers.vectors import SparseVectors
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.training.matrix_blocks import MatrixBlocks
 from deepmf.training.trainer import Trainer
 
 TIMED, MEASURED = (1, 2), (1, 2, 4)
+TIMES, MEMORIES = ("seconds", "processor_seconds"), ("table_mb", "entry_mb")
 
 
 def trainer(width: int) -> tuple[str, Trainer]:
@@ -41,6 +44,17 @@ def table_megabytes(made: Trainer) -> float:
     return sum(each.numel() * each.element_size() for each in held) / 2**20
 
 
+def entry_megabytes(made: Trainer) -> float:
+    """Return the memory of the entries that steps read on this rank: by row and by column, and as targets."""
+    source = made.source
+    assert isinstance(source, MatrixBlocks)
+    held = [source._targets]
+    for vectors in (source.rows, source.columns):
+        assert isinstance(vectors, SparseVectors)
+        held += [vectors.indices, vectors.weights]
+    return sum(each.numel() * each.element_size() for each in held) / 2**20
+
+
 def run_rank(rank: int, size: int, meeting: str, width: int, n_steps: int) -> None:
     """Take steps as one rank, and print as the first."""
     if size > 1:
@@ -53,11 +67,14 @@ def run_rank(rank: int, size: int, meeting: str, width: int, n_steps: int) -> No
     for _ in range(n_steps):
         made._train_step()
     epochs = n_steps / made.source.n_steps
+    ranks, entries = made.runtime.ranks, entry_megabytes(made)
+    entries = entries if ranks is None else max(ranks.collected(entries))
     if rank == 0:
         found = {
             "seconds": (time.perf_counter() - start) / epochs,
             "processor_seconds": (time.process_time() - processor_start) / epochs,
             "table_mb": table_megabytes(made),
+            "entry_mb": entries,
             "data": name,
         }
         print(json.dumps(found))
@@ -100,12 +117,13 @@ def main() -> None:
     turns[0] |= {size: measured(size, given.width, 1) for size in MEASURED if size not in TIMED}
     best = {
         name: {size: min(turn[size][name] for turn in turns if size in turn) for size in sizes}
-        for name, sizes in (("seconds", TIMED), ("processor_seconds", TIMED), ("table_mb", MEASURED))
+        for name, sizes in (*((name, TIMED) for name in TIMES), *((name, MEASURED) for name in MEMORIES))
     }
-    print(f"{'ranks':<8}{'s an epoch':>12}{'processor s of a rank':>24}{'MB of tables':>14}")
+    print(f"{'ranks':<8}{'s an epoch':>12}{'processor s of a rank':>24}{'MB of tables':>14}{'of entries, at most':>22}")
     for size in MEASURED:
-        times = [f"{best[name][size]:.2f}" if size in TIMED else "" for name in ("seconds", "processor_seconds")]
-        print(f"{size:<8}{times[0]:>12}{times[1]:>24}{best['table_mb'][size]:>14.1f}")
+        times = [f"{best[name][size]:.2f}" if size in TIMED else "" for name in TIMES]
+        memories = [f"{best[name][size]:.1f}" for name in MEMORIES]
+        print(f"{size:<8}{times[0]:>12}{times[1]:>24}{memories[0]:>14}{memories[1]:>22}")
     rounded = {name: {size: round(each, 3) for size, each in found.items()} for name, found in best.items()}
     result = {"benchmark": "ranks", "width": given.width, "data": turns[0][1]["data"]}
     print(json.dumps(result | rounded | machine()))

@@ -30,6 +30,13 @@ def collectives(ranks: Ranks) -> Found:
         (lines * torch.arange(2.0 * n_lines).view(n_lines, 2)).sum().backward()  # type: ignore[no-untyped-call]
         assert parts.grad is not None
         found |= {f"share.{n_lines}": share, f"lines.{n_lines}": lines, f"gradient.{n_lines}": parts.grad}
+    # A loss of sums over all ranks, of which each has a part, and of lines that each looks at in another way.
+    share = torch.tensor([[1.0 + ranks.index]], requires_grad=True)
+    weight = torch.tensor(2.0, requires_grad=True)
+    total = ranks.total((10.0**ranks.index * weight * ranks.gather(share, ranks.size)).sum())
+    (total.square() + weight).backward()  # type: ignore[no-untyped-call]
+    assert share.grad is not None and weight.grad is not None
+    found |= {"total": total, "total.share": share.grad, "total.weight": ranks.sum_(weight.grad) / ranks.size}
     found["sum"] = ranks.sum_(torch.tensor([1.0 + ranks.index]))
     found["stack"] = ranks.stack(torch.tensor([ranks.index]))
     found["of_first"] = torch.tensor(ranks.of_first(float(ranks.index), torch.device("cpu")))
@@ -64,13 +71,13 @@ def norm(ranks: Ranks | None) -> Found:
 
 
 def branch(ranks: Ranks | None, *, dense: bool) -> Found:
-    """Two steps of a branch in training, then its outputs: sparse batches of channels, or dense ones."""
+    """Two steps of a branch in training, then its outputs: dense batches, or sparse ones, of which ranks have parts."""
     network = nn.ModuleDict({"rows": _branch(n_summary_features=0 if dense else N_SUMMARY_FEATURES)})
     spread = None if ranks is None else SpreadNetwork(network, ranks)
     use_generator(network, private_generator(0, "dropout"))
     found = {}
     for n_lines in (5, 9):
-        outputs = network["rows"](_batch(n_lines, dense=dense))
+        outputs = network["rows"](_batch(n_lines, network["rows"], ranks, dense=dense))
         network.zero_grad()
         outputs.square().sum().backward() if n_lines == 5 else (outputs.sum(1) ** 3).mean().backward()
         if spread is not None:
@@ -81,10 +88,10 @@ def branch(ranks: Ranks | None, *, dense: bool) -> Found:
         found[f"{n_lines}.outputs"] = outputs.detach()
     network.eval()
     with torch.no_grad():
-        found["eval"] = network["rows"](_batch(1, dense=dense))  # of fewer lines than ranks
+        found["eval"] = network["rows"](_batch(1, network["rows"], ranks, dense=dense))  # of fewer lines than ranks
         if spread is not None:
             spread.join()
-        found["joined"] = network["rows"](_batch(4, dense=dense))
+        found["joined"] = network["rows"](_batch(4, network["rows"], None, dense=dense))
     return found | {f"state.{name}": tensor for name, tensor in network.state_dict().items()}
 
 
@@ -94,15 +101,19 @@ def _branch(*, n_summary_features: int) -> Branch:
     return Branch(n_inputs, (6, 5, 3), dropout=0.3, generator=generator, n_summary_features=n_summary_features)
 
 
-def _batch(n_lines: int, *, dense: bool) -> Batch:
+def _batch(n_lines: int, branch: nn.Module, ranks: Ranks | None, *, dense: bool) -> Batch:
     generator = torch.Generator().manual_seed(n_lines)
     table = torch.randn(n_lines, N_INPUTS, generator=generator)
     seen = torch.rand(n_lines, N_INPUTS, generator=generator) < 0.4
     seen[:, -2:] = False  # the last rank sees no entries of some tables
     if dense:
         return torch.where(seen, table, 0.0)
+    if ranks is not None:
+        own = ranks.lines(N_INPUTS)
+        seen[:, : own.start] = seen[:, own.stop :] = False
     starts = torch.nn.functional.pad(seen.sum(1).cumsum(0), (1, 0))
-    return channels(SparseBatch(seen.nonzero()[:, 1], starts, table[seen]), N_INPUTS)  # type: ignore[return-value]
+    batch, total = SparseBatch(seen.nonzero()[:, 1], starts, table[seen]), branch.get_submodule("first").total
+    return channels(batch, N_INPUTS, total=total)  # type: ignore[return-value, arg-type]
 
 
 def everything(folder: Path) -> None:

@@ -73,6 +73,23 @@ def test_channels_are_the_formulas(kind: str) -> None:
     np.testing.assert_allclose(found.summary_features, summary_features, rtol=0, atol=1e-6)
 
 
+def test_parts_of_vectors_are_scaled_by_the_counts_of_all_entries() -> None:
+    table, nothing = vectors(), torch.full((6, N_INPUTS), float("nan"))
+    halves = [
+        torch.where(torch.arange(N_INPUTS) < 4, table, nothing),
+        torch.where(torch.arange(N_INPUTS) < 4, nothing, table),
+    ]
+    sums: list[Tensor] = []
+    for half in halves:
+        channels(sparse(half), N_INPUTS, total=lambda part: sums.append(part) or part)  # type: ignore[func-returns-value]
+    places, summary_features = restated(table)
+    parts = [channels(sparse(half), N_INPUTS, total=lambda _: sums[0] + sums[1]) for half in halves]
+    together = sum(table_of(part.places, 2 * N_INPUTS) for part in parts)
+    np.testing.assert_allclose(together, places, rtol=0, atol=1e-6)
+    for part in parts:
+        np.testing.assert_allclose(part.summary_features, summary_features, rtol=0, atol=1e-6)
+
+
 @every_kind
 def test_an_empty_vector_is_nothing_and_an_entry_of_value_0_is_something(kind: str) -> None:
     found = channels(batch_of(vectors(), kind), N_INPUTS)

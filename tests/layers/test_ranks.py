@@ -35,6 +35,14 @@ def test_shares_are_sums_over_ranks_and_gather_puts_them_together(
         torch.testing.assert_close(each["collectives"][f"gradient.{n_lines}"], numbers)
 
 
+def test_a_total_of_parts_has_the_gradients_of_all_parts(found: list[dict[str, rank_jobs.Found]]) -> None:
+    # 2 (1 + 2 + 3) (1 + 10 + 100), squared, plus 2
+    for each in found:
+        assert each["collectives"]["total"].item() == 2.0 * 6 * 111
+        assert each["collectives"]["total.share"].item() == pytest.approx(2.0 * 2 * 6 * 111 * 2 * 111)
+        assert each["collectives"]["total.weight"].item() == pytest.approx(2.0 * 2 * 6 * 111 * 6 * 111 + 1)
+
+
 def test_small_collectives(found: list[dict[str, rank_jobs.Found]]) -> None:
     for each in found:
         assert each["collectives"]["sum"].tolist() == [6.0]

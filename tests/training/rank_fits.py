@@ -14,6 +14,7 @@ from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import DeepMFWarning, NotBetterThanMeans, UserError
 from deepmf.layers.ranks import ranks_here
+from deepmf.layers.vectors import SparseVectors
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
@@ -25,6 +26,7 @@ from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.training.checkpoint import numbered_states
 from deepmf.training.history import EpochRecord, History
+from deepmf.training.matrix_blocks import MatrixBlocks
 from deepmf.training.trainer import Trainer
 
 SMALL = {"hidden_sizes": (16, 12), "latent_size": 6, "dropout": 0.3, "epochs": 6, "validate_every": 2, "device": "cpu"}
@@ -171,6 +173,15 @@ def divided_sizes() -> dict[str, int]:
     return {name: tensors[name].numel() for name in trainer.divided()}
 
 
+def divided_entries() -> dict[str, list[int]]:
+    """Which columns of rows' entries, and which rows of columns' entries, this rank reads in steps."""
+    trainer = ordinal()._task(EntryStore.of(SPARSE.train), None)
+    assert isinstance(trainer, Trainer) and isinstance(trainer.source, MatrixBlocks)
+    vectors = {"rows": trainer.source.rows, "columns": trainer.source.columns}
+    found = {name: each.indices.tolist() for name, each in vectors.items() if isinstance(each, SparseVectors)}
+    return found | {"all": trainer.source.matrix.by_row.columns.tolist()}
+
+
 def everything(folder: Path) -> None:
     """All fits and refusals on this rank; two ranks leave a checkpoint for others to continue."""
     ranks = ranks_here()
@@ -178,7 +189,7 @@ def everything(folder: Path) -> None:
     names = FITS if ranks.size == 2 else FITS_OF_FOUR
     found: dict[str, Any] = {name: learned(FITS[name](folder)) for name in names}
     found["refusals"] = refusals()
-    found["sizes"] = divided_sizes()
+    found["sizes"], found["entries"] = divided_sizes(), divided_entries()
     if ranks.size == 2:
         for name in ("killed", "for-one", "for-four"):
             kept_fit(folder / name, stopped=True)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from deepmf.errors import BadEntries
-from deepmf.layers.vectors import Batch, DenseVectors, SparseBatch, SparseVectors, Vectors
+from deepmf.layers.ranks import Ranks, itself
+from deepmf.layers.vectors import Batch, DenseVectors, SparseBatch, SparseVectors, StoredVectors, Vectors
 from deepmf.matrix.encoding import ENCODINGS
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -57,8 +58,10 @@ def unprepared(
     )
 
 
-def prepared(source: MatrixBlocks, *, half: bool = False, device: str = "cpu", seed: int = 0) -> MatrixBlocks:
-    source.prepare(torch.device(device), half=half, generator=torch.Generator().manual_seed(seed))
+def prepared(
+    source: MatrixBlocks, *, half: bool = False, device: str = "cpu", seed: int = 0, ranks: Ranks | None = None
+) -> MatrixBlocks:
+    source.prepare(torch.device(device), half=half, generator=torch.Generator().manual_seed(seed), ranks=ranks)
     return source
 
 
@@ -239,3 +242,50 @@ def test_the_generator_shuffles_epochs() -> None:
     first, again, third = ([block.row_ids.tolist() for block in epoch_of(source)] for source in (one, same, other))
     assert first == again and first != third
     assert [block.row_ids.tolist() for block in epoch_of(one)] != first
+
+
+@pytest.mark.parametrize("inputs", ENCODINGS)
+@pytest.mark.parametrize("n_ranks", [1, 2, 3, 4])
+def test_ranks_have_parts_of_sparse_blocks(n_ranks: int, inputs: str) -> None:
+    generator = np.random.default_rng(0)
+    array = np.where(generator.random((9, 5)) < 0.4, generator.integers(1, 6, (9, 5)), np.nan)
+    alone = prepared(unprepared(array, dense=False, inputs=inputs))
+    of_ranks = [
+        prepared(unprepared(array, dense=False, inputs=inputs), ranks=Ranks(rank, n_ranks)) for rank in range(n_ranks)
+    ]
+    rows, columns = torch.tensor([5, 0, 8, 2]), torch.tensor([3, 0, 4])
+    whole, parts = alone.block(rows, columns), [source.block(rows, columns) for source in of_ranks]
+    assert whole.total is itself and all(part.total is not itself for part in parts)
+    # Each entry is on one rank; what no rank has is missing.
+    stacked = torch.stack([part.targets for part in parts])
+    assert torch.equal((~stacked.isnan()).sum(0), (~whole.targets.isnan()).int())
+    assert torch.equal(stacked.nansum(0), whole.targets.nan_to_num())
+    for name, width in (("rows", 5), ("columns", 9)):
+        expected = table_of_batch(getattr(whole, name), width)
+        for rank, part in enumerate(parts):
+            own = torch.zeros(width)
+            own[Ranks(rank, n_ranks).lines(width)] = 1.0
+            assert torch.equal(table_of_batch(getattr(part, name), width), expected * own)
+        for source in of_ranks:
+            assert torch.equal(getattr(source, name).counts, getattr(alone, name).counts)
+    for source in of_ranks:
+        source.join()
+        assert isinstance(source.rows, StoredVectors) and isinstance(source.columns, StoredVectors)
+        for ours, theirs, ids in ((source.rows, alone.rows, rows), (source.columns, alone.columns, columns)):
+            assert all(map(torch.equal, ours.take(ids), theirs.take(ids)))
+
+
+def test_tables_are_dense_where_all_ranks_prefer_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for others, dense in (([True, True], True), ([True, False], False)):
+        monkeypatch.setattr(Ranks, "collected", lambda _, own, others=others: [own, *others])
+        assert prepared(unprepared(np.ones((4, 4))), ranks=Ranks(0, 3)).dense is dense  # a full matrix
+
+
+def test_ranks_have_dense_tables_whole() -> None:
+    array = np.arange(30).reshape(6, 5) % 5 + 1.0
+    source = prepared(unprepared(array, dense=True), ranks=Ranks(1, 2))
+    block = source.block(torch.tensor([0, 4]), torch.tensor([1, 2]))
+    assert block.total is itself
+    np.testing.assert_array_equal(block.targets, (array[[0, 4]][:, [1, 2]] - 3) / 2)
+    source.join()
+    assert table_of(source.rows, [0, 4], 5).shape == (2, 5)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from deepmf.errors import BadModelFile, CannotSave
+from deepmf.layers.spread_branch import Division
 from deepmf.training.checkpoint import numbered_states, remove_checkpoint
 from deepmf.training.loop import TrainingState
 from deepmf.training.sharded_checkpoint import ShardedCheckpoint
@@ -46,6 +47,18 @@ def test_a_state_comes_back_and_replaces_the_one_before(checkpoint: ShardedCheck
     checkpoint.write(later)
     assert_same(checkpoint.read(), later)
     assert [each.name for each in checkpoint.path.iterdir()] == ["00000002"]
+
+
+def test_divided_tables_are_stored_by_channel(tmp_path: Path) -> None:
+    table = torch.arange(12.0).view(6, 2)
+    state = TrainingState({}, {"learned.weight": table, "good.weight": table + 1})
+    path, division = tmp_path / "run.checkpoint", Division(n_inputs=3, n_channels=2)
+    ShardedCheckpoint(path, FINGERPRINT, {"learned.weight": division}).write(state)
+    assert_same(ShardedCheckpoint(path, FINGERPRINT, {"learned.weight": division}).read(), state)
+    stored = ShardedCheckpoint(path, FINGERPRINT).read()
+    assert stored is not None and torch.equal(stored.tensors["learned.weight"], table.view(2, 3, 2))
+    with pytest.raises(BadModelFile, match=r"run.checkpoint holds \w+.weight of shape \(2, 3, 2\), which does not fit"):
+        ShardedCheckpoint(path, FINGERPRINT, {"learned.weight": Division(n_inputs=6, n_channels=1)}).read()
 
 
 def test_what_was_not_finished_is_no_state(checkpoint: ShardedCheckpoint) -> None:

@@ -55,7 +55,17 @@ def test_tables_and_their_states_are_divided(folder: Path, n_ranks: int) -> None
     for name in sizes[0]:
         of_ranks = [each[name] for each in sizes]
         assert sum(of_ranks) in whole.values()
-        assert max(of_ranks) <= sum(of_ranks) / n_ranks + 16
+        assert max(of_ranks) <= sum(of_ranks) / n_ranks + 2 * 16  # an input has two lines
+
+
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_a_rank_has_the_entries_that_its_lines_are_for(folder: Path, n_ranks: int) -> None:
+    found = [each["entries"] for each in found_by(folder, n_ranks)]
+    for name, n_inputs in (("rows", 43), ("columns", 61)):
+        each = -(-n_inputs // n_ranks)
+        for rank, entries in enumerate(found):
+            assert {index // each for index in entries[name]} == {rank}
+        assert sum(len(entries[name]) for entries in found) == len(found[0]["all"])
 
 
 @pytest.mark.parametrize("n_ranks", [2, 4])

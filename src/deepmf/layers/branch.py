@@ -55,6 +55,11 @@ class Branch(nn.Module):
         self.dropout = Dropout(dropout)
         self.n_outputs = widths[-1]
 
+    @property
+    def n_channels(self) -> int:
+        """How many lines of the first layer's table belong to an input; all those of one channel lie together."""
+        return 1 if self.summary_features is None else 2
+
     def forward(self, batch: Batch | Channels, features: FeatureBatch | None = None) -> Tensor:
         """Map a batch of vectors, and what else is known of them, to latents (batch, latent)."""
         summary_features = None

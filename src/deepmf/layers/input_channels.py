@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from deepmf.layers.ranks import Total, itself
 from deepmf.layers.vectors import Batch, SparseBatch
 
 N_SUMMARY_FEATURES = 2
@@ -38,13 +39,14 @@ class EntrySums(NamedTuple):
         return _summary_features(self.units, self.counts)
 
 
-def channels(batch: Batch, n_inputs: int) -> Channels:
+def channels(batch: Batch, n_inputs: int, *, total: Total = itself) -> Channels:
     """Return the channels of a batch of vectors; in dense ones (batch, inputs) what is missing is NaN.
 
     Dividing by the root of the count keeps the sum over random entries at one size, however many there are; the
-    summary features give back what that takes away.
+    summary features give back what that takes away. Where a sparse batch has a part of the entries of its vectors,
+    `total` makes the sums over all of them from those over this part.
     """
-    return _sparse(batch, n_inputs) if isinstance(batch, SparseBatch) else _dense(batch)
+    return _sparse(batch, n_inputs, total) if isinstance(batch, SparseBatch) else _dense(batch)
 
 
 def apply_mask(batch: Batch, visible: Tensor, *, missing: float = float("nan")) -> Batch:
@@ -65,12 +67,13 @@ def _dense(batch: Tensor) -> Channels:
     return Channels(places, _summary_features(values.sum(1, dtype=torch.float32), counts))
 
 
-def _sparse(batch: SparseBatch, n_inputs: int) -> Channels:
-    counts = batch.starts.diff()
-    scale = torch.repeat_interleave(counts.clamp(min=1).to(batch.weights.dtype).rsqrt(), counts)
+def _sparse(batch: SparseBatch, n_inputs: int, total: Total) -> Channels:
+    here = batch.starts.diff()
+    sums = torch.segment_reduce(batch.weights, "sum", offsets=batch.starts)
+    sums, counts = total(torch.stack([sums, here.to(sums.dtype)]))
+    scale = torch.repeat_interleave(counts.clamp(min=1).rsqrt(), here)
     indices = torch.stack([batch.indices, batch.indices + n_inputs], dim=1).flatten()
     weights = torch.stack([batch.weights * scale, scale], dim=1).flatten()
-    sums = torch.segment_reduce(batch.weights, "sum", offsets=batch.starts)
     return Channels(SparseBatch(indices, 2 * batch.starts, weights), _summary_features(sums, counts))
 
 

@@ -14,12 +14,18 @@ from torch import Tensor
 from deepmf.errors import RankLost, UserError
 
 Decision = TypeVar("Decision")
+Total = Callable[[Tensor], Tensor]  # from sums over the entries that one rank has to those over all of them
 
 
 def ranks_here() -> Ranks | None:
     """Return the ranks of the process group that this process has joined; None where it is alone."""
     joined = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     return Ranks(dist.get_rank(), dist.get_world_size()) if joined else None
+
+
+def itself(sums: Tensor) -> Tensor:
+    """Return sums over all entries where one process alone has them: as they are."""
+    return sums
 
 
 class Ranks:
@@ -46,12 +52,20 @@ class Ranks:
         return shares
 
     def gather(self, share: Tensor, n_lines: int) -> Tensor:
-        """Return all lines from the shares of all ranks.
+        """Return all lines from the shares of all ranks, differentiable.
 
-        It is differentiable where every rank computes the same from the result: gradients are not summed over ranks.
+        Every rank is to compute the same loss from them, each with gradients of its own: a line's gradient is the mean.
         """
         lines: Tensor = _Gather.apply(share, n_lines, self)  # type: ignore[no-untyped-call]
         return lines
+
+    def total(self, part: Tensor) -> Tensor:
+        """Return the sum over ranks of what each has computed from its part of a batch, differentiable.
+
+        Gradients of `gather`, and those that ranks take the mean of, are then those of all parts.
+        """
+        total: Tensor = _Total.apply(part, self)  # type: ignore[no-untyped-call]
+        return total
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over ranks, in place."""
@@ -126,7 +140,7 @@ class _SumToShares(torch.autograd.Function):
 
 
 class _Gather(torch.autograd.Function):
-    """The lines of all ranks; backward each keeps the gradients of its own."""
+    """The lines of all ranks; backward each keeps the mean gradients of its own."""
 
     @staticmethod
     def forward(context: Any, share: Tensor, n_lines: int, ranks: Ranks) -> Tensor:
@@ -135,7 +149,20 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return context.ranks.share(gradients[0]), None, None
+        return context.ranks._summed_share(gradients[0]) / context.ranks.size, None, None
+
+
+class _Total(torch.autograd.Function):
+    """A sum over ranks, from which each computes the same loss; backward it counts once for each of them."""
+
+    @staticmethod
+    def forward(context: Any, part: Tensor, ranks: Ranks) -> Tensor:
+        context.ranks = ranks
+        return ranks.sum_(part.clone())
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return context.ranks.size * gradients[0], None
 
 
 def _padded(lines: Tensor, n_lines: int) -> Tensor:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from deepmf.layers.branch import Branch
@@ -19,17 +18,18 @@ from deepmf.layers.vectors import Batch, SparseBatch
 class SpreadBranch:
     """Divides the work of a branch over ranks, until `join` makes it whole again.
 
-    Every rank hands the branch the same batch, and gets the latents of all of it. In between, each rank sums up what
-    its lines of the table add to the first layer's outputs; the sums are added up over ranks, each of which goes on
-    with its share of the batch; the latents of all shares are gathered in the end. The names of weights stay the same.
+    Every rank hands the branch the same vectors, and gets the latents of all of them: dense vectors whole, of sparse
+    ones the entries at its inputs alone. In between, each rank sums up what its lines of the table add to the first
+    layer's outputs; the sums are added up over ranks, each of which goes on with its share of the vectors; the latents
+    of all shares are gathered in the end. The names of weights stay the same.
     """
 
     def __init__(self, branch: Branch, ranks: Ranks) -> None:
         self._branch, self._ranks = branch, ranks
         self._whole = branch.first, branch.dropout, branch.norms
         size = _BatchSize()
-        self.n_lines = len(branch.first.weight)
-        table = TableShard(branch.first.weight, ranks, size)
+        self._division = Division.of(branch)
+        table = TableShard(branch.first.weight, self._division, ranks, size)
         branch.first.weight = nn.Parameter(branch.first.weight.new_empty(0))  # its memory is what is to be saved
         branch.first = table
         branch.dropout = _RankedDropout(branch.dropout.fraction, ranks, size)
@@ -50,12 +50,37 @@ class SpreadBranch:
         """Make the branch whole on every rank, with what all have learned."""
         branch, shard, ranked = self._branch, self._branch.first, self._branch.norms
         branch.first, branch.dropout, branch.norms = self._whole
-        branch.first.weight = nn.Parameter(self._ranks.gather(shard.weight.detach(), self.n_lines))
+        branch.first.weight = nn.Parameter(self._division.whole(shard.weight.detach(), self._ranks))
         for norm, learned in zip(branch.norms, ranked, strict=True):
             hand_on(learned, norm)
         for hook in self._hooks:
             hook.remove()
         branch.train(shard.training)
+
+
+class Division(NamedTuple):
+    """How a table is divided over ranks: each has the lines of some inputs in a row, those of every channel."""
+
+    n_inputs: int
+    n_channels: int
+
+    @classmethod
+    def of(cls, branch: Branch) -> Division:
+        """Return how the table of a branch is divided, which is whole."""
+        return cls(len(branch.first.weight) // branch.n_channels, branch.n_channels)
+
+    def by_channel(self, table: Tensor) -> Tensor:
+        """Return a table, or a rank's share of it, as (channels, inputs, ...)."""
+        return table.view(self.n_channels, len(table) // self.n_channels, *table.shape[1:])
+
+    def share(self, table: Tensor, ranks: Ranks) -> Tensor:
+        """Return the lines of this rank."""
+        return self.by_channel(table)[:, ranks.lines(self.n_inputs)].flatten(0, 1)
+
+    def whole(self, share: Tensor, ranks: Ranks) -> Tensor:
+        """Return the lines of all ranks."""
+        by_input = self.by_channel(share).transpose(0, 1)
+        return ranks.gather(by_input, self.n_inputs).transpose(0, 1).flatten(0, 1)
 
 
 @dataclass
@@ -66,30 +91,32 @@ class _BatchSize:
 
 
 class TableShard(SparseLinear):
-    """The lines of a table that one rank holds: it reads a whole batch, and returns a share of the outputs."""
+    """The lines of a table that one rank holds: it reads vectors, and returns a share of the outputs."""
 
-    def __init__(self, table: Tensor, ranks: Ranks, size: _BatchSize) -> None:
+    def __init__(self, table: Tensor, division: Division, ranks: Ranks, size: _BatchSize) -> None:
         nn.Module.__init__(self)  # without a table of its own
-        self._lines = ranks.lines(len(table))
-        self.weight = nn.Parameter(table.detach()[self._lines].clone())
-        self._ranks, self._size = ranks, size
+        self.weight = nn.Parameter(division.share(table.detach(), ranks).clone())
+        self._division, self._ranks, self._size = division, ranks, size
 
     def forward(self, batch: Batch) -> Tensor:
         """Map a batch of vectors to this rank's share of (batch, outputs)."""
-        sums = super().forward(self._within(batch))
+        sums = super().forward(self._by_own_lines(batch))
         self._size.lines = len(sums)
         return self._ranks.sum_to_shares(sums.float())
 
-    def _within(self, batch: Batch) -> Batch:
-        """Return a batch without the inputs whose lines other ranks hold."""
-        first, last = self._lines.start, self._lines.stop
+    def total(self, sums: Tensor) -> Tensor:
+        """Return sums over all entries of some vectors, from those over the entries that are here."""
+        return self._ranks.sum_(sums)
+
+    def _by_own_lines(self, batch: Batch) -> Batch:
+        """Return a batch with the inputs of this rank, numbered by the lines that it holds."""
+        n_inputs, n_channels = self._division
+        own = self._ranks.lines(n_inputs)
         if not isinstance(batch, SparseBatch):
-            return batch[:, first:last]
-        ours = (batch.indices >= first) & (batch.indices < last)
-        before = torch.nn.functional.pad(ours.cumsum(0), (1, 0))
-        places = ours.nonzero().squeeze(1)  # once: indexing by a mask would look for them twice
-        indices = batch.indices.index_select(0, places) - first
-        return SparseBatch(indices, before[batch.starts], batch.weights.index_select(0, places))
+            return batch.reshape(len(batch), n_channels, n_inputs)[..., own].flatten(1)
+        in_second = batch.indices >= n_inputs  # in the second channel, before which the first one's others are missing
+        missing = n_inputs - (own.stop - own.start)
+        return batch._replace(indices=batch.indices - own.start - missing * in_second)
 
 
 class _RankedDropout(Dropout):
@@ -103,12 +130,20 @@ class _RankedDropout(Dropout):
         return self._ranks.share(super()._draws(inputs.new_empty(1).expand(self._size.lines, *inputs.shape[1:])))
 
 
-def spread(network: nn.Module, ranks: Ranks) -> dict[str, SpreadBranch]:
-    """Divide the branches of a network over ranks; return them by the names of their tables."""
-    branches = [(name, module) for name, module in network.named_modules() if isinstance(module, Branch)]
-    return {f"{name}.first.weight": SpreadBranch(branch, ranks) for name, branch in branches}
+def divisions(network: nn.Module) -> dict[str, Division]:
+    """Return how the tables of a network's branches are divided, by name."""
+    return {f"{name}.first.weight": Division.of(branch) for name, branch in _branches(network).items()}
+
+
+def spread(network: nn.Module, ranks: Ranks) -> list[SpreadBranch]:
+    """Divide the branches of a network over ranks."""
+    return [SpreadBranch(branch, ranks) for branch in _branches(network).values()]
 
 
 def table_size(network: nn.Module) -> int:
     """Return how many weights of a network ranks divide: those of its branches' tables."""
-    return sum(module.first.weight.numel() for module in network.modules() if isinstance(module, Branch))
+    return sum(branch.first.weight.numel() for branch in _branches(network).values())
+
+
+def _branches(network: nn.Module) -> dict[str, Branch]:
+    return {name: module for name, module in network.named_modules() if isinstance(module, Branch)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -39,25 +40,40 @@ class FeatureBatch(NamedTuple):
 
 
 class SparseVectors:
-    """Vectors kept as their observed entries, 8 or 12 bytes each; with features, where there are any."""
+    """Vectors kept as their observed entries, 8 or 12 bytes each; with features, where there are any.
+
+    counts: how many entries each vector has in all, where only a part of them is here.
+    """
 
     def __init__(
-        self, starts: Tensor, indices: Tensor, weights: Tensor, *, features: FeatureBatch | None = None
+        self,
+        starts: Tensor,
+        indices: Tensor,
+        weights: Tensor,
+        *,
+        features: FeatureBatch | None = None,
+        counts: Tensor | None = None,
     ) -> None:
         self.starts = starts.long()
         self.indices = indices
         self.weights = weights
         self.features = features
+        self._counts = counts
 
     def __len__(self) -> int:
         return self.starts.numel() - 1
 
+    @property
+    def counts(self) -> Tensor:
+        """How many entries each vector has."""
+        return self.starts.diff() if self._counts is None else self._counts
+
     def to(self, device: torch.device) -> SparseVectors:
         """Return the same vectors on a device."""
         features = None if self.features is None else self.features.to(device)
-        return SparseVectors(
-            *(tensor.to(device) for tensor in (self.starts, self.indices, self.weights)), features=features
-        )
+        counts = None if self._counts is None else self._counts.to(device)
+        arrays = (tensor.to(device) for tensor in (self.starts, self.indices, self.weights))
+        return SparseVectors(*arrays, features=features, counts=counts)
 
     def take(self, ids: Tensor) -> SparseBatch:
         """Return the vectors with these positions."""
@@ -80,7 +96,34 @@ class DenseVectors:
         return self.table.index_select(0, ids)
 
 
-Vectors = SparseVectors | DenseVectors
+class StoredVectors:
+    """Vectors whose entries stay where they are, perhaps on disk, and are read when the vectors are taken.
+
+    read: from places among the entries to their inputs and weights.
+    """
+
+    def __init__(
+        self, starts: Tensor, read: Callable[[Tensor], tuple[Tensor, Tensor]], features: FeatureBatch | None = None
+    ) -> None:
+        self.starts, self._read = starts.long(), read
+        self.features = features
+
+    def __len__(self) -> int:
+        return self.starts.numel() - 1
+
+    @property
+    def counts(self) -> Tensor:
+        """How many entries each vector has."""
+        return self.starts.diff()
+
+    def take(self, ids: Tensor) -> SparseBatch:
+        """Return the vectors with these positions."""
+        places, starts = entry_places(self.starts, ids)
+        indices, weights = self._read(places)
+        return SparseBatch(indices, starts, weights)
+
+
+Vectors = SparseVectors | DenseVectors | StoredVectors
 Batch = SparseBatch | Tensor
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from deepmf.layers.ranks import Ranks
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.training.block_sampler import BlockSampler, SampledAxis
 from deepmf.training.free_memory import free_bytes
@@ -32,10 +33,17 @@ class BlockSource(ABC):
 
     whole_epochs: bool = False  # whether an epoch passes all of every axis
     dense: bool  # known once it is prepared
+    _ranks: Ranks | None = None
     _sampler: BlockSampler
 
-    def prepare(self, device: torch.device, *, half: bool, generator: torch.Generator) -> None:
-        """Put the entries on a device, in half precision where tables allow it; `generator` shuffles epochs."""
+    def prepare(
+        self, device: torch.device, *, half: bool, generator: torch.Generator, ranks: Ranks | None = None
+    ) -> None:
+        """Put the entries on a device, in half precision where tables allow it; `generator` shuffles epochs.
+
+        Where several ranks train together, it may be a part of the entries, of which the others have the rest.
+        """
+        self._ranks = ranks
         self._place(device, half=half)
         placed = [SampledAxis(axis.positions.to(device), axis.block) for axis in self._axes()]
         self._sampler = BlockSampler(placed, generator=generator, whole=self.whole_epochs)
@@ -56,6 +64,10 @@ class BlockSource(ABC):
     def begin_epoch(self) -> None:
         """Shuffle."""
         self._sampler.begin_epoch()
+
+    def join(self) -> None:
+        """Have vectors be whole on every rank; training is over."""
+        self._ranks = None
 
     @abstractmethod
     def next_block(self) -> Any:

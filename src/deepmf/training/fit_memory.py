@@ -63,7 +63,8 @@ def fit_bytes(
     if prefer_dense(matrix, runtime.device, half=runtime.half):
         entries, n_read = dense_bytes(matrix, half=runtime.half), 0
     else:
-        entries = matrix.n_entries * _BYTES_AN_ENTRY
+        n_parts = 1 if runtime.ranks is None else runtime.ranks.size
+        entries, n_read = matrix.n_entries * _BYTES_AN_ENTRY // n_parts, n_read / n_parts
     latents = sum(matrix.shape) * latent_width * _BYTES_OF_A_LATENT
     needed = weights, entries, latents, round(n_read * _BYTES_AN_ENTRY_READ)
     return FitBytes(*(runtime.n_sharing * each for each in needed))

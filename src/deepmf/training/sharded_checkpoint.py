@@ -18,6 +18,7 @@ from torch import Tensor
 from deepmf.errors import BadModelFile, CannotSave
 from deepmf.files.leftovers import temporary_folder
 from deepmf.layers.ranks import ranks_here, together
+from deepmf.layers.spread_branch import Division
 from deepmf.storage.model_file import read_file, write_file
 from deepmf.training.checkpoint import CONTENT, Checkpoint, numbered_states
 from deepmf.training.loop import TrainingState
@@ -35,16 +36,18 @@ class ShardedCheckpoint(Checkpoint):
     name and renamed when it is whole; only then the one before it goes. Any number of ranks continues from it, also
     one process alone.
 
-    divided: the tensors of which each rank has some lines, and how many lines they have in all.
+    divided: the tensors of which each rank has some lines, and how these are divided. They are stored as (channels,
+        inputs, ...), of which a rank's part is one range of inputs.
     """
 
-    divided: Mapping[str, int] = field(default_factory=dict)
+    divided: Mapping[str, Division] = field(default_factory=dict)
 
     def write(self, state: TrainingState) -> None:
         """Keep a state, replacing the one before it whole or not at all."""
         with ExitStack() as stack, together():
             folder = _decided(lambda: stack.enter_context(temporary_folder(self._made())))
-            self._save(folder, {name: self._placed(name, tensor) for name, tensor in state.tensors.items()})
+            stored = {name: self._by_channel(name, tensor) for name, tensor in state.tensors.items()}
+            self._save(folder, {name: self._placed(name, tensor) for name, tensor in stored.items()})
             _decided(lambda: self._finish(folder, state.content))
 
     def read(self) -> TrainingState | None:
@@ -129,30 +132,40 @@ class ShardedCheckpoint(Checkpoint):
                 load(placed, storage_reader=reader, no_dist=ranks_here() is None)
         except CheckpointException as error:
             raise BadModelFile(f"{folder} could not be read ({_cause(error)}); delete it") from error
-        return local
+        return {
+            name: tensor if self._division(name) is None else tensor.flatten(0, 1) for name, tensor in local.items()
+        }
 
     def _empty(self, name: str, described: Any) -> Tensor:
         """Return a tensor for what this rank holds of a stored one."""
-        shape, ranks = list(described.size), ranks_here()
-        if ranks is not None and self._n_lines(name) is not None:
-            lines = ranks.lines(shape[0])
-            shape[0] = lines.stop - lines.start
+        shape, division, ranks = list(described.size), self._division(name), ranks_here()
+        if division is not None:
+            if tuple(shape[:2]) != (division.n_channels, division.n_inputs):
+                raise BadModelFile(f"{self.path} holds {name} of shape {tuple(shape)}, which does not fit; delete it")
+            if ranks is not None:
+                own = ranks.lines(division.n_inputs)
+                shape[1] = own.stop - own.start
         return torch.empty(shape, dtype=described.properties.dtype)
 
+    def _by_channel(self, name: str, tensor: Tensor) -> Tensor:
+        """Return a tensor as it is stored."""
+        division = self._division(name)
+        return tensor if division is None else division.by_channel(tensor)
+
     def _placed(self, name: str, tensor: Tensor) -> Tensor:
-        """Return a tensor as torch has one that is divided over ranks; the others as they are."""
-        n_lines, ranks = self._n_lines(name), ranks_here()
-        if n_lines is None or ranks is None:
+        """Return a stored tensor as torch has one that is divided over ranks; the others as they are."""
+        division, ranks = self._division(name), ranks_here()
+        if division is None or ranks is None:
             return tensor
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.tensor import DTensor, Shard
 
         mesh = init_device_mesh("cpu", (ranks.size,))
-        shape = torch.Size((n_lines, *tensor.shape[1:]))
-        return DTensor.from_local(tensor, mesh, [Shard(0)], run_check=False, shape=shape, stride=tensor.stride())
+        whole = torch.empty(division.n_channels, division.n_inputs, *tensor.shape[2:], device="meta")
+        return DTensor.from_local(tensor, mesh, [Shard(1)], run_check=False, shape=whole.shape, stride=whole.stride())
 
-    def _n_lines(self, name: str) -> int | None:
-        """Return how many lines a divided tensor has; None for others. The best weights are as the last ones."""
+    def _division(self, name: str) -> Division | None:
+        """Return how a tensor is divided; None for others. The best weights are as the last ones."""
         return self.divided.get(f"learned.{name.removeprefix('good.')}" if name.startswith("good.") else name)
 
 

@@ -8,26 +8,20 @@ import torch
 from torch import Tensor, nn
 
 from deepmf.layers.ranks import Ranks
-from deepmf.layers.spread_branch import spread
+from deepmf.layers.spread_branch import divisions, spread
 
 
 class SpreadNetwork:
     """Divides the branches of a network over ranks; the rest of it every rank computes alike.
 
-    divided: the names of the tables of which each rank holds some lines, and how many lines they have in all.
+    divided: the names of the tables of which each rank holds some lines, and how they are divided.
     """
 
     def __init__(self, network: nn.Module, ranks: Ranks) -> None:
         self._ranks = ranks
+        self.divided = divisions(network)
         self._branches = spread(network, ranks)
-        self.divided = {name: branch.n_lines for name, branch in self._branches.items()}
-        self._numbered = list(network.named_parameters())
-
-    @property
-    def divided_numbers(self) -> dict[int, int]:
-        """The same by the numbers of parameters, counted from 0."""
-        names = [name for name, _ in self._numbered]
-        return {names.index(name): n_lines for name, n_lines in self.divided.items()}
+        self._named = list(network.named_parameters())
 
     def sum_gradients(self) -> None:
         """Have every rank hold the gradients of the whole batch.
@@ -36,7 +30,7 @@ class SpreadNetwork:
         summed; elsewhere all have the same, and their mean keeps them so.
         """
         prefixes = tuple(name.removesuffix("first.weight") for name in self.divided)
-        shared = [(name, each) for name, each in self._numbered if name not in self.divided and each.grad is not None]
+        shared = [(name, each) for name, each in self._named if name not in self.divided and each.grad is not None]
         weights = [1.0 if name.startswith(prefixes) else 1.0 / self._ranks.size for name, _ in shared]
         gradients = [each.grad for _, each in shared if each.grad is not None]
         flat = torch.cat([weight * gradient.flatten() for weight, gradient in zip(weights, gradients, strict=True)])
@@ -46,17 +40,19 @@ class SpreadNetwork:
 
     def whole(self, learned: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return learned tensors with the lines of all ranks."""
-        gather = self._ranks.gather
         return {
-            name: gather(tensor, self.divided[name]) if name in self.divided else tensor
+            name: self.divided[name].whole(tensor, self._ranks) if name in self.divided else tensor
             for name, tensor in learned.items()
         }
 
     def share(self, learned: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return whole tensors with the lines of this rank."""
-        return {name: self._ranks.share(tensor) if name in self.divided else tensor for name, tensor in learned.items()}
+        return {
+            name: self.divided[name].share(tensor, self._ranks) if name in self.divided else tensor
+            for name, tensor in learned.items()
+        }
 
     def join(self) -> None:
         """Make the network whole on every rank."""
-        for branch in self._branches.values():
+        for branch in self._branches:
             branch.join()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from deepmf.layers.dropout import use_generator
+from deepmf.layers.spread_branch import Division, divisions
 from deepmf.training.block_source import BlockSource
 from deepmf.training.ema import ExponentialAverage
 from deepmf.training.loop import Epoch, part
@@ -67,7 +68,8 @@ class Trainer:
         self.settings, self.source, self.validation = settings, source, validation
         # "walk" seeds the generator of blocks: with another word every result would change.
         self._sampling_generator = private_generator(settings.seed, "walk")
-        source.prepare(runtime.device, half=runtime.half, generator=self._sampling_generator)
+        source.prepare(runtime.device, half=runtime.half, generator=self._sampling_generator, ranks=runtime.ranks)
+        self._divisions = divisions(network)
         self._spread = runtime.spread(network)
         self.network, self.objective = network.to(runtime.device), objective.to(runtime.device)
         self._generator = runtime.generator(settings.seed, "dropout")
@@ -124,22 +126,22 @@ class Trainer:
         """Return the same with the lines of all ranks."""
         return self.learned() if self._spread is None else self._spread.whole(self.learned())
 
-    def divided(self) -> dict[str, int]:
-        """Return of which tensors each rank holds some lines, and how many there are: `learned` and `state`."""
-        if self._spread is None:
-            return {}
-        lines = {f"learned.{name}": n_lines for name, n_lines in self._spread.divided.items()}
-        for number, n_lines in self._spread.divided_numbers.items():
-            starts = f"optimiser.{number}.", f"average.{number}."
-            slots = [name for name, slot in self.state().items() if name.startswith(starts) and slot.ndim]
-            lines |= {f"state.{name}": n_lines for name in slots}
-        return lines
+    def divided(self) -> dict[str, Division]:
+        """Return of which tensors of `learned` and `state` each of several ranks holds some lines."""
+        divided = {f"learned.{name}": division for name, division in self._divisions.items()}
+        for number, (name, _) in enumerate(self.network.named_parameters()):
+            if name in self._divisions:
+                starts = f"optimiser.{number}.", f"average.{number}."
+                slots = [slot for slot, tensor in self.state().items() if slot.startswith(starts) and tensor.ndim]
+                divided |= {f"state.{slot}": self._divisions[name] for slot in slots}
+        return divided
 
     def join(self) -> None:
         """Leave every rank with the whole network, which each may go on with alone; training is over."""
         if self._spread is not None:
             self._spread.join()
             self._spread = None
+            self.source.join()
 
     def begin_from(self, learned: Mapping[str, Tensor], *, schedule: Callable[[int], int]) -> None:
         """Begin with weights learned earlier; `schedule` says which epoch of the whole schedule an epoch stands for."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deepmf.layers.vectors import Batch, DenseVectors, SparseBatch, SparseVectors, Vectors
+from deepmf.layers.vectors import Batch, DenseVectors, SparseBatch, SparseVectors
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.training.block_sampler import SampledAxis
 from deepmf.training.block_source import BlockSource, dense_table, prefer_dense, tensor_on
@@ -37,7 +37,7 @@ class VectorBlocks(BlockSource):
     force_dense: overrides the rule that chooses between a dense table and sparse vectors.
     """
 
-    vectors: Vectors
+    vectors: SparseVectors | DenseVectors
 
     def __init__(
         self,

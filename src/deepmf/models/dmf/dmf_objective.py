@@ -9,6 +9,7 @@ from deepmf.layers.branch import Branch
 from deepmf.layers.cosine import directions
 from deepmf.layers.input_channels import apply_mask
 from deepmf.layers.masking import positions
+from deepmf.layers.ranks import Total, itself
 from deepmf.layers.vectors import Vectors, features_of
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf_network import DMFNetwork
@@ -30,18 +31,19 @@ class DMFObjective(Objective):
 
     def loss(self, network: DMFNetwork, block: Block) -> Tensor:
         """Return the loss of a block."""
-        loss = self.error(network, _cosines(network, block), block.targets)
+        loss = self.error(network, _cosines(network, block), block.targets, block.total)
         return loss + self.gamma * network.squared_weights() if self.gamma else loss
 
-    def error(self, network: DMFNetwork, cosines: Tensor, targets: Tensor) -> Tensor:
+    def error(self, network: DMFNetwork, cosines: Tensor, targets: Tensor, total: Total = itself) -> Tensor:
         """Return the error of a block's cosines; targets (rows, columns) are NaN where nothing is observed."""
-        return self.squared_error(cosines, targets)
+        return self.squared_error(cosines, targets, total)
 
-    def squared_error(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean squared error where there are targets, or its root."""
+    def squared_error(self, predictions: Tensor, targets: Tensor, total: Total = itself) -> Tensor:
+        """Return the mean squared error where there are targets, or its root; `total` is that of the block."""
         observed = ~torch.isnan(targets)
         squares = torch.where(observed, predictions - targets, 0.0).square().sum()
-        mean = squares / observed.sum().clamp(min=1)
+        sums = total(torch.stack([squares, observed.sum().to(squares.dtype)]))
+        mean = sums[0] / sums[1].clamp(min=1)
         # The smallest trace keeps the root's slope finite for a block that is predicted exactly, or has no entry.
         return (mean + 1e-12).sqrt() if self.root else mean
 

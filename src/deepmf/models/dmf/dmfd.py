@@ -11,6 +11,7 @@ from torch import Tensor
 
 from deepmf.layers.branch import Branch
 from deepmf.layers.masking import Masking
+from deepmf.layers.ranks import Total, itself
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -43,11 +44,13 @@ class DMFDObjective(DMFObjective):
         self._gamma_boundaries = settings.gamma_boundaries
         self.register_buffer("sharpness", torch.zeros((), dtype=torch.float32), persistent=False)
 
-    def error(self, network: DMFDNetwork, cosines: Tensor, targets: Tensor) -> Tensor:  # type: ignore[override]
+    def error(  # type: ignore[override]
+        self, network: DMFDNetwork, cosines: Tensor, targets: Tensor, total: Total = itself
+    ) -> Tensor:
         """Return the error in the scale's units, with the bracket of equation 5 where it belongs: (G(F) - M)^2."""
         in_scale = self.scale.unit_map.from_unit
         quantized = network.quantizer.soft(in_scale(cosines), self.sharpness)
-        error = self.squared_error(quantized, in_scale(targets))
+        error = self.squared_error(quantized, in_scale(targets), total)
         return error + self._gamma_boundaries * network.quantizer.penalty()
 
     def begin_epoch(self, epoch: int) -> None:

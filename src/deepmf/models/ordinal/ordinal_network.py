@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from deepmf.layers.branch import Branch
 from deepmf.layers.input_channels import apply_mask, channels
 from deepmf.layers.masking import Masking
-from deepmf.layers.vectors import Batch, FeatureBatch, SparseBatch, SparseVectors, Vectors, features_of
+from deepmf.layers.vectors import Batch, DenseVectors, FeatureBatch, SparseBatch, Vectors, features_of
 from deepmf.models.ordinal.latent_layout import LatentLayout
 from deepmf.models.ordinal.ordinal_head import OrdinalHead
 
@@ -56,12 +56,14 @@ class OrdinalNetwork(nn.Module):
 
     def row_outputs(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
         """Return what the branch makes of rows, from their visible entries and features."""
-        outputs: Tensor = self.rows(channels(batch, self.row_views.shape[1]), features)
+        read = channels(batch, self.row_views.shape[1], total=self.rows.first.total)
+        outputs: Tensor = self.rows(read, features)
         return outputs
 
     def column_outputs(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
         """Return what the branch makes of columns, from their visible entries and features."""
-        outputs: Tensor = self.columns(channels(batch, self.column_views.shape[1]), features)
+        read = channels(batch, self.column_views.shape[1], total=self.columns.first.total)
+        outputs: Tensor = self.columns(read, features)
         return outputs
 
     def row_latents(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
@@ -102,8 +104,8 @@ def _viewed(
 def _parts(vectors: Vectors, ids: Tensor) -> tuple[Tensor, ...]:
     """Return vectors in parts that fit into memory together."""
     part_of = torch.arange(ids.numel(), device=ids.device) // _VECTORS_AT_A_TIME
-    if isinstance(vectors, SparseVectors):
-        part_of += vectors.starts.diff()[ids].cumsum(0) // _ENTRIES_AT_A_TIME
+    if not isinstance(vectors, DenseVectors):
+        part_of += vectors.counts[ids].cumsum(0) // _ENTRIES_AT_A_TIME
     ends = (part_of.diff().nonzero().squeeze(1) + 1).tolist()
     return ids.tensor_split(ends)
 

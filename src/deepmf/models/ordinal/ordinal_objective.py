@@ -86,11 +86,11 @@ def _mean_loss_of_entries(
     """
     row_at, column_at, units = entries
     masked = masked_at(block.row_ids[row_at], block.column_ids[column_at]).nonzero().squeeze(1)
-    if not masked.numel():
-        return 0.0 * (row_latents.sum() + column_latents.sum())
     rows, columns = row_latents.index_select(0, row_at[masked]), column_latents.index_select(0, column_at[masked])
     logits = network.head.logits((rows * columns).sum(-1), network.head.response(rows))
-    return network.head.loss(logits, network.head.above(units[masked])[:, None]).mean()
+    losses = network.head.loss(logits, network.head.above(units[masked])[:, None])
+    sums = block.total(torch.stack([losses.sum(), losses.new_tensor(losses.numel())]))
+    return sums[0] / sums[1].clamp(min=1)
 
 
 def _mean_loss_of_table(
