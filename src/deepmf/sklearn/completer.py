@@ -94,7 +94,7 @@ class ByMeans(WholeRows):
 
 
 @dataclass(frozen=True, eq=False)
-class Blend(Completer):
+class Stacked(Completer):
     """Completes by the weighted mean of several completers."""
 
     parts: tuple[Completer, ...]

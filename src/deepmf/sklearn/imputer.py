@@ -26,7 +26,7 @@ from deepmf.models.ranking import batches
 from deepmf.models.registry import HOMES, model_class, settings_class
 from deepmf.sklearn.candidates import MODELS, WHOLE_ROWS, fitted, suitable
 from deepmf.sklearn.column_codes import ColumnCodes
-from deepmf.sklearn.completer import Blend, ByModel, Completer
+from deepmf.sklearn.completer import ByModel, Completer, Stacked
 from deepmf.sklearn.encoded_table import EncodedTable
 from deepmf.sklearn.feature_columns import FeatureColumns
 from deepmf.sklearn.filler import Filler
@@ -305,6 +305,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 raise BadSetting(f"model={self.model!r} has no settings; got {min(self._given())}")
             if self.scale != "columns" or self._has_features:
                 raise BadSetting(f"model={self.model!r} is for scale='columns' without feature_columns")
+        elif self.model not in (AUTO, *HOMES):
+            raise BadSetting(f"there is no model {self.model!r}; {nearest_name(self.model, (*WHOLE_ROWS, *HOMES))}")
         elif self.model != AUTO:
             self._new_model(self.model)
         else:
@@ -365,7 +367,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             choice = choosing(candidates, seen, sources, self._fitted, seed=self._seed)
         self.weights_, self.chosen_model_ = dict(choice.weights), next(iter(choice.weights))
         parts = tuple(self._fitted(name, seen) for name in choice.weights)
-        self._completer = parts[0] if len(parts) == 1 else Blend(parts, np.array([*choice.weights.values()]))
+        self._completer = parts[0] if len(parts) == 1 else Stacked(parts, np.array([*choice.weights.values()]))
         self.model_ = self._completer.model if isinstance(self._completer, ByModel) else self._completer
         # A distribution is learned over all columns together: of columns that differ, it would say the same.
         own = self.scale != "columns" and self._completer.gives_distribution
