@@ -22,10 +22,10 @@ from workload import machine
 from deepmf.data.synthetic.generator import generate
 from deepmf.metrics import rmse_error
 from deepmf.sklearn.imputer import DMFImputer
-from deepmf.sklearn.model_choice import CANDIDATES
 from sklearn import datasets
 
 SEEDS = (0, 1)
+OURS = ("als", "dmf-o", "gaussian", "neighbours", "auto")
 SETS = ("iris", "wine", "breast_cancer", "diabetes", "digits")
 HIDDEN = 0.2  # of the cells of these
 
@@ -54,7 +54,7 @@ def imputers() -> dict[str, Any]:
         "SimpleImputer": SimpleImputer(keep_empty_features=True),
         "KNNImputer": Standardised(KNNImputer(keep_empty_features=True)),
         "IterativeImputer": Standardised(IterativeImputer(keep_empty_features=True, random_state=0)),
-    } | {name: DMFImputer(name, keep_empty_features=True, random_state=0) for name in (*CANDIDATES, "auto")}
+    } | {name: DMFImputer(name, keep_empty_features=True, random_state=0) for name in OURS}
 
 
 def tables() -> Iterator[Table]:

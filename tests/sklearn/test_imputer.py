@@ -76,6 +76,7 @@ def fitted(table: Array) -> DMFImputer:
     [
         small(epochs=2),
         small(epochs=2, model="auto"),
+        DMFImputer(),
         DMFImputer(model="means", scale="shared"),
         DMFImputer(model="means", add_indicator=True),
         DMFImputer(model="means", feature_columns=[0]),
@@ -361,6 +362,89 @@ def test_the_model_is_chosen_by_hidden_cells() -> None:
     np.testing.assert_array_equal(imputer.transform(table), by_name.fit_transform(table))
     assert (by_name.chosen_model_, by_name.hidden_errors_) == ("als", {})
     assert quick_auto().fit([[1.0], [np.nan]]).chosen_model_ == "means"
+
+
+def test_by_default_whole_rows_are_completed_by_a_blend(table: Array) -> None:
+    imputer = DMFImputer(random_state=0).fit(table)
+    assert imputer.hidden_errors_.keys() == {"gaussian-shrunk", "gaussian", "neighbours", "column-means"}
+    assert sum(imputer.weights_.values()) == pytest.approx(1.0)
+    assert imputer.weights_[imputer.chosen_model_] == max(imputer.weights_.values())
+    completed = imputer.transform(table)
+    observed = ~np.isnan(table)
+    np.testing.assert_array_equal(completed[observed], table[observed])
+    np.testing.assert_array_equal(DMFImputer(random_state=0).fit_transform(table), completed)
+    alone = np.vstack([imputer.transform(row[None]) for row in table])
+    np.testing.assert_allclose(alone, completed, rtol=1e-6)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(imputer)).transform(table), completed)  # noqa: S301
+    parts = [DMFImputer(name, random_state=0).fit_transform(table) for name in imputer.weights_]
+    mean = np.tensordot(list(imputer.weights_.values()), parts, axes=1)
+    inside = np.abs(mean - completed) < 1e-6 * np.abs(completed).max(axis=0)  # but where a part is clipped
+    assert inside.mean() > 0.95
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_default_is_better_than_a_regression_for_each_column_and_than_neighbours() -> None:
+    random = np.random.default_rng(0)
+    kind = random.normal(size=(3, 6))[random.integers(0, 3, 150)] * 2
+    truth = kind + random.normal(size=(150, 2)) @ random.normal(size=(2, 6)) + 0.3 * random.normal(size=(150, 6))
+    truth /= truth.std(axis=0)
+    table = holes(truth, 0.2)
+    missing = np.isnan(table)
+    errors = {
+        type(each).__name__: rmse_error(each.fit_transform(table)[missing], truth[missing])
+        for each in (DMFImputer(random_state=0), IterativeImputer(random_state=0), KNNImputer())
+    }
+    assert errors["DMFImputer"] < 0.95 * min(errors["IterativeImputer"], errors["KNNImputer"]), errors
+
+
+def test_where_a_blend_does_not_suit_models_are_chosen_from(monkeypatch: pytest.MonkeyPatch, table: Array) -> None:
+    models = {"means", "als"}  # there are too few cells for a network
+    assert quick_auto().fit(table).hidden_errors_.keys() == models
+    assert quick_auto(scale="shared").fit(table).hidden_errors_.keys() == models
+    assert quick_auto(feature_columns=[0]).fit(table).hidden_errors_.keys() == models
+    monkeypatch.setattr("deepmf.sklearn.candidates.MOST_COLUMNS", 5)
+    assert DMFImputer(random_state=0).fit(table).hidden_errors_.keys() == models
+
+
+def test_what_completes_whole_rows_by_name(table: Array) -> None:
+    gaussian = DMFImputer("gaussian", random_state=0).fit(table)
+    assert (gaussian.chosen_model_, gaussian.weights_, gaussian.hidden_errors_) == ("gaussian", {"gaussian": 1.0}, {})
+    with pytest.raises(BadSetting, match="Gaussians predicts a value, not a distribution, so there are no intervals"):
+        gaussian.transform(table, return_interval=True)
+    sampler = DMFImputer("neighbours", sample=True, random_state=0).fit(table)
+    assert not np.array_equal(sampler.transform(table), sampler.transform(table))
+    np.testing.assert_allclose(
+        DMFImputer("column-means").fit_transform(table)[np.isnan(table)][0], np.nanmean(table[:, 2])
+    )
+    for parameters, message in (
+        ({"epochs": 3}, "model='gaussian' has no settings; got epochs"),
+        ({"scale": "shared"}, "model='gaussian' is for scale='columns' without feature_columns"),
+        ({"feature_columns": [0]}, "model='gaussian' is for scale='columns' without feature_columns"),
+        ({"model": "gausian"}, "there is no model 'gausian'; did you mean 'gaussian'"),
+    ):
+        with pytest.raises(BadSetting, match=message):
+            DMFImputer(**({"model": "gaussian"} | parameters)).fit(table)
+
+
+def test_intervals_and_draws_of_a_blend() -> None:
+    truth = low_rank(300, 6, noise=0.3)
+    table = holes(truth, 0.2)
+    missing = np.isnan(table)
+    imputer = DMFImputer(random_state=0, sample=True).fit(table)
+    drawn, interval = imputer.transform(table, return_interval=True, coverage=0.8)
+    inside = (interval.lower <= truth) & (truth <= interval.upper)
+    assert 0.7 < inside[missing].mean() < 0.92
+    assert not np.array_equal(drawn, imputer.transform(table))
+    empty = imputer.transform(np.full((1, 6), np.nan), return_interval=True)[1]
+    assert 0.85 < np.mean((truth >= empty.lower) & (truth <= empty.upper)) < 0.95
+
+
+def test_text_and_categories_in_a_blend() -> None:
+    truth = mixed_frame()
+    missing = np.random.default_rng(1).random(truth.shape) < 0.15
+    completed = DMFImputer(random_state=0).fit_transform(truth.mask(missing))
+    assert completed.dtypes.tolist() == truth.dtypes.tolist() and completed.notna().all(axis=None)
+    assert (completed["colour"] == truth["colour"])[missing[:, 3]].mean() > 0.75
 
 
 def test_settings_go_to_the_models_that_have_them(table: Array) -> None:

@@ -1,23 +1,24 @@
-"""The choice of a model: hidden cells decide, and tell how far predictions are off."""
+"""The choice: hidden cells decide on a model, or on the weights of a blend, and tell how far predictions are off."""
 
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from deepmf.matrix.scale import Scale
-from deepmf.models.model import Model
 from deepmf.models.registry import model_class
-from deepmf.sklearn.model_choice import Residuals, choose
+from deepmf.sklearn.completer import ByModel, Completer, WholeRows
+from deepmf.sklearn.model_choice import Residuals, blend, choose
 from deepmf.sklearn.observed_table import TableEntries
 
 UNITS = Scale(low=-4, high=4)
 QUICK: dict[str, dict[str, Any]] = {"dmf-o": {"epochs": 1, "hidden_sizes": (4,), "latent_size": 2, "views": 1}}
 
 
-def fit(name: str, entries: TableEntries) -> Model:
+def fit(name: str, entries: TableEntries) -> Completer:
     matrix = entries.matrix(UNITS, column_labels=[f"x{at}" for at in range(entries.shape[1])])
-    return model_class(name)(**QUICK.get(name, {})).fit(matrix)
+    return ByModel(model_class(name)(**QUICK.get(name, {})).fit(matrix))
 
 
 def low_rank(n_rows: int, n_columns: int) -> npt.NDArray[np.float64]:
@@ -30,17 +31,18 @@ def test_the_model_that_predicts_hidden_cells_best_is_chosen() -> None:
     entries = TableEntries.of(low_rank(80, 8))
     choice = choose(("means", "als", "dmf-o"), entries, np.arange(8), fit, seed=0)
     assert list(choice.errors) == ["means", "als", "dmf-o"]
-    assert choice.errors[choice.model] == min(choice.errors.values())
-    assert choose(("means", "als"), entries, np.arange(8), fit, seed=0).model == "als"
+    (chosen,) = choice.weights
+    assert choice.errors[chosen] == min(choice.errors.values())
+    assert choose(("means", "als"), entries, np.arange(8), fit, seed=0).weights == {"als": 1.0}
     assert choice.residuals is not None
     assert choice.residuals.values.size == 128  # a fifth
-    assert np.sqrt(np.mean(choice.residuals.values**2)) == choice.errors[choice.model]
+    assert np.sqrt(np.mean(choice.residuals.values**2)) == choice.errors[chosen]
 
 
 def test_few_cells_are_hidden_in_turns_and_no_network_is_tried() -> None:
     tried = []
 
-    def noting(name: str, entries: TableEntries) -> Model:
+    def noting(name: str, entries: TableEntries) -> Completer:
         tried.append((name, entries.values.size))
         return fit(name, entries)
 
@@ -56,7 +58,7 @@ def test_the_columns_of_one_cell_are_hidden_together() -> None:
     table = low_rank(60, 6)
     sources = np.array([0, 0, 0, 1, 2, 3])
 
-    def checking(name: str, entries: TableEntries) -> Model:
+    def checking(name: str, entries: TableEntries) -> Completer:
         seen = np.zeros(table.shape, dtype=bool)
         seen[entries.rows, entries.columns] = True
         assert 0 < seen[:, 0].sum() < 60
@@ -70,7 +72,7 @@ def test_no_row_or_column_is_hidden_whole() -> None:
     table = np.where(np.random.default_rng(0).random((40, 8)) < 0.8, np.nan, low_rank(40, 8))
     entries = TableEntries.of(table)
 
-    def checking(name: str, left: TableEntries) -> Model:
+    def checking(name: str, left: TableEntries) -> Completer:
         assert np.array_equal(np.unique(left.rows), np.unique(entries.rows))
         assert np.array_equal(np.unique(left.columns), np.unique(entries.columns))
         return fit(name, left)
@@ -79,6 +81,41 @@ def test_no_row_or_column_is_hidden_whole() -> None:
     diagonal = TableEntries.of(np.where(np.eye(3) == 1, 1.0, np.nan))
     choice = choose(("means", "als"), diagonal, np.arange(3), fit, seed=0)
     assert (choice.errors, choice.residuals) == ({}, None)
+
+
+class Noisy(WholeRows):
+    """Knows the whole table, and is off by its own noise."""
+
+    def __init__(self, truth: npt.NDArray[np.float64], noise: npt.NDArray[np.float64]) -> None:
+        self.truth, self.noise = truth, noise
+
+    def completed(self, table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        same = (self.truth[None] == table[:, None]).any(axis=2)  # values are all different
+        return (self.truth + self.noise)[same.argmax(axis=1)]
+
+
+def test_a_blend_has_the_weights_that_predict_hidden_cells_best() -> None:
+    random = np.random.default_rng(0)
+    truth = random.normal(size=(300, 10))
+    noises = {"one": 0.5 * random.normal(size=truth.shape), "two": 1.0 * random.normal(size=truth.shape)}
+    noises["worse"] = noises["two"] + random.normal(size=truth.shape)
+
+    def known(name: str, entries: TableEntries) -> Completer:
+        return Noisy(truth, noises[name])
+
+    choice = blend(tuple(noises), TableEntries.of(truth), np.arange(10), known, seed=0)
+    # The mean of two independent errors is least with weights by the inverse of their variances: 4 to 1.
+    assert list(choice.weights) == ["one", "two"]
+    assert choice.weights["one"] == pytest.approx(0.8, abs=0.03)
+    assert sum(choice.weights.values()) == pytest.approx(1.0)
+    assert choice.residuals is not None and choice.residuals.values.size == 2400  # 600 in each of four turns
+    assert np.sqrt(np.mean(choice.residuals.values**2)) < 0.95 * choice.errors["one"]
+
+
+def test_a_blend_of_what_cannot_be_compared_is_the_first_candidate() -> None:
+    diagonal = TableEntries.of(np.where(np.eye(3) == 1, 1.0, np.nan))
+    choice = blend(("means", "als"), diagonal, np.arange(3), fit, seed=0)
+    assert (choice.weights, choice.errors, choice.residuals) == ({"means": 1.0}, {}, None)
 
 
 def test_a_column_with_many_residuals_has_its_own() -> None:

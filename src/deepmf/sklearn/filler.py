@@ -11,8 +11,7 @@ import numpy.typing as npt
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.feature_vectors import FeatureVectors
-from deepmf.models.folded import folded_matrix
-from deepmf.models.model import Model
+from deepmf.sklearn.completer import ByModel, Completer
 from deepmf.sklearn.model_choice import Residuals
 from deepmf.sklearn.observed_table import MaskArray, TableEntries
 from deepmf.sklearn.units import ColumnUnits
@@ -27,8 +26,10 @@ class Filled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Filler:
-    """Fills in rows of the columns that had entries, all of them new to the model.
+    """Fills in rows of the columns that had entries, all of them new to the completer.
 
+    completer: None where there was too little to learn from.
+    seen: the entries of the fit, in the units of the completer.
     residuals: of hidden cells, which tell how far predictions are off; where there are none, the model's own
         distribution does.
     shares: of each column whether its values are the shares of a category, which are never drawn themselves.
@@ -36,8 +37,9 @@ class Filler:
     coverage: of intervals; None where there are none.
     """
 
-    model: Model | None
+    completer: Completer | None
     units: ColumnUnits
+    seen: TableEntries
     to_levels: bool
     residuals: Residuals | None
     shares: MaskArray
@@ -47,9 +49,10 @@ class Filler:
     def check(self) -> None:
         """Refuse draws and intervals where nothing is known about how far predictions are off."""
         uncertain = self.random is not None or self.coverage is not None
-        if uncertain and self.model is not None and not self.model.gives_distribution and self.residuals is None:
+        completer = self.completer
+        if uncertain and completer is not None and not completer.gives_distribution and self.residuals is None:
             raise BadSetting(
-                f"{type(self.model).__name__} predicts a value, not a distribution, so there are no intervals; "
+                f"{completer.name} predicts a value, not a distribution, so there are no intervals; "
                 "model='auto' and model='dmf-o' give them"
             )
 
@@ -65,22 +68,22 @@ class Filler:
         """
         missing = np.isnan(known)
         nothing = missing.all(axis=1) if features is None else missing.all(axis=1) & ~features.are_known
-        described = missing.any(axis=1) & ~nothing & (self.model is not None)
-        for by_model in (False, True):
-            rows = np.flatnonzero(described == by_model)
+        described = missing.any(axis=1) & ~nothing & (self.completer is not None)
+        for by_completer in (False, True):
+            rows = np.flatnonzero(described == by_completer)
             row_of, column_of = np.nonzero(missing[rows])
             if row_of.size == 0:
                 continue
-            if by_model:
+            if by_completer:
                 own = None if features is None else features.take(rows)
-                filled = self._by_model(known[rows], row_of, column_of, own)
+                filled = self._by_completer(known[rows], row_of, column_of, own)
             else:
                 filled = self._by_column(row_of, column_of)
             known[rows[row_of], column_of] = filled.values
             if ends is not None:
                 ends[:, rows[row_of], column_of] = filled.ends
 
-    def _by_model(
+    def _by_completer(
         self,
         table: npt.NDArray[np.floating],
         rows: IndexArray,
@@ -88,21 +91,21 @@ class Filler:
         features: FeatureVectors | None,
     ) -> Filled:
         """Fill in cells of rows that have entries, or features."""
-        assert self.model is not None
+        completer, scale = self.completer, self.units.scale
+        assert completer is not None
         entries = self.units.seen(TableEntries.of(table))
-        labels, scale = self.model.column_labels_, self.units.scale
-        matrix = entries.matrix(scale, column_labels=labels)
-        folded = folded_matrix(self.model.entries_, self.model.predictor_, matrix, features)
-        if self.random is None and self.coverage is None and self.to_levels and scale.levels is not None:
-            return Filled(folded.predict_levels_at(rows, labels[columns]), None)
-        units, ends = folded.predict_at(rows, labels[columns]), None
+        uncertain = self.random is not None or self.coverage is not None
+        if isinstance(completer, ByModel) and not uncertain and self.to_levels and scale.levels is not None:
+            labels = completer.model.column_labels_[columns]
+            return Filled(completer.folded(entries, features).predict_levels_at(rows, labels), None)
+        units, ends = completer.predicted(entries, rows, columns, features), None
         if self.residuals is not None:
             if self.coverage is not None:
                 ends = np.stack([units + self.residuals.quantiles(columns, tail) for tail in self._tails])
             if self.random is not None:
                 units = np.where(self.shares[columns], units, units + self.residuals.drawn(columns, self.random))
-        elif self.random is not None or self.coverage is not None:
-            found = folded.predictor.distribution(rows, columns)
+        elif isinstance(completer, ByModel) and uncertain:
+            found = completer.folded(entries, features).predictor.distribution(rows, columns)
             if self.coverage is not None:
                 ends = found.ends(self.coverage, scale).T
             if self.random is not None:
@@ -112,16 +115,15 @@ class Filler:
     def _by_column(self, rows: IndexArray, columns: IndexArray) -> Filled:
         """Fill in cells of rows without entries by what the columns showed: means, or the values themselves."""
         values: FloatArray = self.units.means[columns]
-        if self.model is None:
+        if self.completer is None:
             scales = [self.units.column_scales[column] for column in columns]
             ends = np.array([[scale.low for scale in scales], [scale.high for scale in scales]])
             return Filled(self._legal(values, columns), ends)
         if self.random is None and self.coverage is None:
             return Filled(self._legal(values, columns), None)
         ends, units = np.empty((2, columns.size)), np.empty(columns.size)
-        train = self.model.entries_.train
         for column in np.unique(columns):
-            own = train.values[train.by_column.entries[slice(*train.by_column.starts[column : column + 2])]]
+            own = self.seen.values[self.seen.columns == column]
             asked = columns == column
             ends[:, asked] = np.quantile(own, self._tails)[:, None]
             units[asked] = 0.0 if self.random is None else self.random.choice(own, int(asked.sum()))

@@ -24,14 +24,16 @@ from deepmf.models.model import Model
 from deepmf.models.predictive_distribution import Interval, check_coverage
 from deepmf.models.ranking import batches
 from deepmf.models.registry import HOMES, model_class, settings_class
+from deepmf.sklearn.candidates import MODELS, WHOLE_ROWS, fitted, suitable
 from deepmf.sklearn.column_codes import ColumnCodes
+from deepmf.sklearn.completer import ByModel, Completer, Stacked
 from deepmf.sklearn.encoded_table import EncodedTable
 from deepmf.sklearn.feature_columns import FeatureColumns
 from deepmf.sklearn.filler import Filler
 from deepmf.sklearn.mixed_table import MixedTable
-from deepmf.sklearn.model_choice import CANDIDATES, Residuals, choose
+from deepmf.sklearn.model_choice import ModelChoice, Residuals, blend, choose
 from deepmf.sklearn.observed_table import CHECKS, TableEntries, dense_copy, marked
-from deepmf.sklearn.units import ColumnUnits
+from deepmf.sklearn.units import REACH, ColumnUnits
 from deepmf.training.declarations import declared
 
 AUTO = "auto"
@@ -61,6 +63,9 @@ TABLE_SETTINGS: dict[str, dict[str, Any]] = {
     "als": {"penalty": 0.05},
 }
 
+# What completes whole rows is not led astray by values far out, and reaches as far.
+_WIDE_REACH = 10.0
+
 # Settings that are parameters of the imputer, so that a search can vary them by name.
 _PARAMETERS = ("hidden_sizes", "latent_size", "dropout", "epochs", "learning_rate")
 
@@ -76,10 +81,12 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Columns of text and categories are filled with their own categories. A frame that has any comes back as a frame, its
     columns of the types that they had; an array of objects as one.
 
-    model: the model by its name ("als", "dmf-o", ...), which must be able to predict for new rows; "auto" takes that of
-        means, als and dmf-o which best predicts cells that are hidden from it, then fits it to all.
+    model: "auto" blends Gaussians of the rows and means over neighbours, with the weights that best predict cells that
+        are hidden from them, then fits them to all; for a table of more than 200 columns, a shared scale, feature
+        columns, or where settings are given, it takes that of means, als and dmf-o which best predicts such cells.
+        Or the name of one: "gaussian", "neighbours", "als", "dmf-o", or any model that can predict for new rows.
     hidden_sizes, latent_size, dropout, epochs, learning_rate: settings of the model (None: as fits a table); with
-        "auto", of those models that have them.
+        "auto", of those of means, als and dmf-o that have them.
     settings: further settings of the model, by name.
     feature_columns: columns, by name or position, that describe the rows: numbers, categories, lists of categories
         (`Action|Comedy`) and dates. The model reads them and does not complete them; they come back as they are.
@@ -95,8 +102,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     random_state: None, a seed or a `numpy.random.RandomState`.
     verbose: whether `fit` shows each epoch on standard error (None: on a terminal and in notebooks).
 
-    After `fit`, `model_` is the fitted model (None where there was too little to learn from), `chosen_model_` its name,
-    `hidden_errors_` the error of each candidate of "auto" on hidden cells, in standard deviations (with a shared
+    After `fit`, `model_` is the fitted model or blend (None where there was too little to learn from), `weights_` the
+    weight of each candidate in it, `chosen_model_` the name of that with the largest, `hidden_errors_` the error of
+    each candidate of "auto" on hidden cells, in standard deviations (with a shared
     scale, in its units), `units_` what the model's values mean, `known_columns_` the positions of the columns that had
     entries.
 
@@ -111,11 +119,12 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     # What a call of transform asks for is for the caller alone: a pipeline has none of it to hand on.
     __metadata_request__transform: ClassVar[dict[str, str]] = {"return_interval": UNUSED, "coverage": UNUSED}
 
-    model_: Model | None
+    model_: Model | Completer | None
     units_: ColumnUnits
     known_columns_: npt.NDArray[np.intp]
     _codes: ColumnCodes | None
     chosen_model_: str
+    weights_: dict[str, float]
     hidden_errors_: dict[str, float]
 
     def __init__(
@@ -159,7 +168,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Learn from the observed entries of a table; `y` is not used."""
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self._random = np.random.default_rng(self._seed)
-        candidates = self._candidates()
+        self._check_model()
         table = self._read(X, reset=True)
         entries = TableEntries.of(table.numbers)
         if entries.values.size == 0:
@@ -171,7 +180,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._indicated = np.flatnonzero(table.missing().any(axis=0)) if self.add_indicator else None
         self._warn_of_empty_columns()
         entries = entries.take_columns(self._known)
-        self.units_ = self._units(entries)
+        candidates = self._candidates(entries.shape)
+        self.units_ = self._units(entries, reach=_WIDE_REACH if candidates[0] in WHOLE_ROWS else REACH)
         self._row_features = self._described(X)
         self._learn(candidates, entries, table.sources[self._known])
         self._row_features = None  # the model has what is needed of them
@@ -259,14 +269,13 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return the part of a table that is completed; `reset` finds the feature columns."""
         if reset:
             self._features: FeatureColumns | None = None
-        given = self.feature_columns
-        if given is None or (isinstance(given, Sequence) and not given):
+        if not self._has_features:
             return X
         if not hasattr(X, "columns") and not scipy.sparse.issparse(X):
             check_array(X, dtype=None, ensure_all_finite=False)
         validate_data(self, X, reset=reset, skip_check_array=True)
         if reset:
-            self._features = FeatureColumns.of(_check_feature_names_in(self), given)
+            self._features = FeatureColumns.of(_check_feature_names_in(self), self.feature_columns)
         assert self._features is not None
         return self._features.completed_part(X)
 
@@ -276,7 +285,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _vectors(self, X: Any) -> FeatureVectors | None:  # noqa: N803
         """Return the features of the rows of a table as the model reads them; None where it reads none."""
-        features, known = self._described(X), None if self.model_ is None else self.model_.entries_.row_features
+        model = self._completer.model if isinstance(self._completer, ByModel) else None
+        features, known = self._described(X), None if model is None else model.entries_.row_features
         return None if features is None or known is None else features.encoded(known.encoding)
 
     def _learned_codes(self, mixed: MixedTable | None) -> ColumnCodes | None:
@@ -288,18 +298,38 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise BadSetting(f"scale={self.scale!r} is for numbers alone; column {name!r} holds text or categories")
         return ColumnCodes.of(mixed, self._names)
 
-    def _candidates(self) -> tuple[str, ...]:
-        """Return the names of the models to choose from; what none of them can be made with is refused."""
-        if self.model != AUTO:
+    def _check_model(self) -> None:
+        """Refuse a model that is none, and settings that none of the candidates can be made with."""
+        if self.model in WHOLE_ROWS:
+            if self._given():
+                raise BadSetting(f"model={self.model!r} has no settings; got {min(self._given())}")
+            if self.scale != "columns" or self._has_features:
+                raise BadSetting(f"model={self.model!r} is for scale='columns' without feature_columns")
+        elif self.model not in (AUTO, *HOMES):
+            raise BadSetting(f"there is no model {self.model!r}; {nearest_name(self.model, (*WHOLE_ROWS, *HOMES))}")
+        elif self.model != AUTO:
             self._new_model(self.model)
+        else:
+            known = sorted({setting.name for name in MODELS for setting in declared(settings_class(name))})
+            for name in self._given():
+                if name not in known:
+                    raise BadSetting(f"none of {', '.join(MODELS)} has a setting {name!r}; {nearest_name(name, known)}")
+            for name in MODELS:
+                self._new_model(name)
+
+    def _candidates(self, shape: tuple[int, int]) -> tuple[str, ...]:
+        """Return the names of what there is to choose from for a table of this shape."""
+        if self.model != AUTO:
             return (self.model,)
-        known = sorted({setting.name for name in CANDIDATES for setting in declared(settings_class(name))})
-        for name in self._given():
-            if name not in known:
-                raise BadSetting(f"none of {', '.join(CANDIDATES)} has a setting {name!r}; {nearest_name(name, known)}")
-        for name in CANDIDATES:
-            self._new_model(name)
-        return CANDIDATES
+        if self.scale != "columns" or self._has_features or self._given():
+            return MODELS
+        return suitable(shape) or MODELS
+
+    @property
+    def _has_features(self) -> bool:
+        """Whether some columns describe the rows."""
+        given = self.feature_columns
+        return not (given is None or (isinstance(given, Sequence) and not given))
 
     def _given(self) -> dict[str, Any]:
         """Return the settings that were given, as parameters or by name."""
@@ -325,37 +355,39 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _learn(self, candidates: tuple[str, ...], entries: TableEntries, sources: IndexArray) -> None:
         """Choose a model by hidden cells, where there is a choice, and fit it to all."""
         self._matrix(entries)  # refuses what is off a scale that was given by its place in this table
-        self.model_, self.chosen_model_, self.hidden_errors_ = None, "means", {}
+        self.model_, self.weights_, self.chosen_model_, self.hidden_errors_ = None, {"means": 1.0}, "means", {}
+        self._completer: Completer | None = None
         self._residuals: Residuals | None = None
-        seen = self.units_.seen(entries)
+        self._seen = seen = self.units_.seen(entries)
         if min(np.unique(seen.rows).size, self._known.size) < 2:
             return
+        choosing = blend if candidates[0] in WHOLE_ROWS else choose
+        choice = ModelChoice({candidates[0]: 1.0}, {}, None)
         if len(candidates) > 1:
-            candidates = self._chosen(candidates, seen, sources)
-        self.chosen_model_ = candidates[0]
-        self.model_ = self._fitted(self.chosen_model_, seen)
+            choice = choosing(candidates, seen, sources, self._fitted, seed=self._seed)
+        self.weights_, self.chosen_model_ = dict(choice.weights), next(iter(choice.weights))
+        parts = tuple(self._fitted(name, seen) for name in choice.weights)
+        self._completer = parts[0] if len(parts) == 1 else Stacked(parts, np.array([*choice.weights.values()]))
+        self.model_ = self._completer.model if isinstance(self._completer, ByModel) else self._completer
         # A distribution is learned over all columns together: of columns that differ, it would say the same.
-        own = self.scale != "columns" and self.model_.gives_distribution
-        if own:
-            self._residuals = None
-        elif self.sample and self._residuals is None:
-            self._chosen(candidates, seen, sources)
+        own = self.scale != "columns" and self._completer.gives_distribution
+        if self.sample and not own and len(candidates) == 1:
+            choice = choosing(candidates, seen, sources, self._fitted, seed=self._seed)
+        self.hidden_errors_, self._residuals = dict(choice.errors), None if own else choice.residuals
 
-    def _chosen(self, candidates: tuple[str, ...], seen: TableEntries, sources: IndexArray) -> tuple[str]:
-        choice = choose(candidates, seen, sources, self._fitted, seed=self._seed)
-        self.hidden_errors_ = dict(choice.errors)
-        self._residuals = choice.residuals
-        return (choice.model,)
-
-    def _fitted(self, name: str, seen: TableEntries) -> Model:
+    def _fitted(self, name: str, seen: TableEntries) -> Completer:
+        """Fit a candidate to entries."""
+        if name in WHOLE_ROWS:
+            return fitted(name, seen.to_array(), seed=self._seed)
         matrix = seen.matrix(self.units_.scale, column_labels=self._labels)
         progress = None if self.verbose is None else bool(self.verbose)  # scikit-learn's own also take 0 and 1
-        return self._new_model(name).fit(matrix, row_features=self._row_features, progress=progress)
+        return ByModel(self._new_model(name).fit(matrix, row_features=self._row_features, progress=progress))
 
     def _filler(self, coverage: float | None) -> Filler:
         return Filler(
-            self.model_,
+            self._completer,
             self.units_,
+            self._seen,
             to_levels=self.answers == "levels",
             residuals=self._residuals,
             shares=np.zeros(self._known.size, bool) if self._codes is None else self._codes.are_shares[self._known],
@@ -370,14 +402,14 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         labels: npt.NDArray[Any] = names[self._known]
         return labels
 
-    def _units(self, entries: TableEntries) -> ColumnUnits:
+    def _units(self, entries: TableEntries, *, reach: float) -> ColumnUnits:
         if self.answers not in ("values", "levels"):
             raise BadSetting(f"answers must be 'values' or 'levels'; got {self.answers!r}")
         if isinstance(self.scale, Scale):
             return ColumnUnits.shared(entries, self.scale)
         if self.scale not in ("columns", "shared"):
             raise BadSetting(f"scale must be 'columns', 'shared' or a Scale; got {self.scale!r}")
-        return ColumnUnits.own(entries) if self.scale == "columns" else ColumnUnits.shared(entries, None)
+        return ColumnUnits.own(entries, reach=reach) if self.scale == "columns" else ColumnUnits.shared(entries, None)
 
     def _matrix(self, entries: TableEntries) -> ObservedMatrix:
         """Return entries as the model sees them; only a scale that was given refuses what it does not hold."""

@@ -1,31 +1,30 @@
-"""The choice of a model for a table: each is fitted without some cells; the one that predicts them best is taken."""
+"""The choice for a table: candidates are fitted without some cells; the one that predicts these best, or a blend."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+import scipy.optimize
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.metrics import rmse_error
-from deepmf.models.folded import folded_matrix
-from deepmf.models.model import Model
-from deepmf.sklearn.observed_table import TableEntries
-
-# From the simplest on; DMF was better than all of these on no table that was measured.
-CANDIDATES = ("means", "als", "dmf-o")
+from deepmf.sklearn.completer import Completer
+from deepmf.sklearn.observed_table import MaskArray, TableEntries
 
 # Below this many cells a network has too little to learn from, and cells are hidden in turns: one turn would be chance.
 _FEW_CELLS = 200
-_FEW_TURNS = 5
+_MOST_TURNS = 5
 _MANY_CELLS = 10_000  # of which a tenth, rather than a fifth, tells enough
+_CELLS_FOR_WEIGHTS = 2_000  # hidden in as many turns as that takes: several weights are to be told from each other
+_LEAST_WEIGHT = 0.05  # of a part of a blend; less is not worth its fit
 
 _OWN_RESIDUALS = 20  # from as many on, the residuals of a column are its own; with fewer, those of all columns
 
-Fit = Callable[[str, TableEntries], Model]
+Fit = Callable[[str, TableEntries], Completer]
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,26 @@ class Residuals:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """The model that was chosen, the errors of all that were tried, and the residuals of the chosen one."""
+    """What was chosen, the errors of all that were tried, and the residuals of what was chosen."""
 
-    model: str
+    weights: Mapping[str, float]  # of each candidate that was chosen, the largest first; together 1
     errors: Mapping[str, float]  # root mean squared, in the units of the model
     residuals: Residuals | None  # None where there was too little to hide anything
+
+
+class _Hidden(NamedTuple):
+    """Cells that were hidden in all turns, and what each candidate predicted for them."""
+
+    columns: IndexArray  # (cells,)
+    values: FloatArray  # (cells,)
+    predictions: dict[str, FloatArray]  # (cells,)
+
+    @property
+    def errors(self) -> dict[str, float]:
+        return {name: rmse_error(found, self.values) for name, found in self.predictions.items()}
+
+    def residuals(self, predictions: FloatArray) -> Residuals:
+        return Residuals(self.columns, self.values - predictions)
 
 
 def choose(
@@ -70,30 +84,68 @@ def choose(
     `entries` are in the units of the model; `sources` says of each column which cell of a row it belongs to: the
     columns of one cell are hidden together.
     """
-    n_cells = np.unique(entries.rows * sources.size + sources[entries.columns]).size
+    n_cells = _n_cells(entries, sources)
     few = n_cells < _FEW_CELLS
     tried = [name for name in candidates if not few or name != "dmf-o"] or list(candidates)
-    turns = list(_turns(entries, sources, few=few, share=0.2 if n_cells < _MANY_CELLS else 0.1, seed=seed))
-    if not turns:
-        return ModelChoice(tried[-1], {}, None)
-    found = {
-        name: [_residuals(fit(name, entries.where(~hidden)), entries, hidden) for hidden in turns] for name in tried
-    }
-    residuals = {name: _joined(parts) for name, parts in found.items()}
-    errors = {name: rmse_error(each.values, np.zeros(each.values.size)) for name, each in residuals.items()}
-    best = min(errors, key=errors.__getitem__)
-    return ModelChoice(best, errors, residuals[best])
+    hidden = _hidden(tried, entries, fit, _turns(entries, sources, _MOST_TURNS if few else 1, seed=seed))
+    if hidden is None:
+        return ModelChoice({tried[-1]: 1.0}, {}, None)
+    best = min(hidden.errors, key=hidden.errors.__getitem__)
+    return ModelChoice({best: 1.0}, hidden.errors, hidden.residuals(hidden.predictions[best]))
 
 
-def _turns(
-    entries: TableEntries, sources: IndexArray, *, few: bool, share: float, seed: int
-) -> Iterator[npt.NDArray[np.bool_]]:
-    """Yield which entries are hidden in each turn."""
-    cells, cell_of = np.unique(entries.rows * sources.size + sources[entries.columns], return_inverse=True)
+def blend(
+    candidates: tuple[str, ...], entries: TableEntries, sources: IndexArray, fit: Fit, *, seed: int
+) -> ModelChoice:
+    """Fit each candidate without some cells of a table, and choose the weights by which they predict these best.
+
+    Weights are not negative, and their sum is 1 (Breiman, Stacked regressions, 1996).
+    """
+    share = _share(_n_cells(entries, sources))
+    n_turns = math.ceil(_CELLS_FOR_WEIGHTS / (share * _n_cells(entries, sources)))
+    hidden = _hidden(candidates, entries, fit, _turns(entries, sources, min(n_turns, _MOST_TURNS), seed=seed))
+    if hidden is None:
+        return ModelChoice({candidates[0]: 1.0}, {}, None)
+    weights = _weights(np.stack(list(hidden.predictions.values()), axis=1), hidden.values)
+    named = {name: float(weight) for name, weight in zip(hidden.predictions, weights, strict=True) if weight > 0}
+    mixed = np.asarray(sum(weight * hidden.predictions[name] for name, weight in named.items()))
+    ordered = dict(sorted(named.items(), key=lambda each: -each[1]))
+    return ModelChoice(ordered, hidden.errors, hidden.residuals(mixed))
+
+
+def _weights(predictions: FloatArray, values: FloatArray) -> FloatArray:
+    """Return the weights (candidates,) with which predictions (cells, candidates) are nearest to the values."""
+    # The last equation, that their sum is 1, counts more than all cells together.
+    heavy = 1e3 * max(1.0, float(np.linalg.norm(values)))
+    equations = np.vstack([predictions, np.full(predictions.shape[1], heavy)])
+    weights = scipy.optimize.nnls(equations, np.append(values, heavy))[0]
+    weights[weights < _LEAST_WEIGHT] = 0.0
+    normalised: FloatArray = weights / weights.sum()
+    return normalised
+
+
+def _n_cells(entries: TableEntries, sources: IndexArray) -> int:
+    return int(np.unique(_cell_of(entries, sources)).size)
+
+
+def _cell_of(entries: TableEntries, sources: IndexArray) -> IndexArray:
+    """Return a number of the cell that each entry belongs to."""
+    cells: IndexArray = entries.rows * sources.size + sources[entries.columns]
+    return cells
+
+
+def _share(n_cells: int) -> float:
+    """Return how many cells are hidden in a turn."""
+    return 0.2 if n_cells < _MANY_CELLS else 0.1
+
+
+def _turns(entries: TableEntries, sources: IndexArray, n_turns: int, *, seed: int) -> Iterator[MaskArray]:
+    """Yield which entries are hidden in each turn; no cell is in two of them."""
+    cells, cell_of = np.unique(_cell_of(entries, sources), return_inverse=True)
     order = np.random.default_rng(seed).permutation(cells.size)
-    parts = np.array_split(order, _FEW_TURNS) if few else [order[: round(share * cells.size)]]
-    for part in parts:
-        hidden = np.isin(cell_of, part)
+    width = _share(cells.size) * cells.size
+    for turn in range(n_turns):
+        hidden = np.isin(cell_of, order[round(turn * width) : round((turn + 1) * width)])
         # A row or a column of which nothing would be left stays.
         for positions in (entries.rows, entries.columns):
             left = np.bincount(positions[~hidden], minlength=int(positions.max()) + 1)
@@ -102,19 +154,25 @@ def _turns(
             yield hidden
 
 
-def _residuals(model: Model, entries: TableEntries, hidden: npt.NDArray[np.bool_]) -> Residuals:
-    """Return how far a model's predictions are off, for rows that are described by what is not hidden of them."""
+def _hidden(candidates: Iterable[str], entries: TableEntries, fit: Fit, turns: Iterator[MaskArray]) -> _Hidden | None:
+    """Return what candidates predict in all turns; None where there is none."""
+    masks = list(turns)
+    if not masks:
+        return None
+    predictions = {
+        name: np.concatenate([_predictions(fit(name, entries.where(~hidden)), entries, hidden) for hidden in masks])
+        for name in candidates
+    }
+    asked = [entries.where(hidden) for hidden in masks]
+    return _Hidden(
+        np.concatenate([each.columns for each in asked]), np.concatenate([each.values for each in asked]), predictions
+    )
+
+
+def _predictions(completer: Completer, entries: TableEntries, hidden: MaskArray) -> FloatArray:
+    """Return what is predicted for hidden entries of rows that are described by what is not hidden of them."""
     asked = entries.where(hidden)
     rows, asked_rows = np.unique(asked.rows, return_inverse=True)
     shown = entries.where(~hidden & np.isin(entries.rows, rows))
     shown = shown._replace(shape=(rows.size, shown.shape[1]), rows=np.searchsorted(rows, shown.rows))
-    labels, features = model.column_labels_, model.entries_.row_features
-    described = None if features is None else features.take(rows)
-    matrix = shown.matrix(model.scale_, column_labels=labels)
-    folded = folded_matrix(model.entries_, model.predictor_, matrix, described)
-    predictions = folded.predict_at(asked_rows, labels[asked.columns])
-    return Residuals(asked.columns, asked.values - predictions)
-
-
-def _joined(parts: list[Residuals]) -> Residuals:
-    return Residuals(np.concatenate([part.columns for part in parts]), np.concatenate([part.values for part in parts]))
+    return completer.predicted(shown, asked_rows, asked.columns, completer.features_of(rows))

@@ -59,6 +59,12 @@ class TableEntries(NamedTuple):
         rows, columns, values = self.rows[kept], place[self.columns[kept]], self.values[kept]
         return TableEntries((self.shape[0], positions.size), rows, columns, values)
 
+    def to_array(self) -> FloatArray:
+        """Return the entries as an array (rows, columns) with NaN where there is none."""
+        array = np.full(self.shape, np.nan)
+        array[self.rows, self.columns] = self.values
+        return array
+
     def matrix(self, scale: Scale, *, column_labels: Any = None) -> ObservedMatrix:
         """Return the entries as a matrix whose rows are numbered from 0."""
         rows = Labels.numbered(self.shape[0], axis="row")

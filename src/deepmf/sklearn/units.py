@@ -31,14 +31,14 @@ class ColumnUnits:
     column_scales: tuple[Scale, ...]  # what each column's own values lie on
 
     @classmethod
-    def own(cls, entries: TableEntries) -> ColumnUnits:
+    def own(cls, entries: TableEntries, *, reach: float = REACH) -> ColumnUnits:
         """Give every column units of its own: its mean and its standard deviation."""
         columns = _by_column(entries)
         means = np.array([values.mean() for values in columns])
         scales = tuple(map(_scale_of, columns))
         constant = np.array([scale.low == scale.high for scale in scales])
         spreads = np.where(constant, 1.0, [values.std() for values in columns])
-        return cls(means, means, spreads, Scale(low=-REACH, high=REACH), scales)
+        return cls(means, means, spreads, Scale(low=-reach, high=reach), scales)
 
     @classmethod
     def shared(cls, entries: TableEntries, scale: Scale | None) -> ColumnUnits:

@@ -1,0 +1,243 @@
+"""Gaussians of the rows of a table: missing cells are what the observed ones of their row let expect.
+
+The covariance of all columns comes of expectation and maximisation over the missing cells (Dempster, Laird and Rubin,
+1977); several Gaussians, each for some of the rows, follow bends that one cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.sklearn.completer import WholeRows
+from deepmf.sklearn.observed_table import MaskArray
+
+_PASSES = 30
+_FIRST_PASSES = 5  # of the one Gaussian that several start from
+_STILL = 5e-3  # expected cells that move less, in standard deviations, have arrived
+_JITTER = 1e-4  # a variance that every column has of its own: columns may be copies of others
+_LEAST_SPREAD = 0.02  # of what a start has in any direction
+_MOST_ROWS = 10_000  # that are learned from; a covariance is no better for more
+_CELLS_AT_A_TIME = 1 << 20  # of the inverses of some rows: 8 MB
+
+
+class Expected(NamedTuple):
+    """What a Gaussian lets expect of rows: all cells, the sum of their covariances, and how likely rows are.
+
+    cells: (rows, columns), observed ones as they are. covariance: (columns, columns). log_densities: (rows,).
+    """
+
+    cells: FloatArray
+    covariance: FloatArray
+    log_densities: FloatArray
+
+
+class Gaussian:
+    """One Gaussian: its means (columns,) and its covariance (columns, columns)."""
+
+    def __init__(self, means: FloatArray, covariance: FloatArray) -> None:
+        self.means, self.covariance = means, covariance
+        self.precision = _inverses(covariance)
+        self.log_determinant = float(np.linalg.slogdet(covariance)[1])
+
+    def expected(self, table: FloatArray, weights: FloatArray) -> Expected:
+        """Return what is to be expected of rows with NaN; `weights` (rows,) are those of their covariances."""
+        observed = ~np.isnan(table)
+        deviations = np.where(observed, table - self.means, 0.0)
+        covariance, log_densities = np.zeros_like(self.covariance), np.zeros(len(table))
+        for rows in _groups(observed):
+            some = self._of_group(deviations[rows], observed[rows], weights[rows])
+            deviations[rows], log_densities[rows] = some.cells, some.log_densities
+            covariance += some.covariance
+        return Expected(self.means + deviations, covariance, log_densities)
+
+    def _of_group(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
+        """Return what is to be expected of rows with equally many cells, as deviations from the means."""
+        n_observed = int(np.count_nonzero(observed[0]))
+        if n_observed == 0:
+            return Expected(deviations, weights.sum() * self.covariance, np.zeros(len(weights)))
+        if 2 * n_observed < observed.shape[1]:
+            return self._by_observed(deviations, observed, weights)
+        return self._by_missing(deviations, observed, weights)
+
+    def _by_observed(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
+        """Solve with the covariance of the observed cells of each row."""
+        blocks = _Blocks(observed)
+        within = blocks.taken(self.covariance)
+        inverses = _inverses(within)
+        own = blocks.cells(deviations)
+        solved = (inverses @ own[:, :, None])[:, :, 0]
+        log_densities = -0.5 * ((solved * own).sum(axis=1) + np.linalg.slogdet(within)[1])
+        cells = np.where(observed, deviations, blocks.spread(solved) @ self.covariance)
+        explained = self.covariance @ blocks.summed(inverses, weights) @ self.covariance
+        return Expected(cells, weights.sum() * self.covariance - explained, log_densities)
+
+    def _by_missing(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
+        """Solve with the precision of the missing cells of each row: as good, and faster where these are few."""
+        blocks = _Blocks(~observed)
+        pulls = deviations @ self.precision
+        squares = (pulls * deviations).sum(axis=1)
+        within = blocks.taken(self.precision)
+        inverses = _inverses(within)
+        own = blocks.cells(pulls)
+        solved = -(inverses @ own[:, :, None])[:, :, 0]
+        squares += (solved * own).sum(axis=1)
+        log_determinants = self.log_determinant + np.linalg.slogdet(within)[1]
+        cells = deviations + blocks.spread(solved)
+        return Expected(cells, blocks.summed(inverses, weights), -0.5 * (squares + log_determinants))
+
+
+class _Blocks:
+    """The cells of each of some rows by a mask that has equally many in every row, and the blocks that they span."""
+
+    def __init__(self, mask: MaskArray) -> None:
+        self._shape = mask.shape
+        self._columns = np.nonzero(mask)[1].reshape(len(mask), -1)
+        self._places = self._columns[:, :, None] * mask.shape[1] + self._columns[:, None, :]
+
+    def taken(self, whole: FloatArray) -> FloatArray:
+        """Return the block (rows, cells, cells) of each row."""
+        blocks: FloatArray = whole.ravel()[self._places]
+        return blocks
+
+    def summed(self, blocks: FloatArray, weights: FloatArray) -> FloatArray:
+        """Return the weighted sum (columns, columns) of blocks."""
+        width = self._shape[1]
+        weighted = (blocks * weights[:, None, None]).ravel()
+        sums: FloatArray = np.bincount(self._places.ravel(), weighted, minlength=width * width).astype(np.float64)
+        return sums.reshape(width, width)
+
+    def cells(self, table: FloatArray) -> FloatArray:
+        """Return the cells of each row."""
+        return np.take_along_axis(table, self._columns, axis=1)
+
+    def spread(self, cells: FloatArray) -> FloatArray:
+        """Return a table (rows, columns) of these cells, 0 elsewhere."""
+        table = np.zeros(self._shape)
+        np.put_along_axis(table, self._columns, cells, axis=1)
+        return table
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussians(WholeRows):
+    """Gaussians and the share of rows (Gaussians,) that each has.
+
+    >>> table = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0], [-6.0, -12.0]])
+    >>> gaussian = Gaussians.fitted(table, shrinkage=0.0)
+    >>> gaussian.completed(np.array([[2.5, np.nan]])).round(1)
+    array([[2.5, 5. ]])
+    """
+
+    parts: tuple[Gaussian, ...]
+    shares: FloatArray
+
+    @classmethod
+    def fitted(
+        cls, table: FloatArray, *, n_parts: int = 1, shrinkage: float, seed: int = 0, passes: int = _PASSES
+    ) -> Gaussians:
+        """Learn from rows with NaN; `shrinkage` draws columns apart, as that many rows of independent columns do."""
+        table = table[~np.isnan(table).all(axis=1)]
+        if len(table) > _MOST_ROWS:
+            table = table[np.sort(np.random.default_rng(seed).choice(len(table), _MOST_ROWS, replace=False))]
+        if n_parts == 1:
+            start = cls((Gaussian(np.zeros(table.shape[1]), _start(table, shrinkage)),), np.ones(1))
+            return start._improved(table, np.ones((len(table), 1)), shrinkage, passes)
+        completed = cls.fitted(table, shrinkage=shrinkage, seed=seed, passes=_FIRST_PASSES).completed(table)
+        weights = _split(completed, n_parts)
+        nothing = np.zeros((table.shape[1], table.shape[1]))
+        found = [Expected(completed, nothing, np.zeros(len(table)))] * n_parts
+        return _maximised(found, weights, shrinkage)._improved(table, weights, shrinkage, passes)
+
+    def completed(self, table: FloatArray) -> FloatArray:
+        """Return rows with what is expected where they have NaN."""
+        unused = np.zeros(len(table))
+        found = [part.expected(table, unused) for part in self.parts]
+        return self._mixed(found, self._weights(found))
+
+    def _improved(self, table: FloatArray, weights: FloatArray, shrinkage: float, passes: int) -> Gaussians:
+        """Expect and maximise in turns until what is expected stays as it is."""
+        best, last = self, None
+        for _ in range(passes):
+            # Covariances have the weights of the pass before: those of this one are not known before all densities are.
+            found = [part.expected(table, own) for part, own in zip(best.parts, weights.T, strict=True)]
+            weights = best._weights(found)
+            cells = best._mixed(found, weights)
+            if last is not None and np.sqrt(np.mean(np.square(cells - last))) < _STILL:
+                break
+            best, last = _maximised(found, weights, shrinkage), cells
+        return best
+
+    def _weights(self, found: list[Expected]) -> FloatArray:
+        """Return how likely each row is of each Gaussian (rows, Gaussians)."""
+        logs = np.stack([each.log_densities for each in found], axis=1) + np.log(self.shares)
+        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+        normalised: FloatArray = weights / weights.sum(axis=1, keepdims=True)
+        return normalised
+
+    def _mixed(self, found: list[Expected], weights: FloatArray) -> FloatArray:
+        return np.asarray(sum(own[:, None] * each.cells for own, each in zip(weights.T, found, strict=True)))
+
+
+def _maximised(found: list[Expected], weights: FloatArray, shrinkage: float) -> Gaussians:
+    """Return the Gaussians that make what is expected likeliest.
+
+    The covariance of each is drawn to the one that all have together, as by as many rows as there are columns.
+    """
+    n_rows, n_columns = found[0].cells.shape
+    sizes = weights.sum(axis=0) + 1e-9
+    means = [own @ each.cells / size for own, each, size in zip(weights.T, found, sizes, strict=True)]
+    scatters = []
+    for own, each, mean in zip(weights.T, found, means, strict=True):
+        deviations = each.cells - mean
+        scatters.append((deviations * own[:, None]).T @ deviations + each.covariance)
+    together = np.asarray(sum(scatters)) / n_rows
+    parts = []
+    for mean, scatter, size in zip(means, scatters, sizes, strict=True):
+        covariance = (scatter + n_columns * together) / (size + n_columns)
+        parts.append(Gaussian(mean, _shrunk(covariance, n_rows, shrinkage) + _JITTER * np.eye(n_columns)))
+    return Gaussians(tuple(parts), (sizes + 1.0) / (sizes + 1.0).sum())
+
+
+def _inverses(matrices: FloatArray) -> FloatArray:
+    """Return the inverse of each matrix (..., columns, columns)."""
+    return np.asarray(np.linalg.inv(matrices), dtype=np.float64)
+
+
+def _shrunk(covariance: FloatArray, n_rows: int, shrinkage: float) -> FloatArray:
+    """Return a covariance whose columns are drawn apart."""
+    shrunk: FloatArray = covariance * (n_rows / (n_rows + shrinkage))
+    np.fill_diagonal(shrunk, covariance.diagonal())
+    return shrunk
+
+
+def _start(table: FloatArray, shrinkage: float) -> FloatArray:
+    """Return the covariance of standardised columns by the rows that have both, made positive."""
+    observed = ~np.isnan(table)
+    cells, counted = np.where(observed, table, 0.0), observed.astype(np.float64)
+    covariance = cells.T @ cells / np.maximum(counted.T @ counted, 1.0)
+    spreads, directions = np.linalg.eigh(_shrunk(covariance, len(table), shrinkage))
+    return np.asarray((directions * np.maximum(spreads, _LEAST_SPREAD)) @ directions.T)
+
+
+def _split(table: FloatArray, n_parts: int) -> FloatArray:
+    """Return weights (rows, parts) that divide rows along the direction in which they differ most."""
+    deviations = table - table.mean(axis=0)
+    along = deviations @ np.linalg.eigh(deviations.T @ deviations)[1][:, -1]
+    part_of = np.argsort(np.argsort(along, kind="stable"), kind="stable") * n_parts // len(table)
+    weights: FloatArray = 0.9 * (part_of[:, None] == np.arange(n_parts)) + 0.1 / n_parts
+    return weights
+
+
+def _groups(observed: MaskArray) -> Iterator[IndexArray]:
+    """Yield the rows that have equally many observed cells, some of them at a time."""
+    counts = np.count_nonzero(observed, axis=1)
+    for count in np.unique(counts):
+        rows = np.flatnonzero(counts == count)
+        width = max(1, min(int(count), observed.shape[1] - int(count)))
+        at_a_time = max(1, _CELLS_AT_A_TIME // (width * width))
+        for start in range(0, rows.size, at_a_time):
+            yield rows[start : start + at_a_time]

@@ -1,0 +1,91 @@
+"""Gaussians: conditional means as formulas give them, and tables whose cells follow from others."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from deepmf.sklearn import gaussians
+from deepmf.sklearn.gaussians import Gaussian, Gaussians
+
+Array = npt.NDArray[np.float64]
+
+
+def known_gaussian(n_columns: int) -> Gaussian:
+    random = np.random.default_rng(0)
+    factors = random.normal(size=(n_columns, n_columns))
+    return Gaussian(random.normal(size=n_columns), factors @ factors.T + np.eye(n_columns))
+
+
+def holes(table: Array, share: float) -> Array:
+    return np.where(np.random.default_rng(1).random(table.shape) < share, np.nan, table)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.8, 1.0])
+def test_expected_cells_are_conditional_means(share: float) -> None:
+    gaussian = known_gaussian(6)
+    table, weights = holes(np.random.default_rng(2).normal(size=(12, 6)), share), np.linspace(0.5, 1.5, 12)
+    found = gaussian.expected(table, weights)
+    covariance = np.zeros((6, 6))
+    for row, cells, log_density, weight in zip(table, found.cells, found.log_densities, weights, strict=True):
+        seen = ~np.isnan(row)
+        across = gaussian.covariance[np.ix_(~seen, seen)]
+        within = gaussian.covariance[np.ix_(seen, seen)]
+        deviations = (row - gaussian.means)[seen]
+        expected = row.copy()
+        expected[~seen] = gaussian.means[~seen] + across @ np.linalg.solve(within, deviations)
+        np.testing.assert_allclose(cells, expected, atol=1e-9)
+        left = gaussian.covariance[np.ix_(~seen, ~seen)] - across @ np.linalg.solve(within, across.T)
+        covariance[np.ix_(~seen, ~seen)] += weight * left
+        square = deviations @ np.linalg.solve(within, deviations)
+        assert log_density == pytest.approx(-0.5 * (square + np.linalg.slogdet(within)[1]), abs=1e-8)
+    np.testing.assert_allclose(found.covariance, covariance, atol=1e-8)
+
+
+def test_rows_some_at_a_time_are_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    gaussian, table = known_gaussian(5), holes(np.random.default_rng(2).normal(size=(40, 5)), 0.4)
+    whole = gaussian.expected(table, np.ones(40))
+    monkeypatch.setattr(gaussians, "_CELLS_AT_A_TIME", 8)
+    for found, expected in zip(gaussian.expected(table, np.ones(40)), whole, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_the_covariance_is_found_in_spite_of_missing_cells() -> None:
+    random = np.random.default_rng(0)
+    factor = random.normal(size=(2000, 1))
+    table = factor * [1.0, -1.0, 0.5] + 0.1 * random.normal(size=(2000, 3))
+    table /= table.std(axis=0)
+    found = Gaussians.fitted(holes(table, 0.4), shrinkage=0.0).parts[0]
+    np.testing.assert_allclose(found.covariance, np.cov(table.T), atol=0.05)
+    apart = Gaussians.fitted(holes(table, 0.4), shrinkage=1e9).parts[0]
+    np.testing.assert_allclose(apart.covariance, np.diag(apart.covariance.diagonal()), atol=1e-5)
+
+
+def test_two_gaussians_follow_a_bend() -> None:
+    random = np.random.default_rng(0)
+    along = random.normal(size=400)
+    truth = np.column_stack([along, np.abs(along) - 0.8, along + 0.1 * random.normal(size=400)])
+    table = holes(truth, 0.2)
+    missing = np.isnan(table[:, 1]) & ~np.isnan(table[:, 0])
+    one, two = (
+        Gaussians.fitted(table, n_parts=n_parts, shrinkage=0.3).completed(table)[missing, 1] for n_parts in (1, 2)
+    )
+    errors = [np.sqrt(np.mean(np.square(each - truth[missing, 1]))) for each in (one, two)]
+    assert errors[1] < 0.5 * errors[0]
+
+
+def test_many_rows_are_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = holes(np.random.default_rng(0).normal(size=(50, 3)), 0.2)
+    monkeypatch.setattr(gaussians, "_MOST_ROWS", 20)
+    some = Gaussians.fitted(table, shrinkage=1.0, seed=3).parts[0].covariance
+    assert np.array_equal(some, Gaussians.fitted(table, shrinkage=1.0, seed=3).parts[0].covariance)
+    assert not np.array_equal(some, Gaussians.fitted(table, shrinkage=1.0, seed=4).parts[0].covariance)
+    assert np.isfinite(Gaussians.fitted(table, shrinkage=1.0).completed(table)).all()
+
+
+def test_copies_and_constants_do_no_harm() -> None:
+    column = np.random.default_rng(0).normal(size=30)
+    table = holes(np.column_stack([column, column, np.zeros(30), 1.0 - column]), 0.3)
+    completed = Gaussians.fitted(table, shrinkage=0.4).completed(table)
+    known = ~np.isnan(table[:, 0]) & np.isnan(table[:, 1])
+    np.testing.assert_allclose(completed[known, 1], table[known, 0], atol=0.1)
+    np.testing.assert_allclose(completed[:, 2], 0.0, atol=0.02)
