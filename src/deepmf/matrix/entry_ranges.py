@@ -8,7 +8,8 @@ import numpy as np
 import scipy.sparse
 
 from deepmf.matrix.arrays import IndexArray
-from deepmf.matrix.matrix import ObservedMatrix, ValueArray
+from deepmf.matrix.entry_orders import ValueArray
+from deepmf.matrix.matrix import ObservedMatrix
 
 
 class GroupedEntries(NamedTuple):
