@@ -103,8 +103,9 @@ class SolvedLinear(NamedTuple):
 
     def values(self, row_at: IndexArray, column_at: IndexArray) -> LatentArray:
         """Return the linear part of pairs of positions, less the mean."""
-        products: LatentArray = pair_products(Latents(self.rows), Latents(self.columns), row_at, column_at)
-        return products - self.rows[row_at, -1]
+        products = pair_products(Latents(self.rows), Latents(self.columns), row_at, column_at)
+        values: LatentArray = products - self.rows[row_at, -1]
+        return values
 
 
 def solved_linear(
