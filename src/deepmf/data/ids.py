@@ -35,7 +35,7 @@ def whole_or_null(ids: pl.Series) -> pl.Series:
 
 
 def are_written_so(numbers: pl.Series, n_characters: int) -> bool:
-    """Say whether texts that were read as ints and have so many characters in all are what these ints are written as.
+    """Say whether texts that were read as ints, with this number of characters in all, are these ints as written.
 
     Whatever else reads as an int (007, +7, -0) is longer; to add up lengths takes a fraction of the time that writing
     the ints and comparing texts would.
