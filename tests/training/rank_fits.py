@@ -34,6 +34,9 @@ BLOCKS = {"block_rows": 15, "block_columns": 11}
 ORDINAL = SMALL | BLOCKS | {"views": 4, "landmarks": 8, "linear_size": 4}
 SPARSE = split_entries(generate(61, 43, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
 DENSE = split_entries(generate(30, 20, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
+# Of four ranks, the last one has no column.
+NARROW = split_entries(generate(61, 5, n_entries=40, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
+TESTED = {each.train.shape: each.test for each in (SPARSE, DENSE, NARROW)}
 DESCRIBED: dict[str, Any] = {
     "row_features": Features.from_columns(SPARSE.train.row_labels, {"age": np.arange(61) % 17}),
     "column_features": Features.from_columns(SPARSE.train.column_labels, {"genre": ["a|b", "b", "c"] * 14 + ["a"]}),
@@ -57,6 +60,9 @@ def start() -> NetworkModel:
 FITS: dict[str, Callable[[Path], NetworkModel]] = {
     "ordinal": lambda _: ordinal().fit(SPARSE.train, SPARSE.validation),
     "dense": lambda _: ordinal().fit(DENSE.train, DENSE.validation),
+    "narrow": lambda folder: ordinal().fit(
+        NARROW.train, NARROW.validation, checkpoint=folder / f"narrow-{ranks_here() is None}", checkpoint_every=2
+    ),
     "without validation": lambda _: ordinal(averaging=0.9).fit(SPARSE.train),
     "warm": lambda folder: ordinal().fit(
         SPARSE.train, SPARSE.validation, start_from=load(folder / "start.safetensors")
@@ -69,13 +75,13 @@ FITS: dict[str, Callable[[Path], NetworkModel]] = {
 
 
 # Four processes start slowly: of them, one fit of each kind of vectors.
-FITS_OF_FOUR = ("ordinal", "dense")
+FITS_OF_FOUR = ("ordinal", "dense", "narrow")
 
 
 def learned(model: NetworkModel) -> dict[str, Tensor]:
     """What a fit ends with: losses, errors, weights, predictions."""
     records = model.history_.records
-    rows, columns, _ = SPARSE.test.entries() if model.entries_.train.shape[0] > 40 else DENSE.test.entries()
+    rows, columns, _ = TESTED[model.entries_.train.shape].entries()
     found = {
         "losses": torch.tensor([record.loss for record in records]),
         "errors": torch.tensor([record.validation_error or 0.0 for record in records]),

@@ -1,4 +1,4 @@
-"""The entries of all rows in a range of columns, and of all columns in a range of rows; nothing else is read."""
+"""The entries of all rows in a range of columns, and of all columns in a range of rows, without a copy of others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GroupedEntries(NamedTuple):
 
 
 def row_entries_within(matrix: ObservedMatrix, columns: slice) -> GroupedEntries:
-    """Return of every row the entries in a range of columns: by column, they lie together."""
+    """Return of every row the entries in a range of columns: by column, they lie together, all but their values."""
     starts, rows, places = matrix.by_column
     starts, some = _range(starts, columns)
     return _regrouped(starts, rows[some], matrix.values[places[some]], columns.start, matrix.shape[0])
