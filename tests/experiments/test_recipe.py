@@ -141,5 +141,5 @@ def test_recipes_are_shipped_with_the_package() -> None:
 
 
 @pytest.mark.parametrize("recipe", [recipe for recipe in SHIPPED if recipe.model == "dmf-o"], ids=lambda it: it.name)
-def test_recipes_of_ordinal_dmf_leave_all_settings_to_be_chosen(recipe: Recipe) -> None:
-    assert (recipe.settings, recipe.search) == ({}, {})
+def test_recipes_of_ordinal_dmf_leave_all_settings_but_the_effort_to_be_chosen(recipe: Recipe) -> None:
+    assert recipe.settings == ({"effort": "best"} if recipe.name.endswith("best") else {}) and not recipe.search

@@ -98,10 +98,10 @@ def chosen_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
     step_size = _STEP_SIZE * (_STEPS / (epochs * steps_an_epoch)) ** _STEP_POWER
     views = spent.views * math.sqrt(_MANY_ENTRIES / max(facts.n_entries, _MANY_ENTRIES))
     return {
-        "networks": networks,
         "hidden_sizes": (width,),
         "latent_size": min(64, max(32, width // 4)),
         "dropout": round(min(max(dropout, _LEAST_DROPOUT), spent.dropout + _MORE_DROPOUT), 2),
+        "networks": networks,
         "block_rows": block_rows,
         "block_columns": block_columns,
         "epochs": epochs,
