@@ -106,9 +106,9 @@ def test_a_blend_has_the_weights_that_predict_hidden_cells_best() -> None:
     choice = blend(tuple(noises), TableEntries.of(truth), np.arange(10), known, seed=0)
     # The mean of two independent errors is least with weights by the inverse of their variances: 4 to 1.
     assert list(choice.weights) == ["one", "two"]
-    assert choice.weights["one"] == pytest.approx(0.8, abs=0.03)
+    assert choice.weights["one"] == pytest.approx(0.8, abs=0.04)
     assert sum(choice.weights.values()) == pytest.approx(1.0)
-    assert choice.residuals is not None and choice.residuals.values.size == 2400  # 600 in each of four turns
+    assert choice.residuals is not None and choice.residuals.values.size == 1200  # 600 in each of two turns
     assert np.sqrt(np.mean(choice.residuals.values**2)) < 0.95 * choice.errors["one"]
 
 

@@ -19,7 +19,7 @@ from deepmf.sklearn.observed_table import MaskArray, TableEntries
 _FEW_CELLS = 200
 _MOST_TURNS = 5
 _MANY_CELLS = 10_000  # of which a tenth, rather than a fifth, tells enough
-_CELLS_FOR_WEIGHTS = 2_000  # hidden in as many turns as that takes: several weights are to be told from each other
+_CELLS_FOR_WEIGHTS = 1_000  # hidden in as many turns as that takes: several weights are to be told from each other
 _LEAST_WEIGHT = 0.05  # of a part of a blend; less is not worth its fit
 
 _OWN_RESIDUALS = 20  # from as many on, the residuals of a column are its own; with fewer, those of all columns
