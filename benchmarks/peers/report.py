@@ -127,7 +127,8 @@ def by_size(found: Mapping[int, Sequence[Line]]) -> str:
             [cost(title, size, "peak_memory_mb") for title in titles], digits=0
         )
     for size in found:
-        columns[f"{size:,}: seconds"] = _best_of([cost(title, size, "processor_seconds") for title in titles], digits=1)
+        seconds = [cost(title, size, "processor_seconds") for title in titles]
+        columns[f"{size:,}: seconds"] = ["-" if each is None else f"{each:.1f}" for each in seconds]
     for size in found:
         errors = [by_title[size][title].mean("I", "rmse") if title in by_title[size] else None for title in titles]
         columns[f"{size:,}: RMSE"] = _best_of(errors, digits=4)

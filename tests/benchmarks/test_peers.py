@@ -153,7 +153,7 @@ def test_a_task_of_a_size_has_so_many_known_entries(monkeypatch: pytest.MonkeyPa
 
 
 def sized(title: str, memory: int) -> Line:
-    run = {"seed": 0, "peak_memory_mb": memory, "processor_seconds": 2.0, "scores": {"I": {"rmse": 0.75}}}
+    run = {"seed": 0, "peak_memory_mb": memory, "processor_seconds": 0.5, "scores": {"I": {"rmse": 0.75}}}
     return Line(title, title, title, (run,))
 
 
@@ -161,7 +161,7 @@ def test_memory_is_told_by_size_with_the_least_at_the_largest_first() -> None:
     found = {100: [sized("small", 90), sized("wide", 70)], 1000: [sized("small", 110), sized("wide", 900)]}
     head, _, *rows = by_size(found).splitlines()
     assert head.startswith("| method | 100 entries: MiB | 1,000 entries: MiB | 100: seconds |")
-    assert rows[0].startswith("| small | 90 | **110** | **2.0** |")
+    assert rows[0].startswith("| small | 90 | **110** | 0.5 |")
     assert rows[1].startswith("| wide | **70** | 900 |")
     assert by_size({100: [], 1000: []}) == ""
     drawn = str(memory_by_size(found))
