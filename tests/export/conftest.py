@@ -41,6 +41,7 @@ def models() -> dict[str, Any]:
         "dmf-o": (OrdinalDMF(**SMALL, **PLAIN), levels),
         "dmf-o, interval": (OrdinalDMF(**SMALL, **PLAIN, bins=6), interval),
         "dmf-o, refined": (OrdinalDMF(**SMALL, **OWN), levels),
+        "dmf-o, three networks": (OrdinalDMF(**SMALL, **OWN, networks=3), levels),
         "dmf-o, rows refined": (OrdinalDMF(**SMALL, **OWN | {"column_penalty": None}), levels),
         "dmf-o, columns refined": (OrdinalDMF(**SMALL, **OWN | {"row_penalty": None}), levels),
         "dmf-o, linear": (OrdinalDMF(**SMALL, **OWN | {"linear_size": 4}), levels),

@@ -98,6 +98,24 @@ def test_training_is_the_formula_with_the_batchs_own_statistics(sizes: tuple[int
         np.testing.assert_allclose(after[f"norms.0.{name}"], moved, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("sizes", [(5,), (8, 5), (9, 4, 7, 3)], ids=str)
+def test_groups_are_branches_of_their_own(sizes: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    branch = Branch(N_INPUTS, sizes, dropout=0.5, generator=generator, groups=3).double().eval()
+    state, table = branch.state_dict(), vectors()
+    outputs = branch(table).detach().unflatten(1, (3, sizes[-1]))
+    for group in range(3):
+        one = new_branch(sizes, dropout=0.5).double().eval()
+        own = {
+            name: tensor[group] if name.startswith("others.") else tensor.chunk(3, dim=-1)[group]
+            for name, tensor in state.items()
+            if tensor.ndim
+        }
+        one.load_state_dict(own | {name: tensor for name, tensor in state.items() if not tensor.ndim})
+        torch.testing.assert_close(outputs[:, group], one(table).detach())
+    assert branch.n_outputs == 3 * sizes[-1]
+
+
 @every_depth
 def test_dropout_stands_between_layers_only(sizes: tuple[int, ...]) -> None:
     branch, table = learned_branch(sizes, dropout=0.6).train(), vectors()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from deepmf.layers.blank import blank
 from deepmf.layers.convolution import Convolution
 from deepmf.layers.dropout import Dropout
+from deepmf.layers.grouped_linear import GroupedLinear
 from deepmf.layers.input_channels import Channels, EntrySums
 from deepmf.layers.sparse_linear import SparseLinear
 from deepmf.layers.vectors import Batch, FeatureBatch
@@ -24,7 +25,8 @@ class Branch(nn.Module):
 
     `summary` is an optional convolution in front for very wide vectors. With `n_summary_features` it reads channels:
     two inputs for every place of a vector, and the features that summarise all of it. With `n_features` it also reads
-    what is known of the row or column beside its entries, which may be missing in any of them.
+    what is known of the row or column beside its entries, which may be missing in any of them. With `groups` it is as
+    many branches of these sizes side by side, which share nothing but their inputs.
     """
 
     def __init__(
@@ -37,16 +39,21 @@ class Branch(nn.Module):
         summary: Convolution | None = None,
         n_summary_features: int = 0,
         n_features: int = 0,
+        groups: int = 1,
     ) -> None:
         super().__init__()
         self.summary = summary
-        self.first = SparseLinear(summary.n_outputs if summary else n_inputs, sizes[0], generator=generator)
-        self.summary_features = _linear(n_summary_features, sizes[0], generator) if n_summary_features else None
-        self.features = _linear(n_features, sizes[0], generator) if n_features else None
-        self.others = nn.ModuleList(_linear(*shape, generator) for shape in pairwise(sizes))
-        self.norms = nn.ModuleList(nn.BatchNorm1d(size, momentum=0.1, dtype=torch.float32) for size in sizes)
+        widths = [groups * size for size in sizes]
+        self.first = SparseLinear(summary.n_outputs if summary else n_inputs, widths[0], generator=generator)
+        self.summary_features = _linear(n_summary_features, widths[0], generator) if n_summary_features else None
+        self.features = _linear(n_features, widths[0], generator) if n_features else None
+        self.others = nn.ModuleList(
+            _linear(*shape, generator) if groups == 1 else GroupedLinear(groups, *shape, generator=generator)
+            for shape in pairwise(sizes)
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm1d(width, momentum=0.1, dtype=torch.float32) for width in widths)
         self.dropout = Dropout(dropout)
-        self.n_outputs = sizes[-1]
+        self.n_outputs = widths[-1]
 
     def forward(self, batch: Batch | Channels, features: FeatureBatch | None = None) -> Tensor:
         """Map a batch of vectors, and what else is known of them, to latents (batch, latent)."""
@@ -97,7 +104,8 @@ def _product(layer: nn.Module, inputs: Tensor) -> Tensor:
 
     Of a few vectors on a CPU it is a third faster the other way round, as weights lie in memory.
     """
-    if inputs.requires_grad or inputs.device.type != "cpu" or len(inputs) > _FEW or torch.compiler.is_exporting():
+    plain = inputs.requires_grad or inputs.device.type != "cpu" or torch.compiler.is_exporting()
+    if plain or len(inputs) > _FEW or not isinstance(layer, nn.Linear):
         outputs: Tensor = layer(inputs)
         return outputs
     return (layer.get_parameter("weight") @ inputs.T).T

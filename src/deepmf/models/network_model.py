@@ -86,6 +86,8 @@ class NetworkModel(Model):
     def _work(self, train: ObservedMatrix, epochs: int) -> str:
         widths = getattr(self.settings, "hidden_sizes", None) or (getattr(self.settings, "hidden_size", None),)
         layers = f"{len(widths)} hidden layer{'s' if len(widths) > 1 else ''} of {', '.join(map(str, widths))}"
+        networks = getattr(self.settings, "networks", 1)
+        layers = layers if networks == 1 else f"{networks} networks with {layers}"
         steps = self._steps_of(train)
         of_steps = "" if steps is None else f" of {steps} step{'s' if steps > 1 else ''}"
         return f"{layers}, {epochs} epochs{of_steps} on the {'GPU' if self._on_gpu else 'CPU'}"

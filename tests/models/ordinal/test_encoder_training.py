@@ -299,7 +299,7 @@ def test_parts_of_the_entries_give_what_all_at_once_do(
     monkeypatch.setattr(penalties, "_COMPARED_ON", 3)
     monkeypatch.setattr(OrdinalEncoder, "vectors", watched)
     in_parts = fitted()
-    assert max(sizes) < 300 and sum(sizes) > 4 * split.train.n_entries
+    assert max(sizes) < 300 and sum(sizes) > 2 * split.train.n_entries
     monkeypatch.setattr(entry_parts, "_ENTRIES_AT_A_TIME", 1 << 22)
     whole = fitted()
     np.testing.assert_allclose(in_parts.complete(), whole.complete(), atol=1e-4)

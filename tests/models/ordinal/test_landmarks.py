@@ -1,4 +1,4 @@
-"""Landmarks: their features' inner products are the likeness, they are chosen among what differs, and few suffice."""
+"""Landmarks: inner products of their features are similarities, they are chosen among what differs, and few suffice."""
 
 import pytest
 import torch
@@ -12,25 +12,27 @@ def directions(n: int, n_numbers: int, *, seed: int = 0) -> Tensor:
     return torch.nn.functional.normalize(drawn, dim=1)
 
 
-def likeness(one: Tensor, other: Tensor) -> Tensor:
-    return (4.0 * (one @ other.T - 1.0)).exp()
+def similarity(one: Tensor, other: Tensor) -> Tensor:
+    """A broad part and a sharp one."""
+    less = one @ other.T - 1.0
+    return 0.6 * less.exp() + 0.4 * (10.0 * less).exp()
 
 
-def test_with_a_landmark_for_each_the_likeness_is_exact() -> None:
+def test_with_a_landmark_for_each_the_similarity_is_exact() -> None:
     known, new = directions(40, 8), directions(10, 8, seed=1)
     landmarks = Landmarks(known[landmarks_among(known, 40)])
     assert len(landmarks) == 40
     features = landmarks.features(known)
-    torch.testing.assert_close(features @ features.T, likeness(known, known), atol=1e-4, rtol=0)
-    torch.testing.assert_close(landmarks.features(new) @ features.T, likeness(new, known), atol=1e-4, rtol=0)
+    torch.testing.assert_close(features @ features.T, similarity(known, known), atol=1e-4, rtol=0)
+    torch.testing.assert_close(landmarks.features(new) @ features.T, similarity(new, known), atol=1e-4, rtol=0)
 
 
 def test_few_landmarks_explain_most() -> None:
     known = directions(500, 3)
     landmarks = Landmarks(known[landmarks_among(known, 40)])
     features = landmarks.features(known)
-    missed = likeness(known, known) - features @ features.T
-    assert features.shape == (500, 40) and missed.abs().max() < 0.2
+    missed = similarity(known, known) - features @ features.T
+    assert features.shape == (500, 40) and missed.abs().max() < 0.3
     at_random = Landmarks(known[:40]).features(known)
     assert missed.diag().mean() < 0.7 * (1.0 - at_random.square().sum(1)).mean()
 

@@ -60,7 +60,7 @@ def test_first_layers_fit_into_memory(shape: tuple[int, int], effort: str, on_gp
     chosen = chosen_settings(Facts(*shape, 10**7, on_gpu), effort)
     (width,) = chosen["hidden_sizes"]
     # A weight for the value and one for its being there, of each row and column; itself, its gradient, Adam's averages.
-    n_bytes = 2 * sum(shape) * width * 4 * 4
+    n_bytes = 2 * sum(shape) * chosen["networks"] * width * 4 * 4
     assert n_bytes <= (2 << 30 if on_gpu else 512 << 20) or width == 16
     assert n_bytes <= 2 << 30
 
@@ -71,10 +71,17 @@ def test_more_effort_is_never_less_of_anything(on_gpu: bool) -> None:
         for count in counts_of(shape)[12:]:
             quick, normal, best = (chosen_settings(Facts(*shape, count, on_gpu), effort) for effort in EFFORTS)
             for less, more in ((quick, normal), (normal, best)):
-                for name in ("hidden_sizes", "latent_size", "views", "landmarks"):
+                for name in ("networks", "hidden_sizes", "latent_size", "views", "landmarks"):
                     assert less[name] <= more[name], name
-    sizes = [chosen_settings(Facts(943, 1682, 90_000, on_gpu), effort)["hidden_sizes"] for effort in EFFORTS]
+    chosen = [chosen_settings(Facts(943, 1682, 90_000, on_gpu), effort) for effort in EFFORTS]
+    sizes = [each["networks"] * each["hidden_sizes"][0] for each in chosen]
     assert sizes == sorted(set(sizes))  # and here it is more
+
+
+def test_networks_are_fewer_before_they_are_narrower() -> None:
+    chosen = [chosen_settings(Facts(n, n, 10**6, on_gpu=True), "normal") for n in (5_000, 20_000, 60_000, 200_000)]
+    assert [each["networks"] for each in chosen] == [4, 3, 1, 1]
+    assert [each["hidden_sizes"] for each in chosen] == [(512,), (559,), (559,), (167,)]
 
 
 def test_what_is_given_is_never_overridden() -> None:

@@ -46,6 +46,18 @@ class TestOrdinalDMF(ModelContract):
     permutation_error = 0.15
 
 
+def test_several_networks_are_one_model(tmp_path: Path) -> None:
+    areas = split_areas(generate(80, 60, density=0.4, seed=0).matrix, seed=0)
+    model = OrdinalDMF(**QUICK, networks=3, landmarks=8, linear_size=0).fit(areas.train, areas.validation)
+    assert model.landmarks_.shape == (8, 3 * model.settings.latent_size)
+    model.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    extended, other = model.extend(areas.extension), again.extend(areas.extension)
+    rows, columns, values = areas.test["IV"].entries()
+    np.testing.assert_array_equal(extended.predict(rows, columns), other.predict(rows, columns))
+    assert rmse_error(extended.predict(rows, columns), values) < np.std(values)
+
+
 @dataclass(frozen=True)
 class HeldOut:
     """A fitted model, what it was fitted on, and pairs that it has not seen with their values."""

@@ -83,6 +83,27 @@ def test_response_parameters_are_cutpoints_and_the_logarithm_of_a_slope(name: st
 
 
 @every_head
+def test_scores_and_responses_of_several_networks_are_means(name: str) -> None:
+    n_groups, n_direction = 3, 5
+    head = moved(OrdinalHead(*HEADS[name], groups=n_groups))
+    row_outputs = outputs(6, n_groups * (n_direction + head.n_row_outputs))
+    column_outputs = outputs(4, n_groups * (n_direction + head.n_column_outputs), seed=1)
+    rows, columns = head.row_latents(row_outputs), head.column_latents(column_outputs)
+    assert rows.shape == (6, n_groups * n_direction + 2 + head.n_response)
+    one = moved(new_head(name))
+    each_row = [one.row_latents(part) for part in row_outputs.chunk(n_groups, dim=1)]
+    each_column = [one.column_latents(part) for part in column_outputs.chunk(n_groups, dim=1)]
+    beside = n_direction + 2
+    scores = [row[:, :beside] @ column[:, :beside].T for row, column in zip(each_row, each_column, strict=True)]
+    joined = rows[:, : -head.n_response] @ columns[:, : -head.n_response].T
+    torch.testing.assert_close(joined, torch.stack(scores).mean(0))
+    responses = torch.stack([row[:, beside:] for row in each_row])
+    torch.testing.assert_close(rows[:, -head.n_response :], responses.mean(0))
+    torch.testing.assert_close(columns[:, : n_groups * n_direction].norm(dim=1), torch.ones(4))
+    torch.testing.assert_close(head.row_latents_by_group(row_outputs), torch.stack(each_row, dim=1))
+
+
+@every_head
 def test_logits_loss_and_expectation(name: str) -> None:
     head = moved(new_head(name))
     answers = np.array(HEADS[name][0], dtype=float)

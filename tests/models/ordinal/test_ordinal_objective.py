@@ -132,6 +132,22 @@ def test_the_loss_is_that_of_hidden_entries_alone(matrix: ObservedMatrix, kind: 
     assert step.loss().item() == pytest.approx(expected, rel=1e-4)
 
 
+@either_kind
+def test_each_of_several_networks_has_a_loss_of_its_own(matrix: ObservedMatrix, kind: str) -> None:
+    step = Step(matrix, networks=3)
+    step.network.eval()
+    above, observed, hidden = block_of(step, matrix)
+    units = matrix.scale.to_unit(matrix.to_array())
+    visible = torch.tensor(np.where(hidden_of(step, matrix.shape), np.nan, units), dtype=torch.float32)
+    network, head = step.network, step.network.head
+    with torch.no_grad():
+        rows = head.row_latents_by_group(network.row_outputs(visible[ROWS])).double().numpy()
+        columns = head.column_latents_by_group(network.column_outputs(visible.T[COLUMNS])).double().numpy()
+    losses = [mean_loss(chances_of(rows[:, group], columns[:, group]), above, observed & hidden) for group in range(3)]
+    assert np.ptp(losses) > 0.01
+    assert step.loss().item() == pytest.approx(np.mean(losses), rel=1e-4)
+
+
 def test_dense_and_sparse_steps_are_the_same(matrix: ObservedMatrix, monkeypatch: pytest.MonkeyPatch) -> None:
     losses, gradients = [], []
     for share in (0.0, 2.0):
@@ -161,7 +177,7 @@ def changed(matrix: ObservedMatrix, row: int, column: int) -> ObservedMatrix:
 def recorded(step: Step) -> tuple[float, Tensor, Tensor]:
     """A step's loss, and the latents that it computed."""
     network, kept = step.network, []
-    for name in ("row_latents", "column_latents"):
+    for name in ("row_outputs", "column_outputs"):
         plain = getattr(network, name)
 
         def keep(batch: Any, features: Any, plain: Any = plain) -> Tensor:
@@ -170,7 +186,7 @@ def recorded(step: Step) -> tuple[float, Tensor, Tensor]:
 
         setattr(network, name, keep)
     loss = step.loss().item()
-    return loss, kept[0].detach(), kept[1].detach()
+    return loss, network.head.row_latents(kept[0]).detach(), network.head.column_latents(kept[1]).detach()
 
 
 @either_kind

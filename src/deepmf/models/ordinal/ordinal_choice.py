@@ -18,7 +18,8 @@ class Facts(NamedTuple):
 class Effort(NamedTuple):
     """What an effort spends on a machine; passes are those of training over all entries, for many entries and few."""
 
-    width: int
+    networks: int
+    width: int  # of each
     dropout: float
     passes: float
     most_passes: float
@@ -29,19 +30,23 @@ class Effort(NamedTuple):
 
 
 _ON_CPU = {
-    "quick": Effort(64, 0.2, passes=3, most_passes=10, most_blocks=100, entries_a_step=7000, views=4, landmarks=32),
+    "quick": Effort(1, 64, 0.2, passes=3, most_passes=10, most_blocks=100, entries_a_step=7000, views=4, landmarks=32),
     "normal": Effort(
-        128, 0.3, passes=20, most_passes=25, most_blocks=25, entries_a_step=14_000, views=8, landmarks=128
-    ),
-    "best": Effort(512, 0.5, passes=45, most_passes=45, most_blocks=50, entries_a_step=3000, views=16, landmarks=256),
-}
-_ON_GPU = {
-    "quick": Effort(512, 0.5, passes=15, most_passes=15, most_blocks=50, entries_a_step=3000, views=8, landmarks=128),
-    "normal": Effort(
-        1024, 0.6, passes=50, most_passes=50, most_blocks=64, entries_a_step=3000, views=16, landmarks=256
+        1, 128, 0.3, passes=20, most_passes=25, most_blocks=25, entries_a_step=14_000, views=8, landmarks=128
     ),
     "best": Effort(
-        2048, 0.7, passes=60, most_passes=60, most_blocks=100, entries_a_step=3000, views=32, landmarks=1024
+        1, 512, 0.5, passes=45, most_passes=45, most_blocks=50, entries_a_step=3000, views=16, landmarks=256
+    ),
+}
+_ON_GPU = {
+    "quick": Effort(
+        1, 512, 0.5, passes=15, most_passes=15, most_blocks=50, entries_a_step=3000, views=8, landmarks=128
+    ),
+    "normal": Effort(
+        4, 512, 0.5, passes=50, most_passes=50, most_blocks=64, entries_a_step=3000, views=16, landmarks=512
+    ),
+    "best": Effort(
+        8, 512, 0.5, passes=50, most_passes=50, most_blocks=64, entries_a_step=3000, views=32, landmarks=1024
     ),
 }
 EFFORTS = tuple(_ON_CPU)
@@ -69,17 +74,20 @@ def chosen_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
 
     A pass over the entries costs the less the fewer blocks it is cut into, as every block reads all entries of its rows
     and columns. Few entries are passed over often, as steps on them cost little. More entries need less dropout, and
-    fewer views of each row and column. Very long rows and columns are read by narrow layers, so that memory is bounded.
+    fewer views of each row and column. Very long rows and columns are read by fewer and narrower networks, so that
+    memory is bounded.
 
     >>> chosen = chosen_settings(Facts(6040, 3706, 712_648, on_gpu=True), "normal")
-    >>> chosen["hidden_sizes"], chosen["latent_size"], chosen["block_rows"], chosen["block_columns"]
-    ((1024,), 256, 755, 464)
+    >>> chosen["networks"], chosen["hidden_sizes"], chosen["block_rows"], chosen["block_columns"]
+    (4, (512,), 755, 464)
     >>> chosen_settings(Facts(22_000, 296_000, 830_000, on_gpu=False), "normal")["hidden_sizes"]
     (52,)
     """
     spent = (_ON_GPU if facts.on_gpu else _ON_CPU)[effort]
     most_weights = _MOST_BYTES[facts.on_gpu] // _BYTES_A_WEIGHT
-    width = min(spent.width, max(16, most_weights // (2 * (facts.n_rows + facts.n_columns))))
+    widths = min(spent.networks * spent.width, max(16, most_weights // (2 * (facts.n_rows + facts.n_columns))))
+    networks = max(1, widths // spent.width)
+    width = widths // networks
     blocks = min(max(facts.n_entries / spent.entries_a_step, _FEWEST_BLOCKS), spent.most_blocks)
     block_rows, block_columns = _block(facts, blocks)
     steps_an_epoch = max(-(-facts.n_rows // block_rows), -(-facts.n_columns // block_columns))
@@ -90,8 +98,9 @@ def chosen_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
     step_size = _STEP_SIZE * (_STEPS / (epochs * steps_an_epoch)) ** _STEP_POWER
     views = spent.views * math.sqrt(_MANY_ENTRIES / max(facts.n_entries, _MANY_ENTRIES))
     return {
+        "networks": networks,
         "hidden_sizes": (width,),
-        "latent_size": min(256, max(32, width // 4)),
+        "latent_size": min(64, max(32, width // 4)),
         "dropout": round(min(max(dropout, _LEAST_DROPOUT), spent.dropout + _MORE_DROPOUT), 2),
         "block_rows": block_rows,
         "block_columns": block_columns,

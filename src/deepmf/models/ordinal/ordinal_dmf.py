@@ -122,7 +122,12 @@ class OrdinalDMF(NetworkModel):
 
     @property
     def _latent_width(self) -> int:
-        return self.settings.latent_size + self.settings.landmarks
+        return self._direction_size + self.settings.landmarks
+
+    @property
+    def _direction_size(self) -> int:
+        """How many numbers the directions of all networks are together."""
+        return self.settings.networks * self.settings.latent_size
 
     def _chosen_for(self, train: ObservedMatrix) -> dict[str, Any]:
         facts = Facts(*train.shape, train.n_entries, Runtime(self.settings.device).is_gpu)
@@ -173,7 +178,8 @@ class OrdinalDMF(NetworkModel):
         train = entries.train
         n_rows, n_columns = train.shape
         with torch.device("cpu"):  # of a network without weights, too: the support is known
-            head = OrdinalHead(*ordinal_support(train, n_bins=self.settings.bins))
+            support = ordinal_support(train, n_bins=self.settings.bins)
+            head = OrdinalHead(*support, groups=self.settings.networks)
         generator = private_generator(self.settings.seed, "weights")
         row_sizes, column_sizes = self.settings.branch_sizes
         return OrdinalNetwork(
@@ -206,6 +212,7 @@ class OrdinalDMF(NetworkModel):
             generator=generator,
             n_summary_features=N_SUMMARY_FEATURES,
             n_features=0 if features is None else features.n_inputs,
+            groups=self.settings.networks,
         )
 
     def _views(self, n_inputs: int) -> Tensor:
@@ -228,7 +235,7 @@ class OrdinalDMF(NetworkModel):
         return Predictor(rows, columns, encoder, readout, n_beside=layout.n_beside)
 
     def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        landmarks = numbers(tensors, "refinement.landmarks", "float32", (None, self.settings.latent_size))
+        landmarks = numbers(tensors, "refinement.landmarks", "float32", (None, self._direction_size))
         if not Landmarks(torch.from_numpy(landmarks)).are_apart():
             raise BadModelFile("the stored landmarks are no directions that differ")
         network = self._stored_network(entries, tensors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -25,13 +26,23 @@ class OrdinalHead(nn.Module):
     support: the values of the distribution, in increasing order: levels, or the means of bins.
     boundaries: between neighbouring values, in the units of the targets.
     exceedance: for each boundary the share of entries above it, from which the cutpoints start.
+    groups: how many networks the outputs of branches come from. Each has latents of its own; joined, these are one
+        latent, by which scores, effects and response parameters are means over the networks.
     """
 
     boundaries: Tensor
     support: Tensor
 
-    def __init__(self, support: Sequence[float], boundaries: Sequence[float], exceedance: Sequence[float]) -> None:
+    def __init__(
+        self,
+        support: Sequence[float],
+        boundaries: Sequence[float],
+        exceedance: Sequence[float],
+        *,
+        groups: int = 1,
+    ) -> None:
         super().__init__()
+        self.groups = groups
         self.register_buffer("support", torch.tensor(support, dtype=torch.float64))
         self.register_buffer("boundaries", torch.tensor(boundaries, dtype=torch.float32))
         start = -torch.logit(torch.tensor(exceedance, dtype=torch.float32))
@@ -54,30 +65,42 @@ class OrdinalHead(nn.Module):
 
     @property
     def n_row_outputs(self) -> int:
-        """How many outputs the branch for rows has beside the direction: its effect, and those that become its
+        """How many outputs the branch for rows has beside each direction: its effect, and those that become its
         response parameters."""
         return 1 + self.n_response
 
     @property
     def n_column_outputs(self) -> int:
-        """How many outputs the branch for columns has beside the direction: its effect."""
+        """How many outputs the branch for columns has beside each direction: its effect."""
         return 1
 
     def row_latents(self, outputs: Tensor) -> Tensor:
         """Return the latents of rows: scaled direction, effect, 1; then cutpoints and the logarithm of the slope."""
-        direction, effects = self._split(outputs, self.n_row_outputs)
-        effect, offsets, log_slope = effects[:, :1], effects[:, 1:-1], effects[:, -1:]
-        first = self.first_cutpoint + offsets[:, :1]
-        gaps = functional.softplus(self.gaps + offsets[:, 1:])
-        cutpoints = torch.cat([first, first + gaps.cumsum(1)], dim=1)
-        ones = torch.ones_like(effect)
-        return torch.cat([self.scale * direction, effect + self.offset, ones, cutpoints, log_slope], dim=1)
+        return self._joined(self.row_latents_by_group(outputs))
 
     def column_latents(self, outputs: Tensor) -> Tensor:
         """Return the latents of columns, whose inner products with those of rows are the scores."""
+        return self._joined(self.column_latents_by_group(outputs))
+
+    def row_latents_by_group(self, outputs: Tensor) -> Tensor:
+        """Return the latents of rows (rows, groups, latent) by each network."""
+        direction, effects = self._split(outputs, self.n_row_outputs)
+        effect, offsets, log_slope = effects[..., :1], effects[..., 1:-1], effects[..., -1:]
+        first = self.first_cutpoint + offsets[..., :1]
+        gaps = functional.softplus(self.gaps + offsets[..., 1:])
+        cutpoints = torch.cat([first, first + gaps.cumsum(-1)], dim=-1)
+        ones = torch.ones_like(effect)
+        return torch.cat([self.scale * direction, effect + self.offset, ones, cutpoints, log_slope], dim=-1)
+
+    def column_latents_by_group(self, outputs: Tensor) -> Tensor:
+        """Return the latents of columns (columns, groups, latent) by each network."""
         direction, effect = self._split(outputs, self.n_column_outputs)
-        zeros = effect.new_zeros(effect.shape[0], self.n_response)  # len() would fix the number of columns in an export
-        return torch.cat([direction, torch.ones_like(effect), effect, zeros], dim=1)
+        zeros = effect.new_zeros(*effect.shape[:2], self.n_response)  # len() would fix the number in an export
+        return torch.cat([direction, torch.ones_like(effect), effect, zeros], dim=-1)
+
+    def response(self, latents: Tensor) -> Tensor:
+        """Return the response parameters (..., n) of latents (..., latent) of rows."""
+        return latents[..., -self.n_response :]
 
     def logits(self, scores: Tensor, response: Tensor) -> Tensor:
         """Return the cumulative logits (..., values - 1) of scores (...) by the rows' response parameters (..., n)."""
@@ -89,6 +112,7 @@ class OrdinalHead(nn.Module):
 
     def loss(self, logits: Tensor, exceeded: Tensor) -> Tensor:
         """Return the binary cross-entropy (...), summed over boundaries, of which are exceeded."""
+        exceeded = exceeded.expand_as(logits)
         return functional.binary_cross_entropy_with_logits(logits, exceeded, reduction="none").sum(-1)
 
     def expected(self, logits: Tensor) -> Tensor:
@@ -96,4 +120,14 @@ class OrdinalHead(nn.Module):
         return self.support[0] + (logits.sigmoid() * self.support.diff().to(logits.dtype)).sum(-1)
 
     def _split(self, outputs: Tensor, n_effects: int) -> tuple[Tensor, Tensor]:
-        return directions(outputs[:, :-n_effects]), _EFFECT_SIZE * outputs[:, -n_effects:].float()
+        """Return directions and effects (batch, groups, ...) from the outputs (batch, groups x outputs) of a branch."""
+        outputs = outputs.unflatten(1, (self.groups, -1))
+        return directions(outputs[..., :-n_effects]), _EFFECT_SIZE * outputs[..., -n_effects:].float()
+
+    def _joined(self, latents: Tensor) -> Tensor:
+        """Return latents (batch, groups, latent) as one each: directions side by side, together of length 1."""
+        if self.groups == 1:
+            return latents.squeeze(1)
+        n_beside = self.n_response + 2
+        together = latents[..., :-n_beside].flatten(1) / math.sqrt(self.groups)
+        return torch.cat([together, latents[..., -n_beside:].mean(1)], dim=1)

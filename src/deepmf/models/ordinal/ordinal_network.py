@@ -51,16 +51,26 @@ class OrdinalNetwork(nn.Module):
     @property
     def layout(self) -> LatentLayout:
         """The fields of what the branches give, without landmarks and linear part."""
-        n_direction = self.columns.n_outputs - self.head.n_column_outputs
+        n_direction = self.columns.n_outputs - self.head.groups * self.head.n_column_outputs
         return LatentLayout(n_direction, 0, 0, self.head.n_response)
+
+    def row_outputs(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
+        """Return what the branch makes of rows, from their visible entries and features."""
+        outputs: Tensor = self.rows(channels(batch, self.row_views.shape[1]), features)
+        return outputs
+
+    def column_outputs(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
+        """Return what the branch makes of columns, from their visible entries and features."""
+        outputs: Tensor = self.columns(channels(batch, self.column_views.shape[1]), features)
+        return outputs
 
     def row_latents(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
         """Return the latents of rows, cutpoints and slope included, from their visible entries and features."""
-        return self.head.row_latents(self.rows(channels(batch, self.row_views.shape[1]), features))
+        return self.head.row_latents(self.row_outputs(batch, features))
 
     def column_latents(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
         """Return the latents of columns from their visible entries and features."""
-        return self.head.column_latents(self.columns(channels(batch, self.column_views.shape[1]), features))
+        return self.head.column_latents(self.column_outputs(batch, features))
 
     def viewed_row_latents(self, vectors: Vectors, ids: Tensor | None = None, *, n_views: int | None = None) -> Tensor:
         """Return the mean latents of some rows (all, where none are given) over their views, or over the first few."""

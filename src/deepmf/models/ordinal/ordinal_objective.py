@@ -31,14 +31,16 @@ class OrdinalObjective(Objective):
         masked = _masked_in_step(network, block, drawn)
         row_of, columns_of_row = positions(block.rows, block.row_ids)
         column_of, rows_of_column = positions(block.columns, block.column_ids)
-        row_latents = network.row_latents(
+        row_outputs = network.row_outputs(
             apply_mask(block.rows, ~masked(row_of, columns_of_row)),
             network.masking.visible_features(block.row_features, block.row_ids, drawn),
         )
-        column_latents = network.column_latents(
+        column_outputs = network.column_outputs(
             apply_mask(block.columns, ~masked(rows_of_column, column_of)),
             network.masking.visible_features(block.column_features, block.column_ids, drawn),
         )
+        row_latents = network.head.row_latents_by_group(row_outputs)
+        column_latents = network.head.column_latents_by_group(column_outputs)
         if isinstance(block.observed, BlockEntries):
             return _mean_loss_of_entries(network, row_latents, column_latents, block, block.observed, masked)
         return _mean_loss_of_table(network, row_latents, column_latents, block, block.observed, masked)
@@ -78,21 +80,25 @@ def _mean_loss_of_entries(
     entries: BlockEntries,
     masked_at: Masked,
 ) -> Tensor:
-    """Return the mean loss of the masked entries of a block, computed for these alone."""
+    """Return the mean loss of the masked entries of a block, computed for these alone.
+
+    Latents (vectors, groups, latent) are those of each network, which learns by a loss of its own.
+    """
     row_at, column_at, units = entries
     masked = masked_at(block.row_ids[row_at], block.column_ids[column_at]).nonzero().squeeze(1)
     if not masked.numel():
         return 0.0 * (row_latents.sum() + column_latents.sum())
     rows, columns = row_latents.index_select(0, row_at[masked]), column_latents.index_select(0, column_at[masked])
-    logits = network.head.logits((rows * columns).sum(1), rows[:, network.layout.response])
-    return network.head.loss(logits, network.head.above(units[masked])).mean()
+    logits = network.head.logits((rows * columns).sum(-1), network.head.response(rows))
+    return network.head.loss(logits, network.head.above(units[masked])[:, None]).mean()
 
 
 def _mean_loss_of_table(
     network: OrdinalNetwork, row_latents: Tensor, column_latents: Tensor, block: Block, table: Tensor, masked_at: Masked
 ) -> Tensor:
     """Return the same from a table of targets, by kernels of static shapes."""
-    scores, response = inner_products(row_latents, column_latents), row_latents[:, network.layout.response]
+    row_latents, column_latents = row_latents.transpose(0, 1), column_latents.transpose(0, 1)
+    scores, response = inner_products(row_latents, column_latents), network.head.response(row_latents)[:, :, None]
     wanted = ~table.isnan() & masked_at(block.row_ids[:, None], block.column_ids)
-    losses = network.head.loss(network.head.logits(scores, response[:, None]), network.head.above(table)) * wanted
-    return losses.sum() / wanted.sum().clamp(min=1)
+    losses = network.head.loss(network.head.logits(scores, response), network.head.above(table)) * wanted
+    return losses.sum() / (len(scores) * wanted.sum()).clamp(min=1)

@@ -30,6 +30,12 @@ class OrdinalDMFSettings(TwoBranchSettings):
     hidden_sizes: tuple[int, ...] = (1024,)
     latent_size: int = 256
     dropout: float = 0.7
+    networks: int = whole(
+        1,
+        low=1,
+        high=256,
+        meaning="How many networks are trained side by side, each by a loss of its own; scores are means over them.",
+    )
     mask_rate: float = number(
         0.6,
         above=0.0,
