@@ -1,8 +1,8 @@
-"""Pictures of a comparison: error against time, and error against what is known of new rows or columns."""
+"""Pictures of a comparison: error against time and against what is known of new rows or columns, memory by size."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from deepmf.charts.axes import Frame, LogAxis
 from deepmf.charts.chart import Chart
@@ -65,6 +65,30 @@ def new_lines(task: str, found: Sequence[Line], axis: str) -> Chart | None:
         frame=_WIDE,
     )
     return _with_legend(chart, series)
+
+
+def memory_by_size(found: Mapping[int, Sequence[Line]]) -> Chart | None:
+    """Return the peak memory of each method against the number of entries that it is fitted to."""
+    points: dict[str, list[tuple[int, float]]] = {}
+    for size, of_size in sorted(found.items()):
+        for line in of_size:
+            points.setdefault(line.title, []).append((size, line.cost("peak_memory_mb")))
+    curves = []
+    for number, (title, own) in enumerate(points.items()):
+        sizes, memory = zip(*own, strict=True)
+        curves.append(Curve(title, memory, numbered(number), places=sizes))
+    if not curves:
+        return None
+    chart = lines(
+        curves,
+        title=f"Peak memory of {len(curves)} methods against the number of entries",
+        x_label="entries",
+        y_label="MiB",
+        frame=_WIDE,
+        x_axis=LogAxis,
+        y_axis=LogAxis,
+    )
+    return _with_legend(chart, curves)
 
 
 def _with_legend(chart: Chart, series: Sequence[Series]) -> Chart:

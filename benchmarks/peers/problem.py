@@ -49,8 +49,8 @@ class Entries(NamedTuple):
             np.concatenate([part.values for part in parts]),
         )
 
-    def take(self, which: npt.NDArray[np.bool_]) -> Entries:
-        """Return some of the entries."""
+    def take(self, which: npt.NDArray[np.bool_ | np.int64]) -> Entries:
+        """Return some of the entries: those of a mask, or those at some positions."""
         return Entries(self.rows[which], self.columns[which], self.values[which])
 
     def mirrored(self) -> Entries:

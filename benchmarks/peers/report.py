@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from deepmf.charts.chart import write_chart
@@ -11,9 +12,9 @@ from deepmf.files.atomic import write_atomically
 from deepmf.matrix.areas import AREAS
 from peers.declared import ABSENT
 from peers.figures import Line, as_json, failures, lines_of, on_first, on_most
-from peers.pictures import by_time, new_lines
+from peers.pictures import by_time, memory_by_size, new_lines
 from peers.records import Record, Records
-from peers.tasks import COUNTS, TASKS
+from peers.tasks import COUNTS, SIZES, TASKS
 
 _KNOWN = {"RMSE": "rmse", "MAE": "mae", "nearest level, RMSE": "level_rmse", "MAE ": "level_mae"}
 _KNOWN |= {"median level, MAE": "median_mae", "log loss": "log_loss", "calibration error": "calibration_error"}
@@ -23,22 +24,23 @@ def write_report(records: Records, folder: Path) -> list[Path]:
     """Write tables, figures and pictures of everything that is recorded; return the files."""
     found = list(records.all())
     tables = {name: table(name, lines_of(found, name)) for name in TASKS if lines_of(found, name)}
-    tables |= {"tables": imputed(found), "not-run": not_run(found)}
+    sized = {size: lines_of(found, f"size-{size}") for size in SIZES}
+    tables |= {"tables": imputed(found), "sizes": by_size(sized), "not-run": not_run(found)}
     paths = [_written(folder / f"{name}.md", text) for name, text in tables.items() if text]
     figures = {name: as_json(lines_of(found, name)) for name in TASKS if lines_of(found, name)}
     paths.append(_written(folder / "figures.json", json.dumps(figures, indent=1) + "\n"))
+    charts = {"memory-by-size": memory_by_size(sized)}
     for name, task in TASKS.items():
         lines = on_first(lines_of(found, name))
-        charts = {"by-time": by_time(task.title, lines)} if "known" in task.kinds else {}
+        if "known" in task.kinds:
+            charts[f"{name}-by-time"] = by_time(task.title, lines)
         if "new" in task.kinds:
-            charts = {
-                axis.replace(" ", "-"): new_lines(task.title, lines, axis)
-                for axis in ("new rows", "new columns", "both")
-            }
-        for kind, chart in charts.items():
-            if chart is not None:
-                paths.append(folder / f"{name}-{kind}.svg")
-                write_chart(chart, paths[-1])
+            for axis in ("new rows", "new columns", "both"):
+                charts[f"{name}-{axis.replace(' ', '-')}"] = new_lines(task.title, lines, axis)
+    for name, chart in charts.items():
+        if chart is not None:
+            paths.append(folder / f"{name}.svg")
+            write_chart(chart, paths[-1])
     return paths
 
 
@@ -50,8 +52,8 @@ def _written(path: Path, text: str) -> Path:
 
 def table(name: str, lines: Sequence[Line]) -> str:
     """Return the table of a task: the errors of known rows and columns, or those by area and by what is known."""
-    if "table" in TASKS[name].kinds:
-        return ""
+    if {"table", "size"} & set(TASKS[name].kinds):
+        return ""  # one table for all of these
     write = known if "known" in TASKS[name].kinds else new
     several = on_most(lines)
     parts = [f"On the first split:\n\n{write(on_first(lines))}"]
@@ -106,6 +108,30 @@ def imputed(records: Sequence[Record]) -> str:
         columns[name.removeprefix("table-").replace("_", " ")] = _best_of(
             [None if line is None else line.mean("cells", "rmse") for line in own], digits=3
         )
+    return _markdown(titles, columns) if titles else ""
+
+
+def by_size(found: Mapping[int, Sequence[Line]]) -> str:
+    """Return peak memory, processor time and error of each method by the number of entries, the least memory first."""
+    by_title = {size: {line.title: line for line in of_size} for size, of_size in found.items()}
+    titles = list(dict.fromkeys(title for of_size in by_title.values() for title in of_size))
+    largest = max((size for size, of_size in by_title.items() if of_size), default=0)
+
+    def cost(title: str, size: int, name: str) -> float | None:
+        return by_title[size][title].cost(name) if title in by_title[size] else None
+
+    titles.sort(key=lambda title: cost(title, largest, "peak_memory_mb") or math.inf)
+    columns = {}
+    for size in found:
+        columns[f"{size:,} entries: MiB"] = _best_of(
+            [cost(title, size, "peak_memory_mb") for title in titles], digits=0
+        )
+    for size in found:
+        seconds = [cost(title, size, "processor_seconds") for title in titles]
+        columns[f"{size:,}: seconds"] = ["-" if each is None else f"{each:.1f}" for each in seconds]
+    for size in found:
+        errors = [by_title[size][title].mean("I", "rmse") if title in by_title[size] else None for title in titles]
+        columns[f"{size:,}: RMSE"] = _best_of(errors, digits=4)
     return _markdown(titles, columns) if titles else ""
 
 

@@ -8,10 +8,11 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from scale import NOISE, RANK, SEED, SHAPES
 
 from deepmf.data.datasets.local import fetch, load, load_split
 from deepmf.data.splits import AreaSplit, Split, split_areas, split_entries
-from deepmf.data.synthetic.generator import generate
+from deepmf.data.synthetic.generator import STARS, generate, stream
 from deepmf.evaluation.cold_start import KNOWN_COUNTS, at_most
 from deepmf.matrix.areas import AREAS
 from deepmf.matrix.matrix import ObservedMatrix
@@ -21,13 +22,16 @@ from peers.problem import Asked, Entries, Problem
 HIDDEN = 0.2  # of a table's cells
 FOLD = 20_000  # entries, of the published folds of ml-100k
 COUNTS = (0, *KNOWN_COUNTS)
+SIZES = (100_000, 1_000_000, 10_000_000)  # entries that are known, of tasks that grow
+ASKED = 100_000  # entries, whatever the size
 
 
 @dataclass(frozen=True)
 class Task:
     """A task by its name; `kinds` say which peers it is for.
 
-    "known": all rows and columns are; "new": some come later; "features": and all have features; "table": cells.
+    "known": all rows and columns are; "new": some come later; "features": and all have features; "table": cells;
+    "size": known ones again, for what a number of entries costs.
     """
 
     name: str
@@ -149,6 +153,18 @@ def generated(seed: int) -> Problem:
     return of_areas(split_areas(matrix, new_rows=0.2, new_columns=0.2, seed=seed), matrix)
 
 
+def of_size(n_entries: int, seed: int) -> Problem:
+    """Return generated entries of a shape in `scale.py`: 2 % are for validation, and as many asked for at any size."""
+    n_rows, n_columns = SHAPES[n_entries]
+    drawn = stream(n_rows, n_columns, n_entries=n_entries + ASKED, rank=RANK, noise=NOISE, seed=SEED + seed)
+    every = Entries.joined(*(Entries(*chunk) for chunk in drawn))
+    order = np.random.default_rng(seed).permutation(n_entries + ASKED)
+    parts = np.split(order, [ASKED, ASKED + n_entries // 50])
+    test, validation, train = (every.take(np.sort(which)) for which in parts)
+    asked = [Asked("I", Entries.none(), test, np.full(ASKED, "I"))]
+    return Problem((n_rows, n_columns), np.array(STARS), train, validation, asked)
+
+
 def table(name: str, seed: int) -> Problem:
     """Return one of scikit-learn's tables with a fifth of its cells hidden; errors count in columns' spreads."""
     from sklearn import datasets
@@ -178,6 +194,10 @@ TASKS: dict[str, Task] = {
         Task("ml-1m-random", "MovieLens-1M, 90 / 10", ("known",), FIVE, partial(random_split, "ml-1m")),
         Task("ml-100k-areas", "MovieLens-100K, areas", ("new", "features"), FIVE, partial(areas, "ml-100k")),
         Task("ml-1m-areas", "MovieLens-1M, areas", ("new", "features"), FIVE, partial(areas, "ml-1m")),
+        *(
+            Task(f"size-{size}", f"{size:,} generated entries", ("size",), (0,), partial(of_size, size))
+            for size in SIZES
+        ),
         *(Task(f"table-{name}", f"{name}, 20 % hidden", ("table",), (0, 1), partial(table, name)) for name in TABLES),
     )
 }

@@ -8,18 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from peer_runners import exchange
-from peers import environments, runs
+from peers import environments, runs, tasks
 from peers.__main__ import main
 from peers.declared import ENVIRONMENTS, OURS, PEERS, Environment, Peer
 from peers.environments import Installed, installed, reason
-from peers.figures import lines_of, on_first, on_most
+from peers.figures import Line, lines_of, on_first, on_most
 from peers.one_hot import AGES, COLUMNS, ROWS, one_hot
+from peers.pictures import memory_by_size
 from peers.problem import Asked, Entries, Problem
 from peers.records import Records
-from peers.report import write_report
+from peers.report import by_size, write_report
 from peers.runs import Bench, Run, run_all, wanted
 from peers.scoring import scores
-from peers.tasks import TASKS, Task, generated, published_fold
+from peers.tasks import TASKS, Task, generated, of_size, published_fold
 
 from deepmf.data.datasets.local import find, load, load_split
 
@@ -137,6 +138,36 @@ def test_new_rows_and_columns_are_described_by_at_most_so_many_entries() -> None
     areas = asked["areas"]
     assert set(areas.groups.tolist()) == {"I", "II", "III", "IV"}
     np.testing.assert_array_equal(asked["new columns, 0"].test.rows, areas.test.rows[areas.groups == "III"])
+
+
+def test_a_task_of_a_size_has_so_many_known_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tasks.SHAPES, 400, (40, 30))
+    monkeypatch.setattr(tasks, "ASKED", 50)
+    problem = of_size(400, 0)
+    (asked,) = problem.asked
+    parts = problem.train, problem.validation, asked.test
+    assert [part.values.size for part in parts] == [392, 8, 50]
+    cells = np.concatenate([part.rows * 30 + part.columns for part in parts])
+    assert np.unique(cells).size == 450
+    assert set(problem.train.values.tolist()) == {1.0, 2.0, 3.0, 4.0, 5.0}
+
+
+def sized(title: str, memory: int) -> Line:
+    run = {"seed": 0, "peak_memory_mb": memory, "processor_seconds": 0.5, "scores": {"I": {"rmse": 0.75}}}
+    return Line(title, title, title, (run,))
+
+
+def test_memory_is_told_by_size_with_the_least_at_the_largest_first() -> None:
+    found = {100: [sized("small", 90), sized("wide", 70)], 1000: [sized("small", 110), sized("wide", 900)]}
+    head, _, *rows = by_size(found).splitlines()
+    assert head.startswith("| method | 100 entries: MiB | 1,000 entries: MiB | 100: seconds |")
+    assert rows[0].startswith("| small | 90 | **110** | 0.5 |")
+    assert rows[1].startswith("| wide | **70** | 900 |")
+    assert by_size({100: [], 1000: []}) == ""
+    drawn = str(memory_by_size(found))
+    assert "<title>100, small: 90</title>" in drawn
+    assert "<title>1000, wide: 900</title>" in drawn
+    assert memory_by_size({100: []}) is None
 
 
 def test_some_questions_can_be_asked_alone() -> None:

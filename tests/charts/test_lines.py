@@ -76,6 +76,14 @@ def test_curves_lie_over_a_common_axis() -> None:
     assert drawn.count('class="dot c1"') == drawn.count('class="dot c2"') == 2
 
 
+def test_equal_ratios_are_equally_high_on_an_axis_of_ratios() -> None:
+    drawn = str(lines([Curve("a", [10, 100, 1000], places=[1, 2, 3])], y_axis=LogAxis, **NAMES))
+    heights = numbers(drawn, "circle", "cy")
+    assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.11)
+    assert TOP < heights[2] < heights[0] < HEIGHT - BOTTOM
+    assert ">100</text>" in drawn
+
+
 def test_what_lies_outside_is_cut_off_where_it_crosses() -> None:
     drawn = str(lines([Curve("a", [3, 1, 0.5, 2.5, 3], places=[0, 1, 2, 3, 4])], y_ends=(0, 2), **NAMES))
     (line,) = points_of(drawn)

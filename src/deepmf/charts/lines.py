@@ -17,6 +17,7 @@ from deepmf.charts.wording import short
 # A curve of more points than this has marks on some of them only.
 _MOST_MARKED = 16
 _MARKS = 10
+_ROOM = 1.25  # as a ratio, above and below the numbers of an axis of ratios
 
 
 def dots(
@@ -51,15 +52,17 @@ def lines(
     y_label: str,
     frame: Frame = SMALL,
     x_axis: type[Axis] = Axis,
+    y_axis: type[Axis] = Axis,
     y_ends: tuple[float, float] | None = None,
 ) -> Chart:
     """Return curves over a common axis, with error bars where there are margins.
 
-    What lies outside of `y_ends` is cut off; with `x_axis=LogAxis`, equal ratios are equally long.
+    What lies outside of `y_ends` is cut off; on an axis that is a `LogAxis`, equal ratios are equally long.
     """
-    y = rising([end for each in curves for end in each.ends()], frame)
-    if y_ends is not None:
-        y = Axis(*y_ends, frame.foot, frame.top)
+    ends = [end for each in curves for end in each.ends()]
+    if y_ends is None and y_axis is LogAxis:
+        y_ends = min(ends) / _ROOM, max(ends) * _ROOM
+    y = rising(ends, frame) if y_ends is None else y_axis(*y_ends, frame.foot, frame.top)
     x = _wide_enough([place for each in curves for place in each.places], frame, x_axis)
     drawn: list[Markup | None] = []
     for each, aside in zip(curves, _asides(curves), strict=True):
