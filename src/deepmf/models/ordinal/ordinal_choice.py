@@ -32,7 +32,7 @@ class Effort(NamedTuple):
 _ON_CPU = {
     "quick": Effort(1, 64, 0.2, passes=3, most_passes=10, most_blocks=100, entries_a_step=7000, views=4, landmarks=32),
     "normal": Effort(
-        1, 128, 0.3, passes=20, most_passes=25, most_blocks=25, entries_a_step=14_000, views=8, landmarks=128
+        1, 128, 0.3, passes=20, most_passes=25, most_blocks=25, entries_a_step=3000, views=8, landmarks=128
     ),
     "best": Effort(
         1, 512, 0.5, passes=45, most_passes=45, most_blocks=50, entries_a_step=3000, views=16, landmarks=256
