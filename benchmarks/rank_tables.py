@@ -8,10 +8,6 @@ for its line; without it, name the others by --ways.
 
 import argparse
 import json
-import os
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from launched_ranks import found_by_ranks
 from torch import Tensor, nn
 from workload import machine
 
@@ -215,19 +212,7 @@ def run_rank(rank: int, meeting: str, way: str, width: int, n_steps: int) -> Non
 
 def measured(way: str, width: int, n_steps: int) -> dict[str, Any]:
     """Return what the first of two ranks found."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        meeting = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, __file__, "--way", way, "--width", str(width), "--steps", str(n_steps)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [*command, "--meeting", meeting, "--rank", str(rank)], stdout=subprocess.PIPE, text=True, env=environment
-        )
-        for rank in range(N_RANKS)
-    ]
-    said = [rank.communicate()[0] for rank in ranks]
-    found: dict[str, Any] = json.loads(said[0].splitlines()[-1])
-    return found
+    return found_by_ranks(__file__, N_RANKS, ["--way", way, "--width", str(width), "--steps", str(n_steps)])
 
 
 def main() -> None:
@@ -239,6 +224,7 @@ def main() -> None:
     parser.add_argument("--way")
     parser.add_argument("--rank", type=int)
     parser.add_argument("--meeting")
+    parser.add_argument("--size", type=int, default=N_RANKS)
     given = parser.parse_args()
     if given.rank is not None:
         run_rank(given.rank, given.meeting, given.way, given.width, given.steps)

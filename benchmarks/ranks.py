@@ -6,15 +6,12 @@ the shortest counts; the processor time of a rank is what is left of the work of
 
 import argparse
 import json
-import os
-import socket
-import subprocess
-import sys
 import time
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from launched_ranks import found_by_ranks
 from workload import machine, ml_1m
 
 from deepmf.layers.vectors import SparseVectors
@@ -84,19 +81,7 @@ def run_rank(rank: int, size: int, meeting: str, width: int, n_steps: int) -> No
 
 def measured(size: int, width: int, n_steps: int) -> dict[str, Any]:
     """Return what the first of some ranks found."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        meeting = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, __file__, "--width", str(width), "--steps", str(n_steps), "--meeting", meeting]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [*command, "--rank", str(rank), "--size", str(size)], stdout=subprocess.PIPE, text=True, env=environment
-        )
-        for rank in range(size)
-    ]
-    said = [rank.communicate()[0] for rank in ranks]
-    found: dict[str, Any] = json.loads(said[0].splitlines()[-1])
-    return found
+    return found_by_ranks(__file__, size, ["--width", str(width), "--steps", str(n_steps)])
 
 
 def main() -> None:
