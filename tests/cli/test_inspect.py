@@ -209,6 +209,7 @@ def test_a_store(run: Any, store: Path) -> None:
     ]
     assert lines[5].startswith("files       column_labels (16 bytes), ")
     assert "lengths are checked; --verify compares all with checksums" in run("inspect", store).out
+    assert "all of it matches its checksums" in run("inspect", store, "--verify").out
 
 
 def test_a_damaged_store(run: Any, store: Path) -> None:

@@ -47,10 +47,15 @@ def store_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what is known in words, line by line."""
     rows, columns = facts["labels"]["rows"], facts["labels"]["columns"]
     mean = "" if facts["mean"] is None else f", mean {facts['mean']:.4f}"
+    checked = (
+        "all of it matches its checksums"
+        if facts["verified"]
+        else "lengths are checked; --verify compares all with checksums"
+    )
     coded = "codes of one byte" if facts["values"] == "uint8" else facts["values"]
     return [
         ("store", "{file}, {bytes:,} bytes, format {format}".format(**facts)),
-        *([] if facts["verified"] else [("", "lengths are checked; --verify compares all with checksums")]),
+        ("", checked),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
         ("scale", scale_words(facts["scale"])),
         ("values", f"{coded}{mean}"),
