@@ -227,7 +227,7 @@ def test_what_was_chosen_and_what_followed_is_told(run: Any, folder: Path, tmp_p
     assert stages == f"stages: {describe_stages(model.history_.stages)}"
     assert f"validation RMSE {list(model.history_.stages.values())[-1]:.4f} on 16 entries" in summary
     assert chosen.startswith("chosen: hidden_sizes=64, latent_size=32 dropout=")
-    assert chosen.endswith(" and 4 more (deepmf inspect shows all)")
+    assert chosen.endswith(" and 5 more (deepmf inspect shows all)")
     found = summary_of(run, *fit[1:])
     assert found["stages"] == model.history_.stages
     assert found["chosen"].keys() == model.chosen_.keys() and "epochs" not in found["chosen"]
