@@ -101,7 +101,7 @@ class Branch(nn.Module):
 
     def weights(self) -> list[Tensor]:
         """Return the weights of the layers, for an L2 penalty."""
-        return [self.first.weight, *(layer.weight for layer in self.others if isinstance(layer, nn.Linear))]
+        return [self.first.weight, *(layer.get_parameter("weight") for layer in self.others)]
 
 
 def _product(layer: nn.Module, inputs: Tensor) -> Tensor:
