@@ -25,9 +25,10 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.registry import HOMES, model_class
-from deepmf.sklearn.imputer import TABLE_SETTINGS, DMFImputer
+from deepmf.sklearn.imputer import DMFImputer
 from deepmf.sklearn.observed_table import TableEntries
 from deepmf.sklearn.scores import hidden_entries_score
+from deepmf.sklearn.table_models import TABLE_SETTINGS
 
 Array = npt.NDArray[np.float64]
 

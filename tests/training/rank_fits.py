@@ -67,7 +67,7 @@ FITS: dict[str, Callable[[Path], NetworkModel]] = {
     "warm": lambda folder: ordinal().fit(
         SPARSE.train, SPARSE.validation, start_from=load(folder / "start.safetensors")
     ),
-    "networks": lambda _: ordinal(networks=3).fit(SPARSE.train, SPARSE.validation),
+    "networks": lambda _: ordinal(networks=2, epochs=3).fit(SPARSE.train, SPARSE.validation),
     "features": lambda _: ordinal().fit(SPARSE.train, SPARSE.validation, **DESCRIBED),
     "dmf": lambda _: DMF(**SMALL | BLOCKS).fit(SPARSE.train, SPARSE.validation),
     "summary": lambda _: DMF(**SMALL | BLOCKS, summary_filters=2).fit(DENSE.train, DENSE.validation),

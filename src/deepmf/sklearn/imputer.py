@@ -14,7 +14,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
-from deepmf.errors import BadEntries, BadSetting, CannotExtend, NothingObserved, nearest_name
+from deepmf.errors import BadEntries, BadSetting, NothingObserved
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.feature_vectors import FeatureVectors
 from deepmf.matrix.features import Features
@@ -23,8 +23,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.model import Model
 from deepmf.models.predictive_distribution import Interval, check_coverage
 from deepmf.models.ranking import batches
-from deepmf.models.registry import HOMES, model_class, settings_class
-from deepmf.sklearn.candidates import MODELS, WHOLE_ROWS, fitted, suitable
+from deepmf.sklearn.candidates import WHOLE_ROWS, fitted
 from deepmf.sklearn.column_codes import ColumnCodes
 from deepmf.sklearn.completer import ByModel, Completer, Stacked
 from deepmf.sklearn.encoded_table import EncodedTable
@@ -33,35 +32,8 @@ from deepmf.sklearn.filler import Filler
 from deepmf.sklearn.mixed_table import MixedTable
 from deepmf.sklearn.model_choice import ModelChoice, Residuals, blend, choose
 from deepmf.sklearn.observed_table import CHECKS, TableEntries, dense_copy, marked
+from deepmf.sklearn.table_models import AUTO, TableModels
 from deepmf.sklearn.units import REACH, ColumnUnits
-from deepmf.training.declarations import declared
-
-AUTO = "auto"
-
-# The models' own defaults are for a million ratings; these are for tables of some thousand rows and some ten columns,
-# chosen on masked entries of generated and of public tables.
-_BRANCHES = {
-    "hidden_sizes": (256,),
-    "latent_size": 64,
-    "dropout": 0.8,
-    "epochs": 100,
-    "learning_rate": 0.03,
-    "averaging": 0.99,
-}
-_ORDINAL = {
-    "hidden_sizes": (128,),
-    "latent_size": 32,
-    "dropout": 0.3,
-    "epochs": 100,
-    "learning_rate": 0.01,
-    "mask_rate": 0.3,
-}
-TABLE_SETTINGS: dict[str, dict[str, Any]] = {
-    "dmf": _BRANCHES,
-    "dmf-d": _BRANCHES,
-    "dmf-o": _ORDINAL,
-    "als": {"penalty": 0.05},
-}
 
 # What completes whole rows is not led astray by values far out, and reaches as far.
 _WIDE_REACH = 10.0
@@ -168,7 +140,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Learn from the observed entries of a table; `y` is not used."""
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self._random = np.random.default_rng(self._seed)
-        self._check_model()
+        self._models.check()
         table = self._read(X, reset=True)
         entries = TableEntries.of(table.numbers)
         if entries.values.size == 0:
@@ -180,7 +152,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._indicated = np.flatnonzero(table.missing().any(axis=0)) if self.add_indicator else None
         self._warn_of_empty_columns()
         entries = entries.take_columns(self._known)
-        candidates = self._candidates(entries.shape)
+        candidates = self._models.candidates(entries.shape)
         self.units_ = self._units(entries, reach=_WIDE_REACH if candidates[0] in WHOLE_ROWS else REACH)
         self._row_features = self._described(X)
         self._learn(candidates, entries, table.sources[self._known])
@@ -298,38 +270,16 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise BadSetting(f"scale={self.scale!r} is for numbers alone; column {name!r} holds text or categories")
         return ColumnCodes.of(mixed, self._names)
 
-    def _check_model(self) -> None:
-        """Refuse a model that is none, and settings that none of the candidates can be made with."""
-        if self.model in WHOLE_ROWS:
-            if self._given():
-                raise BadSetting(f"model={self.model!r} has no settings; got {min(self._given())}")
-            if self.scale != "columns" or self._has_features:
-                raise BadSetting(f"model={self.model!r} is for scale='columns' without feature_columns")
-        elif self.model not in (AUTO, *HOMES):
-            raise BadSetting(f"there is no model {self.model!r}; {nearest_name(self.model, (*WHOLE_ROWS, *HOMES))}")
-        elif self.model != AUTO:
-            self._new_model(self.model)
-        else:
-            known = sorted({setting.name for name in MODELS for setting in declared(settings_class(name))})
-            for name in self._given():
-                if name not in known:
-                    raise BadSetting(f"none of {', '.join(MODELS)} has a setting {name!r}; {nearest_name(name, known)}")
-            for name in MODELS:
-                self._new_model(name)
-
-    def _candidates(self, shape: tuple[int, int]) -> tuple[str, ...]:
-        """Return the names of what there is to choose from for a table of this shape."""
-        if self.model != AUTO:
-            return (self.model,)
-        if self.scale != "columns" or self._has_features or self._given():
-            return MODELS
-        return suitable(shape) or MODELS
-
     @property
     def _has_features(self) -> bool:
         """Whether some columns describe the rows."""
         given = self.feature_columns
         return not (given is None or (isinstance(given, Sequence) and not given))
+
+    @property
+    def _models(self) -> TableModels:
+        """What the table is completed by."""
+        return TableModels(self.model, self._given(), self.scale == "columns", self._has_features, self._seed)
 
     def _given(self) -> dict[str, Any]:
         """Return the settings that were given, as parameters or by name."""
@@ -340,17 +290,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if twice := given.keys() & named.keys():
             raise BadSetting(f"{min(twice)} is given twice, as a parameter and in settings")
         return given | named
-
-    def _new_model(self, name: str) -> Model:
-        found = model_class(name)
-        if "II" not in found.predicts:
-            able = ", ".join(each for each in HOMES if "II" in model_class(each).predicts)
-            raise CannotExtend(f"{name!r} cannot complete new rows: {found.cannot}; those that can are {able}")
-        given = self._given()
-        if self.model == AUTO:
-            own = {setting.name for setting in declared(found.settings_class)}
-            given = {setting: value for setting, value in given.items() if setting in own}
-        return found(**(TABLE_SETTINGS.get(name, {}) | given | {"seed": self._seed}))
 
     def _learn(self, candidates: tuple[str, ...], entries: TableEntries, sources: IndexArray) -> None:
         """Choose a model by hidden cells, where there is a choice, and fit it to all."""
@@ -381,7 +320,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return fitted(name, seen.to_array(), seed=self._seed)
         matrix = seen.matrix(self.units_.scale, column_labels=self._labels)
         progress = None if self.verbose is None else bool(self.verbose)  # scikit-learn's own also take 0 and 1
-        return ByModel(self._new_model(name).fit(matrix, row_features=self._row_features, progress=progress))
+        return ByModel(self._models.new(name).fit(matrix, row_features=self._row_features, progress=progress))
 
     def _filler(self, coverage: float | None) -> Filler:
         return Filler(
