@@ -16,11 +16,12 @@ class Facts(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """What an effort spends on a machine; passes are those of training over all entries, for many entries and few."""
+    """What an effort spends on a machine; dropout and passes (over all entries) are for many entries, and for few."""
 
     networks: int
     width: int  # of each
-    dropout: float
+    dropout: float  # for `_USUAL_ENTRIES`
+    most_dropout: float
     passes: float
     most_passes: float
     most_blocks: int  # the steps of a pass, so long as each has this many entries
@@ -30,24 +31,14 @@ class Effort(NamedTuple):
 
 
 _ON_CPU = {
-    "quick": Effort(1, 64, 0.2, passes=3, most_passes=10, most_blocks=100, entries_a_step=7000, views=4, landmarks=32),
-    "normal": Effort(
-        1, 128, 0.3, passes=20, most_passes=25, most_blocks=25, entries_a_step=3000, views=8, landmarks=128
-    ),
-    "best": Effort(
-        1, 512, 0.5, passes=45, most_passes=45, most_blocks=50, entries_a_step=3000, views=16, landmarks=256
-    ),
+    "quick": Effort(1, 64, 0.2, 0.3, 3, 10, most_blocks=100, entries_a_step=7000, views=4, landmarks=32),
+    "normal": Effort(1, 128, 0.3, 0.4, 20, 25, most_blocks=25, entries_a_step=3000, views=8, landmarks=128),
+    "best": Effort(1, 512, 0.5, 0.6, 45, 45, most_blocks=50, entries_a_step=3000, views=16, landmarks=256),
 }
 _ON_GPU = {
-    "quick": Effort(
-        1, 512, 0.5, passes=15, most_passes=15, most_blocks=50, entries_a_step=3000, views=8, landmarks=128
-    ),
-    "normal": Effort(
-        4, 512, 0.5, passes=50, most_passes=50, most_blocks=64, entries_a_step=3000, views=16, landmarks=512
-    ),
-    "best": Effort(
-        8, 512, 0.5, passes=50, most_passes=50, most_blocks=64, entries_a_step=3000, views=32, landmarks=1024
-    ),
+    "quick": Effort(1, 512, 0.5, 0.6, 15, 15, most_blocks=50, entries_a_step=3000, views=8, landmarks=128),
+    "normal": Effort(4, 512, 0.4, 0.6, 50, 50, most_blocks=64, entries_a_step=3000, views=16, landmarks=512),
+    "best": Effort(8, 512, 0.4, 0.6, 50, 50, most_blocks=64, entries_a_step=3000, views=32, landmarks=1024),
 }
 EFFORTS = tuple(_ON_CPU)
 # Up to this many entries there are most passes, above ever fewer.
@@ -57,7 +48,7 @@ _FEWEST_BLOCKS = 9
 # Batch norm needs some vectors for its statistics.
 _LEAST_BLOCK = 100
 # A matrix of this many entries takes the dropout of the effort; one of ten times as many this much less, within bounds.
-_USUAL_ENTRIES, _LESS_DROPOUT, _LEAST_DROPOUT, _MORE_DROPOUT = 700_000, 0.25, 0.2, 0.1
+_USUAL_ENTRIES, _LESS_DROPOUT, _LEAST_DROPOUT = 700_000, 0.3, 0.2
 # The step size that suits a schedule of this many steps; fewer take larger ones.
 _STEP_SIZE, _STEPS, _STEP_POWER, _LARGEST_STEP = 2e-3, 16_000, 0.37, 1e-2
 # The most bytes that first layers may take in training, on a CPU and on a GPU, and those of a weight: itself, its
@@ -100,7 +91,7 @@ def chosen_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
     return {
         "hidden_sizes": (width,),
         "latent_size": min(64, max(32, width // 4)),
-        "dropout": round(min(max(dropout, _LEAST_DROPOUT), spent.dropout + _MORE_DROPOUT), 2),
+        "dropout": round(min(max(dropout, _LEAST_DROPOUT), spent.most_dropout), 2),
         "networks": networks,
         "block_rows": block_rows,
         "block_columns": block_columns,
