@@ -48,7 +48,7 @@ _LEAST_BLOCK = 100
 # A block has about this many entries, unless that makes too many or too few blocks.
 _ENTRIES_A_STEP = 3000
 # A matrix of this many entries takes the dropout of the effort; fewer take more of it, by a power.
-_USUAL_ENTRIES, _DROPOUT_POWER, _MOST_DROPOUT = 700_000, 0.28, 0.6
+_USUAL_ENTRIES, _DROPOUT_POWER, _MOST_DROPOUT = 700_000, 0.29, 0.6
 # The step size that suits a schedule of this many steps; fewer take larger ones.
 _STEP_SIZE, _STEPS, _STEP_POWER, _LARGEST_STEP = 2e-3, 16_000, 0.37, 1e-2
 # The most bytes that first layers may take in training, on a CPU and on a GPU, and those of a weight: itself, its
