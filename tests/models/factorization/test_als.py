@@ -103,7 +103,7 @@ class TestALS(ModelContract):
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
         solution, long = rows.solve(columns), MATRIX.row_counts > entries_at_a_time  # these are solved for at once
         found = [rows.improve(columns, np.zeros((60, 7), dtype=np.float32))]
-        for _ in range(12):
+        for _ in range(40):
             found.append(rows.improve(columns, found[-1].factors))
         told = [each.objective for each in found]
         assert np.all(np.diff(told) <= 1e-6 * told[0])
