@@ -176,8 +176,9 @@ def _table(factors: LatentArray) -> LatentArray:
 
 def _gram(group: Group, table: LatentArray, buffer: LatentArray) -> Tensor:
     """Return the Gram matrices (rows, latent + 2, latent + 2) of (v_j, 1, x_ij - m - c_j) over each row's entries."""
-    gram = torch.zeros(group.positions.size, *table.shape[1:] * 2, dtype=torch.float32)
-    others, values = (each.reshape(group.positions.size, -1) for each in (group.others, group.values))
+    n_rows = group.positions.size
+    others, values = group.others.reshape(n_rows, -1), group.values.reshape(n_rows, -1)
+    gram = torch.zeros(n_rows, *table.shape[1:] * 2, dtype=torch.float32)
     for start in range(0, values.shape[1], _ENTRIES_AT_A_TIME):
         some = slice(start, start + _ENTRIES_AT_A_TIME)
         gathered = _gathered(table, others[:, some], buffer)
