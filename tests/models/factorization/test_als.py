@@ -81,9 +81,12 @@ class TestALS(ModelContract):
     permutation_error = 1e-5
     copy_error = 1e-5
 
-    @pytest.mark.parametrize("entries_at_a_time", [16, 1 << 14])
-    def test_a_half_sweep_is_the_closed_form(self, monkeypatch: pytest.MonkeyPatch, entries_at_a_time: int) -> None:
-        monkeypatch.setattr(least_squares, "_ENTRIES_AT_A_TIME", entries_at_a_time)  # 16: most rows are cut into pieces
+    @pytest.mark.parametrize("entries_at_a_time, piece", [(16, 5), (1 << 14, 5), (1 << 14, 192)])
+    def test_a_half_sweep_is_the_closed_form(
+        self, monkeypatch: pytest.MonkeyPatch, entries_at_a_time: int, piece: int
+    ) -> None:
+        monkeypatch.setattr(least_squares, "_ENTRIES_AT_A_TIME", entries_at_a_time)
+        monkeypatch.setattr(least_squares, "_PIECE", piece)
         solver = ALSSolver(STORE, SETTINGS)
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
         centred = RATINGS - np.nanmean(RATINGS)
@@ -99,6 +102,7 @@ class TestALS(ModelContract):
     @pytest.mark.parametrize("entries_at_a_time", [8, 1 << 14])
     def test_factors_improve_up_to_the_solution(self, monkeypatch: pytest.MonkeyPatch, entries_at_a_time: int) -> None:
         monkeypatch.setattr(least_squares, "_ENTRIES_AT_A_TIME", entries_at_a_time)
+        monkeypatch.setattr(least_squares, "_PIECE", min(192, entries_at_a_time))
         monkeypatch.setattr(conjugate_gradients, "_LEAST_GAIN", 0.0)
         rows = ALSSolver(STORE, SETTINGS).rows
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)

@@ -176,16 +176,16 @@ def _table(factors: LatentArray) -> LatentArray:
 
 def _gram(group: Group, table: LatentArray, buffer: LatentArray) -> Tensor:
     """Return the Gram matrices (rows, latent + 2, latent + 2) of (v_j, 1, x_ij - m - c_j) over each row's entries."""
-    n_rows = group.positions.size
-    others, values = group.others.reshape(n_rows, -1), group.values.reshape(n_rows, -1)
-    gram = torch.zeros(n_rows, *table.shape[1:] * 2, dtype=torch.float32)
-    for start in range(0, values.shape[1], _ENTRIES_AT_A_TIME):
-        some = slice(start, start + _ENTRIES_AT_A_TIME)
-        gathered = _gathered(table, others[:, some], buffer)
-        gathered[..., -1] += values[:, some]
-        vectors = torch.from_numpy(gathered)
-        gram += vectors.mT @ vectors
-    return gram
+    n_rows, n_pieces, n_entries = group.values.shape
+    gram = np.zeros((n_rows, *table.shape[1:] * 2), dtype=np.float32)
+    at_a_time = max(1, _ENTRIES_AT_A_TIME // (n_rows * n_entries))
+    for start in range(0, n_pieces, at_a_time):
+        some = slice(start, start + at_a_time)
+        gathered = _gathered(table, group.others[:, some], buffer)
+        gathered[..., -1] += group.values[:, some]
+        of_pieces = gathered.mT @ gathered
+        gram += of_pieces.sum(axis=1) if n_pieces > 1 else of_pieces[:, 0]
+    return torch.from_numpy(gram)
 
 
 def _solution(gram: Tensor, ridges: LatentArray, prior: LatentArray | None) -> tuple[LatentArray, float]:
