@@ -13,7 +13,7 @@ Array = npt.NDArray[Any]  # in single precision
 _STEPS = 3
 # The last step is one that takes less than this share off the squares that are left: the next would take off a
 # tenth of that, and the error on validation entries is the same to 1e-4 in every sweep (docs/log.md).
-_LEAST_GAIN = 5e-4
+_LEAST_GAIN = 3e-4
 
 
 class Improved(NamedTuple):
