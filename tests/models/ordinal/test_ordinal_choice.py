@@ -50,7 +50,7 @@ def test_more_entries_never_take_more_dropout_or_views(shape: tuple[int, int], e
     for name in ("dropout", "views"):
         values = [each[name] for each in chosen]
         assert values == sorted(values, reverse=True), name
-    assert all(0.2 <= each["dropout"] <= 0.85 and each["views"] >= 4 for each in chosen)
+    assert all(0.0 <= each["dropout"] <= 0.6 and each["views"] >= 4 for each in chosen)
 
 
 @every_machine
@@ -74,8 +74,14 @@ def test_more_effort_is_never_less_of_anything(on_gpu: bool) -> None:
                 for name in ("networks", "hidden_sizes", "latent_size", "views", "landmarks"):
                     assert less[name] <= more[name], name
     chosen = [chosen_settings(Facts(943, 1682, 90_000, on_gpu), effort) for effort in EFFORTS]
-    sizes = [each["networks"] * each["hidden_sizes"][0] for each in chosen]
-    assert sizes == sorted(set(sizes))  # and here it is more
+    spent = [each["networks"] * each["hidden_sizes"][0] * each["epochs"] for each in chosen]
+    assert spent == sorted(set(spent))  # and here it is more
+
+
+@pytest.mark.parametrize(("n_entries", "expected"), [(10_000, 0.6), (76_000, 0.6), (700_000, 0.4), (10**7, 0.19)])
+def test_dropout_follows_a_power_of_the_entries(n_entries: int, expected: float) -> None:
+    facts = Facts(70_000, 10_000, n_entries, on_gpu=True)
+    assert chosen_settings(facts, "normal")["dropout"] == expected
 
 
 def test_networks_are_fewer_before_they_are_narrower() -> None:

@@ -20,34 +20,23 @@ class Effort(NamedTuple):
 
     networks: int
     width: int  # of each
-    dropout: float
+    dropout: float  # for `_USUAL_ENTRIES`
     passes: float
     most_passes: float
-    most_blocks: int  # the steps of a pass, so long as each has this many entries
-    entries_a_step: int
+    most_blocks: int  # the steps of a pass, so long as each has `_ENTRIES_A_STEP`
     views: int
     landmarks: int
 
 
 _ON_CPU = {
-    "quick": Effort(1, 64, 0.2, passes=3, most_passes=10, most_blocks=100, entries_a_step=7000, views=4, landmarks=32),
-    "normal": Effort(
-        1, 128, 0.3, passes=20, most_passes=25, most_blocks=25, entries_a_step=3000, views=8, landmarks=128
-    ),
-    "best": Effort(
-        1, 512, 0.5, passes=45, most_passes=45, most_blocks=50, entries_a_step=3000, views=16, landmarks=256
-    ),
+    "quick": Effort(1, 128, 0.1, passes=3, most_passes=12, most_blocks=100, views=4, landmarks=64),
+    "normal": Effort(1, 128, 0.1, passes=20, most_passes=25, most_blocks=25, views=8, landmarks=128),
+    "best": Effort(1, 512, 0.3, passes=45, most_passes=45, most_blocks=50, views=16, landmarks=256),
 }
 _ON_GPU = {
-    "quick": Effort(
-        1, 512, 0.5, passes=15, most_passes=15, most_blocks=50, entries_a_step=3000, views=8, landmarks=128
-    ),
-    "normal": Effort(
-        4, 512, 0.5, passes=50, most_passes=50, most_blocks=64, entries_a_step=3000, views=16, landmarks=512
-    ),
-    "best": Effort(
-        8, 512, 0.5, passes=50, most_passes=50, most_blocks=64, entries_a_step=3000, views=32, landmarks=1024
-    ),
+    "quick": Effort(1, 512, 0.3, passes=15, most_passes=15, most_blocks=50, views=8, landmarks=128),
+    "normal": Effort(4, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=16, landmarks=512),
+    "best": Effort(8, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=32, landmarks=1024),
 }
 EFFORTS = tuple(_ON_CPU)
 # Up to this many entries there are most passes, above ever fewer.
@@ -56,8 +45,10 @@ _FEW_ENTRIES = 100_000
 _FEWEST_BLOCKS = 9
 # Batch norm needs some vectors for its statistics.
 _LEAST_BLOCK = 100
-# A matrix of this many entries takes the dropout of the effort; one of ten times as many this much less, within bounds.
-_USUAL_ENTRIES, _LESS_DROPOUT, _LEAST_DROPOUT, _MORE_DROPOUT = 700_000, 0.25, 0.2, 0.1
+# A block has about this many entries, unless that makes too many or too few blocks.
+_ENTRIES_A_STEP = 3000
+# A matrix of this many entries takes the dropout of the effort; fewer take more of it, by a power.
+_USUAL_ENTRIES, _DROPOUT_POWER, _MOST_DROPOUT = 700_000, 0.28, 0.6
 # The step size that suits a schedule of this many steps; fewer take larger ones.
 _STEP_SIZE, _STEPS, _STEP_POWER, _LARGEST_STEP = 2e-3, 16_000, 0.37, 1e-2
 # The most bytes that first layers may take in training, on a CPU and on a GPU, and those of a weight: itself, its
@@ -88,19 +79,19 @@ def chosen_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
     widths = min(spent.networks * spent.width, max(16, most_weights // (2 * (facts.n_rows + facts.n_columns))))
     networks = max(1, widths // spent.width)
     width = widths // networks
-    blocks = min(max(facts.n_entries / spent.entries_a_step, _FEWEST_BLOCKS), spent.most_blocks)
+    blocks = min(max(facts.n_entries / _ENTRIES_A_STEP, _FEWEST_BLOCKS), spent.most_blocks)
     block_rows, block_columns = _block(facts, blocks)
     steps_an_epoch = max(-(-facts.n_rows // block_rows), -(-facts.n_columns // block_columns))
     fewer = _FEW_ENTRIES / max(facts.n_entries, _FEW_ENTRIES)
     passes = max(spent.passes, fewer * spent.most_passes)
     epochs = epochs or max(1, round(passes * blocks / steps_an_epoch))
-    dropout = spent.dropout - _LESS_DROPOUT * math.log10(facts.n_entries / _USUAL_ENTRIES)
+    dropout = spent.dropout * (_USUAL_ENTRIES / facts.n_entries) ** _DROPOUT_POWER
     step_size = _STEP_SIZE * (_STEPS / (epochs * steps_an_epoch)) ** _STEP_POWER
     views = spent.views * math.sqrt(_MANY_ENTRIES / max(facts.n_entries, _MANY_ENTRIES))
     return {
         "hidden_sizes": (width,),
-        "latent_size": min(64, max(32, width // 4)),
-        "dropout": round(min(max(dropout, _LEAST_DROPOUT), spent.dropout + _MORE_DROPOUT), 2),
+        "latent_size": min(64, width),
+        "dropout": round(min(dropout, _MOST_DROPOUT), 2),
         "networks": networks,
         "block_rows": block_rows,
         "block_columns": block_columns,
