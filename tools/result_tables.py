@@ -24,7 +24,7 @@ PAGES = (
     ROOT / "docs" / "performance.md",
     ROOT / "docs" / "peers.md",
 )
-BLOCK = re.compile(r"(<!-- (table|costs|search|summary|benchmark|peers) ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (table|costs|search|summary|benchmark|peers) ([\w/-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # The rows of the README's short table, at one share of new rows and columns.
 SUMMARY = ("dmf-o", "als", "i-autorec", "dmf", "means")
 NEW_SHARE = 0.2

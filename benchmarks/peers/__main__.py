@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from peers.declared import PEERS
+from peers.figures import Clock
 from peers.records import Records
 from peers.report import write_report
 from peers.runs import Bench, run_all, wanted
@@ -28,13 +29,15 @@ def main(given: list[str] | None = None) -> int:
         print(f"there is no {unknown[0]!r}; {known}", file=sys.stderr)
         return 2
     peers = [peer for peer in PEERS if not options.only or peer.name in options.only]
-    out = options.out or (options.build / "quick" if options.quick else ROOT / "results" / "peers")
+    clock = Clock.WALL if options.wall else Clock.PROCESSOR
+    kept = ROOT / "results" / "peers"
+    out = options.out or (options.build / "quick" if options.quick else kept / "wall" if options.wall else kept)
     bench = Bench(options.build, Records(out), options.threads, options.most_seconds, options.questions)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the run that it ends does not go on alone
     if not options.report_only:
         runs = list(wanted(peers, [TASKS[name] for name in names], options.seeds))
         run_all(runs, bench, lambda line: print(line, flush=True), again=options.again)
-    for path in write_report(bench.records, out):
+    for path in write_report(bench.records, out, clock):
         print(path)
     return 0
 
@@ -46,6 +49,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="these seeds of each task alone")
     parser.add_argument("--questions", nargs="+", metavar="NAME", help="ask these alone, such as 'new rows, 5'")
     parser.add_argument("--quick", action="store_true", help="two small tasks that need no download; kept in build/")
+    parser.add_argument(
+        "--wall",
+        action="store_true",
+        help="report wall-clock seconds, for a machine that does nothing else; kept in results/peers/wall",
+    )
     parser.add_argument("--again", action="store_true", help="run again what is recorded")
     parser.add_argument("--report-only", action="store_true", help="run nothing; write tables and pictures")
     parser.add_argument(

@@ -5,10 +5,23 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 from peers.declared import PEERS
 from peers.records import Record
+
+
+class Clock(Enum):
+    """What seconds are counted by; the value is their name in a record."""
+
+    PROCESSOR = "processor_seconds"  # of all threads: the same on a busy machine
+    WALL = "seconds"
+
+    @property
+    def title(self) -> str:
+        """The head of a column."""
+        return self.value.replace("_", " ")
 
 
 @dataclass(frozen=True)
@@ -94,6 +107,6 @@ def as_json(lines: Sequence[Line]) -> list[dict[str, Any]]:
                 for metric in scores
                 if metric not in ("n_entries", "filled")
             }
-        costs = {name: line.cost(name) for name in ("seconds", "processor_seconds", "peak_memory_mb")}
+        costs = {name: line.cost(name) for name in (*(clock.value for clock in Clock), "peak_memory_mb")}
         written.append({"peer": line.peer, "title": line.title, "seeds": line.seeds, "scores": groups} | costs)
     return written

@@ -10,20 +10,20 @@ from deepmf.charts.lines import dots, lines
 from deepmf.charts.panels import panels
 from deepmf.charts.series import Curve, Series
 from deepmf.charts.styles import numbered
-from peers.figures import Line
+from peers.figures import Clock, Line
 from peers.tasks import COUNTS
 
 _WIDE = Frame(width=760.0, height=420.0, left=60.0, bottom=42.0)
 _SHOWN = 0.09  # above the lowest error; what is worse is cut off
 
 
-def by_time(task: str, found: Sequence[Line]) -> Chart | None:
-    """Return the error of each family against the processor time it takes to fit and to predict all test entries."""
+def by_time(task: str, found: Sequence[Line], clock: Clock) -> Chart | None:
+    """Return the error of each family against the time it takes to fit and to predict all test entries."""
     families = list(dict.fromkeys(line.family for line in found))
     curves = []
     for number, family in enumerate(families):
         points = sorted(
-            (line.cost("processor_seconds"), error)
+            (line.cost(clock.value), error)
             for line in found
             if line.family == family and (error := line.mean("I", "rmse")) is not None
         )
@@ -37,7 +37,7 @@ def by_time(task: str, found: Sequence[Line]) -> Chart | None:
     chart = lines(
         curves,
         title=f"RMSE of {len(curves)} methods against the time they take: {task}",
-        x_label="processor seconds to fit and to predict all test entries",
+        x_label=f"{clock.title} to fit and to predict all test entries",
         y_label="RMSE",
         frame=_WIDE,
         x_axis=LogAxis,

@@ -11,7 +11,7 @@ from deepmf.charts.chart import write_chart
 from deepmf.files.atomic import write_atomically
 from deepmf.matrix.areas import AREAS
 from peers.declared import ABSENT
-from peers.figures import Line, as_json, failures, lines_of, on_first, on_most
+from peers.figures import Clock, Line, as_json, failures, lines_of, on_first, on_most
 from peers.pictures import by_time, memory_by_size, new_lines
 from peers.records import Record, Records
 from peers.tasks import COUNTS, SIZES, TASKS
@@ -20,12 +20,12 @@ _KNOWN = {"RMSE": "rmse", "MAE": "mae", "nearest level, RMSE": "level_rmse", "MA
 _KNOWN |= {"median level, MAE": "median_mae", "log loss": "log_loss", "calibration error": "calibration_error"}
 
 
-def write_report(records: Records, folder: Path) -> list[Path]:
-    """Write tables, figures and pictures of everything that is recorded; return the files."""
+def write_report(records: Records, folder: Path, clock: Clock = Clock.PROCESSOR) -> list[Path]:
+    """Write tables, figures and pictures of everything that is recorded, with times by a clock; return the files."""
     found = list(records.all())
-    tables = {name: table(name, lines_of(found, name)) for name in TASKS if lines_of(found, name)}
+    tables = {name: table(name, lines_of(found, name), clock) for name in TASKS if lines_of(found, name)}
     sized = {size: lines_of(found, f"size-{size}") for size in SIZES}
-    tables |= {"tables": imputed(found), "sizes": by_size(sized), "not-run": not_run(found)}
+    tables |= {"tables": imputed(found), "sizes": by_size(sized, clock), "not-run": not_run(found)}
     paths = [_written(folder / f"{name}.md", text) for name, text in tables.items() if text]
     figures = {name: as_json(lines_of(found, name)) for name in TASKS if lines_of(found, name)}
     paths.append(_written(folder / "figures.json", json.dumps(figures, indent=1) + "\n"))
@@ -33,7 +33,7 @@ def write_report(records: Records, folder: Path) -> list[Path]:
     for name, task in TASKS.items():
         lines = on_first(lines_of(found, name))
         if "known" in task.kinds:
-            charts[f"{name}-by-time"] = by_time(task.title, lines)
+            charts[f"{name}-by-time"] = by_time(task.title, lines, clock)
         if "new" in task.kinds:
             for axis in ("new rows", "new columns", "both"):
                 charts[f"{name}-{axis.replace(' ', '-')}"] = new_lines(task.title, lines, axis)
@@ -50,40 +50,40 @@ def _written(path: Path, text: str) -> Path:
     return path
 
 
-def table(name: str, lines: Sequence[Line]) -> str:
+def table(name: str, lines: Sequence[Line], clock: Clock) -> str:
     """Return the table of a task: the errors of known rows and columns, or those by area and by what is known."""
     if {"table", "size"} & set(TASKS[name].kinds):
         return ""  # one table for all of these
     write = known if "known" in TASKS[name].kinds else new
     several = on_most(lines)
-    parts = [f"On the first split:\n\n{write(on_first(lines))}"]
+    parts = [f"On the first split:\n\n{write(on_first(lines), clock)}"]
     if several:
-        parts.append(f"Mean and standard deviation over {len(several[0].seeds)} splits:\n\n{write(several)}")
+        parts.append(f"Mean and standard deviation over {len(several[0].seeds)} splits:\n\n{write(several, clock)}")
     return "\n".join(parts)
 
 
-def known(lines: Sequence[Line]) -> str:
+def known(lines: Sequence[Line], clock: Clock) -> str:
     """Return errors and costs of known rows and columns, the lowest error first; the best of each column is bold."""
     ordered = sorted(lines, key=lambda line: line.mean("I", "rmse") or 9.0)
     columns = {title: _cells(ordered, "I", metric) for title, metric in _KNOWN.items()}
     columns |= {
-        "processor seconds": [f"{line.cost('processor_seconds'):.1f}" for line in ordered],
+        clock.title: [f"{line.cost(clock.value):.1f}" for line in ordered],
         "MiB": [f"{line.cost('peak_memory_mb'):.0f}" for line in ordered],
     }
     return _markdown([line.title for line in ordered], columns)
 
 
-def new(lines: Sequence[Line]) -> str:
+def new(lines: Sequence[Line], clock: Clock) -> str:
     """Return the errors by area, then those with few entries."""
-    return by_area(lines) + "\n" + cold(lines)
+    return by_area(lines, clock) + "\n" + cold(lines)
 
 
-def by_area(lines: Sequence[Line]) -> str:
+def by_area(lines: Sequence[Line], clock: Clock) -> str:
     """Return the RMSE in each area with all that describes new rows and columns, and what that took."""
     columns = {f"area {area}": _cells(lines, area, "rmse") for area in AREAS}
     columns |= {
         "log loss, area I": _cells(lines, "I", "log_loss"),
-        "processor seconds": [f"{line.cost('processor_seconds'):.1f}" for line in lines],
+        clock.title: [f"{line.cost(clock.value):.1f}" for line in lines],
     }
     return _markdown([line.title for line in lines], columns)
 
@@ -111,8 +111,8 @@ def imputed(records: Sequence[Record]) -> str:
     return _markdown(titles, columns) if titles else ""
 
 
-def by_size(found: Mapping[int, Sequence[Line]]) -> str:
-    """Return peak memory, processor time and error of each method by the number of entries, the least memory first."""
+def by_size(found: Mapping[int, Sequence[Line]], clock: Clock) -> str:
+    """Return peak memory, time and error of each method by the number of entries, the least memory first."""
     by_title = {size: {line.title: line for line in of_size} for size, of_size in found.items()}
     titles = list(dict.fromkeys(title for of_size in by_title.values() for title in of_size))
     largest = max((size for size, of_size in by_title.items() if of_size), default=0)
@@ -127,7 +127,7 @@ def by_size(found: Mapping[int, Sequence[Line]]) -> str:
             [cost(title, size, "peak_memory_mb") for title in titles], digits=0
         )
     for size in found:
-        seconds = [cost(title, size, "processor_seconds") for title in titles]
+        seconds = [cost(title, size, clock.value) for title in titles]
         columns[f"{size:,}: seconds"] = ["-" if each is None else f"{each:.1f}" for each in seconds]
     for size in found:
         errors = [by_title[size][title].mean("I", "rmse") if title in by_title[size] else None for title in titles]

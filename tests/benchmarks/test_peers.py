@@ -12,12 +12,12 @@ from peers import environments, runs, tasks
 from peers.__main__ import main
 from peers.declared import ENVIRONMENTS, OURS, PEERS, Environment, Peer
 from peers.environments import Installed, installed, reason
-from peers.figures import Line, lines_of, on_first, on_most
+from peers.figures import Clock, Line, lines_of, on_first, on_most
 from peers.one_hot import AGES, COLUMNS, ROWS, one_hot
 from peers.pictures import memory_by_size
 from peers.problem import Asked, Entries, Problem
 from peers.records import Records
-from peers.report import by_size, write_report
+from peers.report import by_size, known, write_report
 from peers.runs import Bench, Run, run_all, wanted
 from peers.scoring import scores
 from peers.tasks import TASKS, Task, generated, of_size, published_fold
@@ -159,15 +159,23 @@ def sized(title: str, memory: int) -> Line:
 
 def test_memory_is_told_by_size_with_the_least_at_the_largest_first() -> None:
     found = {100: [sized("small", 90), sized("wide", 70)], 1000: [sized("small", 110), sized("wide", 900)]}
-    head, _, *rows = by_size(found).splitlines()
+    head, _, *rows = by_size(found, Clock.PROCESSOR).splitlines()
     assert head.startswith("| method | 100 entries: MiB | 1,000 entries: MiB | 100: seconds |")
     assert rows[0].startswith("| small | 90 | **110** | 0.5 |")
     assert rows[1].startswith("| wide | **70** | 900 |")
-    assert by_size({100: [], 1000: []}) == ""
+    assert by_size({100: [], 1000: []}, Clock.PROCESSOR) == ""
     drawn = str(memory_by_size(found))
     assert "<title>100, small: 90</title>" in drawn
     assert "<title>1000, wide: 900</title>" in drawn
     assert memory_by_size({100: []}) is None
+
+
+def test_seconds_are_those_of_a_clock() -> None:
+    costs = {"seconds": 3.0, "processor_seconds": 5.0, "peak_memory_mb": 90}
+    line = Line("a", "A", "A", ({"seed": 0, "scores": {"I": {"rmse": 0.9}}} | costs,))
+    assert known([line], Clock.WALL).splitlines()[0] == "| method | RMSE | seconds | MiB |"
+    assert known([line], Clock.WALL).splitlines()[-1] == "| A | **.9000** | 3.0 | 90 |"
+    assert "| processor seconds |" in known([line], Clock.PROCESSOR) and "| 5.0 |" in known([line], Clock.PROCESSOR)
 
 
 def test_some_questions_can_be_asked_alone() -> None:

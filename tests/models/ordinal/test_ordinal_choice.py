@@ -55,6 +55,17 @@ def test_more_entries_never_take_more_dropout_or_views(shape: tuple[int, int], e
 
 @every_machine
 @every_effort
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_no_block_is_a_small_rest(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
+    for count in counts_of(shape):
+        chosen = chosen_settings(Facts(*shape, count, on_gpu), effort)
+        for n, block in zip(shape, (chosen["block_rows"], chosen["block_columns"]), strict=True):
+            rest = n % block
+            assert rest == 0 or rest >= 0.7 * block or n < 2 * block
+
+
+@every_machine
+@every_effort
 @pytest.mark.parametrize("shape", [(22_000, 296_000), (296_000, 22_000), (10**6, 10**6)], ids=str)
 def test_first_layers_fit_into_memory(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
     chosen = chosen_settings(Facts(*shape, 10**7, on_gpu), effort)

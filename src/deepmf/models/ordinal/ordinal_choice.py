@@ -29,7 +29,7 @@ class Effort(NamedTuple):
 
 
 _ON_CPU = {
-    "quick": Effort(1, 128, 0.1, passes=3, most_passes=12, most_blocks=100, views=4, landmarks=64),
+    "quick": Effort(1, 128, 0.1, passes=3, most_passes=10, most_blocks=100, views=4, landmarks=64),
     "normal": Effort(1, 128, 0.1, passes=20, most_passes=25, most_blocks=25, views=8, landmarks=128),
     "best": Effort(1, 512, 0.3, passes=45, most_passes=45, most_blocks=50, views=16, landmarks=256),
 }
@@ -48,7 +48,7 @@ _LEAST_BLOCK = 100
 # A block has about this many entries, unless that makes too many or too few blocks.
 _ENTRIES_A_STEP = 3000
 # A matrix of this many entries takes the dropout of the effort; fewer take more of it, by a power.
-_USUAL_ENTRIES, _DROPOUT_POWER, _MOST_DROPOUT = 700_000, 0.28, 0.6
+_USUAL_ENTRIES, _DROPOUT_POWER, _MOST_DROPOUT = 700_000, 0.29, 0.6
 # The step size that suits a schedule of this many steps; fewer take larger ones.
 _STEP_SIZE, _STEPS, _STEP_POWER, _LARGEST_STEP = 2e-3, 16_000, 0.37, 1e-2
 # The most bytes that first layers may take in training, on a CPU and on a GPU, and those of a weight: itself, its
@@ -114,4 +114,14 @@ def _block(facts: Facts, blocks: float) -> tuple[int, int]:
     columns = min(max(share * facts.n_columns, _LEAST_BLOCK), facts.n_columns)
     rows = min(max(facts.n_rows * facts.n_columns / (blocks * columns), _LEAST_BLOCK), facts.n_rows)
     columns = min(max(facts.n_rows * facts.n_columns / (blocks * rows), _LEAST_BLOCK), facts.n_columns)
-    return max(2, math.ceil(rows)), max(2, math.ceil(columns))
+    return _even(facts.n_rows, rows), _even(facts.n_columns, columns)
+
+
+def _even(n_vectors: int, size: float) -> int:
+    """Return a size of about some vectors by which blocks divide all of them evenly, so that none is much smaller.
+
+    >>> _even(943, 187.4)
+    189
+    """
+    n_blocks = min(round(n_vectors / size), n_vectors // _LEAST_BLOCK)
+    return max(2, math.ceil(n_vectors / max(1, n_blocks)))
