@@ -1,8 +1,8 @@
 """A fit of ALS, 15 sweeps at 40 latents on a CPU, against cmfrec's (k=40, niter=15) in the same run, where it is there.
 
 cmfrec (`pip install cmfrec`, no dependency of this project) solves with a few conjugate-gradient steps by default, and
-exactly with `use_cg=False`. All fits are timed in turns, so that a busy moment hits all. Target: at most 2x the time
-of cmfrec's default.
+exactly with `use_cg=False`. All fits are timed in turns, so that a busy moment hits all. Target: at most half the
+time of cmfrec's default.
 """
 
 import json

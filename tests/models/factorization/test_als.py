@@ -20,7 +20,7 @@ from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.factorization import least_squares
+from deepmf.models.factorization import conjugate_gradients, least_squares
 from deepmf.models.factorization.als import ALS, ALSSolver
 from deepmf.models.factorization.factorization_settings import ALSSettings
 
@@ -81,9 +81,12 @@ class TestALS(ModelContract):
     permutation_error = 1e-5
     copy_error = 1e-5
 
-    @pytest.mark.parametrize("entries_at_a_time", [16, 1 << 14])
-    def test_a_half_sweep_is_the_closed_form(self, monkeypatch: pytest.MonkeyPatch, entries_at_a_time: int) -> None:
-        monkeypatch.setattr(least_squares, "_ENTRIES_AT_A_TIME", entries_at_a_time)  # 16: most rows are cut into pieces
+    @pytest.mark.parametrize("entries_at_a_time, piece", [(16, 5), (1 << 14, 5), (1 << 14, 192)])
+    def test_a_half_sweep_is_the_closed_form(
+        self, monkeypatch: pytest.MonkeyPatch, entries_at_a_time: int, piece: int
+    ) -> None:
+        monkeypatch.setattr(least_squares, "_ENTRIES_AT_A_TIME", entries_at_a_time)
+        monkeypatch.setattr(least_squares, "_PIECE", piece)
         solver = ALSSolver(STORE, SETTINGS)
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
         centred = RATINGS - np.nanmean(RATINGS)
@@ -99,6 +102,8 @@ class TestALS(ModelContract):
     @pytest.mark.parametrize("entries_at_a_time", [8, 1 << 14])
     def test_factors_improve_up_to_the_solution(self, monkeypatch: pytest.MonkeyPatch, entries_at_a_time: int) -> None:
         monkeypatch.setattr(least_squares, "_ENTRIES_AT_A_TIME", entries_at_a_time)
+        monkeypatch.setattr(least_squares, "_PIECE", min(192, entries_at_a_time))
+        monkeypatch.setattr(conjugate_gradients, "_LEAST_GAIN", 0.0)
         rows = ALSSolver(STORE, SETTINGS).rows
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
         solution, long = rows.solve(columns), MATRIX.row_counts > entries_at_a_time  # these are solved for at once
@@ -112,6 +117,25 @@ class TestALS(ModelContract):
         np.testing.assert_array_equal(found[0].factors[long], solution.factors[long])
         np.testing.assert_allclose(found[-1].factors, solution.factors, atol=1e-3)
         assert not found[-1].factors[7].any()
+
+    def test_long_rows_in_pieces_improve_as_whole_ones(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
+        zeros = np.zeros((60, 7), dtype=np.float32)
+        whole = ALSSolver(STORE, SETTINGS).rows.improve(columns, zeros)
+        monkeypatch.setattr(least_squares, "_PIECE", 4)  # no number of entries but 4, 8, ... fills its pieces
+        pieces = ALSSolver(STORE, SETTINGS).rows.improve(columns, zeros)
+        np.testing.assert_allclose(pieces.factors, whole.factors, atol=1e-5)
+        assert pieces.objective == pytest.approx(whole.objective, rel=1e-6)
+
+    def test_fewer_steps_leave_the_errors_of_all_sweeps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        split = split_entries(generate(100, 80, density=0.4, seed=0).matrix, train=0.8, validation=0.2, test=0)
+        given: dict[str, Any] = {"latent_size": 10, "patience": None}
+        model = ALS(**given).fit(split.train, split.validation)
+        monkeypatch.setattr(conjugate_gradients, "_LEAST_GAIN", 0.0)
+        all_steps = ALS(**given).fit(split.train, split.validation)
+        errors, expected = ([epoch.validation_error for epoch in each.history_.records] for each in (model, all_steps))
+        assert errors != expected
+        np.testing.assert_allclose(errors, expected, atol=3e-4)
 
     def test_the_objective_is_told_and_never_rises(self) -> None:
         solver = ALSSolver(STORE, SETTINGS)

@@ -1,4 +1,4 @@
-"""Conjugate gradients: what they leave, that they only improve, and their end against the solution in float64."""
+"""Conjugate gradients: what they leave, that they only improve, when they end, and where, against float64."""
 
 from typing import Any
 
@@ -19,13 +19,19 @@ SIZES = np.square(INPUTS).sum(axis=1) + RIDGES
 START = DICE.normal(size=(N_ROWS, N_UNKNOWNS)).astype(np.float32)
 
 
-def found(start: npt.NDArray[Any] = START, ridges: npt.NDArray[Any] = RIDGES) -> Improved:
-    return improved(INPUTS, TARGETS, ridges=ridges, sizes=SIZES, start=start)
+def left_by(factors: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    left: npt.NDArray[Any] = TARGETS - np.einsum("rek,rk->re", INPUTS, factors)
+    return left
+
+
+def found(start: npt.NDArray[Any] = START, ridges: npt.NDArray[Any] = RIDGES, n_pieces: int = 1) -> Improved:
+    inputs, left = (each.reshape(N_ROWS, n_pieces, -1, *each.shape[2:]) for each in (INPUTS, left_by(start)))
+    return improved(inputs, left, ridges=ridges, sizes=SIZES, start=start)
 
 
 def objectives(factors: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    left = TARGETS.astype(np.float64) - np.einsum("rek,rk->re", INPUTS, factors)
-    return (left**2).sum(axis=1) + (RIDGES * factors.astype(np.float64) ** 2).sum(axis=1)
+    factors = factors.astype(np.float64)
+    return (left_by(factors) ** 2).sum(axis=1) + (RIDGES * factors**2).sum(axis=1)
 
 
 def solution() -> npt.NDArray[np.float64]:
@@ -38,25 +44,36 @@ def test_every_row_improves_and_what_is_left_is_told() -> None:
     before = START.copy()
     factors, left = found()
     assert np.all(objectives(factors) < objectives(START))
-    np.testing.assert_allclose(left, TARGETS - np.einsum("rek,rk->re", INPUTS, factors), atol=1e-5)
+    np.testing.assert_allclose(left[:, 0], left_by(factors), atol=1e-5)
     np.testing.assert_array_equal(START, before)
 
 
 def test_as_many_steps_as_unknowns_are_the_solution(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conjugate_gradients, "_STEPS", N_UNKNOWNS)
+    monkeypatch.setattr(conjugate_gradients, "_LEAST_GAIN", 0.0)
     np.testing.assert_allclose(found().factors, solution(), atol=1e-4)
 
 
-def test_the_solution_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_solution_stays() -> None:
     exact = solution().astype(np.float32)
     np.testing.assert_allclose(found(exact).factors, exact, atol=1e-6)
 
 
-def test_some_entries_at_a_time_are_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = found()
-    monkeypatch.setattr(conjugate_gradients, "_ENTRIES_AT_A_TIME", 7)
-    for part, reference in zip(found(), whole, strict=True):
-        np.testing.assert_allclose(part, reference, atol=1e-5)
+@pytest.mark.parametrize("apart, n_steps", [(0.001, 1), (1.0, 3)])
+def test_near_the_solution_one_step_is_enough(monkeypatch: pytest.MonkeyPatch, apart: float, n_steps: int) -> None:
+    start = (solution() + apart * START).astype(np.float32)
+    limited = {}
+    for most in (1, 2, 3):
+        monkeypatch.setattr(conjugate_gradients, "_STEPS", most)
+        limited[most] = found(start).factors
+    np.testing.assert_array_equal(limited[3], limited[n_steps])
+    assert n_steps == 1 or not np.array_equal(limited[3], limited[2])
+
+
+def test_rows_in_pieces_are_rows_as_a_whole() -> None:
+    (factors, left), (whole, left_whole) = found(n_pieces=4), found()
+    np.testing.assert_allclose(factors, whole, atol=1e-5)
+    np.testing.assert_allclose(left.reshape(N_ROWS, -1), left_whole[:, 0], atol=1e-5)
 
 
 def test_nothing_to_learn_from_stays_as_it_is() -> None:

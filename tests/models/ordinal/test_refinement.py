@@ -97,7 +97,8 @@ def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.n
         latents_of = model.network_.row_latents if axis == "row" else model.network_.column_latents
         by_view = np.stack([latents_of(one)[0].double().numpy() for one in seen])
     direction = torch.from_numpy(by_view[:, :n_directions].mean(0)[None]).float()
-    between = np.zeros(n_landmarks) if axis == "row" else encoder_of(model)._landmarks().features(direction)[0].numpy()
+    trust = 0.0 if axis == "row" else indices.size / (indices.size + 5)
+    between = trust * encoder_of(model)._landmarks().features(direction)[0].numpy()
     by_view = np.insert(by_view, [n_directions], np.broadcast_to(between, (len(views), n_landmarks)), axis=1)
     latent, met = by_view.mean(0), others.double().numpy()[indices]
     lines, wanted = [], []
@@ -172,7 +173,7 @@ def test_both_sides_are_refined_twice(model: OrdinalDMF) -> None:
     def others_response(latents: Tensor, viewed: Tensor) -> Tensor:
         return viewed[..., -head.n_response :]
 
-    latents = column.placed(model.network_.viewed_column_latents(columns))
+    latents = column.placed(model.network_.viewed_column_latents(columns), columns.counts)
     for _ in range(2):
         met = latents
         of_rows = Refinement(head, row, met, own_response, 3.0).latents(rows)
@@ -197,7 +198,7 @@ def test_an_infinite_penalty_is_no_step_and_a_heavy_one_almost_none(model: Ordin
     refinements = {"row": encoder.row_refinement(), "column": encoder.column_refinement(rows)}
     for axis, (side, vectors, _) in sides(model).items():
         viewed = getattr(model.network_, f"viewed_{axis}_latents")(vectors)
-        alone = side.placed(viewed)
+        alone = side.placed(viewed, vectors.counts)
         light, heavy, none = refinements[axis].by_penalty(vectors, [3.0, 1e9, math.inf])
         np.testing.assert_allclose(none, alone, atol=1e-5)
         np.testing.assert_allclose(heavy, none, atol=1e-5)

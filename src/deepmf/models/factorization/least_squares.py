@@ -15,11 +15,14 @@ from deepmf.matrix.arrays import IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.factorization.conjugate_gradients import improved
+from deepmf.models.factorization.conjugate_gradients import improved, products
 from deepmf.models.factorization.factorization_settings import ALSSettings
 
 # Entries whose factors are gathered at a time: 42 numbers for each take 2.6 MB.
 _ENTRIES_AT_A_TIME = 1 << 14
+# Entries of a row that are multiplied at a time: of larger products numpy's BLAS would make pieces for threads of its
+# own, which wait for those that groups are solved by.
+_PIECE = 192
 # Rows with fewer entries count as many, so that the Gram matrices of a group take no more than a few megabytes.
 _LEAST_WIDTH = 32
 # The smallest ridge as a share of the diagonal: single precision cannot solve with less.
@@ -30,8 +33,8 @@ class Group(NamedTuple):
     """Rows with about as many entries each, solved for together; padded to the most entries among them."""
 
     positions: IndexArray  # (rows,)
-    others: npt.NDArray[np.int32]  # (rows, entries) their columns; one past the last column where padded
-    values: LatentArray  # (rows, entries) less the mean; 0 where padded
+    others: npt.NDArray[np.int32]  # (rows, pieces, entries) their columns; one past the last column where padded
+    values: LatentArray  # (rows, pieces, entries) less the mean; 0 where padded
 
 
 class Solved(NamedTuple):
@@ -63,13 +66,13 @@ class LeastSquares:
         shape = self.latent_ridges.size, others.shape[1]
         factors = np.zeros(shape, dtype=np.float32) if prior is None else prior.astype(np.float32)
 
-        def solve_group(group: Group) -> float:
-            ridges, gram = self._ridges(group, others.shape[1]), _gram(group, table)
+        def solve_group(group: Group, buffer: LatentArray) -> float:
+            ridges, gram = self._ridges(group, others.shape[1]), _gram(group, table, buffer)
             said = None if prior is None else factors[group.positions]
             factors[group.positions], objective = _solution(gram, ridges, said)
             return objective
 
-        return Solved(factors, sum(_in_threads(solve_group, self._groups)))
+        return Solved(factors, _in_threads(solve_group, self._groups, table.shape[1]))
 
     def improve(self, others: LatentArray, factors: LatentArray, prior: LatentArray | None = None) -> Solved:
         """Return factors of every row that are better than given ones, at a third of the cost of a solution.
@@ -81,24 +84,21 @@ class LeastSquares:
         squares = np.square(table[:-1, :-1]).mean(axis=0)
         better = np.zeros_like(factors) if prior is None else prior.astype(np.float32)
 
-        def improve_group(group: Group) -> float:
+        def improve_group(group: Group, buffer: LatentArray) -> float:
             ridges, drawn_to = self._ridges(group, others.shape[1]), better[group.positions]
-            if group.others.shape[1] > _ENTRIES_AT_A_TIME:
+            if group.values[0].size > _ENTRIES_AT_A_TIME:
                 said = None if prior is None else drawn_to
-                better[group.positions], objective = _solution(_gram(group, table), ridges, said)
+                better[group.positions], objective = _solution(_gram(group, table, buffer), ridges, said)
                 return objective
-            gathered = table.take(group.others, axis=0)
-            gathered[..., -1] += group.values
-            if prior is not None:
-                gathered[..., -1] -= (gathered[..., :-1] @ drawn_to[..., None])[..., 0]
+            gathered = _gathered(table, group.others, buffer)
+            given = factors[group.positions]
+            left = group.values + products(gathered, np.column_stack([-given, np.ones_like(given[:, 0])]))
             sizes = np.maximum(self._counts[group.positions, None] * squares + ridges, np.finfo(np.float32).tiny)
-            start = factors[group.positions] - drawn_to
-            found = improved(gathered[..., :-1], gathered[..., -1], ridges=ridges, sizes=sizes, start=start)
+            found = improved(gathered[..., :-1], left, ridges=ridges, sizes=sizes, start=given - drawn_to)
             better[group.positions] += found.factors
-            penalty = np.sum(ridges * np.square(found.factors), dtype=np.float64)
-            return float(np.square(found.left).sum(dtype=np.float64) + penalty)
+            return float(np.vdot(found.left, found.left) + np.vdot(ridges * found.factors, found.factors))
 
-        return Solved(better, sum(_in_threads(improve_group, self._groups)))
+        return Solved(better, _in_threads(improve_group, self._groups, table.shape[1]))
 
     def _ridges(self, group: Group, n_unknowns: int) -> LatentArray:
         """Return the ridges (rows, unknowns) of a group."""
@@ -125,11 +125,12 @@ def _groups(entries: AxisEntries, *, n_others: int, mean: float) -> Iterator[Gro
     starts, counts = entries.starts[:-1].astype(np.int64), np.diff(entries.starts)
     left = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     while left.size:
-        width = int(counts[left[0]])
+        n_pieces = -(-counts[left[0]] // _PIECE)
+        width = n_pieces * -(-counts[left[0]] // n_pieces)
         positions, left = np.split(left, [max(1, _ENTRIES_AT_A_TIME // max(width, _LEAST_WIDTH))])
-        places = np.arange(width)
-        observed = places < counts[positions, None]
-        places = np.where(observed, starts[positions, None] + places, 0)
+        places = np.arange(width).reshape(n_pieces, -1)
+        observed = places < counts[positions, None, None]
+        places = np.where(observed, starts[positions, None, None] + places, 0)
         yield Group(
             positions,
             np.where(observed, entries.others[places], n_others).astype(np.int32),
@@ -137,20 +138,32 @@ def _groups(entries: AxisEntries, *, n_others: int, mean: float) -> Iterator[Gro
         )
 
 
-def _in_threads(solve: Callable[[Group], float], groups: list[Group]) -> list[float]:
+def _in_threads(solve: Callable[[Group, LatentArray], float], groups: list[Group], width: int) -> float:
     """Solve groups by as many threads as torch uses, which gather, multiply and eliminate without the interpreter.
 
     Each thread works alone: left to themselves, they would cut every product, small as it is, into pieces for further
-    threads, and mostly wait for each other.
+    threads, and mostly wait for each other. It has one buffer for the factors that it gathers, of a width, since
+    memory that is new for every group can take four times as long to fill.
     """
+
+    def solve_all(groups: list[Group]) -> float:
+        buffer = np.empty((_ENTRIES_AT_A_TIME, width), dtype=np.float32)
+        return sum(solve(group, buffer) for group in groups)
+
     n_threads = torch.get_num_threads()
     if min(n_threads, len(groups)) <= 1:
-        return list(map(solve, groups))
+        return solve_all(groups)
     try:
         with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as threads:
-            return list(threads.map(solve, groups))
+            return sum(threads.map(solve_all, (groups[first::n_threads] for first in range(n_threads))))
     finally:
         torch.set_num_threads(n_threads)
+
+
+def _gathered(table: LatentArray, positions: npt.NDArray[np.int32], buffer: LatentArray) -> LatentArray:
+    """Return lines of a table, in the memory of a buffer."""
+    lines = buffer[: positions.size].reshape(*positions.shape, -1)
+    return table.take(positions, axis=0, out=lines, mode="clip")  # unlike "raise", this one writes there at once
 
 
 def _table(factors: LatentArray) -> LatentArray:
@@ -161,16 +174,18 @@ def _table(factors: LatentArray) -> LatentArray:
     return table
 
 
-def _gram(group: Group, table: LatentArray) -> Tensor:
+def _gram(group: Group, table: LatentArray, buffer: LatentArray) -> Tensor:
     """Return the Gram matrices (rows, latent + 2, latent + 2) of (v_j, 1, x_ij - m - c_j) over each row's entries."""
-    gram = torch.zeros(group.positions.size, *table.shape[1:] * 2, dtype=torch.float32)
-    for start in range(0, group.others.shape[1], _ENTRIES_AT_A_TIME):
-        some = slice(start, start + _ENTRIES_AT_A_TIME)
-        gathered = table.take(group.others[:, some], axis=0)
+    n_rows, n_pieces, n_entries = group.values.shape
+    gram = np.zeros((n_rows, *table.shape[1:] * 2), dtype=np.float32)
+    at_a_time = max(1, _ENTRIES_AT_A_TIME // (n_rows * n_entries))
+    for start in range(0, n_pieces, at_a_time):
+        some = slice(start, start + at_a_time)
+        gathered = _gathered(table, group.others[:, some], buffer)
         gathered[..., -1] += group.values[:, some]
-        vectors = torch.from_numpy(gathered)
-        gram += vectors.mT @ vectors
-    return gram
+        of_pieces = gathered.mT @ gathered
+        gram += of_pieces.sum(axis=1) if n_pieces > 1 else of_pieces[:, 0]
+    return torch.from_numpy(gram)
 
 
 def _solution(gram: Tensor, ridges: LatentArray, prior: LatentArray | None) -> tuple[LatentArray, float]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from deepmf.layers.vectors import SparseVectors
 from deepmf.matrix.arrays import IndexArray, LatentArray
@@ -107,7 +108,8 @@ def _start(
     directions = viewed[:, network.layout.direction]
     chosen = directions[landmarks_among(directions, settings.landmarks)]
     layout = replace(network.layout, n_landmarks=len(chosen))
-    start = column_side(network, Landmarks(chosen), layout).placed(viewed)
+    counts = torch.from_numpy(source.matrix.column_counts).to(viewed.device)
+    start = column_side(network, Landmarks(chosen), layout).placed(viewed, counts)
     penalties = Penalties(settings.row_penalty or _USUAL.rows, settings.column_penalty or _USUAL.columns)
     return OrdinalEncoder(
         network,

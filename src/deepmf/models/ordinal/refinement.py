@@ -24,6 +24,8 @@ from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 # readily than directions do.
 _OFFSET_SIZE = 0.3
 _MOVE_SIZE = 0.3
+# A column with this many entries takes half of what the moves of rows say about its direction.
+_TRUSTED_HALF = 5.0
 # What is computed at a time: vectors times views, and entries; some 100 MB at 1024 numbers for a latent. A GPU, which
 # would mostly wait for its next task, takes more.
 _VIEWED_AT_A_TIME = 1024
@@ -46,7 +48,7 @@ class RefinedSide(NamedTuple):
 
     latents_of: from what the branch gives (batch, outputs) to the network's latents.
     layout: the fields of latents with landmarks.
-    placed: from the network's latents (vectors, numbers) to those with landmarks.
+    placed: from the network's latents (vectors, numbers), and how many entries they come from, to those with landmarks.
     features: from the other side's latents (..., latent) to what a move is along (..., features).
     shared_scores: from latents, and features (vectors, entries, features) of the other side, to what landmarks add to
         the scores of all views alike; None where that is nothing before a move.
@@ -57,7 +59,7 @@ class RefinedSide(NamedTuple):
     latents_of: Callable[[Tensor], Tensor]
     views: Tensor  # (views, inputs)
     layout: LatentLayout
-    placed: Callable[[Tensor], Tensor]
+    placed: Callable[[Tensor, Tensor], Tensor]
     features: Callable[[Tensor], Tensor]
     shared_scores: Callable[[Tensor, Tensor], Tensor] | None
     moved: Callable[[Tensor, Tensor], Tensor]
@@ -69,7 +71,7 @@ def row_side(network: OrdinalNetwork, layout: LatentLayout) -> RefinedSide:
     The errors of a row on some columns carry over to similar columns.
     """
 
-    def placed(latents: Tensor) -> Tensor:
+    def placed(latents: Tensor, _: Tensor) -> Tensor:
         return _with_landmarks(latents, latents.new_zeros(latents.shape[0], layout.n_landmarks), layout)
 
     def features(columns: Tensor) -> Tensor:
@@ -87,11 +89,13 @@ def row_side(network: OrdinalNetwork, layout: LatentLayout) -> RefinedSide:
 def column_side(network: OrdinalNetwork, landmarks: Landmarks, layout: LatentLayout) -> RefinedSide:
     """Return the side of columns: moves along the directions and landmark moves of rows, and one of the effect.
 
-    The directions come with the head's scale, which features are freed from.
+    The directions come with the head's scale, which features are freed from. The direction of a column of few entries
+    is a guess, about which the moves of rows would say too much: its landmark features are smaller.
     """
 
-    def placed(latents: Tensor) -> Tensor:
-        return _with_landmarks(latents, landmarks.features(latents[:, layout.direction]), layout)
+    def placed(latents: Tensor, counts: Tensor) -> Tensor:
+        trust = counts / (counts + _TRUSTED_HALF)
+        return _with_landmarks(latents, landmarks.features(latents[:, layout.direction]) * trust[:, None], layout)
 
     def sizes(latents: Tensor) -> Tensor:
         """Return what a unit of each feature is, in numbers of a row's latent."""
@@ -195,7 +199,7 @@ class Refinement:
     ) -> Tensor:
         """Return the refined latents by each of some penalties; `most` entries of a vector are computed at a time."""
         by_view = self.side.latents_of(outputs.flatten(0, 1)).reshape(*outputs.shape[:2], -1)
-        latents = self.side.placed(by_view.mean(1))
+        latents = self.side.placed(by_view.mean(1), entries.real.sum(1))
         if not entries.indices.numel() or not any(map(math.isfinite, penalties)):
             return latents.expand(len(penalties), -1, -1)
         if most is None or entries.indices.shape[1] <= most:
