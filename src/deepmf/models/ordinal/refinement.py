@@ -94,6 +94,7 @@ def column_side(network: OrdinalNetwork, landmarks: Landmarks, layout: LatentLay
     """
 
     def placed(latents: Tensor, counts: Tensor) -> Tensor:
+        counts = counts.to(latents.dtype)
         trust = counts / (counts + _TRUSTED_HALF)
         return _with_landmarks(latents, landmarks.features(latents[:, layout.direction]) * trust[:, None], layout)
 
