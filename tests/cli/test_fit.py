@@ -223,7 +223,9 @@ def test_what_was_chosen_and_what_followed_is_told(run: Any, folder: Path, tmp_p
     assert (code, err) == (0, "")
     plan, summary, stages, chosen, _ = out.splitlines()
     model = load(tmp_path / "m")
-    assert plan.startswith("fitting OrdinalDMF (effort quick) to 308 entries: 1 hidden layer of 128, 1 epochs of 1 step")
+    assert plan.startswith(
+        "fitting OrdinalDMF (effort quick) to 308 entries: 1 hidden layer of 128, 1 epochs of 1 step"
+    )
     assert stages == f"stages: {describe_stages(model.history_.stages)}"
     assert f"validation RMSE {list(model.history_.stages.values())[-1]:.4f} on 16 entries" in summary
     assert chosen.startswith("chosen: hidden_sizes=128, latent_size=64 dropout=")
