@@ -73,11 +73,11 @@ def test_the_plans_of_models() -> None:
     plan = model.plan(matrix)
     assert plan is not None and plan.share_after > 0
     assert plan.text == (
-        "fitting OrdinalDMF (effort quick) to 18,000 entries: 1 hidden layer of 64, 7 epochs of 3 steps on the CPU"
+        "fitting OrdinalDMF (effort quick) to 18,000 entries: 1 hidden layer of 128, 7 epochs of 3 steps on the CPU"
     )
     assert model.chosen_ == {} and model.settings == OrdinalDMF(effort="quick", device="cpu", epochs=7).settings
     several = OrdinalDMF(effort="quick", device="cpu", epochs=7, networks=3).plan(matrix)
-    assert several is not None and ": 3 networks with 1 hidden layer of 64, 7 epochs" in several.text
+    assert several is not None and ": 3 networks with 1 hidden layer of 128, 7 epochs" in several.text
     deep = DMF(hidden_sizes=(8, 4), device="cpu").plan(matrix)
     assert deep is not None and "2 hidden layers of 8, 4, 1000 epochs of 1 step on the CPU" in deep.text
 
