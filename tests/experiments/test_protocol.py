@@ -47,6 +47,17 @@ def test_areas_have_new_rows_and_columns() -> None:
     assert found.extension is not None
 
 
+@pytest.mark.parametrize("new_share", [0.1, 0.0])
+def test_areas_with_fewer_validation_entries_have_the_same_test_entries(new_share: float) -> None:
+    few, plain = (PROTOCOLS[name](GENERATED, seed=3, new_share=new_share) for name in ("areas-79-1-20", "areas"))
+    n_entries = few.train.n_entries + few.validation.n_entries + few.test["I"].n_entries
+    assert few.train.n_entries == pytest.approx(0.79 * n_entries, abs=1)
+    assert few.validation.n_entries == pytest.approx(0.01 * n_entries, abs=1)
+    assert {area: cells(part) for area, part in few.test.items()} == {
+        area: cells(part) for area, part in plain.test.items()
+    }
+
+
 def test_with_nothing_new_there_is_area_one_alone() -> None:
     found, plain = PROTOCOLS["areas"](GENERATED, seed=3, new_share=0.0), problem("entries", seed=3)
     assert found.extension is None and list(found.test) == list(found.choice) == ["I"]

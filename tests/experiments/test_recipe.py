@@ -6,6 +6,7 @@ import pytest
 
 from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.experiments.recipe import FOLDER, METRICS, Recipe, layout_of, quick, read_recipe, read_table, tables
+from deepmf.experiments.trial import trials_of
 from deepmf.models.registry import HOMES, model_class
 
 SHIPPED = [recipe for table in tables() for recipe in read_table(table)]
@@ -47,7 +48,7 @@ def test_the_papers_tables_are_whole() -> None:
 
 def test_fewer_new_rows_differ_from_table_one_in_nothing_else() -> None:
     known = {recipe.row: recipe for recipe in read_table("table1")}
-    for recipe in read_table("few-new"):
+    for recipe in read_table("few-new", only=["dmf", "dmf-raw"]):
         other = known[recipe.row]
         assert (recipe.settings, recipe.seeds, recipe.data, recipe.joined) == (
             other.settings,
@@ -56,6 +57,16 @@ def test_fewer_new_rows_differ_from_table_one_in_nothing_else() -> None:
             other.joined,
         )
         assert recipe.new_shares == (*other.new_shares, 0.05, 0.0)
+
+
+@pytest.mark.parametrize("suffix, protocol", [("-long", "areas"), ("-long-79", "areas-79-1-20")])
+def test_dmf_is_also_trained_longer_with_few_or_no_new_rows(suffix: str, protocol: str) -> None:
+    known = {recipe.row: recipe for recipe in read_table("few-new")}
+    for row in ("dmf", "dmf-raw"):
+        longer = known[row + suffix]
+        assert longer.settings == dict(known[row].settings) | {"epochs": 800, "decay_every": 40}
+        assert (longer.protocol, longer.seeds) == (protocol, known[row].seeds)
+        assert [trial.key["new_share"] for trial in trials_of(longer, n_splits=1)] == [0.05, 0.0]
 
 
 @pytest.mark.parametrize("recipe", [recipe for recipe in SHIPPED if recipe.model == "als"], ids=lambda it: it.name)

@@ -24,8 +24,8 @@ class Recipe:
     """One row of a table: everything needed to run it, and what was published for it.
 
     name: the table and the file, such as "table1/dmf".
-    protocol: how the data are split (`PROTOCOLS`); `new_shares` are those of new rows and columns that "areas" runs,
-        0 where nothing is new.
+    protocol: how the data are split (`PROTOCOLS`); `new_shares` are those of new rows and columns that protocols
+        with areas run, 0 where nothing is new.
     seeds: one split each; the seed of the split is also that of the model.
     settings: of the model; `quick` are those that replace them in a quick run.
     search: for each setting the values among which validation entries chose the one in `settings`.
@@ -59,6 +59,11 @@ class Recipe:
     def row(self) -> str:
         """The name within its table."""
         return self.name.partition("/")[2]
+
+    @property
+    def has_areas(self) -> bool:
+        """Whether its protocol declares some rows and columns new."""
+        return self.protocol.startswith("areas")
 
     def candidates(self) -> Iterator[Recipe]:
         """Yield this recipe with every combination of the values that its search names."""

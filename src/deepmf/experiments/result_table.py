@@ -59,7 +59,7 @@ def cells(table: str, records: Sequence[Record]) -> list[Cell]:
     return [
         _cell(recipe, share, area, metric, records)
         for recipe in read_table(table)
-        for share in (recipe.new_shares if recipe.protocol == "areas" else (None,))
+        for share in (recipe.new_shares if recipe.has_areas else (None,))
         if (recipe.name, share) in run
         for area in AREAS
         for metric in metrics

@@ -43,7 +43,7 @@ class Trial:
         return {
             "recipe": self.recipe.name,
             "seed": self.seed,
-            "new_share": self.new_share if self.recipe.protocol == "areas" else None,
+            "new_share": self.new_share if self.recipe.has_areas else None,
         }
 
     @property
@@ -56,7 +56,7 @@ def trials_of(recipe: Recipe, *, n_splits: int | None = None) -> list[Trial]:
     """Return the trials that a recipe asks for, on the first splits or on all."""
     if n_splits is not None and n_splits < 1:
         raise BadSetting(f"splits must be at least 1; got {n_splits}")
-    shares = recipe.new_shares if recipe.protocol == "areas" else recipe.new_shares[:1]
+    shares = recipe.new_shares if recipe.has_areas else recipe.new_shares[:1]
     return [Trial(recipe, seed, share) for share in shares for seed in recipe.seeds[:n_splits]]
 
 
