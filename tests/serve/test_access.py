@@ -1,5 +1,6 @@
 """Access: keys, roles, rates, hosts, bounds and headers."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,11 @@ def test_keys_are_made_shown_once_and_read_back(tmp_path: Path) -> None:
     path.write_text("phone write\n")
     with pytest.raises(UnreadableFile, match="line 1"):
         read_keys(path)
+
+
+def test_keys_made_at_once_are_all_kept(tmp_path: Path) -> None:
+    path = tmp_path / "keys.txt"
+    with ThreadPoolExecutor(8) as threads:
+        texts = list(threads.map(lambda name: add_key(path, name=name, role="read"), [f"key{at}" for at in range(16)]))
+    ring = read_keys(path)
+    assert [key.name if (key := ring.find(text)) else None for text in texts] == [f"key{at}" for at in range(16)]

@@ -178,3 +178,13 @@ def test_nothing_of_what_is_forgotten_stays_in_the_file(tmp_path: Path) -> None:
         transaction.prune(2)
     database.close()
     assert b"a very private name" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["model?v=2.sqlite", "a%20b.sqlite", "a#b.sqlite", "file:a.sqlite", "é :x.sqlite"])
+def test_a_database_has_the_name_that_was_given_and_is_the_owners_alone(tmp_path: Path, name: str) -> None:
+    database = EntryDatabase(open_database(str(tmp_path / name)))
+    change(database, {("ann", "Alien"): 1.0})
+    files = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert name in files
+    assert all(file.startswith(name) and mode == 0o600 for file, mode in files.items())
+    database.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from alembic.migration import MigrationContext
 from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from deepmf.errors import BadSetting, MissingDependency, UnreadableFile
@@ -44,8 +45,8 @@ def named(url: str) -> str:
 
 
 def _engine(url: str) -> Engine:
-    if "://" not in url:
-        url = f"sqlite:///{Path(url).absolute()}"
+    if "://" not in url:  # a path is no URL: "?" and "%" are letters of its name
+        return _sqlite(URL.create("sqlite", database=str(Path(url).absolute())))
     if url.startswith(("postgresql://", "postgres://")):
         url = f"postgresql+psycopg://{url.split('://', 1)[1]}"
     try:
@@ -62,9 +63,11 @@ def _engine(url: str) -> Engine:
     raise BadSetting(f"the database {named(url)} is neither SQLite nor PostgreSQL; {_EXPECTED}")
 
 
-def _sqlite(url: Any) -> Engine:
+def _sqlite(url: URL) -> Engine:
     if not url.database or url.database == ":memory:":
         raise BadSetting("the database of a service must be a file: one in memory would lose what it learned")
+    with suppress(OSError):  # SQLite says what is wrong; its log beside the file gets the same permissions
+        Path(url.database).touch(mode=0o600)
     engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
 
     @event.listens_for(engine, "connect")

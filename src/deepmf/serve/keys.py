@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, get_args
 
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
 from deepmf.files.atomic import write_atomically
+from deepmf.files.locks import lock_folder
 
 KeyRole = Literal["read", "write", "admin"]
 ROLES: tuple[KeyRole, ...] = get_args(KeyRole)  # each may do what those before it may
@@ -71,12 +72,17 @@ def add_key(path: Path, *, name: str, role: str) -> str:
         raise BadSetting(f"the role of a key must be {', '.join(ROLES)}; got {role!r}")
     if not name or not name.isprintable() or name.startswith("#") or any(c.isspace() for c in name):
         raise BadSetting(f"the name of a key must be one printable word; got {name!r}")
-    known = read_keys(path).keys if path.exists() else []
-    if any(key.name == name for key in known):
-        raise BadSetting(f"{path} has a key called {name!r} already; take another name, or remove its line")
     text = secrets.token_urlsafe(32)
-    lines = [*known, ApiKey(name, role, digest_of_key(text))]
-    content = "".join(f"{key.name} {key.role} {key.digest}\n" for key in lines)
+    with lock_folder(path.resolve().parent):  # another command may add one at the same time
+        known = read_keys(path).keys if path.exists() else []
+        if any(key.name == name for key in known):
+            raise BadSetting(f"{path} has a key called {name!r} already; take another name, or remove its line")
+        _write_keys(path, [*known, ApiKey(name, role, digest_of_key(text))])
+    return text
+
+
+def _write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
+    content = "".join(f"{key.name} {key.role} {key.digest}\n" for key in keys)
 
     def write(temporary: Path) -> None:
         temporary.touch()
@@ -84,7 +90,6 @@ def add_key(path: Path, *, name: str, role: str) -> str:
         temporary.write_text(f"# name, role and SHA-256 of each API key\n{content}", encoding="utf-8")
 
     write_atomically(path, write)
-    return text
 
 
 def _counts(line: str) -> bool:
