@@ -25,12 +25,12 @@ def main() -> None:
     seconds = time.perf_counter() - start
     n_epochs = len(model.history_)
     print(f"{name}\n{'epochs':>8}{'fit s':>10}{'ms per epoch':>14}")
-    print(f"{n_epochs:>8}{seconds:>10.1f}{1000 * model.history_.seconds / n_epochs:>14.2f}")
+    print(f"{n_epochs:>8}{seconds:>10.1f}{1000 * (model.history_.seconds or 0.0) / n_epochs:>14.2f}")
     result = {
         "benchmark": "gpu_fit",
         "epochs": n_epochs,
         "fit_seconds": round(seconds, 2),
-        "epoch_milliseconds": round(1000 * model.history_.seconds / n_epochs, 3),
+        "epoch_milliseconds": round(1000 * (model.history_.seconds or 0.0) / n_epochs, 3),
         "data": name,
     }
     print(json.dumps(result | machine()))

@@ -168,7 +168,7 @@ def fitted(model: Model, given: Problem, options: argparse.Namespace) -> dict[st
     found = {
         "rmse": round(rmse_error(model.predict(rows, columns), values), 4),
         "seconds": round(seconds, 1),
-        "epochs_seconds": round(history.seconds, 1),
+        "epochs_seconds": round(history.seconds or 0.0, 1),
         "pass_seconds_a_million": round(per_pass, 4),
         "passes": round(len(history) * passes, 1),
         "ended": history.stopped,

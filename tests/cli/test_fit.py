@@ -588,3 +588,31 @@ def test_a_name_that_ends_in_model_is_a_folder(run: Any, folder: Path, tmp_path:
     code, _, err = run("inspect", tmp_path / "photos.model")
     assert code == 2 and "is a folder without model.json; a model file or a model folder is needed" in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.model", "m.safetensors", "photos.model"]
+
+
+def test_a_model_of_equal_values_can_be_asked(run: Any, tmp_path: Path) -> None:
+    ratings, output = tmp_path / "ratings.csv", tmp_path / "model.safetensors"
+    ratings.write_text("user,item,rating\n" + "".join(f"u{k % 7},i{k // 7},3\n" for k in range(40)))
+    outcome = run("fit", ratings, "-o", output, *ONE_EPOCH)
+    assert outcome.code == 0
+    assert load(output).predict(["u0"], ["i0"]).tolist() == [3.0]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "folder.model"])
+def test_a_model_that_cannot_be_read_back_is_not_saved(
+    name: str, run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / name
+    assert run("fit", folder / "train.csv", "-o", output, "--model", "means").code == 0
+    kept = load(output)
+
+    def unreadable(*_: Any) -> Any:
+        raise ValueError("zero-size array")
+
+    monkeypatch.setattr(type(kept), "from_stored", unreadable)
+    outcome = run("fit", folder / "train.csv", "-o", output, "--model", "means", "--set", "shrinkage=1")
+    assert outcome.code == 1
+    assert "zero-size" in outcome.err
+    monkeypatch.undo()
+    assert load(output).settings == kept.settings
+    assert list(tmp_path.iterdir()) == [output]

@@ -64,7 +64,6 @@ def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
             "stages": {},
             "last_loss": history.records[-1].loss,
             "stopped": "epochs",
-            "seconds": round(history.seconds, 3),
         },
         "boundaries": fitted.boundaries_.tolist(),
         "extension": {

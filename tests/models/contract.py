@@ -18,6 +18,7 @@ from deepmf.errors import (
     NotFitted,
     NothingObserved,
     OffScale,
+    TrainingDiverged,
     UnknownLabel,
 )
 from deepmf.matrix.matrix import ObservedMatrix
@@ -183,10 +184,39 @@ class ModelContract:
         rows, columns, values = split.test.entries()
         assert rmse_error(model.predict(rows, columns), values) < self.recovery_error
 
-    def test_same_seed_same_predictions(self, fitted: Model, matrix: ObservedMatrix) -> None:
+    def test_same_seed_same_predictions_and_same_file(
+        self, fitted: Model, matrix: ObservedMatrix, tmp_path: Path
+    ) -> None:
         rows, columns, _ = matrix.entries()
         again = self.new().fit(matrix)
         np.testing.assert_array_equal(again.predict(rows, columns), fitted.predict(rows, columns))
+        for model, name in ((fitted, "one"), (again, "two")):
+            model.save(tmp_path / f"{name}.safetensors")
+            model.save(tmp_path / f"{name}.model")
+        assert (tmp_path / "one.safetensors").read_bytes() == (tmp_path / "two.safetensors").read_bytes()
+        for file in (tmp_path / "one.model").iterdir():
+            assert file.read_bytes() == (tmp_path / "two.model" / file.name).read_bytes()
+
+    @pytest.mark.parametrize("size", [1e30, 3e37, 1e155, 1e306])
+    @pytest.mark.filterwarnings("ignore::deepmf.errors.ConstantValues")
+    @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+    def test_what_is_learned_from_huge_or_equal_values_is_loaded_again_or_refused(
+        self, size: float, tmp_path: Path
+    ) -> None:
+        few = additive(8, 6)
+        rows, columns, values = few.entries()
+        for these in ((values - 3) / 2 * size, np.full(values.size, size)):
+            path = tmp_path / "model.safetensors"
+            try:
+                model = self.new(**({"epochs": 1} if "epochs" in self.new().settings.to_dict() else {})).fit(
+                    ObservedMatrix.from_entries(rows, columns, these)
+                )
+            except (BadSetting, TrainingDiverged):
+                continue
+            model.save(path)
+            found = load(path).predict(rows, columns)
+            assert np.isfinite(found).all()
+            np.testing.assert_array_equal(found, model.predict(rows, columns))
 
     def test_order_of_entries_is_irrelevant(self, fitted: Model, matrix: ObservedMatrix) -> None:
         rows, columns, values = matrix.entries()

@@ -36,7 +36,7 @@ from deepmf.cli.similar import similar
 from deepmf.cli.split import split
 from deepmf.cli.torchrun import check_command, is_first, is_one_of_several, is_to_complain, joined
 from deepmf.cli.tune import tune
-from deepmf.errors import DeepMFWarning, UserError
+from deepmf.errors import DeepMFError, DeepMFWarning, UserError
 
 # The ancestor of all that typer says about options and arguments, whichever library it builds on.
 _UsageError: Any = typer.BadParameter.__base__
@@ -139,6 +139,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _complain(f"{error.format_message().rstrip('.')} (see {path} --help)", code=2)
     except UserError as error:
         return _complain(str(error), code=2)
+    except DeepMFError as error:
+        return _complain(str(error), code=1)
     except Exception as error:  # noqa: BLE001 (the last resort)
         if isinstance(error, OSError) and error.errno in _FULL:
             _complain(f"standard output could not be written ({error.strerror})", code=2)

@@ -110,7 +110,6 @@ def _described(model: Model) -> dict[str, Any]:
             "stages": history.stages,
             "last_loss": history.records[-1].loss if history.records else None,
             "stopped": history.stopped or None,
-            "seconds": round(history.seconds, 3),
         },
         "boundaries": None if boundaries is None else boundaries.tolist(),
         "extension": None
@@ -176,8 +175,10 @@ def _named(settings: dict[str, Any]) -> str:
 
 
 def _training(training: dict[str, Any]) -> str:
+    from deepmf.charts.wording import counted
+
     in_epochs = bool(training["epochs"])  # the means are not
-    words = ["{epochs} epochs in {seconds:.1f} s".format(**training) if in_epochs else "not in epochs"]
+    words = [counted(training["epochs"], "epoch") if in_epochs else "not in epochs"]
     if training["best_epoch"] is not None:
         words.append(f"best epoch {training['best_epoch']}")
     if training["validation_rmse"] is not None:

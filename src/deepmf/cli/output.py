@@ -9,19 +9,21 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from deepmf.errors import BadSetting, CannotSave
+from deepmf.errors import BadSetting, CannotSave, DeepMFError
 
 if TYPE_CHECKING:
     from deepmf.matrix.scale import Scale
     from deepmf.models.model import Model
 
 STANDARD = "-"  # standard input or output
+_ASKED = 8  # pairs that are predicted when a saved model is read back
 
 
 def visible(text: str, *, kept: str = "") -> str:
@@ -120,16 +122,38 @@ def check_model_target(path: Path, *, inputs: Iterable[Path | None]) -> None:
 
 
 def save_model(model: Model, path: Path) -> None:
-    """Write a model file or folder, whole or not at all; `-` is standard output, to which a file goes of any size."""
+    """Write a model file or folder, whole or not at all; `-` is standard output, to which a file goes of any size.
+
+    What is written is read back before it takes its name: a model that could not be loaded, or answers otherwise then,
+    leaves everything as it was.
+    """
+    check = partial(_check_answers, model)
     if str(path) != STANDARD:
-        model.save(path)
+        model.save(path, check=check)
         return
     from deepmf.files.leftovers import temporary_folder
 
     with temporary_folder(Path(gettempdir())) as folder:
         file = folder / "model.safetensors"
-        model.save(file, largest_file=sys.maxsize)
+        model.save(file, largest_file=sys.maxsize, check=check)
         put_out(memoryview(file.read_bytes()))
+
+
+def _check_answers(model: Model, file: Path) -> None:
+    """Refuse a file from which a model cannot be loaded that predicts what the one in memory does."""
+    import numpy as np
+
+    from deepmf.models.load import load
+
+    rows, columns = model.entries_.rows, model.entries_.columns
+    n_asked = min(_ASKED, max(len(rows), len(columns)))
+    pairs = rows[np.arange(n_asked) % len(rows)], columns[np.arange(n_asked) % len(columns)]
+    try:
+        answers = load(file).predict(*pairs)
+    except Exception as error:
+        raise DeepMFError(f"the model that was fitted cannot be read back ({error}); it is not saved") from error
+    if not np.isfinite(answers).all() or not np.allclose(answers, model.predict(*pairs), rtol=1e-5):
+        raise DeepMFError("the model that was fitted answers otherwise when it is read back; it is not saved")
 
 
 def put_out(content: memoryview) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from deepmf.errors import TrainingDiverged
-from deepmf.matrix.arrays import IndexArray, LatentArray
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 
 # Numbers of latents gathered at a time from either table, 1 MB in single precision, which caches hold.
 _GATHERED_AT_A_TIME = 1 << 18
@@ -39,14 +39,18 @@ class Latents:
         last = int(self.positions[-1]) + 1 if self.positions.size else 0
         return max(int(self.base.shape[0]), last)
 
-    def largest(self) -> float:
-        """Return the largest absolute value."""
-        return max((float(max(part.max(), -part.min())) for part in (self.base, self.extra) if part.size), default=0.0)
+    def largest(self) -> FloatArray:
+        """Return the largest absolute value of each latent (latent,), in double precision."""
+        found = np.zeros(self.base.shape[1])
+        for part in (self.base, self.extra):
+            if len(part):
+                found = np.maximum(found, np.maximum(part.max(axis=0), -part.min(axis=0)))
+        return found
 
-    def are_finite(self) -> bool:
-        """Return whether all numbers are finite; those of training are checked once, not in every extension."""
-        looked_at = self.extra if self.extra.shape[0] else self.base
-        return bool(np.isfinite(looked_at).all())
+    def products_are_finite(self, others: Latents) -> bool:
+        """Say whether no sum of products with the latents of the other axis can leave the range of their type."""
+        with np.errstate(over="ignore"):
+            return bool((self.largest() * others.largest()).sum() <= float(np.finfo(self.base.dtype).max))
 
     def take(self, positions: npt.NDArray[Any], fields: slice = slice(None)) -> LatentArray:
         """Return the latents at some positions, or some of their numbers."""

@@ -14,7 +14,6 @@ from deepmf.models.feature_ridge import NO_WEIGHTS, FeatureRidge, FeatureWeights
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents
 from deepmf.models.means_settings import MeansSettings
-from deepmf.models.method import Fitted
 from deepmf.models.model import Model
 from deepmf.models.predictor import Encoder, Predictor, unpack_latents
 from deepmf.models.readout import Readout
@@ -100,7 +99,7 @@ class Means(Model):
         return np.asarray(self.predictor_.columns.whole()[:, 1], dtype=np.float64)
 
     def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> None:
-        self._fitted = Fitted(entries, self._predictor(None, entries, fitting))
+        self._set_fitted(entries, self._predictor(None, entries, fitting))
         self.history_ = History(best_error=None if validation is None else self._means_error(validation))
 
     def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Any:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
+
 from deepmf.errors import BadSetting, NotFitted, TrainingDiverged
 from deepmf.matrix.areas import AREAS
 from deepmf.matrix.entry_store import EntryStore
@@ -102,19 +104,27 @@ class Method(ABC):
         with training_threads(getattr(self.settings, "device", "cpu")) as threads:
             settings, start = self.settings, fitting.start
             fingerprint = fingerprint_of(type(self).__name__, settings, entries, validation, start)
-            task: Task = (
-                self._task(entries, validation) if start is None else self._warm_task(entries, validation, start)
-            )
+            with _refusing_unsolvable():
+                task: Task = (
+                    self._task(entries, validation) if start is None else self._warm_task(entries, validation, start)
+                )
             if start is not None:
                 settings = start.shortened(settings)
             self.history_ = replace(fitting, threads=threads).run(task, settings, fingerprint)  # type: ignore[arg-type]
             if self.history_.best_epoch is None and self.history_.stopped == "diverged":
                 return
-            predictor = self._predictor(task, entries, fitting)
-            if not (predictor.rows.are_finite() and predictor.columns.are_finite()):
-                self._fitted = None
-                raise TrainingDiverged("what was learned is too large: latents are not finite numbers")
-            self._fitted = Fitted(entries, predictor)
+            with _refusing_unsolvable():
+                self._set_fitted(entries, self._predictor(task, entries, fitting))
+
+    def _set_fitted(self, entries: EntryStore, predictor: Predictor) -> None:
+        """Take what was learned, unless its numbers, or their products, leave the range of their type."""
+        if not predictor.rows.products_are_finite(predictor.columns):
+            self._fitted = None
+            raise TrainingDiverged(
+                f"what was learned is too large: latents or their products are not finite numbers (the scale is "
+                f"{entries.scale}; divide the values by a constant)"
+            )
+        self._fitted = Fitted(entries, predictor)
 
     def _with_choice(self, train: ObservedMatrix, start_from: Method | None) -> Self:
         """Return this model with the settings that were not given chosen: for a matrix, or as in a model to start from.
@@ -171,3 +181,12 @@ class Method(ABC):
         if self._fitted is None:
             raise NotFitted(f"this {type(self).__name__} is not fitted yet: call fit first")
         return self._fitted
+
+
+@contextmanager
+def _refusing_unsolvable() -> Iterator[None]:
+    """Say that values are too large where linear algebra finds no solution because of them."""
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        raise TrainingDiverged(f"the values are too large, or too far apart, for this method ({error})") from error

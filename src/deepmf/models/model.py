@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -435,21 +435,31 @@ class Model(Method):
         """Return the n columns most similar to one column, and their similarities (the cosines of their latents)."""
         return most_similar(self.predictor_.directions(self.predictor_.columns), self.entries_.columns, column, n)
 
-    def save(self, path: str | Path, *, largest_file: int = LARGEST_FILE) -> None:
+    def save(
+        self,
+        path: str | Path,
+        *,
+        largest_file: int = LARGEST_FILE,
+        check: Callable[[Path], object] = lambda _: None,
+    ) -> None:
         """Write the model to one file or to a folder, whole or not at all.
+
+        The same entries, settings and seed give the same bytes: how long training took, and by how many threads, is not
+        written.
 
         It is a folder, of shards that `load` maps into memory, where the name ends in ".model", where a model folder
         stands there already, or where arrays take more than `largest_file` bytes. A folder takes the place of a file,
-        or of another model folder; a folder of anything else is refused.
+        or of another model folder; a folder of anything else is refused. `check` is called with the file or folder
+        before it takes its name: where that raises, nothing is changed.
         """
         entries, predictor = self._known
         description = {
             "class": type(self).__name__,
             "settings": self.settings.to_dict(),
             "chosen": sorted(self.chosen_),
-            "history": self.history_.to_dict(),
+            "history": self.history_.without_times().to_dict(),
         }
-        write_model(path, description, entries, predictor.pack(), largest_file=largest_file)
+        write_model(path, description, entries, predictor.pack(), largest_file=largest_file, check=check)
 
     @classmethod
     def from_stored(cls, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Self:

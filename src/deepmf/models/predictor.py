@@ -206,7 +206,7 @@ def unpack_latents(
     n_rows, n_columns = entries.train.shape
     rows = _stored(tensors, "rows", (n_rows, width), len(entries.rows), kind)
     columns = _stored(tensors, "columns", (n_columns, width), len(entries.columns), kind)
-    if has_values_to_check(tensors) and width * rows.largest() * columns.largest() > float(np.finfo(kind).max):
+    if has_values_to_check(tensors) and not rows.products_are_finite(columns):
         raise BadModelFile("the stored latents are so large that their products are not finite")
     return rows, columns
 

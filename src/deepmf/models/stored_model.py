@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,25 @@ from deepmf.storage.packed import Packed, Tensors, field, has_values_to_check, n
 
 
 def write_model(
-    path: str | Path, description: dict[str, Any], entries: EntryStore, learned: Packed, *, largest_file: int
+    path: str | Path,
+    description: dict[str, Any],
+    entries: EntryStore,
+    learned: Packed,
+    *,
+    largest_file: int,
+    check: Callable[[Path], object],
 ) -> None:
     """Write a model to one file, or to a folder where its name or its size asks for one, whole or not at all.
 
     description: its class, settings, choice and history, by these names.
+    check: called with what is written before it takes its name.
     """
     n_bytes = entries.train.nbytes + sum(tensor.nbytes for tensor in learned.tensors.values())
     in_folder = goes_to_folder(path, n_bytes, largest_file=largest_file)
     parts = _parts(entries, learned, in_folder=in_folder)
     content = description | {name: part.content for name, part in parts.items()}
     tensors = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
-    (write_folder if in_folder else write_file)(path, kind="model", content=content, tensors=tensors)
+    (write_folder if in_folder else write_file)(path, kind="model", content=content, tensors=tensors, check=check)
 
 
 def _parts(entries: EntryStore, learned: Packed, *, in_folder: bool) -> dict[str, Packed]:

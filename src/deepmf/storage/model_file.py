@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,12 +65,19 @@ def write_file(
     kind: str,
     content: dict[str, Any],
     tensors: Mapping[str, npt.NDArray[Any]],
+    check: Callable[[Path], object] = lambda _: None,
 ) -> None:
     """Write one file, whole or not at all; the same arguments give the same bytes.
 
-    `content` is made of dicts, lists, strings, numbers, booleans and None; NaN and infinities become None.
+    `content` is made of dicts, lists, strings, numbers, booleans and None; NaN and infinities become None. `check` is
+    called with the file before it takes its name.
     """
-    write_atomically(path, partial(put_file, kind=kind, content=content, tensors=tensors))
+
+    def write(temporary: Path) -> None:
+        put_file(temporary, kind=kind, content=content, tensors=tensors)
+        check(temporary)
+
+    write_atomically(path, write)
 
 
 def put_file(path: Path, *, kind: str, content: dict[str, Any], tensors: Mapping[str, npt.NDArray[Any]]) -> str:

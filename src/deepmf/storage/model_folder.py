@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,9 +54,17 @@ def goes_to_folder(path: str | os.PathLike[str], n_bytes: int, *, largest_file: 
 
 
 def write_folder(
-    path: str | os.PathLike[str], *, kind: str, content: dict[str, Any], tensors: Mapping[str, npt.NDArray[Any]]
+    path: str | os.PathLike[str],
+    *,
+    kind: str,
+    content: dict[str, Any],
+    tensors: Mapping[str, npt.NDArray[Any]],
+    check: Callable[[Path], object] = lambda _: None,
 ) -> None:
-    """Write one folder, whole or not at all; it takes the place of a file, or of another folder of a model."""
+    """Write one folder, whole or not at all; it takes the place of a file, or of another folder of a model.
+
+    `check` is called with the folder before it takes its name.
+    """
 
     def fill(folder: Path) -> None:
         shards = []
@@ -67,6 +75,7 @@ def write_folder(
             shards.append(Shard(file.name, file.stat().st_size, checksum)._asdict())
         header = header_of(kind, {"content": content, "shards": shards})
         (folder / _MANIFEST).write_text(encoded(header | {"sha256": checksum_of(header)}), encoding="utf-8")
+        check(folder)
 
     write_folder_atomically(path, fill, replaces=is_replaceable)
 

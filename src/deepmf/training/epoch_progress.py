@@ -135,7 +135,7 @@ class _Line(EpochDisplay):
 
     def __call__(self, record: EpochRecord, history: History) -> None:
         self._standing.see(record, history)
-        left = timedelta(seconds=round(history.seconds / len(history) * (self._n_epochs - record.epoch - 1)))
+        left = timedelta(seconds=round((history.seconds or 0.0) / len(history) * (self._n_epochs - record.epoch - 1)))
         epoch = f"epoch {record.epoch + 1} of {self._n_epochs}"
         self._line.write(f"{self._title}: {epoch}, {left} left, {self._standing.of_epoch(record)}")
 

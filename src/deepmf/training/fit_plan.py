@@ -46,7 +46,7 @@ class PlanLine:
             return
         n_left = self._plan.epochs - record.epoch - 1
         after = self._plan.share_after * self._plan.epochs
-        seconds = time.monotonic() - self._start + record.seconds * (n_left + after)
+        seconds = time.monotonic() - self._start + (record.seconds or 0.0) * (n_left + after)
         self._put(f"; {about(seconds)}")
         self.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from deepmf.errors import BadModelFile
@@ -23,7 +23,7 @@ class EpochRecord:
     loss: float
     validation_error: float | None
     learning_rate: float | None  # None where there are no steps of a size
-    seconds: float
+    seconds: float | None  # None where it is not known, as of a model that was loaded
     notes: dict[str, Any] = field(default_factory=dict)
 
 
@@ -49,9 +49,10 @@ class History:
         return len(self.records)
 
     @property
-    def seconds(self) -> float:
-        """Time spent in all epochs."""
-        return sum(record.seconds for record in self.records)
+    def seconds(self) -> float | None:
+        """Time spent in all epochs; None where it is not known, as of a model that was loaded."""
+        known = [record.seconds for record in self.records if record.seconds is not None]
+        return sum(known) if len(known) == len(self.records) else None
 
     def __repr__(self) -> str:
         return history_line(self)
@@ -65,6 +66,10 @@ class History:
         What a model noted beside, such as boundaries, is in columns of its own.
         """
         return history_frame(self)
+
+    def without_times(self) -> History:
+        """Return what is the same in every run with the same entries, settings and seed."""
+        return replace(self, records=[replace(record, seconds=None) for record in self.records], threads=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -118,9 +123,11 @@ def _record(plain: Any, epoch: int) -> EpochRecord:
     notes = plain["notes"]
     if not isinstance(notes, dict) or not all(map(_is_note, notes.values())):
         raise BadModelFile(f"the stored notes of an epoch must be numbers or lists of them; got {_shown(notes)}")
-    loss, seconds = _number(plain, "loss"), _number(plain, "seconds")
-    assert loss is not None and seconds is not None
-    error, rate = (_number(plain, name, optional=True) for name in ("validation_error", "learning_rate"))
+    loss = _number(plain, "loss")
+    assert loss is not None
+    error, rate, seconds = (
+        _number(plain, name, optional=True) for name in ("validation_error", "learning_rate", "seconds")
+    )
     return EpochRecord(epoch, loss, error, rate, seconds, notes)
 
 

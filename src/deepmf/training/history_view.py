@@ -31,7 +31,8 @@ def noted(history: History, name: str) -> list[tuple[int, float]]:
 def training_in_words(history: History) -> str:
     """Say how long training was, and why it ended: 20 epochs in 1.2 s; all epochs were run."""
     ending = _ENDINGS.get(history.stopped)
-    return f"{counted(len(history), 'epoch')} in {duration(history.seconds)}" + (f"; {ending}" if ending else "")
+    took = "" if history.seconds is None else f" in {duration(history.seconds)}"
+    return f"{counted(len(history), 'epoch')}{took}" + (f"; {ending}" if ending else "")
 
 
 def errors_in_words(history: History) -> str:

@@ -227,7 +227,7 @@ class CFNADE(NetworkModel):
     def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         network = self._stored_network(entries, tensors)
         rows, columns = unpack_latents(tensors, entries, width=self.settings.hidden_size + 1)
-        if (rows if self.axis == "row" else columns).largest() > 1.0:
+        if (rows if self.axis == "row" else columns).largest().max(initial=0.0) > 1.0:
             raise BadModelFile("the stored latents are no hidden activations, which lie between -1 and 1")
         encoder = self._encoder(network, entries.scale)
         return NadePredictor(rows, columns, encoder, Readout(entries.scale), n_beside=1)

@@ -72,5 +72,6 @@ def check_support(head: OrdinalHead, scale: Scale) -> None:
     if scale.levels is not None and not np.array_equal(support, scale.levels):
         raise BadModelFile(f"the stored support is not the levels of {scale}")
     falls = np.any(np.diff(support) < 0) or np.any(np.diff(boundaries) < 0)
-    if falls or not (scale.low <= support.min() and support.max() <= scale.high and np.abs(boundaries).max() <= 1.0):
+    # A support of one value has no boundaries.
+    if falls or not (scale.low <= support.min() and support.max() <= scale.high and np.all(np.abs(boundaries) <= 1.0)):
         raise BadModelFile(f"the stored support does not rise from one end of {scale} to the other")
