@@ -5,12 +5,14 @@ import multiprocessing
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -194,6 +196,33 @@ def test_workers_see_each_others_writes(start: Start, ratings: ObservedMatrix) -
         one.close()
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 0
+
+
+def resident_bytes(process: int) -> int:
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+def test_headers_without_end_take_neither_memory_nor_time(start: Start) -> None:
+    process, client = start("--log-level", "error")
+    place = client.base_url.host, client.base_url.port
+    assert client.get("/healthz").status_code == 200
+    before, n_sent = resident_bytes(process.pid), 0
+    headers = b"".join(b"h%d: v\r\n" % number for number in range(10_000))
+    with socket.create_connection(place, timeout=10) as flood, pytest.raises(ConnectionError):
+        flood.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n")
+        while n_sent < 20_000_000:
+            flood.sendall(headers)
+            n_sent += len(headers)
+    with ExitStack() as stack:
+        for _ in range(300):
+            one = stack.enter_context(socket.create_connection(place, timeout=10))
+            with suppress(ConnectionError):
+                one.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n" + headers[:30_000])
+        began = time.monotonic()
+        assert client.get("/healthz").status_code == 200
+        assert time.monotonic() - began < 2.0
+    assert resident_bytes(process.pid) - before < 100_000_000
 
 
 @pytest.mark.parametrize(

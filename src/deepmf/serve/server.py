@@ -29,6 +29,7 @@ from deepmf.serve.application import create_app
 from deepmf.serve.database import open_database
 from deepmf.serve.entry_database import EntryDatabase
 from deepmf.serve.keys import read_keys
+from deepmf.serve.limited_http import LimitedHttp
 from deepmf.serve.operator_routes import reload_model
 from deepmf.serve.request_log import configure_log
 from deepmf.serve.service import Service
@@ -120,6 +121,8 @@ def worker_app() -> FastAPI:
 def _config(app: Any, options: ServeOptions, **named: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=LimitedHttp,
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
