@@ -5,10 +5,11 @@
     python benchmarks/features.py --data ml-100k --model dmf-o --seed 0 --split published
 
 Prints a JSON line without features and one with: the RMSE in areas I to IV, and that of new rows, new columns and both
-with at most 0, 1, 2, 5, 10 and 20 entries each (those of `extension`, drawn by the seed). `--part validation` evaluates
-on the validation entries of the areas, by which settings were chosen; the test entries are for the end. `--split
-published` is the error on the split that others publish on (u1, or that of the authors of DMF-D), whose training
-entries lose 5 % for validation where it has none.
+with at most 0, 1, 2, 5, 10 and 20 entries each (those of `extension`, drawn by the seed). As in the tasks of
+`benchmarks/peers`, `fit` is given the features of training rows and columns, `extend` those of new ones. `--part
+validation` evaluates on the validation entries of the areas, by which settings were chosen; the test entries are for
+the end. `--split published` is the error on the split that others publish on (u1, or that of the authors of DMF-D),
+whose training entries lose 5 % for validation where it has none.
 """
 
 from __future__ import annotations
@@ -56,6 +57,25 @@ def features_of(name: str) -> dict[str, Any]:
     }
 
 
+def of_known(features: dict[str, Any], train: ObservedMatrix) -> dict[str, Any]:
+    """Return the features of the rows and columns of a training matrix."""
+    found = {}
+    for name, each in features.items():
+        labels = train.rows if name == "row_features" else train.columns
+        found[name] = each.take(np.flatnonzero(labels.find(each.labels) >= 0))
+    return found
+
+
+def of_new(features: dict[str, Any], train: ObservedMatrix) -> dict[str, Any]:
+    """Return the features of all other rows and columns, where there are some."""
+    found = {}
+    for name, each in features.items():
+        new = each.beyond(train.rows if name == "row_features" else train.columns)
+        if new is not None:
+            found[name] = new
+    return found
+
+
 def cut(split: AreaSplit, n_known: int, seed: int) -> ObservedMatrix:
     """Return the extension with at most this many entries of each new row and of each new column."""
     extension = split.extension
@@ -92,31 +112,31 @@ def errors_of(model: Model, parts: dict[str, ObservedMatrix]) -> dict[str, float
 def measured(
     name: str, model: str, seed: int, part: str, features: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return all errors of a model, fitted with some features."""
+    """Return all errors of a model, with some features."""
     split = split_areas(load(name), new_rows=0.2, new_columns=0.2, seed=seed)
     new = split.new_validation if part == "validation" else {area: split.test[area] for area in SIDES}
+    at_fit, later = of_known(features, split.train), of_new(features, split.train)
     begin = time.perf_counter()
-    fitted = model_class(model)(**settings).fit(split.train, split.validation, progress=False, **features)
+    fitted = model_class(model)(**settings).fit(split.train, split.validation, progress=False, **at_fit)
     seconds = time.perf_counter() - begin
     known = {"I": split.validation if part == "validation" else split.test["I"]}
-    result = {"areas": errors_of(fitted, known) | errors_of(fitted.extend(split.extension), new)}
+    result = {"areas": errors_of(fitted, known) | errors_of(fitted.extend(split.extension, **later), new)}
     for n_known in COUNTS:
-        # All new rows and columns have features: where these are given, they are known without any entry.
-        described = fitted if features and not n_known else fitted.extend(cut(split, n_known, seed))
-        found = errors_of(described, new)
+        found = errors_of(fitted.extend(cut(split, n_known, seed), **later), new)
         for area, side in SIDES.items():
             result.setdefault(side, {})[str(n_known)] = found[area]
     return result | {"seconds": round(seconds, 1), "best_error": fitted.history_.best_error}
 
 
 def measured_on_published(name: str, model: str, features: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the error of a model on the published split, fitted with some features."""
+    """Return the error of a model on the published split, with some features."""
     split = published(name)
+    at_fit, later = of_known(features, split.train), of_new(features, split.train)
     begin = time.perf_counter()
-    fitted = model_class(model)(**settings).fit(split.train, split.validation, progress=False, **features)
+    fitted = model_class(model)(**settings).fit(split.train, split.validation, progress=False, **at_fit)
     seconds = time.perf_counter() - begin
     # As in the tables, validation entries describe rows and columns at the end.
-    test = errors_of(fitted.extend(split.validation), {"test": split.test})
+    test = errors_of(fitted.extend(split.validation, **later), {"test": split.test})
     return test | {"seconds": round(seconds, 1), "best_error": fitted.history_.best_error}
 
 

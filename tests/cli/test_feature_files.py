@@ -177,7 +177,7 @@ def test_ids_are_of_the_kind_that_the_matrix_has(run: Any, tmp_path: Path) -> No
     [
         ("user,age\nann,1\nann,2\n", [], "the label 'ann' has features twice; once is right"),
         ("user,age\nnobody,1\nno one,2\n", [], "no label of the row features is a row of the matrix"),
-        ("user,age\n{0},\n{1},\n", [], "the feature 'age' has no value at all; leave it out"),
+        ("user,age\n{0},\n{1},\n", [], "the feature 'age' has no value to learn from; leave it out"),
         ("user,age\n{0},1\n{1},inf\n", [], "the feature 'age' has infinite numbers"),
         ("user,age\n{0},1\n,2\n", [], "line 3: the label is missing"),
         ("user\n{0}\n{1}\n", [], "column"),

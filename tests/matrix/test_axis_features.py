@@ -11,7 +11,7 @@ from deepmf.matrix.labels import Labels
 
 LABELS = Labels(["ann", "bob", "carol"], axis="row")
 PEOPLE = Features.from_columns(
-    ["bob", "nobody", "ann", "zoe"], {"age": [25.0, 30.0, 40.0, 61.0], "langs": ["en|fr", "en", "fr", "fr"]}
+    ["bob", "nobody", "ann", "zoe"], {"age": [25.0, 30.0, 40.0, 61.0], "langs": ["en|fr", "en", "de|en|fr", "fr"]}
 )
 
 
@@ -32,21 +32,32 @@ def other(table: AxisFeatures, **values: object) -> FeatureVectors:
 
 
 def test_labels_find_their_features_and_may_lack_them(table: AxisFeatures) -> None:
-    assert said(table, 4) == [["40", "fr"], ["25", "en", "fr"], [], []]
+    assert said(table, 4) == [["40", "en", "fr"], ["25", "en", "fr"], [], []]
     assert table.take(np.arange(4)).are_known.tolist() == [True, True, False, False]
-    assert table.encoding.columns[0].mean == np.mean([25, 30, 40, 61])  # type: ignore[attr-defined]
     with pytest.raises(BadFeatures, match="no label of the row features is a row of the matrix"):
         AxisFeatures.of(Labels([1, 2], axis="row"), PEOPLE)
+
+
+def test_the_encoding_is_learned_from_labels_with_entries_alone(table: AxisFeatures) -> None:
+    assert table.encoding == PEOPLE.take(np.array([0, 2])).encoding()
+    ages = Features(LABELS.array, {"age": [20.5, 40.5, 90.0]})
+    counted = AxisFeatures.of(LABELS, ages, np.array([3, 5, 0]))  # "carol" has no entry
+    assert counted.encoding == ages.take(np.array([0, 1])).encoding()
+    codes = Features(range(40), {"code": [*([1, 2] * 10), *(0.5 * k for k in range(20))]})
+    seen = AxisFeatures.of(Labels(range(20), axis="row"), codes)
+    assert seen.encoding.kinds == {"code": "category"}
+    with pytest.raises(BadFeatures, match="no value"):
+        AxisFeatures.of(LABELS, PEOPLE, np.array([0, 0, 1]))  # "carol" alone has entries, and no features
 
 
 def test_changes_come_on_top_and_the_old_table_stays(table: AxisFeatures) -> None:
     wide = other(table, age=50, langs="en|fr|xx")
     once = table.changed(np.array([4, 2]), wide.followed_by(other(table, age=33)))
-    assert said(once, 5) == [["40", "fr"], ["25", "en", "fr"], ["33"], [], ["50", "en", "fr"]]
+    assert said(once, 5) == [["40", "en", "fr"], ["25", "en", "fr"], ["33"], [], ["50", "en", "fr"]]
     twice = once.changed(np.array([0, 4]), other(table, age=61).followed_by(other(table, age=30)))
     assert said(twice, 5) == [["61"], ["25", "en", "fr"], ["33"], [], ["30"]]
     assert twice.positions.tolist() == [0, 2, 4]
-    assert said(table, 3) == [["40", "fr"], ["25", "en", "fr"], []]
+    assert said(table, 3) == [["40", "en", "fr"], ["25", "en", "fr"], []]
     assert twice.are_as_trained(np.arange(5)).tolist() == [False, True, False, True, False]
 
 
@@ -72,8 +83,8 @@ def test_what_is_forgotten(table: AxisFeatures) -> None:
     later = table.changed(
         np.array([3, 4, 5]), other(table, age=30).followed_by(other(table, age=40)).followed_by(other(table, age=61))
     )
-    assert said(later.without(np.array([1, 4])), 5) == [["40", "fr"], [], [], ["30"], ["61"]]
-    assert said(later.without(np.array([3, 4, 5])), 4) == [["40", "fr"], ["25", "en", "fr"], [], []]
+    assert said(later.without(np.array([1, 4])), 5) == [["40", "en", "fr"], [], [], ["30"], ["61"]]
+    assert said(later.without(np.array([3, 4, 5])), 4) == [["40", "en", "fr"], ["25", "en", "fr"], [], []]
     assert later.without(np.array([3, 4, 5])).extra is None
     assert said(table.without(np.array([0])), 2) == [[], ["25", "en", "fr"]]
 
@@ -95,7 +106,7 @@ def test_the_digest_tells_tables_apart(table: AxisFeatures) -> None:
     same = AxisFeatures.of(LABELS, PEOPLE.take(np.array([3, 2, 1, 0])))
     assert same.digest() == table.digest()
     others = [
-        AxisFeatures.of(LABELS, PEOPLE.take(np.arange(3))),
+        AxisFeatures.of(LABELS, PEOPLE.relabelled(["bob", "nobody", "carol", "ann"])),
         AxisFeatures.of(Labels(["bob", "ann", "carol"], axis="row"), PEOPLE),
     ]
     assert len({each.digest() for each in (table, *others)}) == 3

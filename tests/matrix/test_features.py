@@ -127,9 +127,9 @@ def test_mistakes_are_one_sentence_each() -> None:
     refused("^the feature 'x' cannot be read: 'int' object is not iterable", ["a", "b"], {"x": 5})
     refused("^the feature 'x' cannot be read", ["a", "b"], {"x": [10**400, 1]})
     refused("^two features have the same name", ["a", "b"], {1: [1, 2], "1": [1, 2]})
-    refused("^the feature 'x' has no value at all; leave it out$", ["a", "b"], {"x": [None, ""]})
-    refused("^the feature 'x' has no value at all", ["a", "b"], {"x": [np.nan, np.nan]})
-    refused("^the feature 'x' has no value at all", [], {"x": []})
+    refused("^the feature 'x' has no value to learn from; leave it out$", ["a", "b"], {"x": [None, ""]})
+    refused("^the feature 'x' has no value to learn from", ["a", "b"], {"x": [np.nan, np.nan]})
+    refused("^the feature 'x' has no value to learn from", [], {"x": []})
     refused("^the feature 'x' has infinite numbers", ["a", "b"], {"x": [1.0, -np.inf]})
     refused("^there is no feature 'y' to be a number; there are x$", ["a", "b"], one, kinds={"y": "number"})
     refused(

@@ -16,6 +16,7 @@ from deepmf.models.factorization.als import ALS
 from deepmf.models.load import load
 from deepmf.models.means import Means
 from deepmf.models.model import Model
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.storage.model_file import read_file, write_file
 
 ZOE = Features(["Zoe"], {"age": [31], "occupation": ["nurse"]})
@@ -43,7 +44,7 @@ def test_bad_features_leave_an_unfitted_model_unfitted(rated: Generated) -> None
     for features, said in (
         (Features(["nobody"], {"age": [3]}), "no label of the row features is a row of the matrix"),
         (Features([1, 2], {"age": [3, 4]}), r"features are of 1 \(int\) and so on, the rows are 'Ada Abara' \(str\)"),
-        (Features(labels, {"age": [None, None]}), "the feature 'age' has no value at all"),
+        (Features(labels, {"age": [None, None]}), "the feature 'age' has no value to learn from"),
         (Features(labels, {"age": [1.0, np.inf]}), "the feature 'age' has infinite numbers"),
         (Features(labels, {"age": ["a", "b"]}, kinds={"age": "number"}), "cannot be read as numbers"),
         ({"age": [1, 2]}, r"row_features must be Features \(Features.from_frame makes them\); got dict"),
@@ -115,6 +116,27 @@ def test_warnings_come_from_the_call_of_fit(rated: Generated) -> None:
     assert [warning.filename for warning in told] == [__file__] * 2
 
 
+@pytest.mark.parametrize("new", [Means(), ALS(epochs=3, latent_size=3), OrdinalDMF(epochs=2, device="cpu")], ids=repr)
+@pytest.mark.parametrize("in_matrix", [False, True], ids=["features alone", "empty row of the matrix"])
+def test_features_of_new_rows_do_not_move_predictions_of_known_ones(
+    rated: Generated, new: Model, in_matrix: bool
+) -> None:
+    rows, columns, values = rated.matrix.entries()
+    labels = [*rated.matrix.row_labels.tolist(), *(["new 1", "new 2", "new 3"] if in_matrix else [])]
+    train = ObservedMatrix.from_entries(rows, columns, values, rated.matrix.scale, row_labels=labels)
+    assert rated.row_features is not None
+    ages, jobs = (rated.row_features.values(name).tolist() for name in ("age", "occupation"))
+
+    def predictions(new_ages: list[float], new_jobs: list[str]) -> Any:
+        people = [*rated.row_features.labels.tolist(), "new 1", "new 2", "new 3"]  # type: ignore[union-attr]
+        features = Features(people, {"age": [*ages, *new_ages], "occupation": [*jobs, *new_jobs]})
+        return type(new)(**new.own_settings).fit(train, row_features=features, progress=False).predict(rows, columns)
+
+    expected = predictions([30, 40, 50], [jobs[0]] * 3)
+    found = predictions([300, 4000.5, 50000], ["astronaut"] * 3)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 if in_matrix else 0)
+
+
 @pytest.mark.slow
 def test_many_categories_and_constant_ones_are_learned_from_with_a_warning(rated: Generated) -> None:
     names = [*rated.matrix.row_labels.tolist(), *(f"person {number}" for number in range(100_000))]
@@ -122,7 +144,7 @@ def test_many_categories_and_constant_ones_are_learned_from_with_a_warning(rated
     with pytest.warns(DeepMFWarning) as told:
         means = Means().fit(rated.matrix, row_features=described)
     said = [str(warning.message) for warning in told]
-    assert any("the feature 'name' has 100,040 categories, each too rare" in each for each in said)
+    assert any("the feature 'name' has 40 categories, each too rare" in each for each in said)
     assert any("the feature 'same' is 1.0 everywhere" in each or "is 1 everywhere" in each for each in said)
     assert len(means.row_labels_) == len(names)
 

@@ -67,12 +67,13 @@ class FeatureFiles:
 
     def read(self, matrix: ObservedMatrix) -> AxisPair:
         """Read the features of the rows and columns of a matrix; what could not be learned from is refused here."""
+        from deepmf.matrix.axis_features import AxisFeatures
+
         found = self._read(matrix.rows, matrix.columns, matrix.form.row, matrix.form.column)
         for path, features, labels in zip((self.rows, self.columns), found, (matrix.rows, matrix.columns), strict=True):
             if path is not None and features is not None:
                 with _named(path):
-                    features.check_labels(labels)
-                    features.encoding()
+                    AxisFeatures.of(labels, features)
         return found
 
     def extended(self, model: Model) -> Model:

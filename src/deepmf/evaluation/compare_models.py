@@ -9,6 +9,7 @@ from deepmf.evaluation.comparison import ComparedModel, Comparison
 from deepmf.evaluation.comparison_process import in_own_process, registered_name
 from deepmf.evaluation.split_errors import SplitErrors, measure
 from deepmf.evaluation.split_plan import SplitPlan
+from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.given_entries import check_features
@@ -61,8 +62,7 @@ def compare(
     for name, labels in (("row_features", matrix.rows), ("column_features", matrix.columns)):
         if name in features:
             check_features(features[name], name)
-            features[name].check_labels(labels)
-            features[name].encoding()
+            AxisFeatures.of(labels, features[name])
     show = progress or (lambda done, total: None)
     total, compared = folds * len(candidates), []
     for number, (label, model) in enumerate(candidates.items()):

@@ -33,12 +33,17 @@ class AxisFeatures:
     extra: FeatureVectors | None = None
 
     @classmethod
-    def of(cls, labels: Labels, features: Features) -> AxisFeatures:
-        """Return features for the labels of a matrix; those of other labels help to learn the encoding alone."""
+    def of(cls, labels: Labels, features: Features, counts: IndexArray | None = None) -> AxisFeatures:
+        """Return features for the labels of a matrix.
+
+        counts: how many training entries each label has. The encoding is learned from labels with entries alone (all
+        labels of the matrix unless counts are given); features of the others are encoded by it, as by `extend`.
+        """
         features.check_labels(labels)
-        encoding = features.encoding()
-        vectors = features.encoded(encoding)
         at = labels.find(features.labels)
+        trained = at >= 0 if counts is None else (at >= 0) & (counts[at] > 0)
+        encoding = features.encoding(np.flatnonzero(trained))
+        vectors = features.encoded(encoding)
         own = np.full(len(labels), len(features))  # behind the last one: no features
         own[at[at >= 0]] = np.flatnonzero(at >= 0)
         return cls(encoding, vectors.take(own))

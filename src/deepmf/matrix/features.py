@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadFeatures, DeepMFWarning
+from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.feature_encoding import (
     ENCODINGS_OF_KINDS,
     MOST_CATEGORIES,
@@ -53,6 +54,7 @@ class Features:
                 raise BadFeatures(f"the feature {name!r} has {values.size} values for {self.labels.size} labels")
         self._given = dict(kinds or {})
         self._converted: dict[str, npt.NDArray[Any]] = {}
+        self._learned: dict[bytes, FeatureEncoding] = {}
         self._check_kinds()
 
     @classmethod
@@ -105,9 +107,17 @@ class Features:
         listed = ", ".join(f"{name} ({kind})" for name, kind in self.kinds.items())
         return f"Features({len(self):,} label{'s' if len(self) != 1 else ''}: {listed})"
 
-    def encoding(self) -> FeatureEncoding:
-        """Return the encoding of features like these; it stays as it is when others are encoded by it."""
-        return self._encoding
+    def encoding(self, positions: IndexArray | None = None) -> FeatureEncoding:
+        """Return the encoding learned from the features at some positions, or from all; others are encoded by it.
+
+        Kinds that were not given are those of the values at these positions.
+        """
+        if positions is None or positions.size == len(self):
+            return self._encoding
+        key = positions.tobytes()
+        if key not in self._learned:
+            self._learned[key] = self.take(positions)._encoding
+        return self._learned[key]
 
     @cached_property
     def _encoding(self) -> FeatureEncoding:
@@ -167,7 +177,7 @@ class Features:
         values = self.values(name)
         missing = are_missing(kind, values)
         if np.all(missing):
-            raise BadFeatures(f"the feature {name!r} has no value at all; leave it out")
+            raise BadFeatures(f"the feature {name!r} has no value to learn from; leave it out")
         encoding: ColumnEncoding = ENCODINGS_OF_KINDS[kind].learned(name, values)
         first = values[np.argmin(missing)]
         doubt = _too_many(encoding, values) if isinstance(encoding, CategoryEncoding) else None

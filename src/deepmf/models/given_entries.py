@@ -65,8 +65,8 @@ def training_entries(
             raise BadFeatures(f"{method} reads entries alone, no features; Means, ALS, DMF, DMFD and OrdinalDMF do")
     return EntryStore.of(
         train,
-        None if row_features is None else AxisFeatures.of(train.rows, row_features),
-        None if column_features is None else AxisFeatures.of(train.columns, column_features),
+        None if row_features is None else AxisFeatures.of(train.rows, row_features, train.row_counts),
+        None if column_features is None else AxisFeatures.of(train.columns, column_features, train.column_counts),
     )
 
 

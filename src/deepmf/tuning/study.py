@@ -211,8 +211,10 @@ class Study:
     def _features_digest(self, name: str) -> str:
         """Return a fingerprint of the features of rows or columns; those that no model could read are refused."""
         check_features(self.features[name], name)
-        labels = self.train.rows if name == "row_features" else self.train.columns
-        return AxisFeatures.of(labels, self.features[name]).digest()
+        train, features = self.train, self.features[name]
+        if name == "row_features":
+            return AxisFeatures.of(train.rows, features, train.row_counts).digest()
+        return AxisFeatures.of(train.columns, features, train.column_counts).digest()
 
 
 def _free_part(space: Space, defaults: Mapping[str, Any], fixed: Mapping[str, Any], model: str) -> Space:
