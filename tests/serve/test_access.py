@@ -11,6 +11,7 @@ from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.serve.guard import HEADERS
 from deepmf.serve.keys import ROLES, ApiKey, KeyRing, add_key, digest_of_key, read_keys
+from deepmf.serve.rate_limit import RateLimit
 
 KEYS = KeyRing([ApiKey(role, role, digest_of_key(f"the {role} key")) for role in ROLES])
 BODY = {"entries": [{"column": "a", "value": 5}]}
@@ -56,6 +57,17 @@ def test_a_key_that_asks_too_often_waits(started: Started) -> None:
     assert statuses[:2] == [200, 200]
     assert 429 in statuses
     assert client.get("/v1/model", headers=bearer("the write key")).status_code == 200
+
+
+def test_less_than_one_request_a_second_is_one_now_and_then(started: Started) -> None:
+    times = iter((0.0, 0.1, 3.2, 3.4, 6.6, 6.8, 100.0, 100.1))
+    limit = RateLimit(0.3, clock=lambda: next(times))
+    allowed = [limit.allows("ann") for _ in range(8)]
+    assert allowed == [True, False, False, True, False, True, True, False]
+    client = started(keys=KEYS, rate=0.3)
+    answers = [client.get("/v1/model", headers=bearer("the read key")) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 429]
+    assert answers[1].headers["retry-after"] == "4"
 
 
 def test_without_keys_only_this_machine_is_answered(started: Started) -> None:

@@ -1,6 +1,7 @@
 """Whole processes: what was acknowledged survives kill -9, models are replaced under load, workers agree."""
 
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -232,6 +233,9 @@ def test_headers_without_end_take_neither_memory_nor_time(start: Start) -> None:
         ({"host": "192.168.0.7"}, "--keys"),
         ({"workers": 0}, "--workers"),
         ({"rate": 0.0}, "--rate-limit"),
+        ({"rate": -1.0}, "--rate-limit"),
+        ({"rate": math.nan}, "--rate-limit"),
+        ({"rate": math.inf}, "--rate-limit"),
     ],
 )
 def test_what_cannot_be_served_safely_is_refused(given: dict[str, Any], said: str) -> None:

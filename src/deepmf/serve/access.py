@@ -33,7 +33,9 @@ class Access:
             reason = "an API key is needed: Authorization: Bearer ..." if not given else "this API key is not known"
             raise Refusal(401, "no_key", reason)
         if self._rate is not None and not self._rate.allows(key.name):
-            raise Refusal(429, "too_often", "too many requests with this API key; try again in a second", retry_after=1)
+            wait = self._rate.retry_seconds
+            said = f"too many requests with this API key; try again in {wait} second{'s' * (wait > 1)}"
+            raise Refusal(429, "too_often", said, retry_after=wait)
         if not key.allows(role):
             raise Refusal(403, "role", f"this needs an API key of the role {role}; this one has the role {key.role}")
         return key

@@ -1,7 +1,8 @@
-"""Rate limits: a steady number of requests a second for each key, and twice as many at once."""
+"""Rate limits: a steady number of requests a second for each key; twice as many at once, and never less than one."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -20,8 +21,9 @@ class RateLimit:
 
     def __init__(self, per_second: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second = per_second
-        self._most = 2.0 * per_second
+        self._most = max(1.0, 2.0 * per_second)
         self._clock = clock
+        self.retry_seconds = math.ceil(min(1 / per_second, 86_400))  # after which there is a token again
         self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted
 
     def allows(self, key: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import math
 import os
 import signal
 import socket
@@ -66,8 +67,8 @@ class ServeOptions:
             raise BadSetting(f"--workers must be at least 1; got {self.workers}")
         if not 0 <= self.port <= 65535:
             raise BadSetting(f"--port must be between 0 and 65535; got {self.port}")
-        if self.rate <= 0:
-            raise BadSetting(f"--rate-limit must be above 0; got {self.rate:g}")
+        if not 0 < self.rate < math.inf:
+            raise BadSetting(f"--rate-limit must be a number of requests above 0; got {self.rate:g}")
         if self.keys is None and self.host not in ("127.0.0.1", "::1", "localhost"):
             raise BadSetting(
                 f"others can reach {self.host}: give --keys FILE (deepmf api-key FILE makes one), or --host 127.0.0.1"
