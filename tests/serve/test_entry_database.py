@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import inspect, text
@@ -10,10 +11,13 @@ from tests.serve.conftest import Started
 
 from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.factorization.als import ALS
+from deepmf.serve import exported as exported_module
 from deepmf.serve.database import open_database
 from deepmf.serve.entry_changes import Changes
-from deepmf.serve.entry_database import AreaError, EntryDatabase, Receipt
+from deepmf.serve.entry_database import AreaError, EntryDatabase, Receipt, Transaction
 from deepmf.serve.served_features import AxisName, FeatureChanges
+from deepmf.serve.snapshot import Snapshot
 from deepmf.serve.tables import METADATA
 
 
@@ -142,6 +146,24 @@ def test_two_processes_write_in_turn_and_read_alike(started: Started, ratings: O
     assert one.get("/v1/rows/Wilma/entries").headers["etag"] == tag
     one.delete("/v1/rows/Wilma/entries")
     assert two.delete("/v1/rows/Wilma/entries").status_code == 404
+
+
+def test_entries_are_exported_while_others_write(
+    database: EntryDatabase, url: str, als: ALS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns, replayed = als.entries_.columns[:3].tolist(), exported_module.replayed
+    change(database, {("Wilma", columns[0]): 5.0, ("Wilma", columns[1]): 3.0})
+
+    def write_meanwhile(base: Snapshot, transaction: Transaction) -> Snapshot:
+        change(database, {("Wilma", columns[0]): None, ("Betty", columns[2]): 1.0})
+        return replayed(base, transaction)
+
+    monkeypatch.setattr(exported_module, "replayed", write_meanwhile)
+    rows, _, values = exported_module.exported(als, url).entries
+    assert values[np.isin(rows, ["Wilma", "Betty"])].tolist() == [5.0, 3.0]
+    # It was exported before it was forgotten: a model trained on it must not bring it back.
+    expected = {("Wilma", columns[0]): None, ("Wilma", columns[1]): 3.0, ("Betty", columns[2]): 1.0}
+    assert stored(database) == expected
 
 
 @pytest.mark.parametrize("given", ["mysql://x/y", "nonsense://x", "sqlite://", "postgresql://:::/x"])

@@ -1,5 +1,6 @@
 """The service by itself: what fails is told to those it concerns, and leaves everything as it was."""
 
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS
+from deepmf.models.load import load
 from deepmf.serve import service as service_module
 from deepmf.serve.database import open_database
 from deepmf.serve.entry_database import EntryDatabase
 from deepmf.serve.service import Service
 from deepmf.serve.writer import EntryWrite
+from deepmf.storage.model_folder import model_digest
 
 
 def body(film: str, value: float = 5) -> dict[str, Any]:
@@ -71,6 +74,25 @@ def test_a_database_of_another_model_is_refused(started: Started, ratings: Obser
     doubled = ObservedMatrix.from_entries(rows, columns, 10 * values)
     with pytest.raises(BadSetting, match="the database has the value 5; the scale"):
         started(ALS(latent_size=2, seed=0).fit(doubled))
+
+
+def test_two_model_files_on_one_database_are_not_read_again_and_again(
+    started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    monkeypatch.setattr(service_module, "model_digest", lambda path: read.append(path) or model_digest(path))
+    paths = [tmp_path / name for name in ("one.safetensors", "two.safetensors")]
+    als.save(paths[0])
+    ALS(latent_size=2, seed=1).fit(ratings).save(paths[1])
+    one, two = (started(load(path), service={"source": path, "digest": model_digest(path)}) for path in paths)
+    time.sleep(0.8)
+    assert read.count(paths[0]) <= 1
+    assert [client.get("/v1/model").json()["version"]["model"] for client in (one, two)] == [1, 2]
+    ALS(latent_size=3, seed=2).fit(ratings).save(paths[0])  # a file that changes is looked at
+    deadline = time.monotonic() + 10
+    while one.get("/v1/model").json()["version"]["model"] == 1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert one.get("/v1/model").json()["version"]["model"] == 3
 
 
 def test_ids_of_other_kinds_are_refused_at_the_start(started: Started) -> None:

@@ -37,11 +37,13 @@ def exported(model: Model, url: str) -> Exported:
         raise FileAbsent(f"there is no database {url}; --database names the one that the service was started with")
     database = EntryDatabase(open_database(url))
     try:
-        with database.writing() as transaction:
-            transaction.lock()
+        with database.reading() as transaction:
+            with database.writing() as marking:  # for a moment: what is written while entries are read waits for nobody
+                marking.lock()
+                marking.mark_exported()
+                transaction.state()  # from here on it sees what the mark is of
             snapshot = replayed(Snapshot.of(model), transaction)
             came = transaction.all_features()
-            transaction.mark_exported()
     finally:
         database.close()
     return Exported(

@@ -101,6 +101,7 @@ class Service:
         self._slow: Batcher[ReadJob, Any] = Batcher(self._answer_together, name="slow answers")
         self._writes: Batcher[AnyWrite, WriteReceipt] = Batcher(self._write_together, name="writer")
         self._approximates = True
+        self._seen_model: tuple[int, ...] = ()  # the version and the file that the follower looked at last
         self._stopped = threading.Event()
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
         self._follower.start()
@@ -243,14 +244,30 @@ class Service:
                 self._build_neighbours()
                 pruning.tick(self.current.data_version)
                 state = self._database.state()
-                if state.model_version != self.current.model_version and self._source is not None:
-                    self.reload()
+                self._follow_model(state.model_version)
                 if state.data_version != self.current.data_version:
                     with self._writing, self._database.reading() as transaction:
                         self._publish(caught_up(self.current, transaction))
             except Exception as error:  # noqa: BLE001 (the database may be away for a while: look again later)
                 logger.error("cannot follow the database", extra={"fields": {"error": type(error).__name__}})
                 self._stopped.wait(1.0)
+
+    def _follow_model(self, version: int) -> None:
+        """Load the model file that another worker was told to; the file is read once, and again when it changes."""
+        if self._source is None or version == self.current.model_version:
+            return
+        found = self._source.stat()
+        seen = version, found.st_ino, found.st_size, found.st_mtime_ns
+        if seen == self._seen_model:
+            return
+        try:
+            served = self.reload().model_version
+        except UserError:
+            self._seen_model = seen
+            raise
+        self._seen_model = seen
+        if served != version:
+            logger.warning("another service uses this database with another model file")
 
 
 class _Pruning:
