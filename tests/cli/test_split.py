@@ -10,6 +10,7 @@ import pytest
 from deepmf.data.read import read_matrix
 from deepmf.data.splits import split_areas, split_entries
 from deepmf.data.synthetic.generator import generate
+from deepmf.matrix.matrix import ObservedMatrix
 
 MATRIX = generate(40, 30, density=0.3, seed=0).matrix
 ENTRIES = set(zip(*(part.tolist() for part in MATRIX.entries()), strict=True))
@@ -42,13 +43,15 @@ def test_three_files_that_are_together_the_whole(run: Any, tmp_path: Path, ratin
 
 
 def test_areas(run: Any, tmp_path: Path, ratings: Path) -> None:
-    code, out, err = run("split", ratings, "-o", tmp_path, "--areas", "--new-rows", 0.1, "--format", "parquet")
+    code, out, err = run(
+        "split", ratings, "-o", tmp_path / "areas", "--areas", "--new-rows", 0.1, "--format", "parquet"
+    )
     assert (code, err) == (0, "")
     wanted = split_areas(read_matrix(ratings), new_rows=0.1, seed=0)
-    assert entries_of(tmp_path / "extension.parquet") == set(wanted.extension.to_frame().rows())
-    by_area = [entries_of(tmp_path / f"test_{area}.parquet") for area in ("I", "II", "III", "IV")]
-    assert entries_of(tmp_path / "test.parquet") == set.union(*by_area)
-    assert f"deepmf evaluate model.safetensors {tmp_path / 'test.parquet'} --extend" in out
+    assert entries_of(tmp_path / "areas" / "extension.parquet") == set(wanted.extension.to_frame().rows())
+    by_area = [entries_of(tmp_path / "areas" / f"test_{area}.parquet") for area in ("I", "II", "III", "IV")]
+    assert entries_of(tmp_path / "areas" / "test.parquet") == set.union(*by_area)
+    assert f"deepmf evaluate model.safetensors {tmp_path / 'areas' / 'test.parquet'} --extend" in out
 
 
 def test_every_step_takes_the_files(run: Any, tmp_path: Path) -> None:
@@ -113,3 +116,45 @@ def test_it_does_not_write_over_what_it_reads(run: Any, tmp_path: Path, ratings:
     before = train.read_bytes()
     assert "would overwrite" in run("split", train, "-o", tmp_path).err
     assert train.read_bytes() == before
+
+
+def test_a_split_takes_the_place_of_an_earlier_one_whole(run: Any, tmp_path: Path, ratings: Path) -> None:
+    assert run("split", ratings, "-o", tmp_path / "parts", "--areas").code == 0
+    assert run("split", ratings, "-o", tmp_path / "parts", "--format", "parquet").code == 0
+    names = {file.name for file in (tmp_path / "parts").iterdir()}
+    assert names == {"train.parquet", "validation.parquet", "test.parquet"}
+
+
+@pytest.mark.parametrize("file_format", ["csv", "store"])
+def test_a_split_that_fails_between_files_leaves_the_earlier_one(
+    file_format: str, run: Any, tmp_path: Path, ratings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = tmp_path / "parts"
+    assert run("split", ratings, "-o", parts).code == 0
+    before = {file.name: file.read_bytes() for file in parts.iterdir()}
+    write = ObservedMatrix.write
+
+    def fail_at_test(matrix: ObservedMatrix, path: Path) -> None:
+        if path.stem == "test":
+            raise OSError(28, "No space left on device")
+        write(matrix, path)
+
+    monkeypatch.setattr(ObservedMatrix, "write", fail_at_test)
+    code, _, err = run("split", ratings, "-o", parts, "--seed", 5, "--format", file_format)
+    assert code == 2
+    assert f"{parts} could not be written (No space left" in err
+    assert {file.name: file.read_bytes() for file in parts.iterdir()} == before
+    assert set(tmp_path.iterdir()) == {ratings, parts}
+
+
+def test_a_folder_with_other_files_is_not_replaced(
+    run: Any, tmp_path: Path, ratings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "notes.txt").write_text("mine")
+    assert "notes.txt" in run("split", ratings, "-o", tmp_path / "parts").err
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert run("split", ratings, "-o", ".").code == 2
+    assert run("split", ratings, "-o", tmp_path / "stores", "--format", "store").code == 0
+    assert run("split", ratings, "-o", tmp_path / "stores", "--format", "store").code == 2

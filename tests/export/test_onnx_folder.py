@@ -114,6 +114,34 @@ def test_a_file_is_no_folder(models: dict[str, Any], tmp_path: Path, monkeypatch
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_an_export_that_fails_leaves_the_earlier_one(
+    models: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_folder, "_exported", lambda *_: None)
+    monkeypatch.setattr(onnx_folder, "_part", lambda *_: b"first")
+    export_onnx(models["dmf"], tmp_path / "new" / "out")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "new" / "out").iterdir()}
+    assert before.keys() == set(onnx_folder.FILES)
+    monkeypatch.setattr(onnx_folder, "_part", lambda *_: b"second")
+    write_bytes = Path.write_bytes
+
+    def fail_at_the_head(path: Path, content: bytes) -> int:
+        if path.name == "head.onnx":
+            raise OSError(28, "No space left on device")
+        return write_bytes(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", fail_at_the_head)
+        with pytest.raises(CannotSave, match="out could not be written .No space left"):
+            export_onnx(models["dmf-d"], tmp_path / "new" / "out")
+    assert {file.name: file.read_bytes() for file in (tmp_path / "new" / "out").iterdir()} == before
+    export_onnx(models["dmf-d"], tmp_path / "new" / "out")
+    assert (tmp_path / "new" / "out" / "rows.onnx").read_bytes() == b"second"
+    (tmp_path / "new" / "out" / "notes.txt").write_text("mine")
+    with pytest.raises(CannotSave, match=r"notes\.txt"):
+        export_onnx(models["dmf"], tmp_path / "new" / "out")
+
+
 def test_features_are_no_part_of_the_branches(tmp_path: Path) -> None:
     rated = generate(30, 20, density=0.4, explained=0.5, seed=0)
     model = DMF(**SMALL | {"epochs": 2}).fit(rated.matrix, row_features=rated.row_features)

@@ -17,9 +17,9 @@ from deepmf.cli.options import (
     Ratings,
     Seed,
 )
-from deepmf.cli.output import STANDARD, check_distinct, check_writable, say, show_json, show_table
-from deepmf.errors import BadSetting, CannotSave
-from deepmf.files.atomic import check_absent
+from deepmf.cli.output import STANDARD, check_distinct, say, show_json, show_table
+from deepmf.errors import BadSetting
+from deepmf.files.atomic import check_parts, write_parts
 
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
@@ -31,7 +31,10 @@ _FORMATS = ("csv", "tsv", "parquet", "npz", "store")
 def split(
     ratings: Ratings,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to write to; made if it is not there.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="The folder to write; an earlier split there is replaced whole."
+        ),
     ],
     test_share: Annotated[
         float, typer.Option("--test-share", metavar="SHARE", help="The share of the entries to test by.")
@@ -70,24 +73,22 @@ def split(
     if str(output) == STANDARD:
         raise BadSetting("a split is several files; -o takes the name of a folder")
     files = {name: output / f"{name}.{ending}" for name in _names(areas=areas)}
-    made = _folder(output)
-    try:
-        for file in files.values():
-            _check_target(file, ratings)
-        matrix = reading.matrix(ratings)
-        parts = _parts(
-            matrix,
-            validation=validation_share,
-            test=test_share,
-            new=(new_rows, new_columns) if areas else None,
-            seed=seed or 0,
-        )
-    except BaseException:
-        if made:
-            output.rmdir()
-        raise
-    for name, part in parts.items():
-        part.write(files[name])
+    for file in _names(areas=True):
+        check_distinct(output / f"{file}{ratings.suffix}", [ratings])
+    check_parts(output, is_part=_is_part)
+    parts = _parts(
+        reading.matrix(ratings),
+        validation=validation_share,
+        test=test_share,
+        new=(new_rows, new_columns) if areas else None,
+        seed=seed or 0,
+    )
+
+    def write(folder: Path) -> None:
+        for name, part in parts.items():
+            part.write(folder / files[name].name)
+
+    write_parts(output, write, is_part=_is_part)
     if as_json:
         shown = {
             name: {
@@ -151,24 +152,10 @@ def _ending(ratings: Path, file_format: str | None) -> str:
     return file_format
 
 
-def _check_target(file: Path, ratings: Path) -> None:
-    """Refuse now what could not be written after the work; a store is never written over another."""
-    if file.suffix == ".store":
-        check_distinct(file, [ratings])
-        check_absent(file)
-    else:
-        check_writable(file, inputs=[ratings])
-
-
-def _folder(path: Path) -> bool:
-    """Make the folder; return whether it was not there before."""
-    try:
-        if path.is_dir():
-            return False
-        path.mkdir()
-    except OSError as error:
-        raise CannotSave(f"{path} cannot be a folder ({error.strerror}); nothing was changed") from error
-    return True
+def _is_part(file: Path) -> bool:
+    """Say whether a file may be of an earlier split; a store is never replaced."""
+    ending = file.suffix.removeprefix(".")
+    return file.is_file() and file.stem in _names(areas=True) and ending in _FORMATS and ending != "store"
 
 
 def _n_rows(part: ObservedMatrix) -> int:

@@ -16,7 +16,7 @@ import torch
 
 from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency
 from deepmf.export.parts import ExportModules, parts_of
-from deepmf.files.atomic import write_atomically
+from deepmf.files.atomic import check_parts, write_parts
 from deepmf.matrix.arrays import LatentArray
 from deepmf.models.model import Model
 from deepmf.storage.matrix_tensors import pack_scale
@@ -29,7 +29,9 @@ _MOST_BYTES = 2**31 - 2**20  # of weights: an ONNX file cannot be larger than 2 
 
 
 def export_onnx(model: Model, folder: str | Path) -> list[Path]:
-    """Write a fitted model to a folder, each file whole or not at all; return the files.
+    """Write a fitted model to a folder, whole or not at all; return the files.
+
+    An earlier export is replaced at once; a folder with other files is refused.
 
     rows.onnx: row_values (rows, trained columns), NaN where nothing is observed -> row_latents (rows, latent).
     columns.onnx: column_values (columns, trained rows), NaN likewise -> column_latents (columns, latent).
@@ -39,7 +41,9 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
     model.json: their labels in the same order, the scale (and the support of distributions), and how many of them are
         trained.
     """
-    parts = parts_of(model)
+    parts, place = parts_of(model), Path(folder)
+    _make_parents(place)
+    check_parts(place, is_part=is_part)
     if model.entries_.row_features is not None or model.entries_.column_features is not None:
         warnings.warn(
             "rows.onnx and columns.onnx read entries alone: what features say is in the latents of known rows and "
@@ -57,14 +61,25 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
         "model.json": json.dumps(_description(model), ensure_ascii=False).encode(),
     }
     assert tuple(contents) == FILES
-    place = Path(folder)
+
+    def write(whole: Path) -> None:
+        for name, content in contents.items():
+            (whole / name).write_bytes(content)
+
+    write_parts(place, write, is_part=is_part)
+    return [place / name for name in contents]
+
+
+def is_part(file: Path) -> bool:
+    """Say whether a file may be of an earlier export."""
+    return file.is_file() and file.name in FILES
+
+
+def _make_parents(place: Path) -> None:
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CannotSave(f"{place} cannot be a folder ({error.strerror}); nothing was changed") from error
-    for name, content in contents.items():
-        write_atomically(place / name, lambda temporary, content=content: temporary.write_bytes(content))  # type: ignore[misc]
-    return [place / name for name in contents]
 
 
 def _exported(parts: ExportModules, n_rows: int, n_columns: int) -> Any:

@@ -55,18 +55,47 @@ def write_folder_atomically(
             folder = temporary / "whole"
             folder.mkdir()
             write(folder)
-            for file in folder.iterdir():
-                _flush(file)
+            for file in folder.rglob("*"):
+                (_flush_folder if file.is_dir() else _flush)(file)
             _flush_folder(folder)
             if is_there:
+                if target.is_dir():
+                    folder.chmod(stat.S_IMODE(target.stat().st_mode))
                 exchange(folder, target)  # what stood there is removed with the temporary folder
             else:
                 folder.rename(target)
-    except UserError:  # some are OSErrors too, and speak of other files
+    except UserError as error:  # some are OSErrors too, and speak of other files
+        if isinstance(error, CannotSave) and isinstance(error.__cause__, OSError) and str(folder) in str(error):
+            raise _cannot_save(path, _reason(error.__cause__)) from error
         raise
     except OSError as error:
         raise _cannot_save(path, _reason(error)) from error
     _flush_folder(target.parent)
+
+
+def write_parts(
+    path: str | os.PathLike[str], write: Callable[[Path], object], *, is_part: Callable[[Path], bool]
+) -> None:
+    """Let `write` fill a folder that takes, at once, the place of an earlier one with nothing but such parts in it."""
+    check_parts(path, is_part=is_part)
+    write_folder_atomically(path, write, replaces=lambda _: True)
+
+
+def check_parts(path: str | os.PathLike[str], *, is_part: Callable[[Path], bool]) -> None:
+    """Refuse a folder that cannot be replaced whole: with other files in it, or the one that commands run in."""
+    target = _target(path)
+    if not os.path.lexists(target):
+        check_absent(path)
+        return
+    if not target.is_dir():
+        raise CannotSave(f"{os.fspath(path)} cannot be a folder (File exists); nothing was changed")
+    if target in (Path.cwd(), *Path.cwd().parents):
+        raise _cannot_save(path, "the folder is replaced whole, and this is the one you work in; name another")
+    if not os.access(target, os.W_OK) or not os.access(target.parent, os.W_OK):
+        raise _cannot_save(path, "it is write-protected")
+    other = next((file.name for file in sorted(target.iterdir()) if not is_part(file)), None)
+    if other is not None:
+        raise _cannot_save(path, f"it is replaced whole, and holds {other!r} too; give another name")
 
 
 def check_absent(path: str | os.PathLike[str]) -> None:
