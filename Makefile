@@ -29,7 +29,6 @@ format: $(READY)
 	$(BIN)/python tools/file_tree.py
 	$(BIN)/python tools/result_tables.py
 	$(BIN)/python tools/concept_pictures.py
-	$(BIN)/python tools/feature_tables.py
 
 docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs

@@ -8,10 +8,8 @@ output    what the block above it printed; text must be equal, decimal numbers m
 sh        is not run, but its commands, options, make targets and files must exist
 """
 
-import csv
 import doctest
 import io
-import json
 import re
 import shlex
 import subprocess
@@ -24,14 +22,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import typer
-from tools import concept_pictures, feature_tables
+from tools import concept_pictures, result_tables
 
 import deepmf
 import deepmf.sklearn
 from deepmf import errors, metrics
 from deepmf.cli.app import app, main
 from deepmf.data.synthetic.generator import generate
-from deepmf.matrix.areas import AREAS
 from deepmf.models.registry import HOMES, model_class
 
 ROOT = Path(__file__).parents[1]
@@ -263,9 +260,7 @@ def test_links_lead_somewhere(site: Path) -> None:
 def test_pictures_are_those_of_the_tool() -> None:
     for path, drawn in concept_pictures.pictures().items():
         assert path.read_text(encoding="utf-8") == drawn, f"{path.name} is not up to date; make format draws it"
-    assert feature_tables.PICTURE.read_text(encoding="utf-8") == feature_tables.picture().as_file()
-    page = feature_tables.PAGE.read_text(encoding="utf-8")
-    assert page == feature_tables.written(page), "docs/features.md is not up to date; make format writes its tables"
+    assert result_tables.FEATURE_PICTURE.read_text(encoding="utf-8") == result_tables.feature_picture().as_file()
 
 
 # Of each line of the table of speed and memory: what its figures are, in their order.
@@ -307,22 +302,9 @@ MEASURED = {
 }
 
 
-def measurements() -> dict[str, float]:
-    """Return every figure of the log by what it is of, such as `reading ints deepmf_seconds`; the latest of several."""
-    found = {}
-    for line in (ROOT / "results" / "benchmarks.jsonl").read_text(encoding="utf-8").splitlines():
-        record = json.loads(line)
-        case = next((str(record[name]) for name in ("sizes", "model", "ids") if name in record), None)
-        subject = " ".join(filter(None, (record["benchmark"], case)))
-        for name, value in record.items():
-            figures = value.items() if isinstance(value, dict) else [("", value)]
-            found |= {f"{subject} {name} {part}".strip(): each for part, each in figures if type(each) in (int, float)}
-    return found
-
-
 def test_speed_was_measured() -> None:
     """Each figure of speed and memory is that which was measured, rounded to as many digits as the page shows."""
-    measured = measurements()
+    measured = result_tables.measurements()
     lines = [line for line in (DOCS / "performance.md").read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
     told = {line[2:]: re.findall(r"\b(\d+(?:\.\d+)?) (?:s|ms|MB)\b", line) for line in lines}
     told = {line: figures for line, figures in told.items() if figures}
@@ -333,65 +315,3 @@ def test_speed_was_measured() -> None:
         for shown, name in zip(figures, names, strict=True):
             room = 0.501 * 10.0 ** -len(shown.partition(".")[2])
             assert abs(measured[name] - float(shown)) <= room, f"the page says {shown}; {name} is {measured[name]}"
-
-
-def result_means() -> dict[str, float]:
-    """Return the means of all tables, at 20 % new where something is: `table1/dmf I rmse`."""
-    means: dict[str, float] = {}
-    for path in (ROOT / "results").glob("*/table.csv"):
-        for line in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
-            if line["new_share"] in ("", "0.2"):
-                name = f"{line['recipe']} {line['area']} {line['metric']}"
-                assert means.setdefault(name, float(line["mean"])) == float(line["mean"]), f"{path} says else of {name}"
-    return means
-
-
-@pytest.mark.parametrize(
-    ("title", "recipe"),
-    [
-        ("OrdinalDMF", "table1/dmf-o"),
-        ("OrdinalDMF, median levels", "table1/dmf-o"),
-        ("ALS with fold-in, rounded", "table1/als"),
-        ("DMF, rounded", "table1/dmf"),
-        ("DMF-D", "extended/dmf-d"),
-    ],
-)
-def test_reproduction_tells_the_errors_of_levels(title: str, recipe: str) -> None:
-    means = result_means()
-    kind = "median" if title.endswith("median levels") else "level"
-    shown = (
-        " / ".join(
-            f"{means[name]:.4f}"[1:] if (name := f"{recipe} {area} {kind}_{error}") in means else "-" for area in AREAS
-        )
-        for error in ("rmse", "mae")
-    )
-    assert f"| {title} | {' | '.join(shown)} |" in (DOCS / "reproduction.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("said", "recipes"),
-    [
-        ("RMSE {} / {} / {} / {} in areas I to IV", [f"table1/dmf-o {area} rmse" for area in AREAS]),
-        ("| `ALS` | {} / {} / {} / {} |", [f"table1/als {area} rmse" for area in AREAS]),
-        ("| `DMF` | {} / {} / {} / {};", [f"table1/dmf {area} rmse" for area in AREAS]),
-        ('`inputs="raw"` {} in area I, but {} for new rows', ["table1/dmf-raw I rmse", "table1/dmf-raw II rmse"]),
-        (
-            "errors of levels: RMSE {}, MAE {} (median levels: MAE {});",
-            ["table2/dmf-o I level_rmse", "table2/dmf-o I level_mae", "table2/dmf-o I median_mae"],
-        ),
-        ("the paper's `DMFD`: {} and {},", ["table2/dmf-d I level_rmse", "table2/dmf-d I level_mae"]),
-        (
-            "means {}, ALS {}, DMF with raw inputs {}, I-AutoRec {}, OrdinalDMF {}.",
-            [f"authors/{recipe} I rmse" for recipe in ("means", "als", "dmf", "i-autorec", "dmf-o")],
-        ),
-        ("RMSE of levels {}, against", ["table2/dmf-d I level_rmse"]),
-        ("{} for ALS and {} for DMF, both rounded", ["table2/als I level_rmse", "table2/dmf I level_rmse"]),
-        ("is level with it ({}).", ["table2/als-refit I level_rmse"]),
-        ("({}; DMF-D {})", ["authors/i-autorec I level_rmse", "authors/dmf-d I level_rmse"]),
-    ],
-)
-def test_choosing_tells_the_results(said: str, recipes: list[str]) -> None:
-    means = result_means()
-    page = " ".join((DOCS / "choosing.md").read_text(encoding="utf-8").split())
-    shown = [[f"{means[recipe]:.{digits}f}"[1:] for recipe in recipes] for digits in (3, 4)]
-    assert any(said.format(*figures) in page for figures in shown), f"results say {said.format(*shown[0])}"

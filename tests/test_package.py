@@ -1,6 +1,7 @@
 """What the package says about itself is true."""
 
 import re
+import statistics
 import subprocess
 import sys
 import tomllib
@@ -95,8 +96,52 @@ def test_every_source_file_says_what_it_is_for(path: Path, tree: str) -> None:
 @pytest.mark.parametrize("page", result_tables.PAGES, ids=lambda page: page.name)
 def test_pages_show_the_committed_results(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert result_tables.BLOCK.search(text), f"{page.name} shows no results"
+    shown = result_tables.BLOCK.search(text) or result_tables.VALUE.search(text)
+    assert shown, f"{page.name} shows no results"
     assert result_tables.written(text) == text, f"{page.name} and results/ differ; make format writes the tables"
+
+
+def test_figures_of_sentences_come_from_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(recipe: str, area: str, rmse: float) -> dict[str, object]:
+        return {"recipe": recipe, "new_share": 0.2, "area": area, "rmse": rmse, "mae": 0.5}
+
+    own = [record("table1/dmf", "I", 0.86), record("table1/dmf", "I", 0.88), record("table1/als", "I", 0.8)]
+    monkeypatch.setattr(result_tables, "_records", lambda table: own)
+    result_tables.figure.cache_clear()
+    page = "DMF has <!-- value table1/dmf 20% -->.9999<!-- end --> and ALS <!-- value {} --><!-- end -->."
+    for asked, shown in {
+        "table1/als 20% mae .1": ".5",
+        "table1/dmf 20% I - table1/als 20% I .3": ".070",
+        "table1/als 20% below table1/dmf 20%": "8.0 %",
+    }.items():
+        found = result_tables.written(page.format(asked))
+        assert found == page.format(asked).replace(".9999", ".8700").replace(" --><!--", f" -->{shown}<!--")
+    for wrong in ("table1/dmf 10%", "table1/dmf 20% II", "table1/dmf 20% speed"):
+        with pytest.raises((AssertionError, statistics.StatisticsError)):
+            result_tables.value(wrong)
+    result_tables.figure.cache_clear()
+
+
+def test_rows_older_than_the_code_they_measure_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_tables, "changed_since", lambda commit, module: commit == "old")
+    new, old = ({"recipe": f"t/{commit}", "model": "als", "commit": commit} for commit in ("new", "old"))
+    assert result_tables.older_recipes([new, old]) == {"t/old"}
+    assert result_tables.marked("| a | 1 |\n| a, b | 2 |\n", ["a"]) == "| a † | 1 |\n| a, b | 2 |\n"
+    assert "new and old. †" in result_tables.footnote([new, old], older=True)
+    assert result_tables.footnote([new, new]) == "Measured with commit new.\n"
+    shown = result_tables.block("table", "u1")
+    assert "†" not in shown
+    monkeypatch.setattr(result_tables, "changed_since", lambda commit, module: True)
+    assert "| OrdinalDMF † |" in result_tables.block("table", "u1") and result_tables.OLDER in result_tables.block(
+        "table", "u1"
+    )
+
+
+def test_every_generated_table_states_its_commits() -> None:
+    for page in result_tables.PAGES:
+        for found in result_tables.BLOCK.finditer(page.read_text(encoding="utf-8")):
+            if found[3] != "not-run":
+                assert re.search(r"[Cc]ommits? \w{7}", found[0]), f"{page.name}: {found[1]}"
 
 
 def test_ci_and_readme_run_the_same_command() -> None:

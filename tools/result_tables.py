@@ -1,25 +1,42 @@
-"""Write the tables of the README and the docs from the committed results, between lines like `<!-- table table1 -->`.
+"""Write the tables and figures of the README and the docs from the committed results.
 
-Run by `make format`; a test checks that the pages agree with the results.
+A table stands between lines like `<!-- table table1 -->` and `<!-- end -->`, a figure within a sentence between
+`<!-- value table1/dmf 20% I -->` and `<!-- end -->` (see `value`). A row that was measured before a later change of the
+code it measures is marked. Run by `make format`; a test checks that the pages agree with the results.
 """
 
+import functools
 import json
 import re
+import statistics
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from deepmf.experiments.recipe import read_table
+from deepmf.charts.axes import Frame
+from deepmf.charts.chart import Chart, write_chart
+from deepmf.charts.lines import dots
+from deepmf.charts.panels import panels
+from deepmf.charts.series import Series
+from deepmf.charts.styles import Style, numbered
+from deepmf.experiments.recipe import METRICS, read_table
 from deepmf.experiments.remarks import notes
 from deepmf.experiments.result_table import Cell, cells, costs, markdown, uses_of_validation
 from deepmf.experiments.results import Results
 from deepmf.experiments.search import best_of
 from deepmf.experiments.search import candidates as candidates_of
+from deepmf.experiments.source_digest import changed_since
 from deepmf.experiments.trial import Record
+from deepmf.matrix.areas import AREAS
+from deepmf.models.registry import HOMES
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 PAGES = (
     ROOT / "README.md",
     ROOT / "docs" / "reproduction.md",
+    ROOT / "docs" / "choosing.md",
+    ROOT / "docs" / "features.md",
     ROOT / "docs" / "sklearn.md",
     ROOT / "docs" / "performance.md",
     ROOT / "docs" / "peers.md",
@@ -29,51 +46,133 @@ BLOCK = re.compile(r"(<!-- (table|costs|search|summary|benchmark|peers) ([\w/-]+
 SUMMARY = ("dmf-o", "als", "i-autorec", "dmf", "means")
 NEW_SHARE = 0.2
 NOTHING_YET = "There are no results yet.\n"
+VALUE = re.compile(r"(<!-- value ([^>]*?) -->)[^<]*(<!-- end -->)")
+OLDER = "† Measured before a later change of the code."
+IMPUTER = "deepmf.sklearn.imputer"
+# Of the measurements of what features are worth.
+FEATURE_PICTURE = ROOT / "docs" / "pictures" / "features.svg"
+NAMES = {"means": "means", "als": "ALS", "dmf-o": "OrdinalDMF"}
+DATA = {"ml-1m": "MovieLens-1M", "ml-100k": "MovieLens-100K"}
+SIDES = {"rows": "new rows", "columns": "new columns", "both": "both new"}
+_FRAME = Frame(width=720.0, height=300.0, left=60.0, bottom=42.0)
 
 
 def block(kind: str, table: str) -> str:
     """Return what stands in a block of a page: a table with its notes, its cost, or how its settings were chosen."""
     if kind == "peers":
-        kept = RESULTS / "peers" / f"{table}.md"
-        return f"\n{kept.read_text(encoding='utf-8') if kept.exists() else NOTHING_YET}\n"
+        return f"\n{peers(table)}\n"
     if kind == "benchmark":
-        return f"\n{defaults() if table == 'defaults' else errors_by_table(table)}\n"
+        own = {"defaults": defaults, "features": feature_tables}
+        return f"\n{own[table]() if table in own else errors_by_table(table)}\n"
     recipes = read_table(table)
     if kind == "search":
         searched = [recipe for recipe in recipes if recipe.search]
         names = [trial.recipe for recipe in searched for trial in candidates_of(recipe)]
-        return best_of(searched, Results(RESULTS / "search").records(names))
+        found = Results(RESULTS / "search").records(names)
+        return f"{best_of(searched, found)}\n{footnote(found)}\n"
     records = Results(RESULTS).records(recipes)
     if not records:
         return f"\n{NOTHING_YET}\n"
     if kind == "costs":
-        return f"\n{costs(records)}\n"
+        return f"\n{costs(records)}\n{footnote(records)}\n"
     if kind == "summary":
         return f"\n{summary(table, records)}\n"
-    said = "".join(f"- {note}\n" for note in notes(table, records))
-    return f"\n{markdown(table, records)}\n{said}\n"
+    older = older_recipes(records)
+    titles = [recipe.title for recipe in recipes if recipe.name in older]
+    said = [*notes(table, records), *([OLDER] if older else [])]
+    shown = marked(markdown(table, records), [*titles, *(f"{title}, median levels" for title in titles)])
+    return f"\n{shown}\n{''.join(f'- {note}{chr(10)}' for note in said)}\n"
+
+
+def is_older(commit: str, *models: str) -> bool:
+    """Return whether the code of a model has changed since the commit that a record was measured with."""
+    return any(changed_since(commit, HOMES[model][0]) for model in models)
+
+
+def older_recipes(records: Iterable[Record]) -> set[str]:
+    """Return the recipes with records that are older than the code they measure."""
+    return {record["recipe"] for record in records if is_older(record.get("commit", ""), record["model"])}
+
+
+def marked(table: str, titles: Sequence[str]) -> str:
+    """Return a table in Markdown with a dagger behind the first cell of some of its rows."""
+    starts = tuple(f"| {title} |" for title in titles)
+    lines = table.split("\n")
+    return "\n".join(line.replace(" |", " † |", 1) if line.startswith(starts) else line for line in lines)
+
+
+def footnote(records: Iterable[Record], *, older: bool = False) -> str:
+    """Return with which commits records were measured, and what a dagger means where there is one."""
+    commits = list(dict.fromkeys(record.get("commit") or "unknown" for record in records))
+    known = ", ".join(commits[:-1]) + (" and " if commits[1:] else "") + commits[-1]
+    return f"Measured with commit{'s' if commits[1:] else ''} {known}.{f' {OLDER}' if older else ''}\n"
+
+
+def peers(table: str) -> str:
+    """Return a table of the comparison with other libraries, with commits of our rows and the loads that all ran at."""
+    kept = RESULTS / "peers" / f"{table}.md"
+    if not kept.exists():
+        return NOTHING_YET
+    shown = kept.read_text(encoding="utf-8")
+    if table == "not-run":
+        return shown
+    place, _, name = table.rpartition("/")
+    tasks = {"sizes": "size-*", "tables": "table-*"}.get(name, name)
+    runs = [_json(path) for path in sorted((RESULTS / "peers" / place / "runs").glob(f"{tasks}/*.json"))]
+    runs = [run for run in runs if not run["failure"]]
+    ours, others = ([run for run in runs if run["title"].startswith("deepmf") == own] for own in (True, False))
+    older = {run["title"] for run in ours if changed_since(run["commit"], _module_of(run))}
+    said = footnote(ours, older=bool(older)).replace("Measured", "Rows of deepmf were measured", 1)
+    said += f"Load of the machine as runs began: deepmf {_loads(ours)}; other libraries {_loads(others)}.\n"
+    return f"{marked(shown, sorted(older))}\n{said}"
+
+
+def _loads(runs: Iterable[Record]) -> str:
+    """Return the median, the lowest and the highest load that runs began at."""
+    loads = [run["load_before"] for run in runs]
+    return f"{statistics.median(loads):.0f} (median; {min(loads):.0f} to {max(loads):.0f})"
+
+
+def _module_of(run: Record) -> str:
+    """Return the module of the model that a run of deepmf measured."""
+    classes = {name: module for module, name in HOMES.values()}
+    return classes.get(run["settings"].get("model", ""), IMPUTER)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def errors_by_table(benchmark: str) -> str:
     """Return the errors of a benchmark, the latest of each of its tables, with the lowest of a line in bold."""
-    lines = (RESULTS / "benchmarks.jsonl").read_text(encoding="utf-8").splitlines()
-    records = {record["table"]: record for record in map(json.loads, lines) if record["benchmark"] == benchmark}
+    records = {record["table"]: record for record in benchmarks(benchmark)}
     names = list(next(iter(records.values()))["errors"])
     written = [f"| table | hidden | {' | '.join(names)} | chosen |", "| --- " * (len(names) + 3) + "|"]
     for record in records.values():
         figures = [short_error(record["errors"][name], best=min(record["errors"].values())) for name in names]
         size = "" if "generated" in record["table"] else ", {} x {}".format(*record["shape"])
         chosen = " or ".join(dict.fromkeys(record["chosen"]))
+        mark = " †" if changed_since(record["commit"], IMPUTER) else ""
         written.append(
-            f"| {record['table']}{size} | {100 * record['hidden']:.0f} % | {' | '.join(figures)} | {chosen} |"
+            f"| {record['table']}{size}{mark} | {100 * record['hidden']:.0f} % | {' | '.join(figures)} | {chosen} |"
         )
-    return "\n".join(written) + "\n"
+    return with_footnote(written, records.values())
+
+
+def with_footnote(lines: list[str], records: Iterable[Record]) -> str:
+    """Return the lines of a table with its footnote."""
+    return "\n".join([*lines, "", footnote(records, older=any(" † |" in line for line in lines))])
+
+
+def benchmarks(name: str) -> list[Record]:
+    """Return the records of a benchmark, the oldest first."""
+    lines = (RESULTS / "benchmarks.jsonl").read_text(encoding="utf-8").splitlines()
+    return [record for record in map(json.loads, lines) if record["benchmark"] == name]
 
 
 def defaults() -> str:
     """Return the errors and costs of OrdinalDMF by default beside ALS and the means: the latest of each matrix."""
-    lines = (RESULTS / "benchmarks.jsonl").read_text(encoding="utf-8").splitlines()
-    found = [record for record in map(json.loads, lines) if record["benchmark"] == "defaults"]
+    found = benchmarks("defaults")
     records = {(record["matrix"], record["gpu"] is None, record["effort"]): record for record in found}
     written = [
         "| matrix | means | ALS | OrdinalDMF | seconds: ALS, OrdinalDMF | calibration error | in 90 % intervals | on |",
@@ -85,9 +184,10 @@ def defaults() -> str:
         calibrated = f"{record['calibration_error']:.3f}" if "calibration_error" in record else "-"
         where = f"CPU, threads: {record['threads']}" if on_cpu else record["gpu"]
         name = matrix if effort == "normal" else f"{matrix}, {effort} effort"
+        name += " †" if is_older(record["commit"], "means", "als", "dmf-o") else ""
         inside = f"{100 * record['coverage']:.1f} %"
         written.append(f"| {name} | {' | '.join(figures)} | {seconds} | {calibrated} | {inside} | {where} |")
-    return "\n".join(written) + "\n"
+    return with_footnote(written, records.values())
 
 
 def short_error(error: float, *, best: float) -> str:
@@ -97,21 +197,27 @@ def short_error(error: float, *, best: float) -> str:
 
 
 def summary(table: str, records: list[Record]) -> str:
-    """Return a few rows of a table by area, and what one fit took; all of them must use validation entries alike."""
+    """Return a few rows of a table by area, and what their fits took; all must use validation entries alike."""
+    records = [record for record in records if record["new_share"] == NEW_SHARE]
     names = [f"{table}/{name}" for name in SUMMARY]
     uses = {use for name, use in uses_of_validation(table, records).items() if name in names}
     assert uses == {"choose"}, f"the summary says that validation entries only choose the epoch; rows differ: {uses}"
     found = {(cell.recipe.name, cell.area): cell for cell in cells(table, records) if cell.new_share == NEW_SHARE}
-    lines = ["| method | area I | area II | area III | area IV | one fit |", "| --- | --- | --- | --- | --- | --- |"]
+    older = older_recipes(records)
+    lines = [
+        "| method | area I | area II | area III | area IV | a fit, mean of five |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     for name in names:
         own = [record for record in records if record["recipe"] == name and "curve" in record]
+        assert len(own) == 5, f"the summary says that there were five fits; {name} has {len(own)}"
         mean = sum(record["seconds"] for record in own) / len(own)
         seconds = f"{mean:.1f} s" if mean >= 0.1 else "under 0.1 s"
         figures = [short(found[name, area]) for area in ("I", "II", "III", "IV")]
-        title = found[name, "I"].recipe.title.removesuffix(" (control)")
+        title = found[name, "I"].recipe.title.removesuffix(" (control)") + (" †" if name in older else "")
         fit = f"{seconds}, {own[0]['hardware'].replace('CPU, 1 threads', 'one CPU thread')}"
         lines.append(f"| {' | '.join([title, *figures, fit])} |")
-    return "\n".join(lines) + "\n"
+    return with_footnote(lines, [record for record in records if record["recipe"] in names])
 
 
 def short(cell: Cell) -> str:
@@ -119,11 +225,169 @@ def short(cell: Cell) -> str:
     return "-" if cell.mean is None else f"{cell.mean:.3f} ± {cell.spread:.3f}"
 
 
+def value(asked: str) -> str:
+    """Return a figure of a sentence: a mean of a table, a difference of two (`-`), or how far one is below, in percent.
+
+    A mean is asked for by recipe, share of new rows and columns, area and metric (I and rmse unless given), as in
+    `table2/dmf-d level_mae` or `table1/dmf 20% II - table1/dmf-o 20% II`; or of the comparison with other libraries by
+    task and peer, as in `peers/ml-1m-authors/ordinal rmse`; or of features, as in `features/ml-1m/dmf-o columns 0`,
+    `+` behind a model that reads them; or of another benchmark, as in `benchmarks gpu_fit fit_seconds`. `.3` are its
+    digits, 4 unless given.
+    """
+    asked, digits = re.sub(r" \.\d\b", "", asked), next(map(int, re.findall(r" \.(\d)\b", asked)), 4)
+    if " below " in asked:
+        ours, others = map(figure, asked.split(" below "))
+        return f"{100 * (1 - ours / others):.1f} %"
+    numbers = [figure(part) for part in asked.split(" - ")]
+    number = numbers[0] - sum(numbers[1:])
+    return f"{number:.{digits}f}".removeprefix("0") if digits else f"{number:.0f}"
+
+
+@functools.cache
+def figure(asked: str) -> float:
+    """Return one mean; asking for what was not measured is an error."""
+    name, *words = asked.split()
+    kind, _, rest = name.partition("/")
+    if kind == "peers":
+        return _peer_figure(*rest.split("/"), *words)
+    if kind == "features":
+        return _feature_figure(*rest.split("/"), *words)
+    if kind == "benchmarks":
+        return measurements()[" ".join(words)]
+    share = next((float(word.removesuffix("%")) / 100 for word in words if word.endswith("%")), None)
+    area = next((word for word in words if word in AREAS), "I")
+    metric = next((word for word in words if word in METRICS), "rmse")
+    assert len(words) == (share is not None) + (area in words) + (metric in words), f"{asked}: what is meant?"
+    found = [
+        record[metric]
+        for record in _records(kind)
+        if (record["recipe"], record["new_share"], record["area"]) == (name, share, area)
+    ]
+    return float(statistics.mean(found))
+
+
+@functools.cache
+def _records(table: str) -> list[Record]:
+    return Results(RESULTS).records(read_table(table))
+
+
+def _peer_figure(task: str, peer: str, metric: str) -> float:
+    """Return a score or a cost of the first split."""
+    run = _json(RESULTS / "peers" / "runs" / task / f"{peer}-0.json")
+    return float(run[metric] if metric in run else run["scores"]["I"][metric])
+
+
+def _feature_figure(data: str, model: str, part: str, at: str = "") -> float:
+    """Return an error by area, of new rows or columns with some entries, or on a published split (`test`)."""
+    own = feature_records(data, model.removesuffix("+"), with_features=model.endswith("+"), published=part == "test")
+    return float(statistics.mean(record[part] if part == "test" else record[part][at] for record in own))
+
+
+def measurements() -> dict[str, float]:
+    """Return every figure of the log by what it is of, such as `reading ints deepmf_seconds`; the latest of several."""
+    found: dict[str, float] = {}
+    for line in (RESULTS / "benchmarks.jsonl").read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        case = next((str(record[name]) for name in ("sizes", "model", "ids") if name in record), None)
+        subject = " ".join(filter(None, (record["benchmark"], case)))
+        for name, value in record.items():
+            figures = value.items() if isinstance(value, dict) else [("", value)]
+            found |= {f"{subject} {name} {part}".strip(): each for part, each in figures if type(each) in (int, float)}
+    return found
+
+
+def feature_records(data: str, model: str, *, with_features: bool, published: bool = False) -> list[Record]:
+    """Return the latest measurement of each seed of what features are worth."""
+    wanted = (data, model, "published" if published else "areas", with_features, "test")
+    keys = ("data", "model", "split", "features", "part")
+    own = [record for record in benchmarks("features") if tuple(record[key] for key in keys) == wanted]
+    return list({record["seed"]: record for record in own}.values())
+
+
+def feature_tables() -> str:
+    """Return what features are worth: by area, and for rows and columns with few entries."""
+    parts = []
+    for data, title in DATA.items():
+        areas = ("I", "II", "III", "IV")
+        by_area = _feature_table(data, areas, lambda record, at: record["areas"][at])
+        parts.append(f"{title}, errors (RMSE) by area:\n\n{by_area}")
+        for side, words in SIDES.items():
+            counts = ("0", "1", "2", "5", "10", "20")
+            found = _feature_table(data, counts, lambda record, at, side=side: record[side][at])  # type: ignore[misc]
+            parts.append(f"{title}, {words} by how many entries are known of each, at most:\n\n{found}")
+    parts.append(f"The splits that others publish on (as in the reproduction, OrdinalDMF):\n\n{_on_published_splits()}")
+    shown = "\n".join(parts)
+    asked = [(data, model, False) for data in DATA for model in NAMES] + [(data, "dmf-o", True) for data in DATA]
+    runs = (
+        feature_records(data, model, with_features=given, published=published)
+        for data, model, published in asked
+        for given in (False, True)
+    )
+    return f"{shown}\n{footnote((run for own in runs for run in own), older='†' in shown)}"
+
+
+def _mark(records: Iterable[Record]) -> str:
+    """Return a dagger if records are older than the code they measure."""
+    return " †" if any(is_older(record["commit"], record["model"]) for record in records) else ""
+
+
+def _feature_table(data: str, columns: Iterable[str], figure: Callable[[Record, str], float]) -> str:
+    columns = list(columns)
+    lines = [f"| method | {' | '.join(columns)} |", "| --- " * (len(columns) + 1) + "|"]
+    for model, name in NAMES.items():
+        for with_features in (False, True):
+            own = feature_records(data, model, with_features=with_features)
+            title = (f"{name}, with features" if with_features else name) + _mark(own)
+            lines.append(
+                f"| {title} | {' | '.join(mean_error([figure(each, at) for each in own]) for at in columns)} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _on_published_splits() -> str:
+    lines = ["| split | without features | with features |", "| --- | --- | --- |"]
+    for data, title in (("ml-100k", "MovieLens-100K, u1"), ("ml-1m", "MovieLens-1M, the authors' split")):
+        runs = [feature_records(data, "dmf-o", with_features=given, published=True) for given in (False, True)]
+        figures = [mean_error([each["test"] for each in own]) for own in runs]
+        lines.append(f"| {title}{_mark([*runs[0], *runs[1]])} | {' | '.join(figures)} |")
+    return "\n".join(lines) + "\n"
+
+
+def mean_error(numbers: list[float]) -> str:
+    """Return a mean and its standard deviation."""
+    spread = f" ± {statistics.stdev(numbers):.4f}" if len(numbers) > 1 else ""
+    return f"{statistics.mean(numbers):.4f}{spread}"
+
+
+def feature_picture() -> Chart:
+    """Return the error of new rows and of new columns of MovieLens-1M as more of their entries are known."""
+    counts = ("0", "1", "2", "5", "10", "20")
+    shown: list[tuple[str, Chart]] = []
+    legend: list[tuple[Style, str]] = []
+    for side in ("columns", "rows"):
+        series = []
+        for number, (model, given) in enumerate((model, given) for model in NAMES for given in (False, True)):
+            own = feature_records("ml-1m", model, with_features=given)
+            name = NAMES[model] + (", with features" if given else "")
+            means = [statistics.mean(record[side][at] for record in own) for at in counts]
+            series.append(Series(name, means, numbered(number)))
+        title = f"Error for {SIDES[side]} of MovieLens-1M as more of their entries are known"
+        chart = dots(
+            counts, series, title=title, x_label="known entries of each, at most", y_label="RMSE", frame=_FRAME
+        )
+        shown.append((SIDES[side], chart))
+        legend = [(each.style, each.name) for each in series]
+    title = "Errors for new columns and new rows, with features and without"
+    return panels(shown, title=title, columns=1, legend=legend, note="mean of five splits")
+
+
 def written(page: str) -> str:
-    """Return a page's text with every block as it should be."""
+    """Return a page's text with every block and figure as it should be."""
+    page = VALUE.sub(lambda found: found[1] + value(found[2]) + found[3], page)
     return BLOCK.sub(lambda found: found[1] + block(found[2], found[3]) + found[4], page)
 
 
 if __name__ == "__main__":
     for path in PAGES:
         path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
+    write_chart(feature_picture(), FEATURE_PICTURE)

@@ -215,6 +215,14 @@ def test_peers_and_environments_are_declared_once_and_have_a_runner() -> None:
         assert set(peer.tasks) <= kinds
 
 
+def test_the_strongest_peer_is_declared_with_all_iterations_of_its_authors() -> None:
+    declared = {peer.name: peer for peer in PEERS}
+    for name in ("myfm-svdpp", "myfm-svdpp-probit"):
+        short, whole = declared[name], declared[f"{name}-512"]
+        assert whole.settings == dict(short.settings) | {"iterations": 512}
+        assert (whole.family, whole.tasks) == (short.family, short.tasks) and whole.seconds > short.seconds
+
+
 def test_only_tasks_of_a_peers_kind_are_wanted() -> None:
     other = replace(TASK, name="other", kinds=("table",))
     assert [(run.task.name, run.seed) for run in wanted([fake()], [other, TASK], None)] == [("small", 0), ("small", 1)]

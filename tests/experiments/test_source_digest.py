@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deepmf.experiments.source_digest import PACKAGE, commit, digest, stamp
+from deepmf.experiments import source_digest
+from deepmf.experiments.source_digest import PACKAGE, changed_since, commit, digest, source_files, stamp
 
 
 @pytest.fixture
@@ -60,3 +61,27 @@ def test_it_is_that_of_the_package_in_every_process() -> None:
 def test_a_stamp_has_the_commit_that_was_given_and_a_digest_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEEPMF_COMMIT", "abc")
     assert (commit(), stamp()) == ("abc", {"commit": "abc", "digest": digest()})
+
+
+def test_the_code_of_a_method_is_what_it_imports() -> None:
+    als, ordinal = (
+        {path.relative_to(PACKAGE).as_posix() for path in source_files(f"deepmf.models.{name}")}
+        for name in ("factorization.als", "ordinal.ordinal_dmf")
+    )
+    assert "models/factorization/als.py" in als & ordinal  # OrdinalDMF has a linear part
+    assert "models/ordinal/ordinal_dmf.py" in ordinal - als
+    assert not [name for name in als | ordinal if name.startswith(("serve", "cli", "experiments"))]
+
+
+def test_a_method_has_changed_with_a_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = {PACKAGE / "models" / "ordinal" / "ordinal_dmf.py", PACKAGE / "serve" / "app.py"}
+    monkeypatch.setattr(source_digest, "_changed_files", {"abc": frozenset(changed), "gone": None}.__getitem__)
+    asked = changed_since.__wrapped__  # nothing of this stays in its cache
+    assert asked("abc-changed", "deepmf.models.ordinal.ordinal_dmf")
+    assert not asked("abc", "deepmf.models.factorization.als")
+    assert asked("gone", "deepmf.models.factorization.als")  # nobody can tell
+
+
+def test_a_commit_that_is_not_in_the_history_tells_nothing() -> None:
+    assert changed_since("0" * 40, "deepmf.models.factorization.als")
+    assert changed_since("", "deepmf.models.factorization.als")

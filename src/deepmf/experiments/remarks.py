@@ -42,7 +42,7 @@ def remarks(table: str, records: Sequence[Record]) -> list[str]:
 def notes(table: str, records: Sequence[Record]) -> list[str]:
     """Return what a table must never be shown without.
 
-    What its rows may do with validation entries, which levels its errors are of, and whether all come from one source.
+    What its rows may do with validation entries, which levels its errors are of, and which source measured them.
     """
     uses = set(uses_of_validation(table, records).values())
     said = [ALIKE.get(use, USES) for use in uses] if len(uses) < 2 else [USES]
@@ -52,15 +52,17 @@ def notes(table: str, records: Sequence[Record]) -> list[str]:
 
 
 def _states(table: str, records: Sequence[Record]) -> list[str]:
-    """Return which rows come from which state of the source, where there are several."""
+    """Return the state of the source that measured the rows: which rows each, where there are several."""
     titles = {recipe.name: recipe.title for recipe in read_table(table)}
     states: dict[str, dict[str, None]] = {}
     for record in records:
         states.setdefault(_state(record), {})[titles[record["recipe"]]] = None
-    shown = (f"{state}: {'; '.join(rows)}." for state, rows in states.items())
-    return [f"Rows come from different states of the source. {' '.join(shown)}"] if len(states) > 1 else []
+    if len(states) < 2:
+        return [f"Measured with {state}." for state in states]
+    shown = (f"{state[0].upper()}{state[1:]}: {'; '.join(rows)}." for state, rows in states.items())
+    return [f"Rows come from different states of the source. {' '.join(shown)}"]
 
 
 def _state(record: Record) -> str:
     digest, commit = record.get("digest"), record.get("commit", "unknown")
-    return f"Commit {commit}, digest {digest[:12]}" if digest else f"Commit {commit}, no digest kept"
+    return f"commit {commit}, digest {digest[:12]}" if digest else f"commit {commit}, no digest kept"

@@ -48,7 +48,7 @@ class Cell:
         if self.mean is None:
             return "-" if self.published is None else f"({self.published:.3f})"
         spread = "" if self.spread is None else f" ± {self.spread:.4f}"
-        beside = "" if self.published is None else f" ({self.published:.3f}, {self.difference:+.3f})"
+        beside = "" if self.published is None else f" ({self.published:.3f}, {self.difference:+z.3f})"
         return f"{self.mean:.4f}{spread}{beside}"
 
 

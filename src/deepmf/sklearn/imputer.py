@@ -68,8 +68,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         units, such as stars or Likert points, which the model sees as they are) or that shared `Scale`.
     answers: "values", or "levels": the nearest level in columns whose values repeat; with a shared scale of levels,
         the model's own choice of a level.
-    sample: whether missing values are drawn from their distribution, anew in every call of `transform` (for multiple
-        imputation), rather than predicted.
+    sample: whether missing values are drawn from their distribution, anew in every call of `transform`, rather than
+        predicted. All draws come from one fit, so they are no multiple imputation: intervals by them are too narrow.
     keep_empty_features: whether a column without any entry in `fit` is kept, filled with 0, or left out with a warning.
     random_state: None, a seed or a `numpy.random.RandomState`.
     verbose: whether `fit` shows each epoch on standard error (None: on a terminal and in notebooks).
