@@ -1,21 +1,27 @@
 """The service by itself: what fails is told to those it concerns, and leaves everything as it was."""
 
+import socket
+import threading
 import time
-from contextlib import contextmanager
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 from tests.serve.conftest import Started
 
 from deepmf.data.synthetic.generator import generate
-from deepmf.errors import BadSetting, TrainingDiverged
+from deepmf.errors import BadSetting, TrainingDiverged, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS
 from deepmf.models.load import load
 from deepmf.serve import service as service_module
+from deepmf.serve.application import create_app
 from deepmf.serve.database import open_database
 from deepmf.serve.entry_database import EntryDatabase
 from deepmf.serve.service import Service
@@ -43,6 +49,85 @@ def test_a_database_that_is_away_refuses_writes_and_not_questions(
     assert client.post("/v1/recommend", json={"row": ratings.row_labels[0]}).status_code == 200
     monkeypatch.undo()
     assert client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0])).status_code == 200
+
+
+class Wire:
+    """A port that passes everything on to PostgreSQL, until it is cut: from then on both sides hear nothing."""
+
+    def __init__(self, url: str) -> None:
+        parsed = make_url(url)
+        self._path = f"{parsed.query['host']}/.s.PGSQL.5432"
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._opened: list[socket.socket] = []
+        self.whole = threading.Event()
+        self.whole.set()
+        port = self._listener.getsockname()[1]
+        rest = {name: value for name, value in parsed.query.items() if name != "host"}
+        self.url = parsed.set(host="127.0.0.1", port=port, query=rest).render_as_string(hide_password=False)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, far = self._listener.accept()[0], socket.socket(socket.AF_UNIX)
+                far.connect(self._path)
+                self._opened += [near, far]
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(65536):
+                self.whole.wait()
+                other.sendall(data)
+
+    def close(self) -> None:
+        self.whole.set()
+        for one in (self._listener, *self._opened):
+            one.close()
+
+
+@pytest.fixture
+def wire(postgres: str) -> Iterator[Wire]:
+    wire = Wire(postgres)
+    yield wire
+    wire.close()
+
+
+@pytest.mark.slow
+def test_a_database_that_hangs_holds_up_neither_questions_nor_the_end(
+    wire: Wire, als: ALS, ratings: ObservedMatrix
+) -> None:
+    service = Service(als, EntryDatabase(open_database(wire.url, patience=1.0)))
+    app, film, took = create_app(service), ratings.column_labels[0], []
+    with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as client:
+
+        def asked(method: str, path: str, **named: Any) -> int:
+            began = time.monotonic()
+            status: int = client.request(method, path, **named).status_code
+            took.append(time.monotonic() - began)
+            return status
+
+        assert (asked("GET", "/readyz"), asked("GET", "/v1/operator")) == (200, 200)
+        assert asked("PUT", "/v1/rows/Wilma/entries", json=body(film)) == 200
+        wire.whole.clear()
+        with ThreadPoolExecutor(40) as threads:
+            assert set(threads.map(lambda _: asked("GET", "/readyz"), range(40))) == {503}
+        assert (asked("GET", "/metrics"), asked("GET", "/v1/operator")) == (200, 503)
+        assert asked("POST", "/v1/recommend", json={"row": "Wilma"}) == 200
+        assert asked("PUT", "/v1/rows/Betty/entries", json=body(film)) == 503
+        assert max(took) < 8.0
+        wire.whole.set()
+        deadline = time.monotonic() + 10
+        while asked("GET", "/readyz") != 200 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert asked("PUT", "/v1/rows/Betty/entries", json=body(film)) == 200
+        wire.whole.clear()
+        began = time.monotonic()
+    assert time.monotonic() - began < 8.0
+    with pytest.raises(UnreadableFile):
+        open_database(wire.url, patience=1.0)
+    assert time.monotonic() - began < 12.0
 
 
 def test_one_write_that_cannot_be_learned_does_not_stop_those_beside_it(

@@ -18,12 +18,15 @@ from deepmf.errors import BadSetting, MissingDependency, UnreadableFile
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _EXPECTED = "give a file, or postgresql://user@host/name"
-_BUSY_SECONDS = 10  # how long a transaction waits for another process's
+_SECONDS = 5.0  # how long a database may be silent, or a transaction wait for another one; less than a request may take
 
 
-def open_database(url: str) -> Engine:
-    """Open a database by URL (a plain path is a SQLite file) and bring its tables up to date."""
-    engine = _engine(url)
+def open_database(url: str, *, patience: float = _SECONDS) -> Engine:
+    """Open a database by URL (a plain path is a SQLite file) and bring its tables up to date.
+
+    patience: seconds after which one that does not answer, or a transaction that waits for another, is given up.
+    """
+    engine = _engine(url, patience)
     try:
         with engine.begin() as connection:
             _migrate(connection)
@@ -44,18 +47,18 @@ def named(url: str) -> str:
         return "given"
 
 
-def _engine(url: str) -> Engine:
+def _engine(url: str, patience: float) -> Engine:
     if "://" not in url:  # a path is no URL: "?" and "%" are letters of its name
-        return _sqlite(URL.create("sqlite", database=str(Path(url).absolute())))
+        return _sqlite(URL.create("sqlite", database=str(Path(url).absolute())), patience)
     if url.startswith(("postgresql://", "postgres://")):
         url = f"postgresql+psycopg://{url.split('://', 1)[1]}"
     try:
         parsed = make_url(url)
         dialect = parsed.drivername.split("+")[0]
         if dialect == "sqlite":
-            return _sqlite(parsed)
+            return _sqlite(parsed, patience)
         if dialect == "postgresql":
-            return create_engine(parsed, pool_pre_ping=True, isolation_level="READ COMMITTED")
+            return _postgresql(parsed, patience)
     except ModuleNotFoundError as error:
         raise _missing(error) from error
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
@@ -63,12 +66,23 @@ def _engine(url: str) -> Engine:
     raise BadSetting(f"the database {named(url)} is neither SQLite nor PostgreSQL; {_EXPECTED}")
 
 
-def _sqlite(url: URL) -> Engine:
+def _postgresql(url: URL, patience: float) -> Engine:
+    engine = create_engine(url, pool_pre_ping=True, pool_timeout=patience, isolation_level="READ COMMITTED")
+    from deepmf.serve.postgres_connection import PatientConnection
+
+    @event.listens_for(engine, "do_connect")
+    def connect(_: Any, __: Any, given: Any, named: Any) -> Any:
+        return PatientConnection.open(*given, patience=patience, **named)
+
+    return engine
+
+
+def _sqlite(url: URL, patience: float) -> Engine:
     if not url.database or url.database == ":memory:":
         raise BadSetting("the database of a service must be a file: one in memory would lose what it learned")
     with suppress(OSError):  # SQLite says what is wrong; its log beside the file gets the same permissions
         Path(url.database).touch(mode=0o600)
-    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+    engine = create_engine(url, connect_args={"timeout": patience}, pool_timeout=patience)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: Any) -> None:

@@ -9,11 +9,11 @@ from math import sqrt
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
-from sqlalchemy.exc import SQLAlchemyError
 
 from deepmf.errors import UserError
 from deepmf.matrix.areas import AREAS
 from deepmf.serve.access import needs
+from deepmf.serve.entry_database import Transaction
 from deepmf.serve.keys import ApiKey
 from deepmf.serve.model_bodies import ModelDescription
 from deepmf.serve.operator_bodies import Health, LiveError, OperatorNumbers, RouteNumbers
@@ -38,10 +38,7 @@ async def healthz() -> Health:
 @router.get("/readyz")
 async def readyz(service: TheService) -> Health:
     """Say that the model and the database answer."""
-    try:
-        await asyncio.to_thread(service.is_ready)
-    except SQLAlchemyError as error:
-        raise Refusal(503, "no_database", "the database does not answer", retry_after=1) from error
+    await service.ask_database(Transaction.state)
     return Health(status="ready")
 
 
@@ -54,7 +51,7 @@ async def metrics(service: TheService, _: Reader) -> Response:
 @router.get("/v1/operator")
 async def operator(service: TheService, _: Reader) -> OperatorNumbers:
     """Return requests, latencies, entries learned, and errors of what was predicted before entries came."""
-    errors = await asyncio.to_thread(service.live_errors)
+    errors = await service.live_errors()
     routes = await asyncio.to_thread(service.metrics.routes)
     return OperatorNumbers(
         seconds_up=time.monotonic() - service.started,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +26,7 @@ from deepmf.models.predictor import Predictor
 from deepmf.serve.batching import Batcher
 from deepmf.serve.column_index import ColumnIndex
 from deepmf.serve.entry_bodies import ColumnValue
-from deepmf.serve.entry_database import AreaError, EntryDatabase
+from deepmf.serve.entry_database import AreaError, EntryDatabase, Transaction
 from deepmf.serve.latent_map import Projection
 from deepmf.serve.queries import Guest, fold_in, guest_of
 from deepmf.serve.refusals import Refusal
@@ -50,12 +52,14 @@ class ServiceLimits:
     """What a request may cost at most.
 
     seconds: how long a request may take; after this it is given up.
+    database_seconds: how long a question to the database alone may take.
     body_bytes: how long a body may be.
     staleness: seconds between looks for what other processes wrote.
     exact_columns: with fewer columns, rankings are exact; from this number on approximate, where faiss is installed.
     """
 
     seconds: float = 10.0
+    database_seconds: float = 2.0
     body_bytes: int = 1 << 20
     staleness: float = 0.1
     exact_columns: int = _LEAST_COLUMNS
@@ -100,6 +104,8 @@ class Service:
         self._quick: Batcher[ReadJob, Any] = Batcher(self._answer_together, name="quick answers")
         self._slow: Batcher[ReadJob, Any] = Batcher(self._answer_together, name="slow answers")
         self._writes: Batcher[AnyWrite, WriteReceipt] = Batcher(self._write_together, name="writer")
+        # One thread of its own: questions to a database that hangs wait for each other and hold up nothing else.
+        self._questions = ThreadPoolExecutor(1, thread_name_prefix="questions")
         self._approximates = True
         self._seen_model: tuple[int, ...] = ()  # the version and the file that the follower looked at last
         self._stopped = threading.Event()
@@ -123,14 +129,23 @@ class Service:
         """Change entries or features; when this returns, the change is durable, and every later answer has it."""
         return await self._writes.answer(write, timeout=self.limits.seconds)
 
-    def is_ready(self) -> bool:
-        """Say whether the database answers."""
-        return self._database.state().data_version >= 0
+    async def ask_database(self, ask: Callable[[Transaction], Body]) -> Body:
+        """Return what a question is answered of the database as it is; one that does not answer soon is refused."""
 
-    def live_errors(self) -> dict[str, AreaError]:
+        def asked() -> Body:
+            with self._database.reading() as transaction:
+                return ask(transaction)
+
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._questions, asked)
+            return await asyncio.wait_for(running, self.limits.database_seconds)
+        except (SQLAlchemyError, TimeoutError) as error:
+            raise Refusal(503, "no_database", "the database does not answer", retry_after=1) from error
+
+    async def live_errors(self) -> dict[str, AreaError]:
         """Return the errors of predictions made before their entries came, by area."""
-        with self._database.reading() as transaction:
-            return transaction.live_errors(self.current.model_version)
+        version = self.current.model_version
+        return await self.ask_database(lambda transaction: transaction.live_errors(version))
 
     def index(self, snapshot: Snapshot) -> ColumnIndex:
         """Return the index of a snapshot's columns, built anew where there are new ones."""
@@ -184,6 +199,7 @@ class Service:
         for batcher in (self._writes, self._quick, self._slow):
             batcher.close()
         self._follower.join()
+        self._questions.shutdown(cancel_futures=True)
         self._database.close()
 
     def _started(self, base: Snapshot, digest: str) -> Snapshot:
