@@ -73,6 +73,33 @@ def test_what_is_forgotten_is_gone_unless_a_model_may_have_it(database: EntryDat
     assert stored(database) == {("ann", "Big"): None, ("bob", "Cube"): None}
 
 
+def test_an_entry_that_a_later_file_has_stays_forgotten(database: EntryDatabase) -> None:
+    change(database, {("ann", "Alien"): 1.0})
+    change(database, {("ann", "Alien"): None}, in_file={("ann", "Alien")})
+    assert stored(database) == {("ann", "Alien"): None}
+    change(database, {("ann", "Alien"): 2.0})
+    change(database, {("ann", "Alien"): None})
+    assert stored(database) == {("ann", "Alien"): None}
+
+
+def test_features_that_were_exported_stay_forgotten(database: EntryDatabase) -> None:
+    def put(label: str, given: dict[str, int] | None) -> None:
+        with database.writing() as transaction:
+            transaction.lock()
+            transaction.change({}, set(), {("row", label)}, features={("row", label): given})
+
+    put("ann", {"age": 1})
+    with database.writing() as transaction:
+        transaction.lock()
+        transaction.mark_exported()
+    put("ann", {"age": 2})
+    put("bob", {"age": 3})
+    for label in ("ann", "bob"):
+        put(label, None)
+    with database.reading() as transaction:
+        assert transaction.all_features() == {("row", "ann"): None}
+
+
 def test_features_come_back_and_are_gone_unless_a_file_has_them(database: EntryDatabase) -> None:
     def put(features: FeatureChanges, *, in_file: set[tuple[AxisName, str]] | None = None) -> int:
         with database.writing() as transaction:

@@ -7,9 +7,11 @@ import pytest
 from fastapi.testclient import TestClient
 from tests.serve.conftest import Started
 
+from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS
 from deepmf.models.load import load
+from deepmf.models.model import Model
 from deepmf.serve.keys import KeyRing
 from deepmf.storage.model_folder import model_digest
 
@@ -123,6 +125,42 @@ def test_what_was_forgotten_does_not_come_back_with_a_model_trained_on_it(
     trained.save(path)
     client.post("/v1/model")
     assert client.get("/v1/rows/Wilma/entries").json()["entries"] == []
+
+
+def test_what_is_forgotten_stays_so_where_the_next_model_had_it_in_its_own_data(
+    started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
+) -> None:
+    path = tmp_path / "model.safetensors"
+    als.save(path)
+    client = started(service={"source": path, "digest": model_digest(path)})
+    film = ratings.column_labels[0]
+    client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
+    rows, columns, values = (part.tolist() for part in ratings.entries())
+    matrix = ObservedMatrix.from_entries([*rows, "Wilma"], [*columns, film], [*values, 5.0], ratings.scale)
+    trained = ALS(latent_size=2, seed=0).fit(matrix)
+    trained.save(path)
+    client.post("/v1/model")
+    other = started(trained, service={"source": path, "digest": model_digest(path)})
+    assert client.delete("/v1/rows/Wilma/entries").json()["n_forgotten"] == 1
+    assert other.patch("/v1/rows/Wilma/entries", json={"entries": []}).json()["n_entries"] == 0  # sees all writes
+    restarted = started(trained, service={"source": path, "digest": model_digest(path)})
+    for each in (client, other, restarted):
+        assert each.get("/v1/rows/Wilma/entries").json()["entries"] == []
+
+
+def test_features_that_are_forgotten_do_not_come_back_with_a_model_that_has_them(
+    started: Started, tmp_path: Path, described: Model, ratings: ObservedMatrix
+) -> None:
+    from deepmf.serve.exported import exported
+
+    client = started(described)
+    client.put("/v1/rows/Wilma/features", json={"features": {"age": 30}})
+    assert exported(described, str(tmp_path / "entries.sqlite")).row_features is not None
+    client.delete("/v1/rows/Wilma/features")
+    people = Features.from_columns([*ratings.row_labels, "Wilma"], {"age": np.arange(20, 21 + len(ratings.row_labels))})
+    trained = ALS(latent_size=3, epochs=4, seed=0).fit(ratings, row_features=people)
+    assert trained.entries_.rows.find(["Wilma"])[0] >= 0
+    assert started(trained).get("/v1/rows/Wilma/features").status_code == 404
 
 
 def test_the_page_of_routes_needs_nothing_from_elsewhere(client: TestClient) -> None:

@@ -187,3 +187,19 @@ def test_ids_of_other_kinds_are_refused_at_the_start(started: Started) -> None:
     matrix = ObservedMatrix.from_entries([*days, *days], ["a"] * 8 + ["b"] * 8, [1, 2, 3, 4, 5, 1, 2, 3] * 2)
     with pytest.raises(BadSetting, match="text or whole numbers; this model's rows are of type date"):
         started(ALS(latent_size=2, seed=0).fit(matrix))
+
+
+def test_what_is_forgotten_leaves_a_mark_where_another_worker_serves_a_newer_file(
+    tmp_path: Path, als: ALS, ratings: ObservedMatrix
+) -> None:
+    database = EntryDatabase(open_database(str(tmp_path / "entries.sqlite")))
+    behind = Service(als, database, digest="older")
+    film = ratings.column_labels[0]
+    behind._write_together([EntryWrite("row", "Wilma", "put", ((film, 5.0),))])
+    with database.writing() as transaction:
+        transaction.lock()
+        transaction.register_model("newer")
+    behind._write_together([EntryWrite("row", "Wilma", "delete")])
+    with database.reading() as transaction:
+        assert transaction.all_entries() == {("Wilma", film): None}
+    behind.close()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Engine, Table, and_, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from deepmf.serve.entry_changes import Changes, Pair
@@ -138,18 +138,13 @@ class Transaction:
         """Write changes and which rows and columns they are of; return the new data version.
 
         `in_file` are the pairs that the model's file has: what is forgotten of them stays forgotten. So do entries
-        that were exported, as a model may have been trained on them; any other is gone from the database. So it is
-        with features and `described_in_file`, the rows and columns of which the model's file has any.
+        that an earlier file had, or that were exported, as a model may have been trained on them; any other is gone
+        from the database. So it is with features and `described_in_file`, the rows and columns of which the model's
+        file has any.
         """
-        state = self.state()
-        version = state.data_version + 1
-        self._put(changes, in_file, version)
+        version = self.state().data_version + 1
+        self._put_entries(changes, in_file, version)
         self._put_features(features or {}, described_in_file, version)
-        dropped = [{"b_row": row, "b_column": column} for (row, column), value in changes.items() if value is None]
-        if dropped:
-            at = and_(ENTRIES.c.row_id == bindparam("b_row"), ENTRIES.c.column_id == bindparam("b_column"))
-            exported = ENTRIES.c.first_version > state.exported_version
-            self._connection.execute(delete(ENTRIES).where(at, exported), dropped)
         lines = [{"version": version, "axis": axis, "label": label} for axis, label in touched]
         self._connection.execute(insert(CHANGES), lines)
         self._connection.execute(update(STATE).values(data_version=version))
@@ -160,46 +155,53 @@ class Transaction:
         self._connection.execute(delete(CHANGES).where(CHANGES.c.version <= version))
         self._connection.execute(delete(RECEIPTS).where(RECEIPTS.c.time < time.time() - RECEIPT_SECONDS))
 
+    def _put_entries(self, changes: Changes, in_file: Set[Pair], version: int) -> None:
+        lines = [
+            {
+                "row_id": row,
+                "column_id": column,
+                "value": value,
+                "version": version,
+                "first_version": 0 if (row, column) in in_file else version,
+            }
+            for (row, column), value in changes.items()
+        ]
+        self._put(ENTRIES, lines, keys=("row_id", "column_id"), content="value")
+
     def _put_features(self, features: FeatureChanges, in_file: Set[tuple[AxisName, Any]], version: int) -> None:
-        if not features:
-            return
-        at = and_(FEATURES.c.axis == bindparam("b_axis"), FEATURES.c.label == bindparam("b_label"))
-        self._connection.execute(
-            delete(FEATURES).where(at), [{"b_axis": axis, "b_label": label} for axis, label in features]
-        )
         lines = [
             {
                 "axis": axis,
                 "label": label,
                 "content": None if values is None else json.dumps(dict(values)).encode(),
                 "version": version,
+                "first_version": 0 if (axis, label) in in_file else version,
             }
             for (axis, label), values in features.items()
-            if values is not None or (axis, label) in in_file
         ]
-        if lines:
-            self._connection.execute(insert(FEATURES), lines)
+        self._put(FEATURES, lines, keys=("axis", "label"), content="content")
 
-    def _put(self, changes: Changes, in_file: set[Pair], version: int) -> None:
-        if not changes:
+    def _put(self, table: Table, lines: list[dict[str, Any]], *, keys: tuple[str, str], content: str) -> None:
+        """Write lines over those of the same keys, and remove those without content that no model can have."""
+        if not lines:
             return
         dialect = postgresql if self._connection.dialect.name == "postgresql" else sqlite
-        put = dialect.insert(ENTRIES)
+        put = dialect.insert(table)
+        first, given = table.c.first_version, put.excluded.first_version
         put = put.on_conflict_do_update(
-            index_elements=["row_id", "column_id"],
-            set_={"value": put.excluded.value, "version": put.excluded.version},
+            index_elements=keys,
+            set_={
+                content: put.excluded[content],
+                "version": put.excluded.version,
+                "first_version": case((given < first, given), else_=first),
+            },
         )
-        lines = [
-            {
-                "row_id": pair[0],
-                "column_id": pair[1],
-                "value": value,
-                "version": version,
-                "first_version": 0 if pair in in_file else version,
-            }
-            for pair, value in changes.items()
-        ]
         self._connection.execute(put, lines)
+        dropped = [{f"b_{key}": line[key] for key in keys} for line in lines if line[content] is None]
+        if dropped:
+            at = and_(*(table.c[key] == bindparam(f"b_{key}") for key in keys))
+            unknown_to_models = first > self.state().exported_version
+            self._connection.execute(delete(table).where(at, unknown_to_models), dropped)
 
     def receipts(self, keys: Iterable[str]) -> dict[str, Receipt]:
         """Return the receipts of some keys."""

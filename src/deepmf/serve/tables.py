@@ -49,7 +49,7 @@ MODELS = Table(
 )
 
 # Entries that differ from the model's file. A value of null: forgotten.
-# first_version: the data version at which the pair came; 0 where a model's file has it.
+# first_version: the data version at which the pair came; 0 where a model's file has, or had, it.
 ENTRIES = Table(
     "entries",
     METADATA,
@@ -62,6 +62,7 @@ ENTRIES = Table(
 )
 
 # Features that differ from the model's file: values by name, as JSON, as they were given. A content of null: forgotten.
+# first_version: as for entries.
 FEATURES = Table(
     "features",
     METADATA,
@@ -69,6 +70,7 @@ FEATURES = Table(
     Column("label", IdBytes, primary_key=True),
     Column("content", LargeBinary, nullable=True),
     Column("version", BigInteger, nullable=False),
+    Column("first_version", BigInteger, nullable=False),
 )
 
 # Which rows and columns a transaction changed: other workers read these anew. Old lines are removed.

@@ -222,19 +222,20 @@ def write_together(database: EntryDatabase, current: Snapshot, writes: Sequence[
     What comes back is durable. Others may have written meanwhile: their changes are in the snapshot too.
     """
     with database.writing() as transaction:
-        transaction.lock()
+        state = transaction.lock()
         staged = Staged(caught_up(current, transaction))
         answers = _staged(staged, writes, transaction)
         before, after = staged.snapshot, staged.snapshot
         if staged.changes or staged.features:
             model = changed_model(before.model, staged.changes, staged.features)
-            in_file = {pair for pair in staged.changes if has_entry(before.base, *pair)}
+            # Another worker may serve a newer file already, which may have anything.
+            is_newest = state.model_version == before.model_version
             version = transaction.change(
                 staged.changes,
-                in_file,
+                {pair for pair in staged.changes if not is_newest or has_entry(before.base, *pair)},
                 staged.touched,
                 features=staged.features,
-                described_in_file={key for key in staged.features if has_features(before.base, *key)},
+                described_in_file={key for key in staged.features if not is_newest or has_features(before.base, *key)},
             )
             transaction.add_live_errors(before.model_version, _live_errors(before, staged))
             after = replace(before, model=model, data_version=version)
