@@ -1,5 +1,6 @@
 """The database: versions, what is kept and what is gone, receipts, and two processes that share it."""
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -218,15 +219,24 @@ def test_a_commit_is_on_the_disk(tmp_path: Path) -> None:
     engine.dispose()
 
 
+@pytest.mark.slow
 def test_nothing_of_what_is_forgotten_stays_in_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "entries.sqlite"
+    path, dice = tmp_path / "entries.sqlite", random.Random(1)
     database = EntryDatabase(open_database(str(path)))
-    change(database, {("a very private name", "Alien"): 1.0})
-    change(database, {("a very private name", "Alien"): None})
+    rows = [f"{dice.random():.3f} {'private' if at % 3 else 'public'}" for at in range(300)]
+    for row in rows:  # lines move from page to page
+        change(database, {(row, f"film {dice.randrange(1000)}"): 1.0 for _ in range(dice.randrange(1, 30))})
+    gone = [pair for pair in stored(database) if "private" in pair[0]]
+    dice.shuffle(gone)
+    for at in range(0, len(gone), 50):
+        version = change(database, dict.fromkeys(gone[at : at + 50]))
     with database.writing() as transaction:
-        transaction.prune(2)
+        transaction.prune(version)
+    assert database.erase(version)
+    files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert {name for name, content in files.items() if b"private" in content} == set()
+    assert b"public" in files[path.name]
     database.close()
-    assert b"a very private name" not in path.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["model?v=2.sqlite", "a%20b.sqlite", "a#b.sqlite", "file:a.sqlite", "é :x.sqlite"])

@@ -1,5 +1,8 @@
 """Entries over HTTP: what is written counts at once, survives a restart, and is forgotten when asked."""
 
+import random
+import time
+from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
@@ -11,6 +14,10 @@ from deepmf.data.synthetic.generator import generate
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS
 from deepmf.models.factorization.optspace import OptSpace
+from deepmf.serve.application import create_app
+from deepmf.serve.database import open_database
+from deepmf.serve.entry_database import EntryDatabase
+from deepmf.serve.service import Service, ServiceLimits
 
 # Ids that have broken something somewhere.
 HOSTILE = [
@@ -123,6 +130,47 @@ def test_a_repeated_request_writes_once(client: TestClient, ratings: ObservedMat
     assert client.get("/v1/rows/Wilma/entries").status_code == 404
     other = client.put("/v1/rows/Wilma/entries", json=entries((film, 4)), headers=header)
     assert (other.status_code, other.json()["error"]["code"]) == (422, "key_reused")
+
+
+def holds(folder: Path, text: str) -> list[str]:
+    """Return the files of a folder that have a text somewhere in their bytes."""
+    return [path.name for path in folder.iterdir() if text.encode() in path.read_bytes()]
+
+
+def test_nothing_of_a_row_stays_in_any_file_of_the_database(
+    started: Started, tmp_path: Path, ratings: ObservedMatrix
+) -> None:
+    films = ratings.column_labels.tolist()
+    private = "a very private name"
+    client = started(service={"limits": ServiceLimits(keep_changes=0.2)})
+
+    def write(row: str, *pairs: tuple[object, object]) -> None:
+        client.put(f"/v1/rows/{row}/entries", json=entries(*pairs), headers={"Idempotency-Key": f"put {row}"})
+
+    for number in random.Random(0).sample(range(12), 12):
+        kind = private if number % 3 else "other"
+        write(f"{number:02} {kind}", *((film, 3) for film in films))
+    assert holds(tmp_path, private)
+    for number in range(12):
+        headers = {"Idempotency-Key": f"delete {number}"}
+        client.delete(f"/v1/rows/{number:02} {private}/entries", headers=headers)
+    deadline = time.monotonic() + 20
+    while holds(tmp_path, private) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert holds(tmp_path, private) == []
+    assert holds(tmp_path, "03 other")
+    again = client.delete(f"/v1/rows/01 {private}/entries", headers={"Idempotency-Key": "delete 1"})
+    assert (again.status_code, again.json()["id"]) == (200, f"01 {private}")
+    assert again.headers["idempotency-replayed"] == "true"
+
+
+def test_nothing_of_a_row_stays_where_the_service_stops_at_once(tmp_path: Path, als: ALS) -> None:
+    service = Service(als, EntryDatabase(open_database(str(tmp_path / "entries.sqlite"))))
+    with TestClient(create_app(service), base_url="http://localhost") as client:
+        client.put("/v1/rows/somebody/entries", json=entries(("a", 5)), headers={"Idempotency-Key": "1"})
+        client.delete("/v1/rows/somebody/entries", headers={"Idempotency-Key": "2"})
+        assert holds(tmp_path, "somebody")
+    assert holds(tmp_path, "somebody") == []
 
 
 def test_the_second_of_two_writers_is_told(client: TestClient, ratings: ObservedMatrix) -> None:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Table, and_, bindparam, case, delete, func, insert, select, update
@@ -68,11 +69,33 @@ class EntryDatabase:
         with self.reading() as transaction:
             return transaction.state()
 
+    def erase(self, version: int, *, largest: float = float("inf")) -> bool:
+        """Erase the bytes of what was forgotten up to a version from a SQLite file and its log.
+
+        Return False where somebody is in the way. SQLite overwrites what is deleted, but not copies of it from when
+        it moved lines to other pages: the file is written anew, unless it has more than `largest` bytes.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return True
+        with self._engine.connect() as connection:
+            cursor = connection.connection.cursor()
+            (forgotten,) = cursor.execute("PRAGMA user_version").fetchone()
+            if 0 < forgotten <= version and Path(str(self._engine.url.database)).stat().st_size <= largest:
+                cursor.execute("VACUUM")
+                cursor.execute("BEGIN IMMEDIATE")  # more may have been forgotten meanwhile
+                if cursor.execute("PRAGMA user_version").fetchone() == (forgotten,):
+                    cursor.execute("PRAGMA user_version=0")
+                cursor.execute("COMMIT")
+            (patience,) = cursor.execute("PRAGMA busy_timeout").fetchone()
+            cursor.execute("PRAGMA busy_timeout=100")  # milliseconds: nobody can write meanwhile
+            try:
+                is_busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                cursor.execute(f"PRAGMA busy_timeout={patience}")
+        return not is_busy
+
     def close(self) -> None:
         """Let go of the database."""
-        if self._engine.dialect.name == "sqlite":
-            with self._engine.connect() as connection:  # so that nothing forgotten stays in the log
-                connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._engine.dispose()
 
 
@@ -202,6 +225,8 @@ class Transaction:
             at = and_(*(table.c[key] == bindparam(f"b_{key}") for key in keys))
             unknown_to_models = first > self.state().exported_version
             self._connection.execute(delete(table).where(at, unknown_to_models), dropped)
+            if dialect is sqlite:  # a number in the header that is ours to use: the version for `erase`
+                self._connection.exec_driver_sql(f"PRAGMA user_version={lines[0]['version']}")
 
     def receipts(self, keys: Iterable[str]) -> dict[str, Receipt]:
         """Return the receipts of some keys."""

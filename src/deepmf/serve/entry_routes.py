@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import Annotated, NamedTuple
 
@@ -49,9 +48,7 @@ class Conditions:
 
     def __init__(self, key: Writer, if_match: IfMatch = None, idempotency_key: Idempotency = None) -> None:
         self.tags = None if if_match is None else frozenset(tag.strip() for tag in if_match.split(","))
-        self.key = None
-        if idempotency_key is not None:
-            self.key = hashlib.sha256(f"{key.name}\n{idempotency_key}".encode()).hexdigest()
+        self.key = None if idempotency_key is None else f"{key.name}\n{idempotency_key}"
 
 
 GivenConditions = Annotated[Conditions, Depends(Conditions)]

@@ -42,7 +42,7 @@ Body = TypeVar("Body")
 
 logger = logging.getLogger("deepmf.serve")
 
-_PRUNED_EVERY = 60.0  # seconds
+_LARGEST_REWRITTEN = 200_000_000  # bytes of a SQLite file: it takes some seconds, in which nobody can write
 # From this number of columns on rankings are approximate; with fewer, scoring all of them takes some milliseconds.
 _LEAST_COLUMNS = 200_000
 
@@ -55,6 +55,7 @@ class ServiceLimits:
     database_seconds: how long a question to the database alone may take.
     body_bytes: how long a body may be.
     staleness: seconds between looks for what other processes wrote.
+    keep_changes: seconds that the database keeps which rows and columns changed, at least; at most twice as long.
     exact_columns: with fewer columns, rankings are exact; from this number on approximate, where faiss is installed.
     """
 
@@ -62,6 +63,7 @@ class ServiceLimits:
     database_seconds: float = 2.0
     body_bytes: int = 1 << 20
     staleness: float = 0.1
+    keep_changes: float = 60.0
     exact_columns: int = _LEAST_COLUMNS
 
 
@@ -254,19 +256,23 @@ class Service:
 
     def _follow(self) -> None:
         """Look for what other processes wrote, and for a model that another worker was told to load."""
-        pruning = _Pruning(self._database)
+        pruning = _Pruning(self._database, self.limits.keep_changes)
         while not self._stopped.wait(self.limits.staleness):
             try:
                 self._build_neighbours()
-                pruning.tick(self.current.data_version)
                 state = self._database.state()
                 self._follow_model(state.model_version)
                 if state.data_version != self.current.data_version:
                     with self._writing, self._database.reading() as transaction:
                         self._publish(caught_up(self.current, transaction))
+                pruning.tick(self.current.data_version)
             except Exception as error:  # noqa: BLE001 (the database may be away for a while: look again later)
                 logger.error("cannot follow the database", extra={"fields": {"error": type(error).__name__}})
                 self._stopped.wait(1.0)
+        try:
+            pruning.finish(self.current.data_version)
+        except SQLAlchemyError as error:
+            logger.error("cannot prune the database", extra={"fields": {"error": type(error).__name__}})
 
     def _follow_model(self, version: int) -> None:
         """Load the model file that another worker was told to; the file is read once, and again when it changes."""
@@ -287,23 +293,35 @@ class Service:
 
 
 class _Pruning:
-    """Removes from the database, once a minute, which rows and columns changed more than a minute ago.
+    """Removes from the database, once in a while, which rows and columns changed some time ago.
 
     Whoever was away for longer reads everything anew; what is forgotten does not stay in a list of changes.
     """
 
-    def __init__(self, database: EntryDatabase) -> None:
+    def __init__(self, database: EntryDatabase, seconds: float) -> None:
         self._database = database
-        self._due, self._version, self._pruned = time.monotonic() + _PRUNED_EVERY, 0, 0
+        self._seconds = seconds
+        self._due, self._version, self._pruned = time.monotonic() + seconds, 0, 0
+        self._is_clean = True
 
     def tick(self, version: int) -> None:
         """Prune where it is time."""
-        if time.monotonic() < self._due:
-            return
-        if self._version > self._pruned:
+        if time.monotonic() >= self._due:
+            due, self._version, self._due = self._version, version, time.monotonic() + self._seconds
+            self._prune(due)
+        if not self._is_clean:  # others may read at the moment: try again
+            self._is_clean = self._database.erase(self._pruned, largest=_LARGEST_REWRITTEN)
+
+    def finish(self, version: int) -> None:
+        """Prune everything, as nobody may be there to do it later."""
+        self._prune(version)
+        self._database.erase(version)
+
+    def _prune(self, version: int) -> None:
+        if version > self._pruned:
             with self._database.writing() as transaction:
-                transaction.prune(self._version)
-        self._due, self._version, self._pruned = time.monotonic() + _PRUNED_EVERY, version, self._version
+                transaction.prune(version)
+            self._pruned, self._is_clean = version, False
 
 
 def _guests(snapshot: Snapshot, jobs: Sequence[ReadJob]) -> list[FoldedRows | Exception | None]:

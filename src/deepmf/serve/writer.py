@@ -27,7 +27,7 @@ class EntryWrite:
 
     method: "put" leaves these entries alone, "patch" changes some (None: forget), "delete" forgets all.
     if_match: the tags of which the entries must have one; None: whatever they are.
-    key: what identifies the request where it may be sent twice (Idempotency-Key).
+    key: what identifies the request where it may be sent twice (Idempotency-Key); only hashes of it are stored.
     """
 
     axis: AxisName
@@ -39,8 +39,7 @@ class EntryWrite:
 
     def digest(self) -> str:
         """Return what tells this request from others."""
-        content = json.dumps([self.axis, self.id, self.method, self.entries])
-        return hashlib.sha256(content.encode()).hexdigest()
+        return _digest(self.key, [self.axis, self.id, self.method, self.entries])
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,15 @@ class FeatureWrite:
 
     def digest(self) -> str:
         """Return what tells this request from others."""
-        content = json.dumps([self.axis, self.id, "features", self.features])
-        return hashlib.sha256(content.encode()).hexdigest()
+        return _digest(self.key, [self.axis, self.id, "features", self.features])
 
 
 AnyWrite = EntryWrite | FeatureWrite
+
+
+def _digest(*parts: Any) -> str:
+    """Return a hash; of what comes with a key, which is stored nowhere, nobody can find the parts by trying."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 class WriteReceipt(NamedTuple):
@@ -75,8 +78,8 @@ class WriteReceipt(NamedTuple):
     repeated: bool = False
 
     def packed(self) -> bytes:
-        """Return it as the database keeps it."""
-        return json.dumps(self._replace(repeated=True)).encode()
+        """Return it as the database keeps it: without the id, which may be forgotten."""
+        return json.dumps(self._replace(repeated=True)[1:]).encode()
 
 
 class Written(NamedTuple):
@@ -242,7 +245,7 @@ def write_together(database: EntryDatabase, current: Snapshot, writes: Sequence[
         answers = [_dated(one, after) for one in answers]
         transaction.keep_receipts(
             {
-                write.key: Receipt(write.digest(), one.packed())
+                _digest(write.key): Receipt(write.digest(), one.packed())
                 for write, one in zip(writes, answers, strict=True)
                 if write.key is not None and isinstance(one, WriteReceipt) and not one.repeated
             }
@@ -256,18 +259,21 @@ def write_together(database: EntryDatabase, current: Snapshot, writes: Sequence[
 
 
 def _staged(staged: Staged, writes: Sequence[AnyWrite], transaction: Transaction) -> list[WriteReceipt | Exception]:
-    keys = {write.key for write in writes if write.key is not None}
+    keys = {_digest(write.key) for write in writes if write.key is not None}
     known = transaction.receipts(keys) if keys else {}
     answers: list[WriteReceipt | Exception] = []
     for write in writes:
         try:
-            receipt = known.get(write.key) if write.key is not None else None
+            receipt = known.get(_digest(write.key)) if write.key is not None else None
             if receipt is None:
-                answers.append(staged.stage(write))
+                answer = staged.stage(write)
+                answers.append(answer)
                 if write.key is not None:  # the same key may come twice at once
-                    known[write.key] = Receipt(write.digest(), answers[-1].packed())  # type: ignore[union-attr]
+                    known[_digest(write.key)] = Receipt(write.digest(), answer.packed())
             elif receipt.request == write.digest():
-                answers.append(WriteReceipt(*json.loads(receipt.answer)))
+                store = staged.snapshot.model.entries_
+                label = as_label(write.id, store.rows if write.axis == "row" else store.columns)
+                answers.append(WriteReceipt(label, *json.loads(receipt.answer)))
             else:
                 raise Refusal(422, "key_reused", "this Idempotency-Key came with another request before")
         except Refusal as refusal:
