@@ -199,6 +199,40 @@ def test_workers_see_each_others_writes(start: Start, ratings: ObservedMatrix) -
     assert process.wait(timeout=60) == 0
 
 
+def workers_of(process: int) -> set[int]:
+    """Return the workers of a service."""
+    found = map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())
+    return {one for one in found if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()}
+
+
+def test_workers_that_cannot_start_end_with_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "broken.safetensors"
+    path.write_bytes(b"not a model")
+    command = [sys.executable, "-m", "deepmf", "serve", str(path), "--port", "0", "--workers", "2"]
+    ended = subprocess.run([*command, "--log-level", "error"], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "broken.safetensors" in ended.stderr and ended.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are looked for in /proc")
+def test_a_worker_that_dies_is_told_of_and_started_again_while_that_makes_sense(start: Start, tmp_path: Path) -> None:
+    process, client = start("--workers", "2", "--log-level", "error")
+    first, second = workers_of(process.pid)
+    os.kill(first, signal.SIGBUS)
+    deadline = time.monotonic() + 60
+    while len(workers_of(process.pid) - {first}) != 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    (tmp_path / "model.safetensors").write_bytes(b"not a model")  # for the new one, or the one after it
+    assert client.get("/v1/model").status_code == 200
+    for worker in workers_of(process.pid):
+        os.kill(worker, signal.SIGBUS)
+    assert process.wait(timeout=120) == 2
+    log = (tmp_path / "log.jsonl").read_text().splitlines()
+    deaths = [json.loads(line) for line in log if line.startswith("{")]
+    assert {line["process"] for line in deaths if line["by"] == "SIGBUS"} >= {first, second}
+    assert "model.safetensors" in log[-1]
+
+
 def resident_bytes(process: int) -> int:
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import logging
@@ -22,7 +23,6 @@ from typing import Any
 import torch
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.supervisors.multiprocess import Multiprocess
 
 from deepmf.errors import BadSetting, UserError
 from deepmf.models.load import load
@@ -35,6 +35,7 @@ from deepmf.serve.operator_routes import reload_model
 from deepmf.serve.request_log import configure_log
 from deepmf.serve.service import Service
 from deepmf.serve.service_metrics import SHARED_FOLDER
+from deepmf.serve.workers import Workers, refuse_to_start, tell_ready
 from deepmf.storage.model_folder import model_digest
 
 logger = logging.getLogger("deepmf.serve")
@@ -92,12 +93,13 @@ def run(options: ServeOptions, announce: Callable[[str], None]) -> None:
         os.environ[_OPTIONS] = json.dumps(asdict(options))
         os.environ[SHARED_FOLDER] = stack.enter_context(tempfile.TemporaryDirectory(prefix="deepmf-metrics-"))
         config = _config("deepmf.serve.server:worker_app", options, factory=True, workers=options.workers)
-        announce(address)
-        Multiprocess(config, sockets=[listener]).run()
+        folder = Path(os.environ[SHARED_FOLDER])
+        Workers(config, [listener], folder=folder, on_ready=lambda: announce(address)).run()
 
 
 def build(options: ServeOptions) -> FastAPI:
     """Load the model, open the database, and return the application."""
+    faulthandler.enable(all_threads=False)  # a signal such as SIGBUS, which ends the process at once, is named
     sys.setswitchinterval(0.001)  # requests are read while others are computed: they wait less for each other
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # so little is computed at a time that threads would wait for each other
@@ -116,7 +118,13 @@ def worker_app() -> FastAPI:
     """Return the application of one of several workers."""
     options = ServeOptions(**json.loads(os.environ[_OPTIONS]))
     configure_log(options.log_level)
-    return build(options)
+    folder = Path(os.environ[SHARED_FOLDER])
+    try:
+        app = build(options)
+    except UserError as error:
+        refuse_to_start(folder, error)
+    tell_ready(folder)
+    return app
 
 
 def _config(app: Any, options: ServeOptions, **named: Any) -> uvicorn.Config:
