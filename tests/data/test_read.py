@@ -1,6 +1,7 @@
 """Reading files: every form, and a clear sentence for every bad one."""
 
 import gzip
+import io
 import os
 import tracemalloc
 import zipfile
@@ -378,3 +379,29 @@ def test_movielens(movielens: Path) -> None:
     assert (large.shape, large.n_entries) == ((6040, 3952), 1_000_209)
     assert large.scale == small.scale == Scale([1, 2, 3, 4, 5])
     assert large.nbytes / large.n_entries < 16.1
+
+
+@pytest.mark.parametrize("axis", ["csr", "csc", "bsr"])
+@pytest.mark.parametrize("pointers", [[0, 2, -5], [0, 2**30, 3], [0, 3, 2], [1, 2, 3], [0, 0, 9]])
+def test_pointers_of_an_npz_that_lead_elsewhere(tmp_path: Path, axis: str, pointers: list[int]) -> None:
+    data = np.ones((3, 1, 1) if axis == "bsr" else 3)
+    arrays = {"format": axis.encode(), "shape": np.array([2, 2]), "data": data, "indices": np.array([0, 1, 1])}
+    np.savez(tmp_path / "m.npz", indptr=np.array(pointers), **arrays)
+    with pytest.raises(UnreadableFile, match="npz"):
+        read_matrix(tmp_path / "m.npz")
+
+
+def test_an_npz_that_asks_for_far_more_than_it_holds(tmp_path: Path) -> None:
+    one = np.array([0])
+    arrays = {"format": b"coo", "shape": np.array([10**9, 5]), "row": one, "col": one, "data": np.ones(1)}
+    np.savez_compressed(tmp_path / "wide.npz", **arrays)
+    with pytest.raises(UnreadableFile, match="expand"):
+        read_matrix(tmp_path / "wide.npz")
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (10**10,)})
+    np.savez(tmp_path / "long.npz", **arrays | {"shape": np.array([5, 5])})
+    with zipfile.ZipFile(tmp_path / "long.npz") as old, zipfile.ZipFile(tmp_path / "lies.npz", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, head.getvalue() if name == "data.npy" else old.read(name))
+    with pytest.raises(UnreadableFile, match="as large as it says"):
+        read_matrix(tmp_path / "lies.npz")

@@ -1,6 +1,7 @@
 """Opening a store: what is not whole, not a store, newer or changed is refused in one sentence."""
 
 import json
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,15 @@ MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "table": (lambda c: c.update(table=[5, 1]), "its codes have no table of rising values"),
     "mean": (lambda c: c.update(mean="high"), "has 'high' as 'mean'"),
     "parts": (lambda c: c.update(parts={"rows": {}}), "as 'parts'"),
+    "type of a part": (lambda c: c["parts"]["rows"].update(type=[]), "as 'parts'"),
+    "name of a part": (lambda c: c["parts"].update({"a\0b": c["parts"]["rows"]}), "is missing"),
+    "huge mean": (lambda c: c.update(mean=10**400), "as 'mean'"),
+    "no mean": (lambda c: c.update(mean=float("nan")), "as 'mean'"),
+    "huge table": (lambda c: c.update(table=[1, 3, 10**400]), "as 'table'"),
+    "huge level": (lambda c: c.update(scale={"levels": [1, 10**400]}), "as 'scale'"),
+    "huge end": (lambda c: c.update(scale={"low": 1, "high": 10**400}), "as 'scale'"),
+    "types of ids": (lambda c: c["form"].update(row_type=[]), "as 'form'"),
+    "other scale": (lambda c: c.update(scale={"levels": [1, 3]}), "not on its scale"),
 }
 
 
@@ -106,9 +116,9 @@ def test_a_change_while_it_is_open_is_noticed(store: Path) -> None:
 def test_checksums_tell_other_content(store: Path) -> None:
     verify_store(store)
     content = bytearray((store / "values").read_bytes())
-    content[0] ^= 1
+    content[0] ^= 2
     (store / "values").write_bytes(bytes(content))
-    read_matrix(store)  # lengths alone are checked
+    read_matrix(store)  # it could be the values of a store
     with pytest.raises(UnreadableFile, match="the content of its part values does not match its checksum"):
         verify_store(store)
 
@@ -121,3 +131,23 @@ def test_a_scale_that_is_asked_for_must_hold_the_values(store: Path) -> None:
     assert read.take_entries(np.array([True, False, True])).scale == wider
     with pytest.raises(OffScale, match="row 'ann', column 'Big' has value 3; the scale is one of 1, 5"):
         read_matrix(store, scale=Scale(levels=[1, 5]))
+
+
+@pytest.mark.parametrize(
+    ("part", "number"), [("columns", 2), ("columns", -1), ("rows", 9), ("entries", 3), ("values", 200)]
+)
+def test_an_entry_outside_is_refused_although_its_checksum_is_right(store: Path, part: str, number: int) -> None:
+    described = json.loads((store / MANIFEST).read_text())["parts"][part]
+    array = np.fromfile(store / part, dtype=described["type"])
+    array[1] = number
+    array.tofile(store / part)
+    change(store, lambda c: c["parts"][part].update(checksum=zlib.crc32(array.tobytes())))
+    for opened in (read_matrix, verify_store):
+        with pytest.raises(UnreadableFile, match=f"its part {part} has"):
+            opened(store)
+
+
+def test_a_text_that_is_no_label_is_refused_when_it_is_read(store: Path) -> None:
+    (store / "row_text").write_bytes(b"\xff" * 6)
+    with pytest.raises(UnreadableFile, match="label"):
+        _ = read_matrix(store).row_labels

@@ -51,8 +51,6 @@ def damaged(**changes: Any) -> tuple[Any, dict[str, Any]]:
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"entries__columns": np.array([0, 7, 1], dtype=np.int32)}, "has entries outside its 2 columns"),
-        ({"entries__starts": np.array([0, 9, 3], dtype=np.int32)}, "must rise from 0 to 3"),
         ({"by_column__rows": np.array([1, 0, 1], dtype=np.int32)}, "not the same by row and by column"),
         ({"entries__values": np.array([1, 9, 2], dtype=np.float32)}, "the scale is"),
         ({"rows__text": np.frombuffer(b"annann", dtype=np.uint8)}, "repeats"),
@@ -93,3 +91,19 @@ def test_false_content(change: dict[str, Any]) -> None:
         unpack_either("m", content | change, MappedTensors(tensors))
     with pytest.raises(BadModelFile, match="has the mean"):
         unpack_either("m", content | {"mean": 4.0}, tensors)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"entries__columns": np.array([0, 7, 1], dtype=np.int32)},
+        {"entries__starts": np.array([0, 9, 3], dtype=np.int32)},
+        {"by_column__rows": np.array([-1, 0, 1], dtype=np.int32)},
+        {"by_column__entries": np.array([0, 1, 3], dtype=np.int32)},
+        {"by_column__starts": np.array([0, -4, 3], dtype=np.int32)},
+    ],
+)
+def test_positions_outside_are_refused_in_what_is_mapped_too(changes: dict[str, Any]) -> None:
+    content, tensors = damaged(**changes)
+    with pytest.raises(BadModelFile, match="outside|must rise"):
+        unpack_either("m", content, MappedTensors(tensors))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 import struct
 import zipfile
@@ -26,7 +27,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.matrix_file import FORM, LABELS
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates
-from deepmf.matrix.store_reader import open_store
+from deepmf.matrix.store_reader import check_entries, open_store
 from deepmf.matrix.table_form import PLAIN, TableForm
 
 T = TypeVar("T")
@@ -36,6 +37,9 @@ _NPZ_ERRORS = (
     *(OSError, ValueError, KeyError, IndexError, TypeError, EOFError, MemoryError, OverflowError, AttributeError),
     *(RuntimeError, zipfile.BadZipFile, zlib.error, struct.error),
 )
+
+
+_INDEX_BYTES = 4  # of a row or a column that has no entry
 
 
 class FileReading(NamedTuple):
@@ -130,8 +134,10 @@ def read_file_of_entries(
 
 
 def _read_store(folder: Path, scale: Scale | None) -> ObservedMatrix:
-    """Open a store; a scale that is asked for must hold its values."""
-    matrix = ObservedMatrix.from_store(open_store(folder), scale=scale)
+    """Open a store whose entries lie inside it; a scale that is asked for must hold its values."""
+    parts = open_store(folder)
+    check_entries(folder, parts)
+    matrix = ObservedMatrix.from_store(parts, scale=scale)
     if matrix.n_entries == 0:
         raise UnreadableFile(f"{folder} holds no entries")
     if scale is None:
@@ -185,10 +191,13 @@ def read_npz(path: str | Path) -> scipy.sparse.sparray:
         with path.open("rb") as file:
             with zipfile.ZipFile(file) as archive:
                 check_expansion(path, sum(member.file_size for member in archive.infolist()))
+                for member in archive.infolist():
+                    _check_member(archive, member)
             file.seek(0)
             matrix = scipy.sparse.load_npz(file)
-        if matrix.format in ("csr", "csc"):
-            matrix.check_format(full_check=True)
+        if matrix.format in ("csr", "csc", "bsr"):
+            _check_pointers(matrix)
+        check_expansion(path, _INDEX_BYTES * sum(matrix.shape))  # of arrays that every row and column has a place in
     except UnreadableFile:
         raise
     except _NPZ_ERRORS as error:
@@ -196,6 +205,24 @@ def read_npz(path: str | Path) -> scipy.sparse.sparray:
             raise UnreadableFile(f"{path} holds a pickle, which could run code; it is refused") from error
         raise UnreadableFile(f"{path} is not a whole scipy sparse .npz file ({first_sentence(error)})") from error
     return matrix
+
+
+def _check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Refuse an array that is said to be larger than it is, before memory is taken for it."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, kind = read(file)
+        if not kind.hasobject and math.prod(shape) * kind.itemsize != member.file_size - file.tell():
+            raise ValueError(f"{member.filename} is not as large as it says")
+
+
+def _check_pointers(matrix: Any) -> None:
+    """Refuse pointers that do not rise from 0 to the number of indices, and indices outside the matrix."""
+    starts, count = matrix.indptr, matrix.indices.size
+    if starts.size == 0 or starts[0] != 0 or starts[-1] != count or np.any(starts[1:] < starts[:-1]):
+        raise ValueError(f"its pointers do not rise from 0 to {count:,}")
+    matrix.check_format(full_check=True)
 
 
 def _placed(build: Callable[[], T], path: Path, place: Callable[[int], str]) -> T:

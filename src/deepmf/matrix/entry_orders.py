@@ -13,6 +13,8 @@ from deepmf.matrix.sorting import starts_of
 
 ValueArray = npt.NDArray[np.floating[Any]]
 
+_PIECE = 1 << 22  # numbers that are looked at at a time
+
 
 class ByRow(NamedTuple):
     """Entries in row order (CSR): those of row i are `starts[i]:starts[i + 1]`, columns increasing."""
@@ -44,3 +46,9 @@ def compact(values: FloatArray) -> ValueArray:
     with np.errstate(over="ignore"):
         single = values.astype(np.float32)
     return single if np.array_equal(single, values) else values.copy()
+
+
+def are_positions(array: IndexArray, count: int) -> bool:
+    """Say whether all numbers of an array are positions on an axis of this length, some at a time."""
+    unsigned = array.view(f"u{array.itemsize}")  # a negative number is larger than any position
+    return all(unsigned[start : start + _PIECE].max() < count for start in range(0, array.size, _PIECE))

@@ -211,7 +211,7 @@ def _among(levels: FloatArray, values: FloatArray) -> npt.NDArray[np.bool_]:
 def _checked_levels(levels: Iterable[float]) -> FloatArray:
     try:
         array = np.array(list(levels), dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise BadSetting(f"the levels of a scale must be numbers; got {levels!r}") from error
     if array.ndim != 1 or array.size == 0:
         raise BadSetting(f"a scale needs at least one level; got {levels!r}")
@@ -227,7 +227,7 @@ def _checked_levels(levels: Iterable[float]) -> FloatArray:
 def _checked_interval(low: float | None, high: float | None) -> tuple[float, float]:
     if low is None or high is None:
         raise BadSetting("a scale takes levels=[...], or both low= and high=")
-    if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
+    if not (abs(low) < math.inf and abs(high) < math.inf) or low >= high:
         raise BadSetting(f"the interval of a scale needs low < high, both finite; got {low!r} and {high!r}")
     if max(abs(low), abs(high)) > LARGEST:
         raise BadSetting(f"the ends of a scale must be at most {LARGEST:g} in magnitude; got {low!r} and {high!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import reprlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +137,7 @@ def _labels(folder: Path, content: Any) -> dict[str, dict[str, Any]]:
 def _table(folder: Path, content: Any) -> list[float] | None:
     if content is None:
         return None
-    if not isinstance(content, list) or not content or not all(type(each) in (int, float) for each in content):
+    if not isinstance(content, list) or not content or not all(map(_is_number, content)):
         raise _damaged(folder, "table", content)
     return [float(each) for each in content]
 
@@ -144,7 +145,8 @@ def _table(folder: Path, content: Any) -> list[float] | None:
 def _parts(folder: Path, content: Any) -> dict[str, dict[str, Any]]:
     if not isinstance(content, dict) or not all(
         isinstance(part, dict)
-        and part.get("type") in TYPES
+        and isinstance(part.get("type"), str)
+        and part["type"] in TYPES
         and _is_count(part.get("length"))
         and _is_count(part.get("checksum"))
         for part in content.values()
@@ -154,9 +156,13 @@ def _parts(folder: Path, content: Any) -> dict[str, dict[str, Any]]:
 
 
 def _number_or_none(folder: Path, content: Any) -> float | None:
-    if content is not None and type(content) not in (int, float):
+    if content is not None and not _is_number(content):
         raise _damaged(folder, "mean", content)
     return None if content is None else float(content)
+
+
+def _is_number(content: Any) -> bool:
+    return type(content) in (int, float) and abs(content) <= sys.float_info.max
 
 
 def _is_count(content: Any) -> bool:

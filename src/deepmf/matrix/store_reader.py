@@ -12,7 +12,8 @@ import numpy.typing as npt
 from deepmf.errors import UnreadableFile
 from deepmf.matrix.array_file import TYPES, checksum, mapped
 from deepmf.matrix.arrays import IndexArray
-from deepmf.matrix.coded_values import MOST_CODES, CodedValues
+from deepmf.matrix.coded_values import MOST_CODES, CodedValues, code_counts, pieces
+from deepmf.matrix.entry_orders import are_positions
 from deepmf.matrix.label_kinds import AS_TEXT
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.scale import Scale
@@ -80,6 +81,29 @@ def verify_store(folder: Path) -> None:
     for name, part in opening.manifest.parts.items():
         if checksum(folder / name) != part["checksum"]:
             raise UnreadableFile(f"{folder} is damaged: the content of its part {name} does not match its checksum")
+    check_entries(folder, opening.parts())
+
+
+def check_entries(folder: Path, parts: StoreParts) -> None:
+    """Refuse a store with an entry outside its rows, its columns or its scale; every entry is looked at once.
+
+    Whatever computes with the entries takes them as they are: one outside would make it read other memory.
+    """
+    n_rows, n_columns, n_entries = len(parts.rows), len(parts.columns), parts.columns_by_row.size
+    for name, array, count in (
+        ("columns", parts.columns_by_row, n_columns),
+        ("rows", parts.rows_by_column, n_rows),
+        ("entries", parts.entries_by_column, n_entries),
+    ):
+        if not are_positions(array, count):
+            raise UnreadableFile(f"{folder} is damaged: its part {name} has numbers outside 0 to {count - 1:,}")
+    values: Any = parts.values
+    if isinstance(values, CodedValues):
+        if not are_positions(values.codes, values.table.size):
+            raise UnreadableFile(f"{folder} is damaged: its part values has codes beyond its table")
+        values = values.table[code_counts(values.codes, values.table.size) > 0]
+    if not all(parts.scale.holds(piece).all() for piece in pieces(values)):
+        raise UnreadableFile(f"{folder} is damaged: its part values has values that are not on its scale")
 
 
 class _Opening:
@@ -178,6 +202,6 @@ def _state(path: Path) -> tuple[int, int] | None:
     """Return the size of a file and when it was last changed; None where there is none."""
     try:
         found = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: what cannot be a name
         return None
     return found.st_size, found.st_mtime_ns

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from deepmf.errors import UnreadableFile
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.label_kinds import AS_TEXT, ENCODING
 from deepmf.matrix.labels import Labels, label_array
@@ -68,8 +69,11 @@ class TextLabels(Labels):
         return at if at < len(self) and self._label(at) == item else -1
 
     def _label(self, at: int) -> Any:
-        text = self.text[self.starts[at] : self.starts[at + 1]].tobytes().decode(*ENCODING)
-        return text if self.kind == "str" else AS_TEXT[self.kind].label(text)
+        try:
+            text = self.text[self.starts[at] : self.starts[at + 1]].tobytes().decode(*ENCODING)
+            return text if self.kind == "str" else AS_TEXT[self.kind].label(text)
+        except ValueError as error:  # only a damaged file has such
+            raise UnreadableFile(f"{self.axis} {at} has a label that cannot be read ({error})") from error
 
     def _decoded(self, positions: Iterable[int]) -> npt.NDArray[Any]:
         labels = [self._label(at) for at in positions]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from deepmf.errors import BadModelFile
-from deepmf.matrix.entry_orders import ByColumn, ByRow
+from deepmf.matrix.entry_orders import ByColumn, ByRow, are_positions
 from deepmf.matrix.label_kinds import AS_TEXT, stored_kind
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import ObservedMatrix
@@ -56,7 +56,7 @@ def unpack_either(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix
 
 
 def unpack_ordered(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
-    """Return the matrix that was packed; of one that is mapped into memory, lengths and ends alone are checked."""
+    """Return the matrix that was packed; of one that is mapped into memory, lengths and positions alone are checked."""
     rows = _unpack_labels(f"{prefix}.rows", field(content, "rows"), tensors, axis="row")
     columns = _unpack_labels(f"{prefix}.columns", field(content, "columns"), tensors, axis="column")
     values = vector(tensors, f"{prefix}.entries.values", "float32", "float64")
@@ -64,10 +64,11 @@ def unpack_ordered(prefix: str, content: Any, tensors: Tensors) -> ObservedMatri
         vector(tensors, f"{prefix}.entries.starts", *_INDEX), vector(tensors, f"{prefix}.entries.columns", *_INDEX)
     )
     by_column = ByColumn(*(vector(tensors, f"{prefix}.by_column.{part}", *_INDEX) for part in ByColumn._fields))
-    check_ends(by_row.starts, len(rows), values.size, name=f"{prefix}.entries.starts")
-    check_ends(by_column.starts, len(columns), values.size, name=f"{prefix}.by_column.starts")
     if not by_row.columns.size == by_column.rows.size == by_column.entries.size == values.size:
         raise BadModelFile(f"the stored matrix {prefix!r} has other numbers of rows and columns than of values")
+    check_starts(by_row.starts, len(rows), values.size, name=f"{prefix}.entries.starts")
+    check_starts(by_column.starts, len(columns), values.size, name=f"{prefix}.by_column.starts")
+    _check_positions(by_row, by_column, (len(rows), len(columns)), prefix)
     opened = ObservedMatrix.from_order(
         rows,
         columns,
@@ -83,12 +84,17 @@ def unpack_ordered(prefix: str, content: Any, tensors: Tensors) -> ObservedMatri
     return opened
 
 
+def _check_positions(by_row: ByRow, by_column: ByColumn, shape: tuple[int, int], prefix: str) -> None:
+    """Refuse entries outside the matrix: whatever computes with them would read other memory."""
+    n_rows, n_columns = shape
+    positions = (by_row.columns, n_columns), (by_column.rows, n_rows), (by_column.entries, by_row.columns.size)
+    if not all(are_positions(array, count) for array, count in positions):
+        raise BadModelFile(f"the stored matrix {prefix!r} has entries outside its {n_rows} rows x {n_columns} columns")
+
+
 def _check(opened: ObservedMatrix, prefix: str) -> None:
     """Refuse entries that are not those of a matrix, or not the same in both orders."""
     (starts, column_of), values = opened.by_row, opened.values
-    check_starts(starts, len(opened.rows), values.size, name=f"{prefix}.entries.starts")
-    if column_of.size and not (column_of.min() >= 0 and column_of.max() < len(opened.columns)):
-        raise BadModelFile(f"the stored matrix {prefix!r} has entries outside its {len(opened.columns)} columns")
     row_of = np.repeat(np.arange(len(opened.rows), dtype=starts.dtype), np.diff(starts))
     with refusing(f"matrix {prefix!r}"), np.errstate(all="ignore"):
         again = ObservedMatrix.from_positions(
