@@ -13,6 +13,7 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from deepmf.data.synthetic.generator import generate
+from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS
 from deepmf.models.model import Model
@@ -39,6 +40,14 @@ HOSTILE = [
     "\N{ARABIC LETTER BEH}\N{PILE OF POO}\N{COMBINING ACUTE ACCENT}",
     "${1+1}{{1+1}}",
     "__proto__",
+]
+SCRIPTED = [
+    "<script>alert('script')</script>",
+    '"><img src=x onerror="alert(\'attribute\')">',
+    "<svg onload=\"alert('svg')\"><script>alert('inside')</script></svg>",
+    "'><svg><animate onbegin=alert('begun') attributeName=x dur=1s>",
+    "</title></bdi><iframe srcdoc=\"<script>parent.alert('frame')</script>\">",
+    "javascript:alert('link')//",
 ]
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
@@ -123,10 +132,17 @@ class Visitor:
         self.page = self.context.new_page()
         self.said: list[str] = []
         self.asked: list[str] = []
+        self.page.add_init_script(
+            "violations = []; addEventListener('securitypolicyviolation', one => violations.push(one.blockedURI));"
+        )
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("dialog", lambda dialog: self.said.append(dialog.message))
+        self.page.on("dialog", self._on_dialog)
+
+    def _on_dialog(self, dialog: Any) -> None:
+        self.said.append(dialog.message)
+        dialog.dismiss()
 
     def arrive(self, view: str = "") -> None:
         self.page.goto(f"{self.address}/{view}")
@@ -275,6 +291,60 @@ def test_ids_are_shown_as_text(browser: Any, live: Callable[..., Live], ratings:
     assert visitor.page.evaluate("document.querySelectorAll('#you img, #you script').length") == 0
     assert visitor.page.evaluate("document.documentElement.scrollWidth") <= 360
     visitor.leave()
+
+
+@pytest.mark.slow
+def test_markup_in_ids_titles_and_features_stays_text(
+    browser: Any, live: Callable[..., Live], ratings: ObservedMatrix
+) -> None:
+    n_hostile, (rows, columns, values) = len(SCRIPTED), (part.tolist() for part in ratings.entries())
+    row_names = dict(zip(ratings.row_labels.tolist(), SCRIPTED, strict=False))
+    column_names = dict(zip(ratings.column_labels.tolist(), SCRIPTED, strict=False))
+    rows, columns = [row_names.get(one, one) for one in rows], [column_names.get(one, one) for one in columns]
+    matrix = ObservedMatrix.from_entries(rows, columns, values, scale=ratings.scale)
+    people, films = matrix.row_labels.tolist(), matrix.column_labels.tolist()
+    kinds = [SCRIPTED[number % n_hostile] for number in range(len(people))]
+    model = ALS(latent_size=3, epochs=4, seed=0).fit(
+        matrix,
+        row_features=Features.from_columns(people, {SCRIPTED[1]: kinds}),
+        column_features=Features.from_columns(
+            films, {SCRIPTED[0]: kinds[: len(films)], SCRIPTED[2]: range(len(films))}
+        ),
+    )
+    visitor = Visitor(browser, live(model).address)
+    visitor.arrive()
+    page = visitor.page
+    visitor.card(0).wait_for()
+    for name in SCRIPTED:
+        page.fill("#search", name)
+        page.wait_for_function("name => document.querySelector('#found .card')?.dataset.column === name", arg=name)
+        assert visitor.card(0).locator("h3 .title").inner_text() == name
+        assert any(kind in visitor.card(0).locator(".note").inner_text() for kind in SCRIPTED)
+        assert visitor.rate(0, 5) == name
+    row = page.evaluate("() => localStorage.getItem('deepmf.row')")
+    about = {"features": {SCRIPTED[1]: SCRIPTED[2]}}
+    assert visitor.context.request.put(f"{visitor.address}/v1/rows/{row}/features", data=about).ok
+    page.reload()
+    visitor.best()
+    assert visitor.own() == dict.fromkeys(SCRIPTED, "5")
+    visitor.card(0, inside="best").locator(".why").click()
+    lines = visitor.card(0, inside="best").locator(".reasons tbody tr")
+    lines.first.wait_for()
+    assert [SCRIPTED[1], SCRIPTED[2]] in [
+        lines.nth(at).locator("th, .given").all_inner_texts() for at in range(lines.count())
+    ]
+    page.locator("#map .you").wait_for()
+    titles = page.eval_on_selector_all("#map circle.column title", "found => found.map(one => one.textContent)")
+    assert set(SCRIPTED) <= set(titles)
+    page.click("#tab-operator")
+    page.locator("#operator tbody tr").first.wait_for()
+    foreign = "document.querySelectorAll('main script, main img, main iframe, main animate, svg svg').length"
+    assert page.evaluate(foreign) == 0
+    assert (page.evaluate("violations"), visitor.said) == ([], [])
+    # Were markup ever to get in, the policy would keep it from running, and this test would know.
+    page.evaluate("text => { document.querySelector('main').innerHTML = text; }", SCRIPTED[1])
+    page.wait_for_function("violations.length > 0")
+    visitor.leave(said=("Content Security Policy", "404"))
 
 
 @pytest.mark.slow
