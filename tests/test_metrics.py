@@ -268,6 +268,11 @@ class TestKnownAnswers:
     def test_recall_counts_relevant_items_beyond_n(self):
         assert recall_score([True, True, True, True], [4, 3, 2, 1], n=1) == 0.25
 
+    def test_lists_shorter_than_n_are_held_against_n_relevant_items(self):
+        found = list_scores(np.array([[True]]), np.array([3]), n=3)
+        assert found.ndcg[0] == pytest.approx(1 / (1 + 1 / np.log2(3) + 1 / 2))
+        assert (found.precision[0], found.recall[0]) == (1 / 3, 1 / 3)
+
     def test_lists_without_relevant_items_are_left_out_of_recall(self):
         predictions = [[2, 1], [2, 1], [2, 1]]
         assert recall_score([[True, False], [False, False], [False, True]], predictions, n=1) == 0.5

@@ -69,6 +69,13 @@ def test_of_cold_rows_and_columns_more_is_hidden_by_degrees(rate: float, axis: s
     assert (chosen & (second > 0.7)).mean() < rate  # others in another step
 
 
+def test_every_cold_row_shows_at_most_half_of_what_others_show() -> None:
+    module = Masking(0.6, cold_row_rate=1.0)
+    use_generator(module, torch.Generator().manual_seed(0))
+    shown = 1 - block(module, module.draw()).double().mean(1)
+    assert 0.15 < shown.max() < 0.25
+
+
 def test_cold_rows_and_columns_are_hidden_no_less_than_the_others() -> None:
     module = Masking(0.99, cold_row_rate=0.5, cold_column_rate=0.5)
     use_generator(module, torch.Generator().manual_seed(0))

@@ -7,6 +7,7 @@ import pytest
 
 from deepmf.data.read import read_matrix
 from deepmf.errors import BadEntries, BadModelFile, OffScale, UnreadableFile
+from deepmf.matrix.added_entries import AddedEntries
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.forgetting import asked_to_forget, without
@@ -45,6 +46,20 @@ def test_known_entries_are_not_taken_twice() -> None:
         seen.extended(ObservedMatrix.from_entries(["b"], ["x"], [5], STARS))
     with pytest.raises(BadEntries, match="nothing new"):
         seen.extended(again)
+
+
+@pytest.mark.parametrize("value", [1, 5])
+def test_a_lower_value_contradicts_as_a_higher_one_does(value: float) -> None:
+    with pytest.raises(BadEntries, match="contradicts"):
+        EntryStore.of(TRAIN).extended(ObservedMatrix.from_entries(["b"], ["y"], [value], STARS))
+
+
+@pytest.mark.parametrize("first, later", [((0, 2), (1, 0)), ((1, 0), (0, 5)), ((2, 3), (2, 1))])
+def test_entries_that_come_later_are_put_in_row_order(first: tuple[int, int], later: tuple[int, int]) -> None:
+    held = AddedEntries(*(np.array([at]) for at in first), np.array([1.0]))
+    together = held.followed_by(*(np.array([at]) for at in later), np.array([2.0]))
+    expected = sorted([(*first, 1.0), (*later, 2.0)])
+    assert list(zip(together.rows, together.columns, together.values, strict=True)) == expected
 
 
 def test_values_are_judged_not_their_declared_scale() -> None:

@@ -90,6 +90,16 @@ def test_axes_too_long_to_pack_are_sorted_all_the_same() -> None:
     np.testing.assert_array_equal(packed.order, np.lexsort((columns, rows)))
 
 
+@pytest.mark.parametrize("row_bits", [29, 30, 31, 32])
+def test_axes_that_just_fit_into_a_number_and_that_just_do_not_are_sorted_alike(row_bits: int) -> None:
+    n_rows, n_columns = 2**row_bits - 1, 2**31 - 1  # with two bits of places: 62 to 65 bits
+    rows, columns = np.array([n_rows - 1, 0, n_rows - 1]), np.array([1, n_columns - 1, 0])
+    found = in_row_order(rows, columns, n_rows=n_rows, n_columns=n_columns)
+    assert found.order.tolist() == [1, 2, 0]
+    np.testing.assert_array_equal(found.rows, rows[[1, 2, 0]])
+    np.testing.assert_array_equal(found.columns, columns[[1, 2, 0]])
+
+
 def test_stored_zeros_and_middle_levels_are_entries() -> None:
     sparse = scipy.sparse.csr_array(
         (np.array([0.0, 1.0, -1.0]), np.array([0, 1, 1]), np.array([0, 2, 3])), shape=(2, 3)

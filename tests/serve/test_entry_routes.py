@@ -85,6 +85,17 @@ def test_a_trained_row_is_forgotten_and_stays_so(started: Started, ratings: Obse
     assert found["trained"]
 
 
+def test_a_new_row_that_is_forgotten_is_gone_from_the_database(
+    started: Started, ratings: ObservedMatrix, tmp_path: Path
+) -> None:
+    client, (trained, film) = started(), (ratings.row_labels[0], ratings.column_labels[0])
+    client.put("/v1/rows/Wilma/entries", json=entries((film, 5), ("New film", 3)))
+    client.delete("/v1/rows/Wilma/entries")
+    client.delete(f"/v1/rows/{trained}/entries")
+    with EntryDatabase(open_database(str(tmp_path / "entries.sqlite"))).reading() as transaction:
+        assert {row for row, _ in transaction.all_entries()} == {trained}  # which the model's file has
+
+
 def test_columns_are_written_likewise(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
     rows = ratings.row_labels[:4].tolist()
     body = {"entries": [{"row": row, "value": value} for row, value in zip(rows, [5, 4, 5, 1], strict=True)]}

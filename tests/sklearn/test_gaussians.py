@@ -73,6 +73,19 @@ def test_two_gaussians_follow_a_bend() -> None:
     assert errors[1] < 0.5 * errors[0]
 
 
+def test_each_of_two_gaussians_is_drawn_to_what_both_have_in_common() -> None:
+    random = np.random.default_rng(0)
+    first, second = random.normal(size=(8, 3)), 50.0 + random.normal(size=(8, 3)) * [0.2, 1.0, 3.0]
+    found = Gaussians.fitted(np.vstack([first, second]), n_parts=2, shrinkage=0.0)
+    scatters = [8 * np.cov(each.T, bias=True) for each in (first, second)]
+    common = sum(scatters) / 16
+    by_mean = sorted(found.parts, key=lambda part: part.means[0])
+    for part, scatter in zip(by_mean, scatters, strict=True):  # as by as many rows more as there are columns
+        expected = (scatter + 3 * common) / (8 + 3)
+        np.testing.assert_allclose(part.covariance, expected, atol=0.2)  # rows belong a little to the other one too
+        assert np.abs(scatter / 8 - expected).max() > 0.5
+
+
 def test_many_rows_are_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
     table = holes(np.random.default_rng(0).normal(size=(50, 3)), 0.2)
     monkeypatch.setattr(gaussians, "_MOST_ROWS", 20)

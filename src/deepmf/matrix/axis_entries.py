@@ -91,7 +91,6 @@ def gathered(
     values: npt.NDArray[Any],
     *,
     order: IndexArray | None = None,
-    below: int | None = None,
     dropped: IndexArray = NOTHING,
 ) -> PlacedEntries:
     """Collect the entries of some rows (or columns) as (which of them, other axis, value)."""
@@ -99,10 +98,8 @@ def gathered(
     places, which = spans(positions[inside], starts)
     which = inside[which]
     entries = places if order is None else order[places]
-    if below is not None or dropped.size:
+    if dropped.size:
         kept = ~among(entries, dropped)
-        if below is not None:
-            kept &= others[places] < below
         places, which, entries = places[kept], which[kept], entries[kept]
     return PlacedEntries(which, others[places], values[entries].astype(np.float64))
 
