@@ -2,8 +2,10 @@
 
 import json
 import sys
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import numpy as np
 import onnxruntime
@@ -14,6 +16,7 @@ from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency
 from deepmf.export import onnx_folder
 from deepmf.export.onnx_folder import export_onnx
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
@@ -140,6 +143,19 @@ def test_an_export_that_fails_leaves_the_earlier_one(
     (tmp_path / "new" / "out" / "notes.txt").write_text("mine")
     with pytest.raises(CannotSave, match=r"notes\.txt"):
         export_onnx(models["dmf"], tmp_path / "new" / "out")
+
+
+def test_labels_of_every_kind_are_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_folder, "_exported", lambda *_: None)
+    monkeypatch.setattr(onnx_folder, "_part", lambda *_: b"")
+    days, texts = [date(2020, 1, 1), date(2021, 2, 3)], [b"\x00a", b"\xffb"]
+    keys = [UUID(int=1), UUID(int=2)]
+    for rows, columns in ((days, texts), (keys, [datetime(2020, 1, 1, 5), datetime(2021, 1, 1)])):
+        matrix = ObservedMatrix.from_entries(rows * 2, [columns[0]] * 2 + [columns[1]] * 2, [1, 2, 3, 4])
+        export_onnx(DMF(**SMALL | {"epochs": 1}).fit(matrix), tmp_path)
+        described = json.loads((tmp_path / "model.json").read_text())
+        assert len(set(described["rows"])) == len(set(described["columns"])) == 2
+    assert described["rows"] == [str(key) for key in keys]
 
 
 def test_features_are_no_part_of_the_branches(tmp_path: Path) -> None:

@@ -155,3 +155,10 @@ def test_keys_made_at_once_are_all_kept(tmp_path: Path) -> None:
         texts = list(threads.map(lambda name: add_key(path, name=name, role="read"), [f"key{at}" for at in range(16)]))
     ring = read_keys(path)
     assert [key.name if (key := ring.find(text)) else None for text in texts] == [f"key{at}" for at in range(16)]
+
+
+@pytest.mark.parametrize("digest", ["é" * 64, "g" * 64, "１" * 64])
+def test_a_hash_that_is_none_is_refused_when_keys_are_read(tmp_path: Path, digest: str) -> None:
+    (tmp_path / "keys").write_text(f"shop read {digest}\n", encoding="utf-8")
+    with pytest.raises(UnreadableFile, match="line 1"):
+        read_keys(tmp_path / "keys")

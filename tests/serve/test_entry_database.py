@@ -1,6 +1,7 @@
 """The database: versions, what is kept and what is gone, receipts, and two processes that share it."""
 
 import random
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -247,3 +248,26 @@ def test_a_database_has_the_name_that_was_given_and_is_the_owners_alone(tmp_path
     assert name in files
     assert all(file.startswith(name) and mode == 0o600 for file, mode in files.items())
     database.close()
+
+
+def test_tables_of_an_unknown_version_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "entries.sqlite"
+    open_database(str(path)).dispose()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'of_the_future'")
+    connection.close()
+    with pytest.raises(UnreadableFile, match="of_the_future"):
+        open_database(str(path))
+
+
+@pytest.mark.parametrize("at", [0, 20, 3000, 6000])
+def test_a_damaged_file_is_refused(tmp_path: Path, at: int) -> None:
+    path = tmp_path / "entries.sqlite"
+    open_database(str(path)).dispose()
+    for rest in tmp_path.glob("*-wal"):
+        rest.unlink()
+    content = bytearray(path.read_bytes())
+    content[at : at + 2500] = b"\xab" * 2500
+    path.write_bytes(content)
+    with pytest.raises(UnreadableFile, match="cannot be used"):
+        open_database(str(path))

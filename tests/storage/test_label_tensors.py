@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.text_labels import TextLabels
 from deepmf.storage.label_tensors import KINDS, check_storable, pack_labels, unpack_labels
 from deepmf.storage.matrix_tensors import pack_matrix
 
@@ -140,3 +141,11 @@ def array(*items: float, dtype: str = "int64") -> npt.NDArray[Any]:
 def test_bad_labels(content: Any, tensors: dict[str, npt.NDArray[Any]], message: str) -> None:
     with pytest.raises(BadModelFile, match=message):
         unpack_labels("l", content, {f"l.{name}": tensor for name, tensor in tensors.items()}, axis="row")
+
+
+@pytest.mark.parametrize("half", ["\ud800", "a\udcffb"])
+def test_half_characters_are_refused_before_anything_is_learned(half: str) -> None:
+    for labels in (Labels([half, "ann"], axis="row"), TextLabels.of(Labels(["ann", half], axis="row"), "str")):
+        with pytest.raises(BadSetting, match="surrogate"):
+            check_storable(labels)
+    check_storable(TextLabels.of(Labels(["\ud7ff", "\U0001f600", "í"], axis="row"), "str"))

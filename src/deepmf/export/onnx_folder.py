@@ -18,6 +18,8 @@ from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependen
 from deepmf.export.parts import ExportModules, parts_of
 from deepmf.files.atomic import check_parts, write_parts
 from deepmf.matrix.arrays import LatentArray
+from deepmf.matrix.label_kinds import AS_TEXT, stored_kind
+from deepmf.matrix.labels import Labels
 from deepmf.models.model import Model
 from deepmf.storage.matrix_tensors import pack_scale
 
@@ -142,9 +144,16 @@ def _description(model: Model) -> dict[str, Any]:
         **support,
         "trained_rows": n_rows,  # the first of `rows`
         "trained_columns": n_columns,
-        "rows": model.row_labels_.tolist(),
-        "columns": model.column_labels_.tolist(),
+        "rows": _plain_labels(model.entries_.rows),
+        "columns": _plain_labels(model.entries_.columns),
     }
+
+
+def _plain_labels(labels: Labels) -> list[Any]:
+    """Return labels as JSON has them: numbers and texts as they are, others (dates, UUIDs, bytes) as text."""
+    kind = stored_kind(labels)
+    items: list[Any] = labels.array.tolist()
+    return [AS_TEXT[kind].write(item) for item in items] if kind in AS_TEXT and kind != "bool" else items
 
 
 @contextmanager

@@ -120,3 +120,14 @@ def _rise(labels: npt.NDArray[Any]) -> bool:
         return bool(np.all(labels[1:] > labels[:-1]))
     except TypeError:  # labels without an order
         return False
+
+
+def has_half_characters(labels: Labels) -> bool:
+    """Say whether some texts hold half of a surrogate pair, which is no character, as names of odd files do."""
+    if isinstance(labels, TextLabels):  # in UTF-8, such a half begins by ED and A0 to BF
+        return bool(np.any((labels.text[:-1] == 0xED) & (labels.text[1:] >= 0xA0)))
+    try:
+        "".join(labels.array.tolist()).encode()
+    except UnicodeEncodeError:
+        return True
+    return False

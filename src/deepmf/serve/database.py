@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
@@ -29,10 +31,12 @@ def open_database(url: str, *, patience: float = _SECONDS) -> Engine:
     engine = _engine(url, patience)
     try:
         with engine.begin() as connection:
+            if connection.dialect.name == "sqlite":
+                _check_whole(connection)
             _migrate(connection)
     except ModuleNotFoundError as error:
         raise _missing(error) from error
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, CommandError, sqlite3.Error) as error:  # CommandError: tables of another version
         engine.dispose()
         reason = str(getattr(error, "orig", None) or error).splitlines()[0]
         raise UnreadableFile(f"the database {named(url)} cannot be used ({reason})") from error
@@ -99,6 +103,13 @@ def _sqlite(url: URL, patience: float) -> Engine:
         connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _check_whole(connection: Connection) -> None:
+    """Refuse a file with damaged pages, in one pass over it."""
+    found = str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar())
+    if found != "ok":
+        raise sqlite3.DatabaseError(f"the file is damaged: {found}")
 
 
 def _migrate(connection: Connection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,7 @@ from deepmf.files.atomic import write_atomically
 from deepmf.files.locks import lock_folder
 
 KeyRole = Literal["read", "write", "admin"]
+_SHA256 = re.compile("[0-9a-f]{64}")
 ROLES: tuple[KeyRole, ...] = get_args(KeyRole)  # each may do what those before it may
 
 
@@ -98,6 +100,6 @@ def _counts(line: str) -> bool:
 
 def _parsed(line: str, path: Path, number: int) -> ApiKey:
     words = line.split()
-    if len(words) != 3 or words[1] not in ROLES or len(words[2]) != 64:
+    if len(words) != 3 or words[1] not in ROLES or not _SHA256.fullmatch(words[2].lower()):
         raise UnreadableFile(f"{path}, line {number}: a name, a role ({', '.join(ROLES)}) and a SHA-256 are needed")
     return ApiKey(words[0], words[1], words[2].lower())

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadModelFile
+from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.label_kinds import AS_TEXT, ENCODING, TextKind, stored_kind
 from deepmf.matrix.labels import Labels
+from deepmf.matrix.text_labels import has_half_characters
 from deepmf.storage.packed import Packed, Tensors, check_starts, field, refusing, vector
 
 KINDS = ("int", "float", *AS_TEXT)
@@ -19,7 +20,8 @@ KINDS = ("int", "float", *AS_TEXT)
 
 def check_storable(labels: Labels) -> None:
     """Refuse labels that no file can hold, before anything is learned that could not be kept."""
-    stored_kind(labels)
+    if stored_kind(labels) == "str" and has_half_characters(labels):
+        raise BadSetting(f"some {labels.axis} labels hold half of a surrogate pair, which no text file can hold")
 
 
 def pack_labels(labels: Labels, prefix: str) -> Packed:
