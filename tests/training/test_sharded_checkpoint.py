@@ -1,5 +1,6 @@
 """The folder of a checkpoint in one process: what it keeps, replaces and refuses."""
 
+import hashlib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 
 from deepmf.errors import BadModelFile, CannotSave
 from deepmf.layers.spread_branch import Division
+from deepmf.storage.model_file import read_file, write_file
 from deepmf.training.checkpoint import numbered_states, remove_checkpoint
 from deepmf.training.loop import TrainingState
 from deepmf.training.sharded_checkpoint import ShardedCheckpoint
@@ -84,6 +86,20 @@ def damage(kind: str, state: Path) -> None:
 def test_damage_is_refused(checkpoint: ShardedCheckpoint, kind: str) -> None:
     checkpoint.write(STATE)
     damage(kind, checkpoint.path / "00000001")
+    with pytest.raises(BadModelFile, match="00000001"):
+        checkpoint.read()
+
+
+@pytest.mark.parametrize(
+    "change", [lambda b: b[:20], lambda b: b"\xff" * 8 + b[8:], lambda b: b.replace(b"F32", b"F33")]
+)
+def test_a_shard_that_lies_although_its_checksum_is_right(checkpoint: ShardedCheckpoint, change: Any) -> None:
+    checkpoint.write(STATE)
+    state = checkpoint.path / "00000001"
+    stored, shard = read_file(state / "content").content, next(state.glob("*.safetensors"))
+    shard.write_bytes(change(shard.read_bytes()))
+    stored["shards"][shard.name] = hashlib.sha256(shard.read_bytes()).hexdigest()
+    write_file(state / "content", kind="checkpoint", content=stored, tensors={})
     with pytest.raises(BadModelFile, match="00000001"):
         checkpoint.read()
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ import deepmf
 from deepmf.data.splits import Split, split_entries
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import CannotSave, DeepMFError, DeepMFWarning, UnreadableFile
-from deepmf.tuning.journal import Journal
+from deepmf.tuning.journal import Journal, _checksum
 from deepmf.tuning.study import Study
 
 FIRST = {"op_code": 0, "study_name": "deepmf", "directions": [1]}
@@ -214,3 +215,40 @@ def test_whatever_is_wrong_with_a_file_is_an_error_of_ours(split: Split, written
             else:
                 outcomes.add(len(tried))
     assert {UnreadableFile, 0, 1, 2, 3} >= outcomes > {UnreadableFile, 3}
+
+
+def sealed(lines: list[bytes]) -> bytes:
+    """Return lines with checksums that are right."""
+    sealed, check = b"", b""
+    for line in lines:
+        body = b"{" + line.rstrip(b"\n").split(b'",', 1)[1]
+        check = _checksum(check, body)
+        sealed += b'{"check":"' + check + b'",' + body[1:] + b"\n"
+    return sealed
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (rb'"op_code":5', b'"op_code":"5"'),
+        (rb'"values":\[[0-9.]*\]', b'"values":["low"]'),
+        (rb'"values":\[[0-9.]*\]', b'"values":[]'),
+        (rb'"values":\[[0-9.]*\]', b'"values":[NaN]'),
+        (rb'"param_value_internal":[0-9.]*', b'"param_value_internal":"much"'),
+        (rb'"param_value_internal":[0-9.]*', b'"param_value_internal":1e300'),
+        (rb'"state":1', b'"state":99'),
+        (rb'"made for":', b'"made for":[],"x":'),
+        (rb'"datetime_start":"[^"]*"', b'"datetime_start":7'),
+        (rb'"distribution":"', b'"distribution":"['),
+        (rb'"op_code":4', b'"op_code":4,,'),
+        (rb'"fixed_params":\{', b'"fixed_params":{"nobody":1,'),
+    ],
+)
+def test_lines_that_lie_although_their_checksums_are_right(
+    split: Split, written: bytes, tmp_path: Path, old: bytes, new: bytes
+) -> None:
+    changed, n_changed = re.subn(old, lambda _: new, written)
+    assert n_changed
+    (tmp_path / "s.study").write_bytes(sealed(changed.splitlines(keepends=True)))
+    with pytest.raises(UnreadableFile, match="damaged"):
+        Study("means", split.train, split.validation, file=tmp_path / "s.study").run(5)

@@ -31,7 +31,7 @@ from deepmf.cli.recommend import recommend
 from deepmf.cli.reproduce import reproduce
 from deepmf.cli.serve import api_key, serve
 from deepmf.cli.settings_command import settings
-from deepmf.cli.signals import ending_signals
+from deepmf.cli.signals import ending_signals, telling_of_cut_files
 from deepmf.cli.similar import similar
 from deepmf.cli.split import split
 from deepmf.cli.torchrun import check_command, is_first, is_one_of_several, is_to_complain, joined
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     torchrun started, signals end each at once, and one says what went wrong.
     """
     signals = nullcontext(list[int]()) if is_one_of_several() else ending_signals()
-    with warnings.catch_warnings(), signals as came:
+    with warnings.catch_warnings(), telling_of_cut_files(), signals as came:
         warnings.simplefilter("always", DeepMFWarning)
         warnings.showwarning = _shown_in_a_line(warnings.showwarning)
         code = _run(arguments)

@@ -1,7 +1,11 @@
-"""The signals that end a command: SIGTERM and SIGHUP do what Ctrl-C does, so that what was learned is saved."""
+"""The signals that end a command: SIGTERM and SIGHUP do what Ctrl-C does, so that what was learned is saved.
+
+SIGBUS, which comes where a file that is mapped into memory was made shorter meanwhile, ends it with a sentence.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -12,6 +16,38 @@ from types import FrameType
 
 # What ends a process politely; Windows has only the first.
 _NAMES = ("SIGTERM", "SIGHUP")
+
+
+_CUT_OFF = (
+    b"deepmf: a file that was open was made shorter, or cannot be read from its disk any more; "
+    b"what was under way is not saved: restore the file, then run the command again\n"
+)
+
+
+@contextmanager
+def telling_of_cut_files() -> Iterator[None]:
+    """Have a command whose mapped file is cut off say so and end with 2; without this it would die without a word.
+
+    The signal comes in the middle of compiled code, which cannot go on, nor return to Python: so a handler of the C
+    library is set, which never returns. Nothing is cleaned up; the next command removes what was begun.
+    """
+    if not hasattr(signal, "SIGBUS") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_int)
+    set_handler = ctypes.CDLL(None).signal
+    set_handler.argtypes, set_handler.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    handler = kind(_end_cut_off)
+    before = set_handler(signal.SIGBUS, ctypes.cast(handler, ctypes.c_void_p))
+    try:
+        yield
+    finally:
+        set_handler(signal.SIGBUS, before)
+
+
+def _end_cut_off(_: int) -> None:
+    os.write(2, _CUT_OFF)
+    os._exit(2)
 
 
 @contextmanager

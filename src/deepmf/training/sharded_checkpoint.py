@@ -130,8 +130,11 @@ class ShardedCheckpoint(Checkpoint):
                 warnings.simplefilter("ignore")
                 placed = {name: self._placed(name, tensor) for name, tensor in local.items()}
                 load(placed, storage_reader=reader, no_dist=ranks_here() is None)
-        except CheckpointException as error:
-            raise BadModelFile(f"{folder} could not be read ({_cause(error)}); delete it") from error
+        except BadModelFile:
+            raise
+        except Exception as error:  # a shard may hold anything, and torch raise anything of it
+            cause = _cause(error) if isinstance(error, CheckpointException) else error
+            raise BadModelFile(f"{folder} could not be read ({cause}); delete it") from error
         return {
             name: tensor if self._division(name) is None else tensor.flatten(0, 1) for name, tensor in local.items()
         }

@@ -107,7 +107,11 @@ class Journal:
         check, body = line[len(_SEAL) : len(_SEAL) + _DIGITS], b"{" + line[len(_SEAL) + _DIGITS + 2 : -1]
         if line != _SEAL + check + b'",' + body[1:] + b"\n" or check != _checksum(self._check, body):
             raise self._unreadable()
-        self._logs.append(json.loads(body))
+        try:
+            log = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise self._unreadable() from error
+        self._logs.append(log)
         self._end += len(line)
         self._check = check
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -29,7 +30,7 @@ from deepmf.models.registry import model_class
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Callback
 from deepmf.tuning.space import Choice, Dimension, Factors, Space, completed, space_of, space_with_features, with_values
-from deepmf.tuning.study_file import open_study
+from deepmf.tuning.study_file import not_a_study, open_study
 
 if TYPE_CHECKING:
     import optuna
@@ -95,6 +96,8 @@ class Study:
         free = _free_part(searched, self.defaults, self.fixed, model)
         self.space = with_values(free, self.defaults) if space is None else free
         self._study, self._held = open_study(None if file is None else Path(file), self._fingerprint(model))
+        if file is not None:
+            self._check_trials(Path(file))
 
     def run(self, n_trials: int, *, callbacks: Sequence[Callback] = ()) -> Self:
         """Try settings until n have been tried in all, those in the file included; the defaults come first.
@@ -140,6 +143,31 @@ class Study:
         if len(errors) < FEWEST_FOR_IMPORTANCE or min(errors) == max(errors):
             return {}
         return get_param_importances(self._study, evaluator=PedAnovaImportanceEvaluator())
+
+    def _check_trials(self, file: Path) -> None:
+        """Refuse a file with trials that this search cannot have made."""
+        try:
+            are_ours = all(map(self._could_have_made, self._study.get_trials(deepcopy=False)))
+        except Exception as error:  # their values may be anything
+            raise not_a_study(file) from error
+        if not are_ours:
+            raise not_a_study(file)
+
+    def _could_have_made(self, trial: optuna.trial.FrozenTrial) -> bool:
+        searched = {name: _distribution(dimension) for name, dimension in self.space.items()}
+        asked = trial.system_attrs.get("fixed_params", {})
+        for name, value in [*asked.items(), *trial.params.items()]:
+            if not searched[name]._contains(searched[name].to_internal_repr(value)):
+                return False
+        if any(searched[name] != each for name, each in trial.distributions.items()):
+            return False
+        reported = trial.intermediate_values.items()
+        if not all(isinstance(step, int) and isinstance(error, int | float) for step, error in reported):
+            return False
+        if trial.state.name not in ("COMPLETE", "PRUNED"):
+            return True
+        tried = self._tried(trial)
+        return trial.distributions.keys() == searched.keys() and (tried.error is None or math.isfinite(tried.error))
 
     def _try(self, number: int, callbacks: Sequence[Callback]) -> None:
         """Run the next trial; what it tries depends on the seed and on the trials that have ended, not on pauses."""

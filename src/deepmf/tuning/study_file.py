@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from deepmf.errors import BadSetting, MissingDependency, UnreadableFile
+from deepmf.errors import BadSetting, MissingDependency, UnreadableFile, UserError
 from deepmf.tuning.journal import Journal
 
 if TYPE_CHECKING:
@@ -37,8 +37,15 @@ def open_study(file: Path | None, made_for: dict[str, Any]) -> OpenStudy:
     try:
         storage = optuna.storages.JournalStorage(cast("Any", journal))  # it has all that is asked of a backend
         return OpenStudy(_study(storage, file, made_for), journal.held)
-    except (KeyError, TypeError, AssertionError) as error:  # every line is whole, but they make no study
-        raise UnreadableFile(f"{file} is not a study of deepmf, or damaged; give another file") from error
+    except UserError:
+        raise
+    except Exception as error:  # every line is whole, but they make no study: optuna may raise anything
+        raise not_a_study(file) from error
+
+
+def not_a_study(file: Path) -> UnreadableFile:
+    """Return the error of a file whose lines make no study."""
+    return UnreadableFile(f"{file} is not a study of deepmf, or damaged; give another file")
 
 
 def _study(storage: optuna.storages.BaseStorage, file: Path | None, made_for: dict[str, Any]) -> optuna.Study:
@@ -51,6 +58,8 @@ def _study(storage: optuna.storages.BaseStorage, file: Path | None, made_for: di
             study = optuna.create_study(study_name=_NAME, storage=storage)
     own = json.loads(json.dumps(made_for))  # a tuple becomes a list
     kept = study.user_attrs.get(_MADE_FOR)
+    if kept is not None and not isinstance(kept, dict):
+        raise TypeError(f"a study is made for settings by name; got {type(kept).__name__}")
     if kept is None:
         study.set_user_attr(_MADE_FOR, own)
     elif kept != own:
