@@ -1,16 +1,18 @@
 """The service by itself: what fails is told to those it concerns, and leaves everything as it was."""
 
 import socket
+import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 from tests.serve.conftest import Started
@@ -20,11 +22,12 @@ from deepmf.errors import BadSetting, TrainingDiverged, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.factorization.als import ALS
 from deepmf.models.load import load
+from deepmf.models.model import Model
 from deepmf.serve import service as service_module
 from deepmf.serve.application import create_app
 from deepmf.serve.database import open_database
 from deepmf.serve.entry_database import EntryDatabase
-from deepmf.serve.service import Service
+from deepmf.serve.service import Service, ServiceLimits
 from deepmf.serve.writer import EntryWrite
 from deepmf.storage.model_folder import model_digest
 
@@ -203,3 +206,83 @@ def test_what_is_forgotten_leaves_a_mark_where_another_worker_serves_a_newer_fil
     with database.reading() as transaction:
         assert transaction.all_entries() == {("Wilma", film): None}
     behind.close()
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 10
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return holds()
+
+
+def test_a_database_that_is_restored_to_an_earlier_state_is_read_anew(
+    started: Started, ratings: ObservedMatrix, url: str
+) -> None:
+    client, film = started(url=url), ratings.column_labels[0]
+    for name in ("Wilma", "Betty", "Fred"):
+        client.put(f"/v1/rows/{name}/entries", json=body(film))
+    engine = open_database(url)
+    with engine.begin() as connection:
+        for table in ("entries", "changes"):
+            connection.execute(text(f"DELETE FROM {table} WHERE version > 1"))
+        connection.execute(text("UPDATE state SET data_version = 1, model_version = 0"))
+        connection.execute(text("DELETE FROM models"))
+    engine.dispose()
+    assert eventually(lambda: client.get("/v1/rows/Fred/entries").status_code == 404)
+    assert client.get("/v1/rows/Wilma/entries").json()["version"] == {"model": 1, "data": 1}
+    assert client.get("/readyz").status_code == 200
+    assert client.put("/v1/rows/Barney/entries", json=body(film)).json()["version"]["data"] == 2
+    assert started(url=url).get("/v1/rows/Barney/entries").status_code == 200
+
+
+def test_a_write_sees_that_the_database_was_restored(started: Started, tmp_path: Path, ratings: ObservedMatrix) -> None:
+    client, film = started(service={"limits": ServiceLimits(staleness=60)}), ratings.column_labels[0]
+    for name in ("Wilma", "Betty"):
+        client.put(f"/v1/rows/{name}/entries", json=body(film))
+    with closing(sqlite3.connect(tmp_path / "entries.sqlite")) as connection, connection:
+        connection.execute("DELETE FROM entries WHERE version > 1")
+        connection.execute("UPDATE state SET data_version = 1")
+    assert client.get("/readyz").status_code == 503
+    assert client.put("/v1/rows/Fred/entries", json=body(film)).json()["version"]["data"] == 2
+    statuses = [client.get(f"/v1/rows/{name}/entries").status_code for name in ("Wilma", "Betty", "Fred")]
+    assert statuses == [200, 404, 200]
+    assert client.get("/readyz").status_code == 200
+
+
+def test_a_file_that_takes_the_place_of_the_database_is_the_one_that_is_written(
+    started: Started, tmp_path: Path, ratings: ObservedMatrix
+) -> None:
+    client, film, path = started(), ratings.column_labels[0], tmp_path / "entries.sqlite"
+    client.put("/v1/rows/Wilma/entries", json=body(film))
+    with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(tmp_path / "backup")) as backup:
+        live.backup(backup)
+    client.put("/v1/rows/Betty/entries", json=body(film))
+    for ending in ("-wal", "-shm"):
+        Path(f"{path}{ending}").unlink()
+    (tmp_path / "backup").replace(path)
+    assert eventually(lambda: client.get("/v1/rows/Betty/entries").status_code == 404)
+    assert client.put("/v1/rows/Fred/entries", json=body(film)).status_code == 200
+    with closing(sqlite3.connect(path)) as live:
+        assert live.execute("SELECT count(*) FROM entries").fetchone() == (2,)
+    path.unlink()
+    assert client.put("/v1/rows/Fred/entries", json=body(film, 4)).status_code == 503
+    assert client.get("/readyz").status_code == 503
+    assert not path.exists()
+
+
+def test_a_file_that_is_replaced_while_it_is_loaded_is_known_by_its_own_digest(
+    tmp_path: Path, als: ALS, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "model.safetensors", ALS(latent_size=2, seed=1).fit(ratings)
+    als.save(path)
+
+    def load_slowly(source: Path) -> Model:
+        model = load(source)
+        if not isinstance(model, ALS) or model.settings.latent_size == 4:
+            other.save(path)
+        return model
+
+    monkeypatch.setattr(service_module, "load", load_slowly)
+    loaded = service_module.load_served(path)
+    assert loaded.digest == model_digest(path)
+    assert loaded.model.settings == other.settings

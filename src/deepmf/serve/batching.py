@@ -22,10 +22,22 @@ class Batcher(Generic[Job, Answer]):
     """One thread that answers jobs: all that wait when it is free, in one call.
 
     Nothing waits for others to come: a job that finds the thread free is answered alone, at once.
+
+    cost, most: jobs are answered together as long as their costs add up to no more than this.
+    late: what is said of a job that was begun and takes too long.
     """
 
-    def __init__(self, answer: Callable[[Sequence[Job]], Sequence[Answer | Exception]], *, name: str) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Sequence[Job]], Sequence[Answer | Exception]],
+        *,
+        name: str,
+        cost: Callable[[Job], int] = lambda _: 0,
+        most: int = 0,
+        late: str = "this took too long; ask for less",
+    ) -> None:
         self._answer = answer
+        self._cost, self._most, self._late = cost, most, late
         self._waiting: queue.Queue[tuple[Job, Future[Answer]] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._closed = threading.Event()
@@ -42,11 +54,15 @@ class Batcher(Generic[Job, Answer]):
         return future
 
     async def answer(self, job: Job, *, timeout: float) -> Answer:
-        """Return the answer to a job; one that takes too long is given up."""
+        """Return the answer to a job; one that takes too long is given up, unless it was begun."""
+        future = self.submit(job)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(self.submit(job)), timeout)
+            return await asyncio.wait_for(asyncio.wrap_future(future), timeout)
         except TimeoutError as error:
-            raise Refusal(503, "too_slow", "this took too long; ask for less", retry_after=1) from error
+            if future.cancel():
+                reason = "this waited too long for others, and nothing was done; try again"
+                raise Refusal(503, "too_slow", reason, retry_after=1) from error
+            raise Refusal(503, "unfinished", self._late, retry_after=1) from error
 
     def close(self) -> None:
         """Answer what waits, then stop."""
@@ -57,16 +73,25 @@ class Batcher(Generic[Job, Answer]):
     def _run(self) -> None:
         stopping = False
         while not stopping:
-            taken = [self._waiting.get()]
-            while len(taken) < MOST_TOGETHER:
-                try:
-                    taken.append(self._waiting.get_nowait())
-                except queue.Empty:
-                    break
+            taken = self._take()
             stopping = None in taken
             jobs = [one for one in taken if one is not None and one[1].set_running_or_notify_cancel()]
             if jobs:
                 self._answer_together(jobs)
+
+    def _take(self) -> list[tuple[Job, Future[Answer]] | None]:
+        """Wait for a job; return it, and those behind it that may go along."""
+        taken = [self._waiting.get()]
+        left = self._most - self._cost_of(taken[0])
+        while len(taken) < MOST_TOGETHER and self._waiting.queue:
+            left -= self._cost_of(self._waiting.queue[0])  # nobody else takes any
+            if left < 0:
+                break
+            taken.append(self._waiting.get())
+        return taken
+
+    def _cost_of(self, one: tuple[Job, Future[Answer]] | None) -> int:
+        return 0 if one is None else self._cost(one[0])
 
     def _answer_together(self, jobs: list[tuple[Job, Future[Answer]]]) -> None:
         try:

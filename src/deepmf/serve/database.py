@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -14,7 +16,7 @@ from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError, SQLAlchemyError
 
 from deepmf.errors import BadSetting, MissingDependency, UnreadableFile
 
@@ -86,16 +88,29 @@ def _sqlite(url: URL, patience: float) -> Engine:
         raise BadSetting("the database of a service must be a file: one in memory would lose what it learned")
     with suppress(OSError):  # SQLite says what is wrong; its log beside the file gets the same permissions
         Path(url.database).touch(mode=0o600)
-    engine = create_engine(url, connect_args={"timeout": patience}, pool_timeout=patience)
+    file = Path(url.database).absolute()
+    # "rw": a file that is removed while it is served is not made anew, empty.
+    named = f"file:{quote(str(file))}?mode=rw"
+    engine = create_engine(
+        url,
+        creator=partial(sqlite3.connect, named, uri=True, timeout=patience, check_same_thread=False),
+        pool_timeout=patience,
+    )
 
     @event.listens_for(engine, "connect")
-    def prepare(connection: Any, _: Any) -> None:
+    def prepare(connection: Any, record: Any) -> None:
+        record.info["file"] = _inode(file)
         connection.isolation_level = None  # sqlite3 would begin transactions too late
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=FULL")  # what is committed survives a loss of power too
         cursor.execute("PRAGMA secure_delete=ON")  # what is forgotten is overwritten
         cursor.close()
+
+    @event.listens_for(engine, "checkout")
+    def check(_: Any, record: Any, __: Any) -> None:
+        if record.info["file"] != _inode(file):  # another file took its place: what is written here would be lost
+            raise InvalidatePoolError
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -110,6 +125,13 @@ def _check_whole(connection: Connection) -> None:
     found = str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar())
     if found != "ok":
         raise sqlite3.DatabaseError(f"the file is damaged: {found}")
+
+
+def _inode(file: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        found = file.stat()
+        return found.st_dev, found.st_ino
+    return None
 
 
 def _migrate(connection: Connection) -> None:

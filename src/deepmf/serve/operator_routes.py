@@ -37,8 +37,10 @@ async def healthz() -> Health:
 
 @router.get("/readyz")
 async def readyz(service: TheService) -> Health:
-    """Say that the model and the database answer."""
-    await service.ask_database(Transaction.state)
+    """Say that the model and the database answer, and that the database has all that the service knows."""
+    known = service.current.data_version
+    if (await service.ask_database(Transaction.state)).data_version < known:
+        raise Refusal(503, "behind", "the database was restored to an earlier state and is read anew", retry_after=1)
     return Health(status="ready")
 
 

@@ -38,7 +38,8 @@ def caught_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
     version = transaction.state().data_version
     if version == snapshot.data_version:
         return snapshot
-    touched = transaction.changed_since(snapshot.data_version)
+    # A database that was restored to an earlier state lacks something of the snapshot.
+    touched = transaction.changed_since(snapshot.data_version) if version > snapshot.data_version else None
     if touched is None:
         return replayed(Snapshot.of(snapshot.base, model_version=snapshot.model_version), transaction)
     changes: dict[Pair, float | None] = {}

@@ -25,7 +25,6 @@ import uvicorn
 from fastapi import FastAPI
 
 from deepmf.errors import BadSetting, UserError
-from deepmf.models.load import load
 from deepmf.serve.application import create_app
 from deepmf.serve.database import open_database
 from deepmf.serve.entry_database import EntryDatabase
@@ -33,10 +32,9 @@ from deepmf.serve.keys import read_keys
 from deepmf.serve.limited_http import LimitedHttp
 from deepmf.serve.operator_routes import reload_model
 from deepmf.serve.request_log import configure_log
-from deepmf.serve.service import Service
+from deepmf.serve.service import Service, load_served
 from deepmf.serve.service_metrics import SHARED_FOLDER
 from deepmf.serve.workers import Workers, refuse_to_start, tell_ready
-from deepmf.storage.model_folder import model_digest
 
 logger = logging.getLogger("deepmf.serve")
 
@@ -105,9 +103,9 @@ def build(options: ServeOptions) -> FastAPI:
         torch.set_num_threads(1)  # so little is computed at a time that threads would wait for each other
     keys = None if options.keys is None else read_keys(Path(options.keys))
     path = Path(options.model)
-    model = load(path)
+    model, digest = load_served(path)
     database = EntryDatabase(open_database(options.database))
-    service = Service(model, database, source=path, digest=model_digest(path))
+    service = Service(model, database, source=path, digest=digest)
     app = create_app(service, keys=keys, rate=options.rate)
     gc.collect()
     gc.freeze()  # what is there now stays: looking through it again and again would hold up requests

@@ -24,6 +24,7 @@ from deepmf.models.load import load
 from deepmf.models.model import Model
 from deepmf.models.predictor import Predictor
 from deepmf.serve.batching import Batcher
+from deepmf.serve.bodies import MOST_ENTRIES
 from deepmf.serve.column_index import ColumnIndex
 from deepmf.serve.entry_bodies import ColumnValue
 from deepmf.serve.entry_database import AreaError, EntryDatabase, Transaction
@@ -67,6 +68,27 @@ class ServiceLimits:
     exact_columns: int = _LEAST_COLUMNS
 
 
+class ServedFile(NamedTuple):
+    """A model, and the digest of the file or folder that it was loaded from."""
+
+    model: Model
+    digest: str
+
+
+def load_served(path: Path) -> ServedFile:
+    """Load a model and the digest of the very file that it came from, also where that is replaced meanwhile."""
+    while True:
+        before = _identity(path)
+        loaded = ServedFile(load(path), model_digest(path))
+        if _identity(path) == before:
+            return loaded
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
 class ReadJob(NamedTuple):
     """A question to the snapshot, and the history and features that are embedded for it, if any."""
 
@@ -105,7 +127,13 @@ class Service:
         # What takes long (explain, search) does not hold up what takes milliseconds.
         self._quick: Batcher[ReadJob, Any] = Batcher(self._answer_together, name="quick answers")
         self._slow: Batcher[ReadJob, Any] = Batcher(self._answer_together, name="slow answers")
-        self._writes: Batcher[AnyWrite, WriteReceipt] = Batcher(self._write_together, name="writer")
+        self._writes: Batcher[AnyWrite, WriteReceipt] = Batcher(
+            self._write_together,
+            name="writer",
+            cost=lambda write: write.size,
+            most=MOST_ENTRIES,
+            late="this takes long and may still be written; send it again, with the same Idempotency-Key if it had one",
+        )
         # One thread of its own: questions to a database that hangs wait for each other and hold up nothing else.
         self._questions = ThreadPoolExecutor(1, thread_name_prefix="questions")
         self._approximates = True
@@ -184,11 +212,10 @@ class Service:
         if self._source is None:
             raise Refusal(409, "no_file", "this service was not started from a model file")
         with self._loading:
-            digest = model_digest(self._source)
-            if digest != self._digest:
-                base = Snapshot.of(load(self._source))
+            if model_digest(self._source) != self._digest:
+                model, digest = load_served(self._source)
                 with self._database.reading() as transaction:
-                    fresh = replayed(base, transaction)
+                    fresh = replayed(Snapshot.of(model), transaction)
                 _warm_up(fresh)
                 with self._writing:
                     self._publish(self._registered(fresh, digest))
@@ -235,7 +262,8 @@ class Service:
                 return self._written(writes).answers
             except SQLAlchemyError as error:
                 logger.error("cannot write to the database", extra={"fields": {"error": type(error).__name__}})
-                refusal = Refusal(503, "no_database", "the database does not answer; try again", retry_after=1)
+                reason = "the database does not answer; this may be written nonetheless: send it again"
+                refusal = Refusal(503, "no_database", reason, retry_after=1)
                 return [refusal] * len(writes)
             except UserError as error:
                 if len(writes) == 1:
@@ -261,6 +289,8 @@ class Service:
             try:
                 self._build_neighbours()
                 state = self._database.state()
+                if state.data_version < self.current.data_version or state.model_version < self.current.model_version:
+                    self._start_over()
                 self._follow_model(state.model_version)
                 if state.data_version != self.current.data_version:
                     with self._writing, self._database.reading() as transaction:
@@ -274,12 +304,17 @@ class Service:
         except SQLAlchemyError as error:
             logger.error("cannot prune the database", extra={"fields": {"error": type(error).__name__}})
 
+    def _start_over(self) -> None:
+        """Read a database that was restored to an earlier state, and tell it which model is served."""
+        logger.warning("the database is at an earlier state than before; it is read anew")
+        with self._loading, self._writing:
+            self._publish(self._started(Snapshot.of(self.current.base), self._digest))
+
     def _follow_model(self, version: int) -> None:
         """Load the model file that another worker was told to; the file is read once, and again when it changes."""
         if self._source is None or version == self.current.model_version:
             return
-        found = self._source.stat()
-        seen = version, found.st_ino, found.st_size, found.st_mtime_ns
+        seen = version, *_identity(self._source)
         if seen == self._seen_model:
             return
         try:
@@ -306,6 +341,8 @@ class _Pruning:
 
     def tick(self, version: int) -> None:
         """Prune where it is time."""
+        if version < self._pruned:  # the database was restored to an earlier state
+            self._version = self._pruned = 0
         if time.monotonic() >= self._due:
             due, self._version, self._due = self._version, version, time.monotonic() + self._seconds
             self._prune(due)

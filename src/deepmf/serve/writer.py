@@ -37,6 +37,11 @@ class EntryWrite:
     if_match: frozenset[str] | None = None
     key: str | None = None
 
+    @property
+    def size(self) -> int:
+        """How many entries it names."""
+        return len(self.entries)
+
     def digest(self) -> str:
         """Return what tells this request from others."""
         return _digest(self.key, [self.axis, self.id, self.method, self.entries])
@@ -51,6 +56,11 @@ class FeatureWrite:
     features: Given | None
     if_match: frozenset[str] | None = None
     key: str | None = None
+
+    @property
+    def size(self) -> int:
+        """How many features it names."""
+        return len(self.features or ())
 
     def digest(self) -> str:
         """Return what tells this request from others."""
