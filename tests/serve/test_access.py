@@ -162,3 +162,51 @@ def test_a_hash_that_is_none_is_refused_when_keys_are_read(tmp_path: Path, diges
     (tmp_path / "keys").write_text(f"shop read {digest}\n", encoding="utf-8")
     with pytest.raises(UnreadableFile, match="line 1"):
         read_keys(tmp_path / "keys")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Origin": "http://localhost"}, 200),
+        ({"Origin": "https://proxied.example", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Origin": "http://localhost:3000"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://localhost", "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+    ],
+)
+def test_pages_of_other_origins_change_nothing(client: TestClient, headers: dict[str, str], status: int) -> None:
+    assert client.put("/v1/rows/Wilma/entries", json=BODY, headers=headers).status_code == status
+    assert client.post("/v1/similar", json={"row": "nobody"}, headers=headers).status_code == (
+        404 if status == 200 else 403
+    )
+    assert client.get("/v1/model", headers=headers).status_code == 200
+
+
+def test_a_refusal_repeats_no_more_than_some_characters(client: TestClient) -> None:
+    long = "x" * 5_000
+    answers = [
+        client.post("/v1/recommend", json={long: 1}),
+        client.post("/v1/recommend", json={"row": "x" * 900}),
+        client.put("/v1/rows/Wilma/features", json={"features": {"x" * 150: {"y" * 900: 1}}}),
+        client.get("/v1/columns", params={"limit": long}),
+        client.get(f"/v1/rows/{long}/entries"),
+    ]
+    for answer in answers:
+        assert answer.status_code >= 400
+        assert 0 < len(answer.json()["error"]["message"]) <= 200
+
+
+def test_a_path_names_all_methods_that_it_has(client: TestClient) -> None:
+    allowed = {
+        "/v1/rows/a%2Fb/entries": "DELETE, GET, PATCH, PUT",
+        "/v1/rows/x/features": "DELETE, GET, PUT",
+        "/v1/map": "GET, POST",
+        "/v1/predict": "POST",
+        "/page/app.js": "GET, HEAD",
+    }
+    for path, methods in allowed.items():
+        answer = client.request("TRACE", path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, methods)

@@ -1,5 +1,8 @@
 """What operators see: health, figures that add up, live errors, a replaced model, the page of routes."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -185,3 +188,41 @@ def test_a_path_that_is_not_there_is_refused(client: TestClient) -> None:
     answer = client.delete("/v1/model")
     assert (answer.status_code, answer.json()["error"]["code"]) == (405, "no_such_method")
     assert client.get("/page/../service.py").status_code == 404
+
+
+def test_a_database_that_is_away_is_no_fault_to_operators(
+    started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
+) -> None:
+    path = tmp_path / "model.safetensors"
+    als.save(path)
+    client = started(service={"source": path, "digest": model_digest(path)})
+    ALS(latent_size=2, seed=1).fit(ratings).save(path)
+    for file in tmp_path.glob("entries.sqlite*"):
+        file.unlink()
+    for answer in (client.get("/v1/operator"), client.post("/v1/model"), client.get("/readyz")):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_database")
+        assert answer.headers["retry-after"] == "1"
+    assert client.get("/v1/model").json()["version"]["model"] == 1
+    assert client.get("/metrics").status_code == 200
+
+
+@pytest.mark.slow
+def test_figures_of_dead_workers_are_dropped(tmp_path: Path) -> None:
+    def show(version: int) -> str:
+        code = f"""
+from types import SimpleNamespace
+from deepmf.serve.service_metrics import ServiceMetrics
+metrics = ServiceMetrics()
+metrics.show(SimpleNamespace(model_version=1, data_version={version}))
+metrics.learned(1, 1)
+print(metrics.text().decode())
+"""
+        environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+        return subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert "deepmf_data_version 3.0" in show(3)
+    again = show(7)
+    assert "deepmf_data_version 7.0" in again
+    assert "deepmf_entries_learned_total 2.0" in again  # what was counted stays

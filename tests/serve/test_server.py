@@ -179,6 +179,23 @@ def test_a_model_is_replaced_without_a_dropped_request(start: Start, tmp_path: P
     assert client.get("/v1/rows/Wilma/entries").json()["entries"] == [{"column": film, "value": 5}]
 
 
+def test_a_hangup_that_fails_is_one_line_of_the_log(start: Start, tmp_path: Path) -> None:
+    process, client = start("--log-level", "warning")
+    log = tmp_path / "log.jsonl"
+    (tmp_path / "model.safetensors").write_bytes(b"not a model")
+    for number in (1, 2):
+        process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 20
+        while log.read_text().count("\n") < number and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if number == 1:  # then a fault that is no error of ours
+            (tmp_path / "model.safetensors").unlink()
+    time.sleep(0.3)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(line["level"], line["failed"]) for line in lines] == [("error", "model")] * 2
+    assert client.get("/v1/model").status_code == 200
+
+
 def test_workers_see_each_others_writes(start: Start, ratings: ObservedMatrix) -> None:
     process, client = start("--workers", "2", "--log-level", "warning")
     address, film = client.base_url, ratings.column_labels[0]

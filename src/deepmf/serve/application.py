@@ -12,7 +12,9 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Mount
 
 from deepmf.serve.access import Access
 from deepmf.serve.docs_page import docs_page
@@ -23,10 +25,12 @@ from deepmf.serve.keys import KeyRing
 from deepmf.serve.operator_routes import router as operator_router
 from deepmf.serve.rate_limit import RateLimit
 from deepmf.serve.read_routes import router as read_router
-from deepmf.serve.refusals import KINDS, Refusal
+from deepmf.serve.refusals import KINDS, Refusal, shorten
 from deepmf.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
+
+_ROUTERS = (read_router, entry_router, feature_router, operator_router)
 
 
 def create_app(service: Service, *, keys: KeyRing | None = None, rate: float | None = None) -> FastAPI:
@@ -51,7 +55,7 @@ def create_app(service: Service, *, keys: KeyRing | None = None, rate: float | N
     )
     app.state.service = service
     app.state.access = Access(keys, None if rate is None else RateLimit(rate))
-    for router in (read_router, entry_router, feature_router, operator_router):
+    for router in _ROUTERS:
         app.include_router(router)
     app.add_api_route("/docs", docs_page, include_in_schema=False)
     app.add_api_route("/", _index, include_in_schema=False)
@@ -59,6 +63,7 @@ def create_app(service: Service, *, keys: KeyRing | None = None, rate: float | N
     app.add_exception_handler(Refusal, _on_refusal)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(SQLAlchemyError, _on_database)
     if keys is None:
         _describe_without_keys(app)
     app.add_middleware(
@@ -105,13 +110,28 @@ async def _on_invalid(_: Request, error: Any) -> JSONResponse:
     return _said(422, "invalid", f"{place}: {first['msg'].removeprefix('Value error, ')}")
 
 
-async def _on_http(_: Request, error: Any) -> JSONResponse:
+async def _on_database(_: Request, error: Any) -> JSONResponse:
+    return await _on_refusal(_, Refusal(503, "no_database", "the database does not answer", retry_after=1))
+
+
+async def _on_http(request: Request, error: Any) -> JSONResponse:
     code = {404: "no_such_path", 405: "no_such_method"}.get(error.status_code, "refused")
     message = KINDS.get(error.status_code, "The request is refused.")
     if error.status_code == 404:
         message = "there is no such path; /docs describes those there are"
-    return _said(error.status_code, code, message, dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return _said(error.status_code, code, message, headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """Return the methods that the path of a request has; each of them is a route of its own."""
+    routes = [*request.app.routes, *(route for router in _ROUTERS for route in router.routes)]
+    matching = [route for route in routes if route.matches(request.scope)[0] != Match.NONE]
+    found = {method for route in matching for method in getattr(route, "methods", None) or ()}
+    return found | ({"GET", "HEAD"} if any(isinstance(route, Mount) for route in matching) else set())
 
 
 def _said(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": {"code": code, "message": message}}, status, headers)
+    return JSONResponse({"error": {"code": code, "message": shorten(message)}}, status, headers)

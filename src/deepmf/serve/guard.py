@@ -35,6 +35,9 @@ HEADERS = {
 _RAW_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
 class Guard:
     """An ASGI middleware around the whole app.
 
@@ -77,6 +80,8 @@ class Guard:
             name = host if host.endswith("]") else host.rsplit(":", 1)[0]
             if name not in self._hosts:
                 raise Refusal(403, "host", "without API keys, this service answers to localhost alone")
+        if scope["method"] not in _SAFE_METHODS and not _is_same_origin(headers):
+            raise Refusal(403, "origin", "a page of another origin may not send this")
         _utf8(scope.get("query_string") or b"")
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._limits.body_bytes:
@@ -157,6 +162,15 @@ def refusal_headers(refusal: Refusal) -> list[tuple[bytes, bytes]]:
     if refusal.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     return headers
+
+
+def _is_same_origin(headers: dict[bytes, bytes]) -> bool:
+    """Say whether a request comes from our own page, or from no page at all: then it has neither header."""
+    site = headers.get(b"sec-fetch-site")  # what a browser says of itself; it knows names that proxies change
+    if site is not None:
+        return site in (b"same-origin", b"none")
+    origin = headers.get(b"origin")
+    return origin is None or origin.partition(b"://")[2].lower() == headers.get(b"host", b"").lower()
 
 
 def _path(scope: Scope) -> str:

@@ -6,12 +6,19 @@ from typing import NamedTuple
 
 from deepmf.errors import UserError
 
+MOST_SAID = 200  # characters of a sentence, and so of what it repeats of a request
+
+
+def shorten(message: str) -> str:
+    """Return a sentence that fits: of a long one, its beginning and its end."""
+    return message if len(message) <= MOST_SAID else f"{message[: MOST_SAID - 83]}...{message[-80:]}"
+
 
 class Refusal(UserError):
     """A request that is refused; the sentence names nothing but what the request itself gave."""
 
     def __init__(self, status: int, code: str, message: str, *, retry_after: int | None = None) -> None:
-        super().__init__(message)
+        super().__init__(shorten(message))
         self.status = status
         self.code = code
         self.retry_after = retry_after

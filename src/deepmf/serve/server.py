@@ -24,13 +24,12 @@ import torch
 import uvicorn
 from fastapi import FastAPI
 
-from deepmf.errors import BadSetting, UserError
+from deepmf.errors import BadSetting
 from deepmf.serve.application import create_app
 from deepmf.serve.database import open_database
 from deepmf.serve.entry_database import EntryDatabase
 from deepmf.serve.keys import read_keys
 from deepmf.serve.limited_http import LimitedHttp
-from deepmf.serve.operator_routes import reload_model
 from deepmf.serve.request_log import configure_log
 from deepmf.serve.service import Service, load_served
 from deepmf.serve.service_metrics import SHARED_FOLDER
@@ -97,7 +96,8 @@ def run(options: ServeOptions, announce: Callable[[str], None]) -> None:
 
 def build(options: ServeOptions) -> FastAPI:
     """Load the model, open the database, and return the application."""
-    faulthandler.enable(all_threads=False)  # a signal such as SIGBUS, which ends the process at once, is named
+    # A signal such as SIGBUS, which ends the process at once, is named.
+    faulthandler.enable(file=sys.__stderr__ or sys.stderr, all_threads=False)
     sys.setswitchinterval(0.001)  # requests are read while others are computed: they wait less for each other
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # so little is computed at a time that threads would wait for each other
@@ -172,12 +172,17 @@ class _Server(uvicorn.Server):
         threading.Thread(target=self._read_anew, daemon=True).start()
 
     def _read_anew(self) -> None:
+        state, part = self._application.state, "keys"
         try:
             if self._options.keys is not None:
-                self._application.state.access.keys = read_keys(Path(self._options.keys))
-            reload_model(self._application.state.service)
-        except UserError as error:
-            logger.error("SIGHUP changed nothing", extra={"fields": {"error": type(error).__name__}})
+                state.access.keys = read_keys(Path(self._options.keys))
+            part = "model"
+            version = state.service.reload().model_version
+        except Exception as error:  # noqa: BLE001 (whatever it is, the log has one line of JSON, and no traceback)
+            fields = {"failed": part, "error": type(error).__name__}
+            logger.error("SIGHUP: not everything was read anew", extra={"fields": fields})
+        else:
+            logger.info("SIGHUP: all was read anew", extra={"fields": {"model_version": version}})
 
 
 @contextmanager

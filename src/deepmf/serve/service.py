@@ -77,11 +77,12 @@ class ServedFile(NamedTuple):
 
 def load_served(path: Path) -> ServedFile:
     """Load a model and the digest of the very file that it came from, also where that is replaced meanwhile."""
-    while True:
-        before = _identity(path)
+    is_same = False
+    while not is_same:
+        before = _identity(path) if path.exists() else None  # `load` says what is missing
         loaded = ServedFile(load(path), model_digest(path))
-        if _identity(path) == before:
-            return loaded
+        is_same = _identity(path) == before
+    return loaded
 
 
 def _identity(path: Path) -> tuple[int, ...]:

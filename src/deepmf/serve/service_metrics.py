@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from deepmf.serve.snapshot import Snapshot
 
@@ -41,10 +42,10 @@ class ServiceMetrics:
             "deepmf_histories_embedded_total", "Histories embedded that are not stored.", registry=self._registry
         )
         self._model_version = Gauge(
-            "deepmf_model_version", "The model version.", registry=self._registry, multiprocess_mode="min"
+            "deepmf_model_version", "The model version.", registry=self._registry, multiprocess_mode="livemin"
         )
         self._data_version = Gauge(
-            "deepmf_data_version", "The data version.", registry=self._registry, multiprocess_mode="min"
+            "deepmf_data_version", "The data version.", registry=self._registry, multiprocess_mode="livemin"
         )
 
     def answered(self, route: str, status: int, seconds: float) -> None:
@@ -101,11 +102,23 @@ class ServiceMetrics:
         ]
 
     def _shared(self) -> CollectorRegistry:
-        if not os.environ.get(SHARED_FOLDER):
+        folder = os.environ.get(SHARED_FOLDER)
+        if not folder:
             return self._registry
+        _drop_dead(Path(folder))
         together = CollectorRegistry()
         MultiProcessCollector(together)  # type: ignore[no-untyped-call]
         return together
+
+
+def _drop_dead(folder: Path) -> None:
+    """Remove what workers that are no more say of the present; what they counted stays."""
+    for file in folder.glob("gauge_live*_*.db"):
+        number = file.stem.rpartition("_")[2]
+        try:
+            os.kill(int(number), 0)
+        except ProcessLookupError:
+            mark_process_dead(int(number), str(folder))  # type: ignore[no-untyped-call]
 
 
 def quantile(buckets: dict[float, float], share: float) -> float:
