@@ -14,7 +14,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
-from starlette.routing import Match, Mount
+from starlette.routing import Match
 
 from deepmf.serve.access import Access
 from deepmf.serve.docs_page import docs_page
@@ -130,7 +130,7 @@ def _methods(request: Request) -> set[str]:
     routes = [*request.app.routes, *(route for router in _ROUTERS for route in router.routes)]
     matching = [route for route in routes if route.matches(request.scope)[0] != Match.NONE]
     found = {method for route in matching for method in getattr(route, "methods", None) or ()}
-    return found | ({"GET", "HEAD"} if any(isinstance(route, Mount) for route in matching) else set())
+    return found or {"GET", "HEAD"}  # of files, below their own root
 
 
 def _said(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:

@@ -24,7 +24,7 @@ import torch
 import uvicorn
 from fastapi import FastAPI
 
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, UserError
 from deepmf.serve.application import create_app
 from deepmf.serve.database import open_database
 from deepmf.serve.entry_database import EntryDatabase
