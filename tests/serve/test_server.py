@@ -226,7 +226,7 @@ def test_workers_that_cannot_start_end_with_one_sentence(tmp_path: Path) -> None
     path = tmp_path / "broken.safetensors"
     path.write_bytes(b"not a model")
     command = [sys.executable, "-m", "deepmf", "serve", str(path), "--port", "0", "--workers", "2"]
-    ended = subprocess.run([*command, "--log-level", "error"], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([*command, "--log-level", "error"], capture_output=True, text=True, timeout=300)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "broken.safetensors" in ended.stderr and ended.stderr.count("\n") == 1
 
@@ -243,11 +243,18 @@ def test_a_worker_that_dies_is_told_of_and_started_again_while_that_makes_sense(
     assert client.get("/v1/model").status_code == 200
     for worker in workers_of(process.pid):
         os.kill(worker, signal.SIGBUS)
-    assert process.wait(timeout=120) == 2
+    assert process.wait(timeout=300) == 2
     log = (tmp_path / "log.jsonl").read_text().splitlines()
     deaths = [json.loads(line) for line in log if line.startswith("{")]
     assert {line["process"] for line in deaths if line["by"] == "SIGBUS"} >= {first, second}
     assert "model.safetensors" in log[-1]
+
+
+def test_a_service_that_is_ended_by_its_files_says_so(start: Start, tmp_path: Path) -> None:
+    process, _ = start("--log-level", "error")
+    process.send_signal(signal.SIGBUS)
+    assert process.wait(timeout=60) == -signal.SIGBUS
+    assert "Bus error" in (tmp_path / "log.jsonl").read_text()
 
 
 def resident_bytes(process: int) -> int:

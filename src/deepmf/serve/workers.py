@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import NoReturn
 
@@ -75,9 +76,15 @@ class Workers(Multiprocess):
                 self._on_ready = None
 
     def _lives(self, worker: Process) -> bool:
-        if worker.process.is_alive() and self._answers(worker) and not worker.ping(_patience(self.config)):
-            worker.kill()  # it hangs
-            worker.join()
+        if self._answers(worker):
+            worker.parent_conn.send(b"ping")
+            # Its end is waited for too: nobody answers for a worker that dies just now.
+            heard = wait([worker.parent_conn, worker.process.sentinel], self.config.timeout_worker_healthcheck)
+            if worker.parent_conn in heard:
+                worker.parent_conn.recv()
+            elif not heard:
+                worker.kill()  # it hangs
+                worker.join()
         return worker.process.is_alive()
 
     def _answers(self, worker: Process) -> bool:
@@ -124,10 +131,6 @@ def _ready_file(folder: Path, process: int | None) -> Path:
 
 def _refusal_file(folder: Path, process: int | None) -> Path:
     return folder / f"{process}.refusal"
-
-
-def _patience(config: uvicorn.Config) -> float:
-    return float(config.timeout_worker_healthcheck)
 
 
 def _log_death(worker: Process, reason: str) -> None:
