@@ -91,7 +91,7 @@ def test_a_split_of_a_store_is_stores(run: Run, folder: Path, store: Path, tmp_p
         assert [each.tolist() for each in ours.entries()] == [each.tolist() for each in theirs.entries()]
     again = run("split", store, "-o", tmp_path / "s")
     assert (again.code, len(again.err.splitlines())) == (2, 1)
-    assert "it is there already" in again.err
+    assert "could not be written" in again.err
     to_csv = run("split", store, "-o", tmp_path / "t", "--format", "csv")
     assert (to_csv.code, (tmp_path / "t" / "test.csv").read_text()) == (0, (tmp_path / "c" / "test.csv").read_text())
 

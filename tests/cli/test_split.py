@@ -1,6 +1,7 @@
 """`deepmf split`: exact shares in files that every other command takes, in the words of the file that was split."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from deepmf.data.read import read_matrix
 from deepmf.data.splits import split_areas, split_entries
 from deepmf.data.synthetic.generator import generate
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.load import load
 
 MATRIX = generate(40, 30, density=0.3, seed=0).matrix
 ENTRIES = set(zip(*(part.tolist() for part in MATRIX.entries()), strict=True))
@@ -69,6 +71,36 @@ def test_every_step_takes_the_files(run: Any, tmp_path: Path) -> None:
     assert [part["area"] for part in json.loads(out)["areas"]] == ["I", "unknown", "all"]
     assert run("predict", model, parts / "test.csv", "-o", parts / "predictions.csv").code == 0
     assert polars.read_csv(parts / "predictions.csv").columns == ["user", "item", "prediction", "area"]
+
+
+@pytest.mark.parametrize(
+    "table, options, areas",
+    [
+        ("wide", ["--wide"], []),
+        ("wide", ["--wide"], ["--areas"]),
+        ("wide", ["--wide", "--format", "parquet"], []),
+        ("wide", ["--wide", "--format", "npz"], []),
+        ("item,user,stars", ["--row", "item", "--column", "user", "--value", "stars"], ["--areas"]),
+        ("user,item,stars", [], ["--validation-share", "0"]),
+    ],
+)
+def test_the_commands_that_are_printed_run_as_printed(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, options: list[str], areas: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if table == "wide":
+        MATRIX.to_table().write_csv("all ratings.csv")
+    else:
+        names = dict(zip(("row", "column", "value"), table.split(","), strict=True))
+        MATRIX.to_frame().rename(names).write_csv("all ratings.csv")
+    out = run("split", "all ratings.csv", "-o", "my parts", *options, *areas).out
+    commands = [line.split(": deepmf ", 1)[1] for line in out.splitlines() if ": deepmf " in line]
+    assert [command.split()[0] for command in commands] == ["fit", "evaluate"]
+    fit, evaluate = map(shlex.split, commands)
+    done = run(*fit, "--model", "means")
+    assert done.code == 0, done.err
+    assert run(*evaluate).code == 0
+    assert set(load("model.safetensors").row_labels_) <= set(MATRIX.row_labels)
 
 
 def test_validation_that_training_knows_nothing_of(run: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -81,4 +82,4 @@ def pack(
         f"{output}: {matrix.n_entries:,} entries in {matrix.shape[0]:,} rows x {matrix.shape[1]:,} columns, "
         f"{n_bytes / 1e6:,.1f} MB"
     )
-    say(f"next: deepmf fit {output} -o model.safetensors")
+    say(f"next: deepmf fit {shlex.quote(str(output))} -o model.safetensors")

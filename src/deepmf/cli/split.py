@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +24,7 @@ from deepmf.files.atomic import check_parts, write_parts
 
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
+    from deepmf.matrix.table_form import TableForm
 
 _FORMATS = ("csv", "tsv", "parquet", "npz", "store")
 
@@ -76,8 +78,9 @@ def split(
     for file in _names(areas=True):
         check_distinct(output / f"{file}{ratings.suffix}", [ratings])
     check_parts(output, is_part=_is_part)
+    matrix = reading.matrix(ratings)
     parts = _parts(
-        reading.matrix(ratings),
+        matrix,
         validation=validation_share,
         test=test_share,
         new=(new_rows, new_columns) if areas else None,
@@ -103,9 +106,26 @@ def split(
         return
     lines = [[str(files[name]), part.n_entries, _n_rows(part), _n_columns(part)] for name, part in parts.items()]
     show_table(["file", "entries", "rows", "columns"], lines)
-    extended = f" --extend {files['extension']}" if areas else ""
-    say(f"next: deepmf fit {files['train']} --validation {files['validation']} -o model.safetensors")
-    say(f"then: deepmf evaluate model.safetensors {files['test']}{extended}")
+    read_as = [] if ending in ("npz", "store") else _reading_options(matrix.form, reading)
+    validated = ["--validation", files["validation"]] if parts["validation"].n_entries else []
+    extended = ["--extend", files["extension"]] if areas else []
+    say(f"next: deepmf {_command('fit', files['train'], *validated, '-o', 'model.safetensors', *read_as)}")
+    if parts["test"].n_entries:
+        say(f"then: deepmf {_command('evaluate', 'model.safetensors', files['test'], *extended, *read_as)}")
+
+
+def _reading_options(form: TableForm, reading: Reading) -> list[str]:
+    """Return the options by which the files of a split are read as the whole was."""
+    if form.wide:
+        return ["--wide"] + ([] if reading.row is None else ["--row", form.row])
+    if reading.row is None and reading.column is None and reading.value is None:
+        return []
+    row, column, value = form.names
+    return ["--row", row, "--column", column, "--value", value]
+
+
+def _command(*words: str | Path) -> str:
+    return shlex.join(map(str, words))
 
 
 def _names(*, areas: bool) -> list[str]:
