@@ -152,6 +152,14 @@ def test_a_title(run: Any, folder: Path, tmp_path: Path) -> None:
     assert (code, out, err) == (2, "", "deepmf: --title is for a report: give --report FILE too\n")
 
 
+def test_columns_with_few_entries_are_left_out_of_a_ranking(run: Any, folder: Path, split: AreaSplit) -> None:
+    model, test = folder / "means.safetensors", folder / "known.csv"
+    found = evaluate_ranking(load(model), split.test["I"], n=5, min_entries=9)
+    shown = json.loads(run("evaluate", model, test, "-n", 5, "--min-entries", 9, "--json").out)["ranking"]
+    assert shown == found.to_dict() and shown["min_entries"] == 9
+    assert "fewer than 9 entries" in run("evaluate", model, test, "--min-entries", 9).out
+
+
 def test_bad_input_about_ranking_is_one_line(run: Any, folder: Path, tmp_path: Path) -> None:
     for arguments, said in (
         (["--relevant-from", 6], "relevant_from must lie on the scale, which is 1 to 5 in steps of 1; got 6"),

@@ -82,6 +82,24 @@ def test_the_first_columns_are_those_of_recommend(split: Split, model: Model) ->
     assert found.model.hit_rate == pytest.approx(np.any(hits, axis=1).mean())
 
 
+@pytest.mark.parametrize("n", [3, 25])  # of 30 columns, of which some are left out
+def test_columns_with_few_entries_are_left_out_as_in_recommend(split: Split, model: Model, n: int) -> None:
+    least = int(np.median(split.train.column_counts))
+    found = evaluate_ranking(model, split.test, n=n, relevant_from=4, min_entries=least)
+    rows, columns, values = split.test.entries()
+    relevant = set(zip(rows[values >= 4].tolist(), columns[values >= 4].tolist(), strict=True))
+    users = sorted({row for row, _ in relevant})
+    best = {row: model.recommend(row, n=n, min_entries=least).without_missing().labels.tolist() for row in users}
+    n_found = np.array([sum((row, column) in relevant for column in best[row]) for row in users])
+    assert found.model.precision == pytest.approx((n_found / n).mean())
+    n_relevant = np.array([sum(row == user for row, _ in relevant) for user in users])
+    assert found.model.recall == pytest.approx((n_found / n_relevant).mean())  # of all, those left out too
+    assert found.popularity.recall <= 1 - np.mean(split.train.column_counts < least) / 2
+    assert (found.min_entries, found.n_relevant) == (least, len(relevant))
+    with pytest.raises(BadSetting, match="min_entries"):
+        evaluate_ranking(model, split.test, min_entries=-1)
+
+
 def test_what_is_known_by_construction() -> None:
     # "a" is the most popular and "d" the least; of what bob has not seen he likes "d" alone.
     train = ObservedMatrix.from_entries(

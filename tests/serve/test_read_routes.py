@@ -1,5 +1,7 @@
 """Routes that answer: they say what the library says, and where, and of which version."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
@@ -82,6 +84,22 @@ def test_choices_of_columns_are_kept(client: TestClient, ratings: ObservedMatrix
     asked = {"row": row, "n": 20, "among": films, "exclude": films[:2], "include_observed": True}
     found = [one["column"] for one in client.post("/v1/recommend", json=asked).json()["best"]]
     assert sorted(found) == sorted(films[2:])
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_columns_with_few_entries_are_left_out(
+    client: TestClient, als: ALS, ratings: ObservedMatrix, known: bool
+) -> None:
+    row, least = ratings.row_labels[0], int(np.median(ratings.column_counts))
+    history = [{"column": ratings.column_labels[0], "value": 5}]
+    asked = {"row": row} if known else {"history": history}
+    answer = client.post("/v1/recommend", json={**asked, "n": 20, "min_entries": least}).json()
+    model = als if known else als.fold_in([history[0]["column"]], [5])
+    given: list[Any] = [row] if known else []
+    expected = model.recommend(*given, n=20, min_entries=least).labels.tolist()  # type: ignore[call-overload]
+    assert [one["column"] for one in answer["best"]] == expected
+    wrong = client.post("/v1/recommend", json={"row": row, "min_entries": -1})
+    assert wrong.status_code == 422
 
 
 def test_where_nothing_is_left_nothing_is_best(client: TestClient, ratings: ObservedMatrix) -> None:

@@ -57,6 +57,14 @@ def evaluate(
     n: Annotated[
         int | None, typer.Option("-n", metavar="N", help="For ranking: how many columns count; 10 unless set.")
     ] = None,
+    min_entries: Annotated[
+        int | None,
+        typer.Option(
+            "--min-entries",
+            metavar="N",
+            help="For ranking: leave out columns with fewer entries than this; 0 unless set.",
+        ),
+    ] = None,
     explain: Annotated[
         tuple[str, str] | None,
         typer.Option(
@@ -77,8 +85,8 @@ def evaluate(
     model does not know lie in none: they are counted, predicted by the means of what is known, and have a line of
     their own.
 
-    With --ranking (or --relevant-from, or -n), also how good the columns are that the model ranks first for each row,
-    of all that the row has no entry for, beside a ranking by popularity.
+    With --ranking (or --relevant-from, -n or --min-entries), also how good the columns are that the model ranks first
+    for each row, of all that the row has no entry for, beside a ranking by popularity.
 
     Example: deepmf evaluate model.safetensors test.csv --ranking --relevant-from 4 -n 10 --report report.html
     """
@@ -98,11 +106,16 @@ def evaluate(
         entries = with_ids_like(read, fitted.row_labels_, fitted.column_labels_, test, unknown=unknown)
         errors = errors_by_area(fitted, entries, unknown=wanted)
     ranked = None
-    if ranking or relevant_from is not None or n is not None:
+    if ranking or any(option is not None for option in (relevant_from, n, min_entries)):
         from deepmf.evaluation.ranking_evaluation import evaluate_ranking
 
         ranked = evaluate_ranking(
-            fitted, entries, n=10 if n is None else n, relevant_from=relevant_from, unknown=wanted
+            fitted,
+            entries,
+            n=10 if n is None else n,
+            relevant_from=relevant_from,
+            min_entries=min_entries or 0,
+            unknown=wanted,
         )
     n_unknown = 0 if unknown == "error" else tell_unknown(fitted, test, *entries.entries()[:2], unknown)
     n_seen = count_seen(fitted, entries)
@@ -163,3 +176,5 @@ def show_ranking(found: RankingEvaluation) -> None:
     show_table(["ranked by", "precision", "recall", "NDCG", "hit rate"], lines, title=title)
     counted = f"{found.n_rows:,} row{'s' * (found.n_rows != 1)} with {found.n_relevant:,} relevant test entries"
     say(f"{counted}; rows left out because they have none: {found.n_without:,}")
+    if found.min_entries:
+        say(f"columns with fewer than {found.min_entries:,} entries are not ranked")

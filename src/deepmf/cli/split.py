@@ -107,8 +107,8 @@ def split(
     lines = [[str(files[name]), part.n_entries, _n_rows(part), _n_columns(part)] for name, part in parts.items()]
     show_table(["file", "entries", "rows", "columns"], lines)
     read_as = [] if ending in ("npz", "store") else _reading_options(matrix.form, reading)
-    validated = ["--validation", files["validation"]] if parts["validation"].n_entries else []
-    extended = ["--extend", files["extension"]] if areas else []
+    validated: list[str | Path] = ["--validation", files["validation"]] if parts["validation"].n_entries else []
+    extended: list[str | Path] = ["--extend", files["extension"]] if areas else []
     say(f"next: deepmf {_command('fit', files['train'], *validated, '-o', 'model.safetensors', *read_as)}")
     if parts["test"].n_entries:
         say(f"then: deepmf {_command('evaluate', 'model.safetensors', files['test'], *extended, *read_as)}")

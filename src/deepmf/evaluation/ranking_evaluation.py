@@ -17,13 +17,15 @@ from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import ListScores, list_scores
+from deepmf.models.column_choice import check_min_entries
 from deepmf.models.label_pairs import Unknown, check_unknown
 from deepmf.models.model import Model
 from deepmf.models.ranking import batches, best_positions, check_n, leave_out
 
 MEASURES = ("precision", "recall", "ndcg", "hit_rate")
 
-Score = Callable[[IndexArray], FloatArray]  # from rows to their scores over all columns, larger is better
+# From rows to their scores over all columns, larger is better; minus infinity where a column is not ranked.
+Score = Callable[[IndexArray], FloatArray]
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class RankingEvaluation:
     n_rows: the rows that count, which have a relevant test entry; n_without: those of the test that have none.
     n_not_drawn: rows with a relevant test entry that were left out by `most_rows`.
     n_relevant: the relevant test entries of the rows that count.
+    min_entries: columns with fewer entries were not ranked.
     """
 
     n: int
@@ -59,6 +62,7 @@ class RankingEvaluation:
     n_relevant: int
     model: RankingScores
     popularity: RankingScores
+    min_entries: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers by name, as plain values."""
@@ -71,6 +75,7 @@ def evaluate_ranking(
     *,
     n: int = 10,
     relevant_from: float | None = None,
+    min_entries: int = 0,
     unknown: Unknown = "error",
     most_rows: int | None = None,
     seed: int = 0,
@@ -78,8 +83,9 @@ def evaluate_ranking(
     """Return how good the n columns are that a model ranks first for each row of a test.
 
     The candidates of a row are all columns that it has no entry for in the model, in training or by extension; ties
-    go to the column that came first, as in `recommend`. Relevant are its test entries of at least `relevant_from`,
-    unless set the lowest level above the mean of training. Rows without a relevant entry are left out and counted, as
+    go to the column that came first, as in `recommend`. So are columns with fewer entries than `min_entries` left out;
+    a relevant test entry of one counts as not found. Relevant are its test entries of at least `relevant_from`, unless
+    set the lowest level above the mean of training. Rows without a relevant entry are left out and counted, as
     are entries that the model has seen. Popularity ranks columns by their number of entries. Entries whose row or
     column the model does not know are refused, or left out (`unknown="nan"` or "fallback"). With `most_rows`, only as
     many rows are drawn at random. Rows are ranked some at a time, in bounded memory.
@@ -92,6 +98,7 @@ def evaluate_ranking(
     (1.0, 1)
     """
     check_n(n)
+    check_min_entries(min_entries)
     check_unknown(unknown)
     if unknown == "error":
         check_test_known(model, test)
@@ -101,12 +108,17 @@ def evaluate_ranking(
     counted = relevant.drawn(most_rows, seed=seed)
     columns = np.arange(len(seen.columns))
     popularity = seen.column_counts.astype(np.float64)
+    few = np.flatnonzero(seen.column_counts < min_entries)
 
     def by_model(rows: IndexArray) -> FloatArray:
-        return model.predictor_.score_block(rows, columns).astype(np.float64)
+        scores = model.predictor_.score_block(rows, columns).astype(np.float64)
+        scores[:, few] = -np.inf
+        return scores
 
     def by_popularity(rows: IndexArray) -> FloatArray:
-        return np.tile(popularity, (rows.size, 1))
+        scores = np.tile(popularity, (rows.size, 1))
+        scores[:, few] = -np.inf
+        return scores
 
     return RankingEvaluation(
         n=int(n),
@@ -117,6 +129,7 @@ def evaluate_ranking(
         n_relevant=int(counted.keys.size),
         model=_scored(type(model).__name__, by_model, seen, counted, int(n)),
         popularity=_scored("popularity", by_popularity, seen, counted, int(n)),
+        min_entries=int(min_entries),
     )
 
 
@@ -184,9 +197,9 @@ def _scored(name: str, score: Score, seen: EntryStore, relevant: _Relevant, n: i
     for rows in batches(relevant.rows, width=columns.size):
         scores = score(rows)
         leave_out(scores, seen.seen_columns(rows), columns, columns.size)
-        best, _ = best_positions(scores, n)
+        best, taken = best_positions(scores, n)
         counts = relevant.counts[done : done + rows.size]
-        parts.append(list_scores(relevant.among(rows, best), counts, n=n))
+        parts.append(list_scores(relevant.among(rows, best) & (taken > -np.inf), counts, n=n))
         done += rows.size
     by_row = ListScores(*(np.concatenate(each) for each in zip(*parts, strict=True)))
     means = {measure: float(np.mean(getattr(by_row, measure))) for measure in MEASURES}

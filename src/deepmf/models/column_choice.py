@@ -101,6 +101,12 @@ class Omitted(NamedTuple):
         keys[:, self.everywhere[in_all] - start] = -np.inf
 
 
+def check_min_entries(min_entries: Any) -> None:
+    """Refuse what is no number of entries."""
+    if isinstance(min_entries, bool) or not isinstance(min_entries, int | np.integer) or min_entries < 0:
+        raise BadSetting(f"min_entries must be a whole number of at least 0; got {min_entries!r}")
+
+
 def choice_of(
     entries: EntryStore, among: Iterable[Any] | None, exclude: Iterable[Any] | None, min_entries: int
 ) -> ColumnChoice:
@@ -108,8 +114,7 @@ def choice_of(
 
     `among` and `exclude` are labels, or a mask over all columns.
     """
-    if isinstance(min_entries, bool) or not isinstance(min_entries, int | np.integer) or min_entries < 0:
-        raise BadSetting(f"min_entries must be a whole number of at least 0; got {min_entries!r}")
+    check_min_entries(min_entries)
     labels = entries.columns
     excluded = NOTHING if exclude is None else np.sort(_positions(labels, exclude, "exclude"))
     if among is None:

@@ -84,6 +84,8 @@ def _sentence(ranked: RankingEvaluation) -> str:
     if ranked.n_not_drawn:
         share = percent(ranked.n_rows / (ranked.n_rows + ranked.n_not_drawn))
         sentence += f" These rows were drawn at random, {share} of all with relevant entries."
+    if ranked.min_entries:
+        sentence += f" Columns with fewer than {count(ranked.min_entries)} entries are not ranked."
     return (
         f"{sentence} Popularity, the baseline, ranks columns by their number of entries; as what is popular gets most "
         "values, a model that predicts them well may still score below it."

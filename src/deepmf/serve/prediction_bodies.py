@@ -71,6 +71,9 @@ class RecommendRequest(RowOrHistory):
     n: Annotated[int, Field(strict=True, ge=1, le=MOST_BEST)] = 10
     among: Annotated[list[AnyId], Field(min_length=1, max_length=MOST_COLUMNS)] | None = None
     exclude: Annotated[list[AnyId], Field(max_length=MOST_COLUMNS)] | None = None
+    min_entries: Annotated[int, Field(strict=True, ge=0, le=10**9)] = Field(
+        default=0, description="Leave out columns with fewer entries than this, whose predictions are uncertain."
+    )
     include_observed: Annotated[bool, Field(strict=True)] = False
     reasons: Annotated[int, Field(strict=True, ge=0, le=10)] = Field(
         default=0, description="How many entries to name with each of the best ten columns, by their effect."

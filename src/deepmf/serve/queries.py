@@ -112,6 +112,7 @@ def recommend(
     choice: dict[str, Any] = {
         "among": _labels(snapshot, asked.among),
         "exclude": _labels(snapshot, asked.exclude),
+        "min_entries": asked.min_entries,
         "include_observed": asked.include_observed,
         "neighbours": neighbours,
     }
