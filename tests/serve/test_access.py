@@ -7,8 +7,10 @@ import pytest
 from fastapi.testclient import TestClient
 from tests.serve.conftest import Started
 
+from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.factorization.als import ALS
 from deepmf.serve.guard import HEADERS
 from deepmf.serve.keys import ROLES, ApiKey, KeyRing, add_key, digest_of_key, read_keys
 from deepmf.serve.rate_limit import RateLimit
@@ -22,7 +24,8 @@ def bearer(key: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("role", "statuses"), [("read", (200, 403, 403)), ("write", (200, 200, 403)), ("admin", (200, 200, 409))]
+    ("role", "statuses"),
+    [("read", (200, 403, 403)), ("write", (200, 200, 403)), ("rows", (200, 200, 403)), ("admin", (200, 200, 409))],
 )
 def test_a_role_may_do_what_those_before_it_may(started: Started, role: str, statuses: tuple[int, ...]) -> None:
     client = started(keys=KEYS)
@@ -210,3 +213,44 @@ def test_a_path_names_all_methods_that_it_has(client: TestClient) -> None:
     for path, methods in allowed.items():
         answer = client.request("TRACE", path)
         assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_rows_of_others_need_a_role_of_their_own(started: Started, ratings: ObservedMatrix, role: str) -> None:
+    client = started(keys=KEYS)
+    client.headers.update(bearer(f"the {role} key"))
+    row, column = ratings.row_labels[0], ratings.column_labels[0]
+    of_column = f"/v1/columns/{column}/entries"
+    asked = (
+        client.get(of_column),
+        client.post("/v1/similar", json={"row": row}),
+        client.put(of_column, json={"entries": []}),  # forgets the entries of rows that it does not name
+        client.delete(of_column),
+    )
+    assert {answer.status_code for answer in asked} == ({403} if role in ("read", "write") else {200})
+    named = client.patch(of_column, json={"entries": [{"row": row, "value": 5}]})
+    assert named.status_code == (403 if role == "read" else 200)
+    assert client.post("/v1/similar", json={"column": column}).status_code == 200
+    assert client.get(f"/v1/rows/{row}/entries").status_code == 200
+
+
+VISITORS = {"text": f"guest-{0xABC:032x}", "number": str(2**62 + 12345)}
+
+
+@pytest.mark.parametrize("kind", VISITORS)
+def test_visitors_of_the_page_are_never_listed(started: Started, kind: str) -> None:
+    model = ALS(latent_size=3, seed=0).fit(generate(20, 15, density=0.4, named=kind == "text", seed=0).matrix)
+    client = started(model)
+    labels = model.entries_.train
+    column, known, visitor = labels.column_labels[0], labels.row_labels[0], VISITORS[kind]
+    path = f"/v1/rows/{visitor}/entries"
+    liked = client.get(f"/v1/rows/{known}/entries").json()["entries"]
+    client.put(path, json={"entries": liked})
+    client.patch(path, json={"entries": [{"column": column if kind == "text" else int(column), "value": 5}]})
+    assert client.get(path).status_code == 200  # the holder
+    listed = client.get(f"/v1/columns/{column}/entries")
+    assert visitor not in listed.text
+    assert [one["row"] for one in listed.json()["entries"]].count(None) == 1
+    similar = client.post("/v1/similar", json={"row": known if kind == "text" else int(known), "n": 19})
+    assert visitor not in similar.text
+    assert len(similar.json()["similar"]) == 19

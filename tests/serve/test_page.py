@@ -23,6 +23,7 @@ from deepmf.serve.database import open_database
 from deepmf.serve.entry_database import EntryDatabase
 from deepmf.serve.keys import ROLES, ApiKey, KeyRing, digest_of_key
 from deepmf.serve.service import Service
+from deepmf.serve.wire_ids import is_visitors
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (
@@ -281,6 +282,7 @@ def test_ids_are_shown_as_text(browser: Any, live: Callable[..., Live], ratings:
         assert visitor.card(0).locator("h3 .title").inner_text() == name
         assert visitor.rate(0, 5) == name
     row = visitor.page.evaluate("() => localStorage.getItem('deepmf.row')")
+    assert is_visitors(row)
     others = {"entries": [{"column": name, "value": 5} for name in HOSTILE[3:]]}
     assert visitor.context.request.patch(f"{visitor.address}/v1/rows/{row}/entries", data=others).ok
     visitor.best()
@@ -397,6 +399,7 @@ def test_real_values_numbers_and_a_key(browser: Any, live: Callable[..., Live]) 
     page.reload()
     visitor.best()
     assert page.locator("#own .line").count() == 1
+    assert is_visitors(int(page.evaluate("() => localStorage.getItem('deepmf.row')")))
     assert page.locator("#own .rate").inner_text().startswith("Rated −")
     page.click("#own .dismiss")
     page.locator("#best-state .state").wait_for()

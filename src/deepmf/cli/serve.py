@@ -91,7 +91,7 @@ def serve(
 def api_key(
     keys: Annotated[Path, typer.Argument(metavar="FILE", help="The file of keys; made where there is none.")],
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the key is called in logs.")],
-    role: Annotated[str, typer.Option("--role", metavar="read|write|admin", help="What it may do.")] = "read",
+    role: Annotated[str, typer.Option("--role", metavar="read|write|rows|admin", help="What it may do.")] = "read",
     as_json: Json = False,
 ) -> None:
     """Make an API key for a service, add its hash to a file, and show it once.

@@ -36,15 +36,20 @@ class Access:
             wait = self._rate.retry_seconds
             said = f"too many requests with this API key; try again in {wait} second{'s' * (wait > 1)}"
             raise Refusal(429, "too_often", said, retry_after=wait)
-        if not key.allows(role):
-            raise Refusal(403, "role", f"this needs an API key of the role {role}; this one has the role {key.role}")
+        check_role(key, role)
         return key
+
+
+def check_role(key: ApiKey, role: KeyRole) -> None:
+    """Refuse what the role of a key does not allow."""
+    if not key.allows(role):
+        raise Refusal(403, "role", f"this needs an API key of the role {role}; this one has the role {key.role}")
 
 
 def needs(role: KeyRole) -> Callable[..., Awaitable[ApiKey]]:
     """Return the dependency that lets requests with a role pass."""
 
-    async def check_role(
+    async def check_request(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
     ) -> ApiKey:
         access: Access = request.app.state.access
@@ -52,4 +57,4 @@ def needs(role: KeyRole) -> Callable[..., Awaitable[ApiKey]]:
         request.scope["deepmf.key"] = key.name
         return key
 
-    return check_role
+    return check_request

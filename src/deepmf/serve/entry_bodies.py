@@ -23,6 +23,13 @@ class RowValue(RequestBody):
     value: Value
 
 
+class ListedValue(BaseModel):
+    """An entry of a column; the row is null where it is that of a visitor of the page."""
+
+    row: str | int | None
+    value: float
+
+
 class ColumnChange(RequestBody):
     """An entry of a row to put, or by null to forget."""
 
@@ -77,7 +84,7 @@ class ColumnEntriesAnswer(BaseModel):
 
     column: str | int
     trained: bool
-    entries: list[RowValue]
+    entries: list[ListedValue]
     n_entries: int
     next_offset: int | None
     version: VersionBody

@@ -14,10 +14,10 @@ from deepmf.serve.entry_bodies import (
     ColumnEntries,
     ColumnEntriesAnswer,
     ColumnValue,
+    ListedValue,
     RowChanges,
     RowEntries,
     RowEntriesAnswer,
-    RowValue,
     WriteAnswer,
 )
 from deepmf.serve.entry_changes import entries_of, etag_of
@@ -26,7 +26,7 @@ from deepmf.serve.routing import REFUSALS, Limit, Offset, TheService
 from deepmf.serve.served_features import AxisName
 from deepmf.serve.service import Service
 from deepmf.serve.snapshot import Snapshot
-from deepmf.serve.wire_ids import Id, known_label
+from deepmf.serve.wire_ids import Id, is_visitors, known_label
 from deepmf.serve.writer import EntryWrite
 
 router = APIRouter(prefix="/v1", tags=["entries"], responses=REFUSALS)
@@ -34,6 +34,7 @@ router = APIRouter(prefix="/v1", tags=["entries"], responses=REFUSALS)
 PathId = Annotated[str, Path(max_length=LONGEST_ID)]
 Reader = Annotated[ApiKey, Depends(needs("read"))]
 Writer = Annotated[ApiKey, Depends(needs("write"))]
+RowsReader = Annotated[ApiKey, Depends(needs("rows"))]
 IfMatch = Annotated[
     str | None, Header(max_length=1_000, description="Write only where the entries have this tag (ETag).")
 ]
@@ -51,7 +52,15 @@ class Conditions:
         self.key = None if idempotency_key is None else f"{key.name}\n{idempotency_key}"
 
 
+class RowsConditions(Conditions):
+    """The same of a write that concerns rows which it does not name."""
+
+    def __init__(self, key: RowsReader, if_match: IfMatch = None, idempotency_key: Idempotency = None) -> None:
+        super().__init__(key, if_match, idempotency_key)
+
+
 GivenConditions = Annotated[Conditions, Depends(Conditions)]
+GivenRowsConditions = Annotated[RowsConditions, Depends(RowsConditions)]
 
 
 @router.get("/rows/{row:id}/entries")
@@ -101,13 +110,15 @@ async def column_entries(
     column: PathId,
     service: TheService,
     response: Response,
-    _: Reader,
+    _: RowsReader,
     offset: Offset = 0,
     limit: Limit = 1_000,
 ) -> ColumnEntriesAnswer:
-    """Return the entries of a column, in the order of their rows."""
+    """Return the entries of a column, in the order of their rows; rows of visitors of the page are not named."""
     snapshot, label, trained, entries = await _found(service, "column", column, response)
-    page = [RowValue(row=at, value=value) for at, value in entries[offset : offset + limit]]
+    page = [
+        ListedValue(row=None if is_visitors(at) else at, value=value) for at, value in entries[offset : offset + limit]
+    ]
     after = offset + limit if offset + limit < len(entries) else None
     return ColumnEntriesAnswer(
         column=label, trained=trained, entries=page, n_entries=len(entries), next_offset=after, version=snapshot.version
@@ -116,7 +127,7 @@ async def column_entries(
 
 @router.put("/columns/{column:id}/entries")
 async def put_column(
-    column: PathId, body: ColumnEntries, service: TheService, response: Response, given: GivenConditions
+    column: PathId, body: ColumnEntries, service: TheService, response: Response, given: GivenRowsConditions
 ) -> WriteAnswer:
     """Let these be all entries of a column, known or new."""
     write = _write("column", column, "put", ((one.row, one.value) for one in body.entries), given)
@@ -133,7 +144,9 @@ async def patch_column(
 
 
 @router.delete("/columns/{column:id}/entries")
-async def forget_column(column: PathId, service: TheService, response: Response, given: GivenConditions) -> WriteAnswer:
+async def forget_column(
+    column: PathId, service: TheService, response: Response, given: GivenRowsConditions
+) -> WriteAnswer:
     """Forget all entries of a column, and its features; one that came after training is no longer known."""
     return await _written(service, _write("column", column, "delete", (), given), response)
 

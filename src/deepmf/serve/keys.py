@@ -14,7 +14,7 @@ from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
 from deepmf.files.atomic import write_atomically
 from deepmf.files.locks import lock_folder
 
-KeyRole = Literal["read", "write", "admin"]
+KeyRole = Literal["read", "write", "rows", "admin"]
 _SHA256 = re.compile("[0-9a-f]{64}")
 ROLES: tuple[KeyRole, ...] = get_args(KeyRole)  # each may do what those before it may
 

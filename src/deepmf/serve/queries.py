@@ -10,6 +10,7 @@ import numpy as np
 from deepmf.matrix.arrays import IndexArray
 from deepmf.models.column_neighbours import ColumnNeighbours
 from deepmf.models.folded import FoldedRows
+from deepmf.models.model import Model
 from deepmf.models.ranking import Ranking
 from deepmf.serve.column_index import ColumnIndex
 from deepmf.serve.entry_bodies import ColumnValue
@@ -34,7 +35,7 @@ from deepmf.serve.reasons import Reasons, reasons_of
 from deepmf.serve.refusals import Refusal
 from deepmf.serve.served_features import Given, check_features, features_of
 from deepmf.serve.snapshot import Snapshot
-from deepmf.serve.wire_ids import Id, as_labels, known_label, known_labels, shown
+from deepmf.serve.wire_ids import Id, as_labels, is_visitors, known_label, known_labels, shown
 
 MOST_EXPLAINED = 10  # of the best columns
 
@@ -166,21 +167,33 @@ def explain(snapshot: Snapshot, asked: ExplainRequest, guest: FoldedRows | None)
 
 
 def similar(snapshot: Snapshot, asked: SimilarRequest) -> SimilarLabels:
-    """Return the columns, or rows, most similar to one."""
+    """Return the columns, or rows, most similar to one; of rows, those of visitors of the page are left out."""
     model = snapshot.model
     if asked.column is not None:
         label = known_label(asked.column, model.entries_.columns)
-        best = model.similar_columns(label, asked.n)
+        found = _pairs(model.similar_columns(label, asked.n))
     else:
         label = _row(snapshot, asked)
-        best = model.similar_rows(label, asked.n)
-    found = zip(best.labels.tolist(), best.values.tolist(), strict=True)
+        found = _similar_rows(model, label, asked.n)
     return SimilarLabels(
         axis="row" if asked.column is None else "column",
         id=label,
         similar=[SimilarLabel(id=other, cosine=cosine) for other, cosine in found],
         version=snapshot.version,
     )
+
+
+def _similar_rows(model: Model, label: Any, n: int) -> list[tuple[Any, float]]:
+    n_asked, n_rows = n, len(model.entries_.rows)
+    while True:
+        found = [pair for pair in _pairs(model.similar_rows(label, n_asked)) if not is_visitors(pair[0])]
+        if len(found) >= n or n_asked >= n_rows:
+            return found[:n]
+        n_asked = min(4 * n_asked, n_rows)
+
+
+def _pairs(best: Ranking) -> list[tuple[Any, float]]:
+    return list(zip(best.labels.tolist(), best.values.tolist(), strict=True))
 
 
 def search_columns(snapshot: Snapshot, index: ColumnIndex, text: str, *, offset: int, limit: int) -> FoundColumns:

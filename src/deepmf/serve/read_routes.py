@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 import deepmf.serve.queries as queries
-from deepmf.serve.access import needs
+from deepmf.serve.access import check_role, needs
+from deepmf.serve.keys import ApiKey
 from deepmf.serve.model_bodies import FoundColumns, LatentMap, ModelDescription, Place, PlacedColumn
 from deepmf.serve.prediction_bodies import (
     BestColumns,
@@ -23,7 +24,9 @@ from deepmf.serve.prediction_bodies import (
 from deepmf.serve.routing import REFUSALS, Limit, Offset, TheService
 from deepmf.serve.snapshot import Snapshot
 
-router = APIRouter(prefix="/v1", tags=["read"], responses=REFUSALS, dependencies=[Depends(needs("read"))])
+_READER = Depends(needs("read"))
+
+router = APIRouter(prefix="/v1", tags=["read"], responses=REFUSALS, dependencies=[_READER])
 
 
 @router.post("/predict")
@@ -54,8 +57,10 @@ async def explain(asked: ExplainRequest, service: TheService) -> ExplainedPredic
 
 
 @router.post("/similar")
-async def similar(asked: SimilarRequest, service: TheService) -> SimilarLabels:
-    """Return the columns most similar to a column, or the rows most similar to a row."""
+async def similar(asked: SimilarRequest, service: TheService, key: Annotated[ApiKey, _READER]) -> SimilarLabels:
+    """Return the columns most similar to a column, or the rows most similar to a row (role rows)."""
+    if asked.row is not None:
+        check_role(key, "rows")
     return await service.answer(lambda snapshot, _: queries.similar(snapshot, asked), slow=True)
 
 

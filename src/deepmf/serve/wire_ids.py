@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from deepmf.storage.label_tensors import check_storable
 
 Id = str | int
 
+_FIRST_VISITOR = 2**62  # where rows are whole numbers
 SMALLEST, LARGEST = -(2**63), 2**63 - 1  # ids that are whole numbers have 64 bits
 
 
@@ -62,6 +64,13 @@ def known_labels(given: Sequence[Id], labels: Labels) -> list[Any]:
     if missing.size:
         raise unknown(given[missing[0]], labels.axis)
     return found
+
+
+def is_visitors(label: Any) -> bool:
+    """Say whether a row is one that the page made for a visitor: its id is a secret of theirs, and is never listed."""
+    if isinstance(label, str):
+        return re.fullmatch("guest-[0-9a-f]{32}", label) is not None
+    return bool(label >= _FIRST_VISITOR)
 
 
 def unknown(given: Id, axis: str) -> Refusal:
