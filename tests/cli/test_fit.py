@@ -484,6 +484,17 @@ def test_parquet(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> No
     assert summary["entries"] == split.train.n_entries
 
 
+def test_json_lines_that_a_command_wrote(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
+    fit = ["--model", "means", "--validation-share", 0]
+    assert run("fit", folder / "train.csv", "-o", tmp_path / "m", *fit).code == 0
+    assert run("complete", tmp_path / "m", "-o", tmp_path / "completed.jsonl").code == 0
+    summary = json.loads(run("fit", tmp_path / "completed.jsonl", "-o", tmp_path / "again", *fit, "--json").out)
+    assert (summary["rows"], summary["columns"]) == split.train.shape
+    assert summary["entries"] == split.train.shape[0] * split.train.shape[1] - split.train.n_entries
+    predicted = run("predict", tmp_path / "again", tmp_path / "completed.jsonl", "-o", tmp_path / "p.jsonl")
+    assert predicted.code == 0, predicted.err
+
+
 def test_a_log_for_tensorboard(run: Any, folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--tensorboard", tmp_path / "runs" / "first"]
     assert run(*fit, *tiny, "--set", "epochs=2").code == 0

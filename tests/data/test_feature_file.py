@@ -47,12 +47,13 @@ def test_words_for_gaps_are_categories_among_texts(tmp_path: Path) -> None:
     assert read_features(tmp_path / "a.csv").values("country").tolist() == ["NA", "none", None, "DE"]
 
 
-@pytest.mark.parametrize("kind", ["tsv", "gz", "parquet", "semicolon"])
+@pytest.mark.parametrize("kind", ["tsv", "gz", "parquet", "jsonl", "semicolon"])
 def test_every_format_gives_the_same(films: Path, tmp_path: Path, kind: str) -> None:
-    if kind == "parquet":
-        path = tmp_path / "films.parquet"
+    if kind in ("parquet", "jsonl"):
+        path = tmp_path / f"films.{kind}"
         frame = pl.read_csv(films, null_values=["NA", "?"], schema_overrides={"code": pl.String}, try_parse_dates=True)
-        frame.with_columns(pl.col("genres").str.strip_chars().str.split("|")).write_parquet(path)
+        frame = frame.with_columns(pl.col("genres").str.strip_chars().str.split("|"))
+        frame.write_parquet(path) if kind == "parquet" else frame.write_ndjson(path)
     elif kind == "gz":
         path = tmp_path / "films.csv.gz"
         path.write_bytes(gzip.compress(FILMS.encode()))

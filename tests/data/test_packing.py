@@ -59,12 +59,14 @@ def same(ours: ObservedMatrix, theirs: ObservedMatrix) -> bool:
     )
 
 
-@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet", ".npz", ".store"])
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet", ".npz", ".store"])
 def test_a_store_holds_what_its_file_holds(tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"r{ending}"
     frame = shuffled(FILMS)
     if ending == ".parquet":
         frame.write_parquet(file)
+    elif ending == ".jsonl":
+        frame.write_ndjson(file)
     elif ending in (".csv", ".tsv"):
         frame.write_csv(file, separator="," if ending == ".csv" else "\t")
     else:

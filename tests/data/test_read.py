@@ -107,6 +107,22 @@ def test_parquet(tmp_path: Path) -> None:
     assert read_matrix(path, row="user", column=2, value="rating") == EXPECTED
 
 
+@pytest.mark.parametrize("name", ["ratings.jsonl", "rat*[1]ngs.NDJSON"])
+def test_json_lines(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(
+        '{"rating": 4, "user": 1, "item": 30}\n{"rating": 2.5, "user": 2, "item": 30}\n\n'
+        '{"rating": 1, "user": 2, "item": 10}\n{"rating": null, "user": 1, "item": 10}\n'
+    )
+    assert read_matrix(path, missing="drop") == EXPECTED
+    assert read_matrix(path, row="user", column=2, value="rating", missing="drop") == EXPECTED
+    with pytest.raises(BadEntries, match="without a value|missing"):
+        read_matrix(path)
+    path.write_text('{"rating": 4, "user": 1, "it')
+    with pytest.raises(UnreadableFile, match="JSON lines"):
+        read_matrix(path)
+
+
 def test_npz_keeps_stored_zeros_and_empty_columns(tmp_path: Path) -> None:
     sparse = scipy.sparse.csr_array((np.array([0, 2]), np.array([0, 2]), np.array([0, 1, 2])), shape=(2, 5))
     scipy.sparse.save_npz(tmp_path / "m.npz", sparse)

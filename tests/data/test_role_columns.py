@@ -32,9 +32,11 @@ def test_one_file_in_every_role(tmp_path: Path, role: Role, expected: list[tuple
 @pytest.mark.parametrize(
     ("role", "expected"), [(ENTRIES, [(1, "a", 4.5)]), (PAIRS, [(1, "a")]), (HISTORY, [("a", 4.5)])]
 )
-def test_parquet_in_every_role(tmp_path: Path, role: Role, expected: list[tuple[object, ...]]) -> None:
-    path = tmp_path / "lines.parquet"
-    polars.DataFrame({"rating": [4.5], "item": ["a"], "user": [1]}).write_parquet(path)
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_typed_files_in_every_role(tmp_path: Path, role: Role, expected: list[tuple[object, ...]], ending: str) -> None:
+    path = tmp_path / f"lines.{ending}"
+    frame = polars.DataFrame({"rating": [4.5], "item": ["a"], "user": [1]})
+    frame.write_parquet(path) if ending == "parquet" else frame.write_ndjson(path)
     assert lines_of(path, role) == expected
     assert read_columns(path, role).first_line is None
 

@@ -31,10 +31,12 @@ def test_text(tmp_path: Path, name: str, content: str) -> None:
     assert read_matrix(tmp_path / "again.csv", wide=True) == matrix
 
 
-def test_parquet_and_chosen_rows(tmp_path: Path) -> None:
-    TABLE.select("q1", "id", "q2", "q3").write_parquet(tmp_path / "t.parquet")
-    np.testing.assert_array_equal(read_matrix(tmp_path / "t.parquet", row="id", wide=True).to_array(), ARRAY)
-    np.testing.assert_array_equal(read_matrix(tmp_path / "t.parquet", row=1, wide=True).to_array(), ARRAY)
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_typed_files_and_chosen_rows(tmp_path: Path, ending: str) -> None:
+    frame, path = TABLE.select("q1", "id", "q2", "q3"), tmp_path / f"t.{ending}"
+    frame.write_parquet(path) if ending == "parquet" else frame.write_ndjson(path)
+    np.testing.assert_array_equal(read_matrix(path, row="id", wide=True).to_array(), ARRAY)
+    np.testing.assert_array_equal(read_matrix(path, row=1, wide=True).to_array(), ARRAY)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ Ratings = Annotated[
     Path,
     typer.Argument(
         metavar="RATINGS",
-        help="Entries: csv, tsv, parquet, MovieLens .dat, .npz; also .gz, .zst; a store of deepmf pack; - for csv from "
-        "standard input.",
+        help="Entries: csv, tsv, parquet, jsonl, MovieLens .dat, .npz; also .gz, .zst; a store of deepmf pack; - for "
+        "csv from standard input.",
     ),
 ]
 Validation = Annotated[
@@ -142,8 +142,8 @@ RowFeatures = Annotated[
     typer.Option(
         "--row-features",
         metavar="FILE",
-        help="What is known of rows beside their entries: csv, tsv or parquet with a line per row, its id and its "
-        "features.",
+        help="What is known of rows beside their entries: csv, tsv, parquet or jsonl with a line per row, its id and "
+        "its features.",
         rich_help_panel=_FEATURES,
     ),
 ]

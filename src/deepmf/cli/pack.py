@@ -28,8 +28,8 @@ def pack(
         list[Path],
         typer.Argument(
             metavar="RATINGS...",
-            help="Entries: csv, tsv, parquet, MovieLens .dat, .npz, stores; also .gz, .zst; - for csv from standard "
-            "input. All files together are one matrix.",
+            help="Entries: csv, tsv, parquet, jsonl, MovieLens .dat, .npz, stores; also .gz, .zst; - for csv from "
+            "standard input. All files together are one matrix.",
         ),
     ],
     output: Annotated[

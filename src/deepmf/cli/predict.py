@@ -37,7 +37,9 @@ def predict(
     model: ModelFile,
     pairs: Annotated[
         Path,
-        typer.Argument(metavar="PAIRS", help="A row and a column per line: csv, tsv, parquet; - for standard input."),
+        typer.Argument(
+            metavar="PAIRS", help="A row and a column per line: csv, tsv, parquet, jsonl; - for standard input."
+        ),
     ],
     output: FrameFile = STANDARD,
     extend: Extend = None,

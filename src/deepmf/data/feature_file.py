@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from deepmf.data.delimited import MISSING_WORDS, DelimitedFile
 from deepmf.data.ids import whole_or_text
-from deepmf.data.parquet import ENDINGS, read_parquet
 from deepmf.data.role_columns import Column, scan_typed, without_blank_end
 from deepmf.data.roles import FEATURES
 from deepmf.data.source import checked_path, reading
 from deepmf.data.text_layout import TextLayout, recognise
+from deepmf.data.typed_file import ENDINGS, read_typed
 from deepmf.errors import BadEntries, BadFeatures, UnreadableFile
 from deepmf.files.frame_library import import_polars
 from deepmf.matrix.features import Features
@@ -47,7 +47,9 @@ def read_features(
     separator: str | None = None,
     header: bool | None = None,
 ) -> Features:
-    """Read features from a file: delimited text (also `.gz`, `.zst`) or Parquet, with a line per label.
+    """Read features from a file: delimited text (also `.gz`, `.zst`), Parquet or JSON lines (`.jsonl`).
+
+    There is a line per label.
 
     `label` is the name, or the position, of the column with the labels; left out, usual names (user, item, id, ...) are
     recognised, otherwise the first column is taken. In text, a column of nothing but numbers is one of numbers (those
@@ -78,7 +80,7 @@ def read_file_of_features(
     """
     path = checked_path(path)
     if path.suffix.lower() in ENDINGS:
-        frame, first_line = read_parquet(path, lambda lazy: lazy.collect_schema().names()), None
+        frame, first_line = read_typed(path, lambda lazy: lazy.collect_schema().names()), None
     else:
         file = DelimitedFile(path)
         header = True if isinstance(label, str) and header is None else header

@@ -1,4 +1,4 @@
-"""Reading a matrix from a file: delimited text (plain, gz, zst), Parquet, a scipy `.npz`, or from a store."""
+"""Reading a matrix from a file: delimited text (plain, gz, zst), Parquet, JSON lines, scipy `.npz`, or from a store."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def read_matrix(
     decimal: str = ".",
     wide: bool = False,
 ) -> ObservedMatrix:
-    """Read entries from a file: one line per entry in text and Parquet, a sparse matrix in `.npz`, a store of `pack`.
+    """Read entries from a file: a line per entry in text, Parquet and JSON lines (`.jsonl`), a sparse `.npz`, a store.
 
     Text may be CSV, TSV, MovieLens `.dat` (`::`) or `u.data`, with or without a header, also compressed (`.gz`,
     `.zst`); separator and header are recognised from the first lines unless given. `row`, `column` and `value` are

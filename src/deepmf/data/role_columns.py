@@ -1,4 +1,4 @@
-"""The columns of a file that its role needs, from delimited text or Parquet."""
+"""The columns of a file that its role needs, from delimited text, Parquet or JSON lines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from deepmf.data.delimited import SAMPLE_LINES, DelimitedFile
 from deepmf.data.ids import are_written_so, is_whole, whole_or_text
 from deepmf.data.messy_numbers import parsed
-from deepmf.data.parquet import ENDINGS, check_lines, read_parquet, scan_parquet
 from deepmf.data.roles import IsKnown, Role
 from deepmf.data.source import checked_path, reading
 from deepmf.data.text_layout import TextLayout, recognise, refuse_wide
+from deepmf.data.typed_file import ENDINGS, check_lines, format_of, read_typed, scan_typed_file
 from deepmf.errors import BadEntries, UnreadableFile
 from deepmf.files.frame_library import import_polars
 from deepmf.matrix.frames import choose_columns, is_guess
@@ -75,10 +75,10 @@ def scan_columns(
     wanted = {name: asked.get(name) for name in role.columns}
     polars = import_polars()
     if path.suffix.lower() in ENDINGS:
-        with reading(path, "Parquet"):
-            lazy = scan_parquet(path)
+        with reading(path, format_of(path)):
+            lazy = scan_typed_file(path)
             names = lazy.collect_schema().names()
-            chosen = _chosen_parquet(path, role, lazy, wanted)
+            chosen = _chosen_typed(path, role, lazy, wanted)
             check_lines(path, lazy, len(chosen))
             scanned, renamed, first_line, has_names = lazy.select(chosen), chosen, None, True
     else:
@@ -111,7 +111,7 @@ def read_columns(
     path = checked_path(path)
     wanted = {name: (asked or {}).get(name) for name in role.columns}
     if path.suffix.lower() in ENDINGS:
-        found = _from_parquet(path, role, wanted)
+        found = _from_typed(path, role, wanted)
     else:
         file, layout = _laid_out(path, role, wanted, separator, header, is_known, decimal)
         found = _from_text(file, role, layout, wanted, decimal)
@@ -135,14 +135,14 @@ def _laid_out(
     return file, recognise(file, role, separator=separator, header=header, is_known=is_known, decimal=decimal)
 
 
-def _from_parquet(path: Path, role: Role, wanted: Mapping[str, Column]) -> RoleColumns:
+def _from_typed(path: Path, role: Role, wanted: Mapping[str, Column]) -> RoleColumns:
     names: list[str] = []
 
     def choose(lazy: pl.LazyFrame) -> list[str]:
         names.extend(lazy.collect_schema().names())
-        return _chosen_parquet(path, role, lazy, wanted)
+        return _chosen_typed(path, role, lazy, wanted)
 
-    frame = read_parquet(path, choose)
+    frame = read_typed(path, choose)
     places = tuple(map(names.index, frame.columns))
     return RoleColumns(frame, None, True, is_guess(names, wanted), places)
 
@@ -158,7 +158,7 @@ def _from_text(
     return RoleColumns(frame, layout.first_line, layout.has_header, guessed, tuple(map(layout.names.index, chosen)))
 
 
-def _chosen_parquet(path: Path, role: Role, lazy: pl.LazyFrame, wanted: Mapping[str, Column]) -> list[str]:
+def _chosen_typed(path: Path, role: Role, lazy: pl.LazyFrame, wanted: Mapping[str, Column]) -> list[str]:
     names = lazy.collect_schema().names()
     if _may_be_wide(role, wanted):
         head = lazy.head(SAMPLE_LINES).collect().rows()

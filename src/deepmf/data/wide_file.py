@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from deepmf.data.delimited import DelimitedFile
 from deepmf.data.ids import whole_or_text
 from deepmf.data.messy_numbers import parsed
-from deepmf.data.parquet import ENDINGS, read_parquet
 from deepmf.data.role_columns import Column, scan_typed, without_blank_end
 from deepmf.data.roles import TABLE
 from deepmf.data.source import reading
 from deepmf.data.text_layout import recognise
+from deepmf.data.typed_file import ENDINGS, read_typed
 from deepmf.errors import BadEntries, UnreadableFile
 from deepmf.files.frame_library import import_polars
 from deepmf.matrix.frames import choose_columns
@@ -32,7 +32,7 @@ class WideFile(NamedTuple):
 def read_wide(path: Path, *, row: Column, separator: str | None, header: bool | None, decimal: str) -> WideFile:
     """Read a wide table; the row ids are in the column asked for, otherwise in the first."""
     if path.suffix.lower() in ENDINGS:
-        frame = read_parquet(path, lambda lazy: lazy.collect_schema().names())
+        frame = read_typed(path, lambda lazy: lazy.collect_schema().names())
         return _checked(path, WideFile(frame, _row(path, frame.columns, row), None))
     file = DelimitedFile(path)
     header = True if isinstance(row, str) and header is None else header
