@@ -68,7 +68,7 @@ def test_what_is_chosen_at_fit_is_marked(run: Any) -> None:
     marked = {each["name"] for each in found if each["chosen_at_fit"]}
     assert marked == chosen_settings(Facts(60, 40, 300, on_gpu=True), "best").keys()
     assert "chosen: at fit, for the matrix and the machine" in run("settings", "dmf-o").out
-    assert "chosen" not in run("settings", "als").out
+    assert "chosen" not in run("settings", "means").out
 
 
 def test_without_a_model_the_models(run: Any) -> None:

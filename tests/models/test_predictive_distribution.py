@@ -61,6 +61,15 @@ def test_bins_of_an_interval_are_equally_frequent_and_stand_for_their_means() ->
     assert np.all(ordered[:-1, -1] <= inner) and np.all(inner < ordered[1:, 0])
 
 
+def test_many_bins_are_halved_towards_both_ends() -> None:
+    values = np.random.default_rng(0).standard_t(3, size=4800)
+    found = of(values, Scale(low=values.min(), high=values.max()), n_bins=32)
+    counts = np.diff(-4800 * np.array([1.0, *found.exceedance, 0.0]))
+    tail = [12.5, 12.5, 25, 50, 100]
+    np.testing.assert_allclose(counts, [*tail, *[200] * 22, *tail[::-1]], atol=2)
+    assert found.values[-1] > 2 * np.quantile(values, 1 - 1 / 32)  # one value does not stand for a tail
+
+
 def test_a_frequent_value_is_a_bin_of_its_own() -> None:
     values = np.concatenate([np.zeros(50), np.linspace(1, 2, 50)])
     found = of(values, Scale(low=0, high=3), n_bins=8)

@@ -194,19 +194,22 @@ class QuantizingHead(CosineHead):
 class DistributionHead(nn.Module):
     """The head of OrdinalDMF: the expected value, and the probability of each value.
 
-    linear_share: how much of the logits belongs to the linear part.
+    linear: the linear part, where there is one.
     """
 
-    def __init__(self, head: OrdinalHead, linear_share: float) -> None:
+    linear_cutpoints: Tensor
+
+    def __init__(self, head: OrdinalHead, linear: LinearPart | None) -> None:
         super().__init__()
-        self.head, self._linear_share = head, linear_share
+        self.head, self._linear_share = head, 0.0 if linear is None else linear.blend.share
+        self.register_buffer("linear_cutpoints", None if linear is None else torch.from_numpy(linear.cutpoints(head)))
 
     def forward(self, row_latents: Tensor, column_latents: Tensor) -> tuple[Tensor, ...]:
         """Return the prediction (rows, columns) and the probabilities (rows, columns, values) of every pair."""
         response, share = row_latents[:, None, -self.head.n_response :], self._linear_share
         logits = (1.0 - share) * self.head.logits(row_latents @ column_latents.T, response)
         if share:
-            logits = logits - share * self.head.cutpoints
+            logits = logits - share * self.linear_cutpoints
         exceeded = functional.pad(functional.pad(logits.sigmoid(), (1, 0), value=1.0), (0, 1))
         return self.head.expected(logits), exceeded[..., :-1] - exceeded[..., 1:]
 
@@ -241,7 +244,7 @@ def _of_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
         columns = LinearColumns(
             of_columns, part, factors[:, : part.size], factors[:, part.size], fields=fields, scale=scale
         )
-    head = DistributionHead(network.head, encoder.linear_share)
+    head = DistributionHead(network.head, encoder.linear)
     return ExportModules(rows, columns, head, ["predictions", "probabilities"]).eval()
 
 

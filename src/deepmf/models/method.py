@@ -78,8 +78,8 @@ class Method(ABC):
         """Let a task begin with what a fitted model has learned."""
         raise NotImplementedError(f"{type(self).__name__} is not learned in epochs")
 
-    def _chosen_for(self, train: ObservedMatrix) -> dict[str, Any]:
-        """Return settings that suit a matrix and the machine."""
+    def _chosen_for(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
+        """Return settings that suit a matrix and the machine; those of an earlier model take their place."""
         return {}
 
     def _check_memory(self, entries: EntryStore) -> None:
@@ -134,7 +134,7 @@ class Method(ABC):
         earlier = start_from.settings if type(start_from) is type(self) else None
         model = copy.copy(self)
         model.settings, model.chosen_ = settings_with_choice(
-            self.settings, self._given, self._chosen_for(train), earlier
+            self.settings, self._given, self._chosen_for(train, earlier), earlier
         )
         return model
 

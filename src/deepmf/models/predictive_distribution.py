@@ -14,6 +14,8 @@ from deepmf.matrix.scale import Scale
 
 # Added to the count of every value, so that one that never occurs still has a probability above 0.
 _PRIOR_COUNT = 0.5
+# How often the outermost bins of an interval are halved at most.
+_MOST_HALVED = 5
 
 
 class OrdinalSupport(NamedTuple):
@@ -29,7 +31,7 @@ class OrdinalSupport(NamedTuple):
 
 
 def ordinal_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
-    """Return the levels of a matrix; where it has none, the means of at most `n_bins` bins of equal frequency.
+    """Return the levels of a matrix; where it has none, the means of at most `n_bins` bins.
 
     >>> ordinal_support(ObservedMatrix.from_entries([0, 0, 1], [0, 1, 1], [1, 3, 3]), n_bins=8).values
     [1.0, 3.0]
@@ -41,7 +43,7 @@ def ordinal_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
         support = scale.levels
         counts = np.bincount(np.searchsorted(boundaries, values), minlength=support.size)
     else:
-        boundaries = np.unique(np.quantile(values, np.arange(1, n_bins) / n_bins))
+        boundaries = np.unique(np.quantile(values, _shares_below(n_bins)))
         bin_of = np.searchsorted(boundaries, values)
         counts = np.bincount(bin_of, minlength=boundaries.size + 1)
         ends = np.clip(np.concatenate([[scale.low], boundaries, [scale.high]]), scale.low, scale.high)
@@ -51,6 +53,22 @@ def ordinal_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
     smooth = counts + _PRIOR_COUNT
     exceedance = 1.0 - np.cumsum(smooth)[:-1] / smooth.sum()
     return OrdinalSupport(support.tolist(), scale.to_unit(boundaries).tolist(), exceedance.tolist())
+
+
+def _shares_below(n_bins: int) -> FloatArray:
+    """Return the share of entries below each boundary of bins: of equal frequency, and halved towards both ends.
+
+    Of bins that are all as frequent, the mean of the outermost would stand for a whole tail.
+
+    >>> _shares_below(4).tolist()
+    [0.25, 0.5, 0.75]
+    >>> (1 / _shares_below(16)[:4]).tolist()
+    [48.0, 24.0, 12.0, 6.0]
+    """
+    n_halved = min(2 * (n_bins // 16), _MOST_HALVED)
+    n_alike = n_bins - 2 * n_halved
+    tail = 0.5 ** np.arange(n_halved, 0, -1) / n_alike
+    return np.concatenate([tail, np.arange(1, n_alike) / n_alike, 1.0 - tail[::-1]])
 
 
 class Interval(NamedTuple):

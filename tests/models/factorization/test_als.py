@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from deepmf.metrics import rmse_error
 from deepmf.models.factorization import conjugate_gradients, least_squares
 from deepmf.models.factorization.als import ALS, ALSSolver
 from deepmf.models.factorization.factorization_settings import ALSSettings
+from deepmf.models.load import load
 
 Floats = npt.NDArray[np.float64]
 
@@ -72,6 +74,13 @@ def low_rank(n_rows: int = 60, n_columns: int = 40) -> Floats:
     generator = np.random.default_rng(5)
     rows, columns = generator.normal(size=(n_rows, 2)), generator.normal(size=(n_columns, 2))
     return rows @ columns.T + generator.normal(size=(n_rows, 1)) + generator.normal(size=n_columns) + 10.0
+
+
+def real_values(noise: float, unit: float = 1.0) -> ObservedMatrix:
+    """Factors, effects and noise without bounds: the ends of the scale are outliers."""
+    whole = low_rank() + noise * np.random.default_rng(2).standard_normal((60, 40))
+    whole *= unit
+    return ObservedMatrix.from_array(np.where(np.random.default_rng(1).random(whole.shape) < 0.7, whole, np.nan))
 
 
 class TestALS(ModelContract):
@@ -220,6 +229,40 @@ class TestALS(ModelContract):
             ALS(**SETTINGS.to_dict()).fit(matrix).predictor_.score_block(*everyone) for matrix in (MATRIX, tenfold)
         )
         np.testing.assert_allclose(wide, 10 * scores - 30, atol=2e-3)
+
+    @pytest.mark.parametrize("unit", [1.0, 1e-3])
+    @pytest.mark.parametrize("noise", [0.3, 1.0])
+    def test_the_default_is_as_good_on_real_values_as_a_penalty_that_was_searched(
+        self, noise: float, unit: float
+    ) -> None:
+        split = split_entries(real_values(noise, unit), train=0.7, validation=0.1, test=0.2)
+        rows, columns, values = split.test.entries()
+
+        def error(**given: Any) -> float:
+            model = ALS(**given).fit(split.train, split.validation)
+            return rmse_error(model.predict(rows, columns), values) / float(np.std(values))
+
+        searched = min(error(penalty=penalty) for penalty in np.geomspace(0.002, 0.5, 9))
+        assert error() < 1.03 * searched < 0.75
+
+    def test_the_penalty_is_chosen_on_real_values_where_it_is_not_given(self, tmp_path: Path) -> None:
+        matrix = real_values(0.5)
+        model = ALS(epochs=4).fit(matrix)
+        assert model.chosen_ == {"penalty": model.settings.penalty} and model.settings.penalty < 0.1
+        assert ALS(penalty=0.2).fit(matrix).chosen_ == {} and ALS().fit(MATRIX).chosen_ == {}
+        assert ALS().fit(MATRIX).settings.penalty == ALSSettings().penalty
+        # A file and a warm fit keep it: rows are folded in with the ridge that columns were fitted with.
+        model.save(tmp_path / "model")
+        again, warm = load(tmp_path / "model"), ALS(epochs=4).fit(matrix, start_from=model)
+        assert again.settings == model.settings == warm.settings
+        folded = (each.fold_in([0, 1], [12.0, 8.0]).predict(np.arange(40)) for each in (again, model))
+        np.testing.assert_array_equal(*folded)
+        same = ALS(**model.settings.to_dict()).fit(matrix)
+        np.testing.assert_array_equal(same.complete(), model.complete())
+
+    def test_too_few_real_values_to_choose_by_take_the_usual_penalty(self) -> None:
+        few = ObservedMatrix.from_array(np.random.default_rng(0).normal(size=(10, 12)))
+        assert ALS().fit(few).settings.penalty == ALSSettings().penalty
 
     def test_latents_help(self) -> None:
         split = split_entries(generate(100, 80, density=0.5, seed=0).matrix, train=0.8, validation=0.1, test=0.1)

@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 from tests.models.contract import additive
 
-from deepmf.data.splits import Split, split_entries
+from deepmf.data.splits import Split, split_areas, split_entries
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadModelFile, NotBetterThanMeans, TrainingInterrupted
 from deepmf.layers.vectors import SparseVectors
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
+from deepmf.models.factorization.als import ALS
+from deepmf.models.held_out import set_aside
 from deepmf.models.load import load
 from deepmf.models.means import Means
+from deepmf.models.model import Model
 from deepmf.models.ordinal import entry_parts, penalties
-from deepmf.models.ordinal.held_out import set_aside
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder
 from deepmf.storage.model_file import read_file, write_file
@@ -212,6 +214,29 @@ def test_a_fit_that_was_killed_continues_to_the_same_model(alone: OrdinalDMF, tm
     again = OrdinalDMF(**SMALL).fit(MATRIX, checkpoint=path, checkpoint_every=1)
     np.testing.assert_array_equal(again.complete(), alone.complete())
     assert again.history_.stages == alone.history_.stages and again.chosen_ == alone.chosen_
+
+
+@pytest.mark.slow
+def test_on_real_values_of_low_rank_it_is_as_good_as_als_with_a_penalty_that_was_searched(tmp_path: Path) -> None:
+    dice = np.random.default_rng(0)
+    whole = dice.normal(size=(150, 3)) @ dice.normal(size=(3, 60)) + 0.5 * dice.normal(size=(150, 60))
+    matrix = ObservedMatrix.from_array(np.where(dice.random(whole.shape) < 0.4, whole, np.nan))
+    parts = split_areas(matrix, new_rows=0.2, new_columns=0.0, seed=0)
+
+    def errors(model: Model) -> Any:
+        more = model.fit(parts.train, parts.validation).extend(parts.extension)
+        tests = (parts.test[area].entries() for area in ("I", "II"))
+        return np.array([rmse_error(more.predict(rows, columns), values) for rows, columns, values in tests])
+
+    model = OrdinalDMF(**SMALL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotBetterThanMeans)
+        searched = min((errors(ALS(penalty=each)) for each in (0.007, 0.015, 0.03, 0.06)), key=lambda each: each[0])
+        found = errors(model)
+    assert np.all(found < 1.03 * searched) and np.all(searched < 0.6 * whole.std())
+    assert model.chosen_on_entries_["linear_share"] > 0.8
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").complete(), model.complete())
 
 
 def test_without_a_linear_part() -> None:

@@ -8,11 +8,24 @@ import pytest
 from scipy.special import expit
 from tests.models.contract import additive
 
+from deepmf.errors import BadModelFile
 from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.factorization.als import ALS
+from deepmf.models.factorization.factorization_settings import ALSSettings
 from deepmf.models.feature_ridge import NO_WEIGHTS
-from deepmf.models.ordinal.linear_part import Blend, LinearPart, best_blend, error_of, linear_size, solved_linear
+from deepmf.models.ordinal.linear_part import (
+    Blend,
+    LearnedLinear,
+    LinearPart,
+    best_blend,
+    error_of,
+    linear_size,
+    solved_linear,
+)
+from deepmf.models.ordinal.ordinal_encoder import stored_parts
+from deepmf.models.ordinal.ordinal_head import OrdinalHead
 
 SUPPORT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 CUTPOINTS = np.array([-2.0, -0.7, 0.7, 2.0], dtype=np.float32)
@@ -50,14 +63,50 @@ def test_the_error_is_never_above_that_of_the_network_alone(seed: int) -> None:
     linear = (values - 3 + dice.normal(scale=2 - seed / 3, size=N)).astype(np.float32)
     blend, alone, together = best_blend(logits, linear, CUTPOINTS, values, SUPPORT)
     assert together <= alone == error_of(logits, values, SUPPORT)
-    share, slope = (0.0, 0.0) if blend is None else blend
+    share, slope = (0.0, 0.0) if blend is None else blend[:2]
     mixed = (1 - share) * logits + share * (slope * linear[:, None] - CUTPOINTS)
     expected = 1.0 + expit(mixed.astype(float)).sum(1)
     assert together == pytest.approx(rmse_error(expected, values), rel=1e-5)
 
 
+@pytest.mark.parametrize("unit", [1.0, 100.0])
+def test_the_least_that_it_must_gain_is_a_share_of_the_error(unit: float) -> None:
+    """Between a linear part that helps and one that is noise lies one that is just worth having."""
+    dice = np.random.default_rng(0)
+    values = dice.choice(SUPPORT, N)
+    logits, noise = logits_of(values - 3 + dice.normal(size=N), 1.0), dice.normal(size=N)
+
+    def blended(amount: float) -> tuple[Blend | None, float, float]:
+        linear = (unit * (values - 3 + amount * noise)).astype(np.float32)
+        return best_blend(logits, linear, CUTPOINTS, unit * values, unit * SUPPORT)
+
+    helps, is_noise = 0.1, 1000.0
+    assert blended(helps)[0] is not None and blended(is_noise)[0] is None
+    for _ in range(40):
+        middle = (helps + is_noise) / 2
+        helps, is_noise = (helps, middle) if blended(middle)[0] is None else (middle, is_noise)
+    _, alone, together = blended(helps)
+    assert 1 - together / alone == pytest.approx(2e-4, rel=0.01)
+
+
+def test_on_real_values_it_predicts_as_it_would_alone_beside_a_network_that_knows_nothing() -> None:
+    dice = np.random.default_rng(2)
+    linear, noise = 3 * dice.standard_normal(4000), dice.standard_normal(4000)
+    values = linear + 0.5 * noise + 7.0
+    support = np.quantile(values, np.arange(0.5, 256) / 256)
+    boundaries = (support[1:] + support[:-1]) / 2 - 7.0
+    exceedance = np.arange(255, 0, -1) / 256
+    cutpoints = -np.log(exceedance / (1 - exceedance)).astype(np.float32)
+    logits = dice.standard_normal((4000, 1)).astype(np.float32) - cutpoints
+    blend, alone, together = best_blend(logits, linear.astype(np.float32), cutpoints, values, support, boundaries)
+    assert blend is not None and blend.in_values and blend.share > 0.9
+    assert together < 1.05 * rmse_error(linear + 7.0, values) < 0.2 * alone
+    # The distribution is the logistic one of its errors.
+    assert blend.slope == pytest.approx(np.pi / np.sqrt(3) / 0.5, rel=0.05)
+
+
 def test_the_weight_is_what_the_readout_takes_off_again() -> None:
-    share, slope = blend = Blend(0.3, 2.0)
+    share, slope, _ = blend = Blend(0.3, 2.0)
     assert (1 - share) * blend.weight == pytest.approx(share * slope)
 
 
@@ -79,13 +128,13 @@ def test_it_is_als_beside_weights_and_slopes() -> None:
     train = additive(30, 25)
     als = ALS(latent_size=4).fit(train)
     begin, store = als.predictor_.columns.base, EntryStore.of(train)
-    part = LinearPart(train, 4, Blend(0.3, 2.0))
+    part = LinearPart(train, als.settings, Blend(0.3, 2.0))
     log_slopes = np.random.default_rng(0).normal(size=30).astype(np.float32)
     rows = part.rows(store.row_entries(np.arange(30)), begin, log_slopes)
     columns = part.columns(store.column_entries(np.arange(25)), rows, log_slopes)
     assert rows.shape == (30, part.width) and columns.shape == (25, part.width) and part.width == 4 + 3
     every_row, every_column = np.divmod(np.arange(30 * 25), 25)
-    values = solved_linear(train, begin, NO_WEIGHTS, store).values(every_row, every_column)
+    values = solved_linear(train, LearnedLinear(als.settings, begin, NO_WEIGHTS), store).values(every_row, every_column)
     found = (rows @ columns.T) * np.exp(log_slopes)[:, None] / part.blend.weight
     np.testing.assert_allclose(found.ravel(), values, atol=1e-4)
     # Another sweep of ALS: nearly the same, and the mean is left out.
@@ -93,11 +142,32 @@ def test_it_is_als_beside_weights_and_slopes() -> None:
     assert rmse_error(found.ravel(), scores.ravel()) < 0.05
 
 
+def test_a_stored_part_has_its_penalty_and_cutpoints_and_an_earlier_one_those_of_its_time() -> None:
+    train = ObservedMatrix.from_array(np.random.default_rng(0).normal(loc=4.0, size=(12, 10)))
+    stored = {"size": 3, "share": 0.4, "slope": 2.0}
+    head = OrdinalHead([1.0, 3.0, 6.0], [-0.5, 0.5], [0.7, 0.3])
+
+    def part_of(linear: dict[str, Any]) -> LinearPart:
+        part = stored_parts({"penalties": [1.0, 2.0], "linear": linear}, EntryStore.of(train), {})["linear"]
+        assert isinstance(part, LinearPart)
+        return part
+
+    earlier, now = part_of(stored), part_of(stored | {"penalty": 0.01, "in_values": True})
+    assert earlier.settings == ALSSettings(latent_size=3) and now.settings == ALSSettings(latent_size=3, penalty=0.01)
+    np.testing.assert_array_equal(earlier.cutpoints(head), head.cutpoints.detach().numpy())
+    boundaries = train.scale.from_unit(np.array([-0.5, 0.5]))
+    np.testing.assert_allclose(now.cutpoints(head), 2.0 * (boundaries - train.mean), rtol=1e-6)
+    assert part_of(now.pack()).pack() == now.pack()
+    for lie in ({"penalty": -1.0}, {"penalty": "0.3"}, {"in_values": 1}):
+        with pytest.raises(BadModelFile):
+            part_of(stored | lie)
+
+
 def test_a_column_without_entries_has_no_latents() -> None:
     train = additive(30, 25)
     nothing = EntryStore.of(train).column_entries(np.array([], dtype=np.int64))
     nothing = nothing._replace(starts=np.zeros(2, dtype=np.int64))
-    part = LinearPart(train, 4, Blend(0.3, 2.0))
+    part = LinearPart(train, ALSSettings(latent_size=4), Blend(0.3, 2.0))
     rows = np.ones((30, part.width), dtype=np.float32)
     found = part.columns(nothing, rows, np.zeros(30, dtype=np.float32))
     assert found.tolist() == [[0, 0, 0, 0, 1, 0, 1]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,16 +12,26 @@ from deepmf.matrix.areas import AREAS
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entry_store import EntryStore
-from deepmf.models.factorization.als_start import first_column_factors
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.metrics import rmse_error
+from deepmf.models.factorization.als_start import first_column_factors, subtract_effects
 from deepmf.models.factorization.factorization_settings import ALSSettings
 from deepmf.models.factorization.feature_prior import FeaturePrior
-from deepmf.models.factorization.least_squares import LeastSquares
+from deepmf.models.factorization.least_squares import LeastSquares, latent_ridges
 from deepmf.models.factorization.ridge_encoder import RidgeEncoder, column_latents, row_latents
 from deepmf.models.factorization.solver import Arrays, FactorModel, Solver
 from deepmf.models.feature_ridge import FeatureWeights, stored_weights
+from deepmf.models.held_out import set_aside
+from deepmf.models.latents import Latents, pair_products
+from deepmf.models.model import Model
 from deepmf.storage.packed import Tensors
 from deepmf.training.declarations import takes_settings
+from deepmf.training.fit_plan import FitPlan
 from deepmf.training.settings import Settings
+
+# Penalties are compared on one entry in this many, after so many sweeps, or as soon as one lowers the error by less
+# than this share of it; and so many of them at most.
+_ONE_IN, _TRIAL_SWEEPS, _LEAST_FALL, _MOST_TRIALS = 10, 15, 1e-3, 12
 
 
 class ALSSolver(Solver):
@@ -113,6 +125,59 @@ class ALSSolver(Solver):
                 of.weights = arrays[f"features.{axis}"]
 
 
+def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
+    """Return the penalty that predicts held-out entries best; that of the settings, where there are too few.
+
+    Penalties are halved until the error rises. The first is what values that are all noise would need. Squared errors
+    and penalties together let through of each singular value what is beyond the penalty (in the units of
+    `first_column_factors`). The largest singular value of noise with standard deviation s is s times the root of the
+    number of entries of a row plus that of a column, which the units divide by both numbers to the power of
+    `count_power` / 2.
+    """
+    seen, held_out = set_aside(train, seed=settings.seed, one_in=_ONE_IN)
+    noise = float(np.std(subtract_effects(seen, settings.effect_penalty).residuals))
+    if held_out is None or noise == 0.0:
+        return settings.penalty
+    solver = ALSSolver(EntryStore.of(seen), settings)
+    start, sides = solver.arrays(), (solver.rows, solver.columns)
+    units = [side.latent_ridges / settings.penalty for side in sides]
+
+    def find_error(penalty: float) -> float:
+        solver.set_arrays(start)
+        for side, unit in zip(sides, units, strict=True):
+            side.latent_ridges = penalty * unit
+        error = math.inf
+        for _ in range(min(settings.epochs, _TRIAL_SWEEPS)):
+            solver.sweep()
+            rows, columns = map(Latents, solver.latents())
+            products = pair_products(rows, columns, held_out.rows, held_out.columns)
+            before, error = error, rmse_error(products, held_out.values)
+            if not error < (1.0 - _LEAST_FALL) * before:
+                break
+        return error
+
+    in_row, in_column = (seen.n_entries / n for n in seen.shape)
+    largest = noise * (math.sqrt(in_row) + math.sqrt(in_column)) / (in_row * in_column) ** (settings.count_power / 2)
+    first = largest / latent_ridges(1.0, seen.scale, replace(settings, penalty=1.0))
+    errors = [find_error(first)]
+    while len(errors) < _MOST_TRIALS and errors[-1] == min(errors):
+        errors.append(find_error(first * 0.5 ** len(errors)))
+    return float(f"{first * 0.5 ** find_lowest(errors):.3g}")
+
+
+def find_lowest(errors: list[float]) -> float:
+    """Return where the parabola through the smallest number and its neighbours is lowest, by places in the list.
+
+    >>> find_lowest([3.0, 1.0, 1.0]), find_lowest([1.0, 2.0])
+    (1.5, 0.0)
+    """
+    at = int(np.argmin(errors))
+    if not 0 < at < len(errors) - 1:
+        return float(at)
+    before, lowest, after = errors[at - 1 : at + 2]
+    return at + (before - after) / (2.0 * (before - 2.0 * lowest + after))
+
+
 class ALS(FactorModel):
     """Mean + row effect + column effect + u_i'v_j by alternating least squares; covers all four areas.
 
@@ -136,6 +201,15 @@ class ALS(FactorModel):
     @takes_settings(ALSSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
+
+    def plan(self, train: ObservedMatrix, *, start_from: Model | None = None) -> FitPlan | None:
+        """Return what `fit` is going to do with a matrix, in words; it does not depend on the penalty."""
+        return self._plan(train, warm=start_from is not None)
+
+    def _chosen_for(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
+        if train.scale.levels is not None or "penalty" in self._given:
+            return {}
+        return {"penalty": choose_penalty(train, self.settings) if earlier is None else earlier.to_dict()["penalty"]}
 
     def _solver(self, entries: EntryStore) -> ALSSolver:
         return ALSSolver(entries, self.settings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from deepmf.matrix.arrays import FloatArray, LatentArray
@@ -20,7 +22,7 @@ def first_column_factors(train: ObservedMatrix, settings: ALSSettings) -> Latent
     and column divided by the root of its share of the penalty: in those units the penalty is the same for all.
     """
     size = min(settings.latent_size, *train.shape)
-    residuals, effects = _without_effects(train, settings.effect_penalty)
+    residuals, effects = subtract_effects(train, settings.effect_penalty)
     row_units, column_units = (
         np.maximum(counts, 1.0) ** (-settings.count_power / 2) for counts in (train.row_counts, train.column_counts)
     )
@@ -32,7 +34,14 @@ def first_column_factors(train: ObservedMatrix, settings: ALSSettings) -> Latent
     return np.column_stack([vectors, effects]).astype(np.float32)
 
 
-def _without_effects(train: ObservedMatrix, shrinkage: float) -> tuple[FloatArray, FloatArray]:
+class WithoutEffects(NamedTuple):
+    """What effects leave of the values, and the effects of columns."""
+
+    residuals: FloatArray
+    column_effects: FloatArray
+
+
+def subtract_effects(train: ObservedMatrix, shrinkage: float) -> WithoutEffects:
     """Return what shrunk means of columns, then of rows, leave of the values, and the column effects."""
     left = train.values.astype(np.float64) - train.mean
     effects: list[FloatArray] = []
@@ -40,4 +49,4 @@ def _without_effects(train: ObservedMatrix, shrinkage: float) -> tuple[FloatArra
         sums = np.bincount(which, weights=left, minlength=counts.size)
         effects.append(sums / (np.maximum(counts, 1) + shrinkage))
         left = left - effects[-1][which]
-    return left, effects[0]
+    return WithoutEffects(left, effects[0])

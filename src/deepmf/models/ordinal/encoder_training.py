@@ -15,12 +15,12 @@ from deepmf.matrix.arrays import IndexArray, LatentArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.factorization.als import ALS
 from deepmf.models.factorization.ridge_encoder import RidgeEncoder
-from deepmf.models.feature_ridge import FeatureWeights
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents, pair_products
 from deepmf.models.ordinal.landmarks import Landmarks, landmarks_among
 from deepmf.models.ordinal.linear_part import (
     Blend,
+    LearnedLinear,
     LinearPart,
     SolvedLinear,
     best_blend,
@@ -87,15 +87,15 @@ def trained_encoder(
     if settings.linear_size != 0:
         tell("linear part")
     linear = _linear_part(seen, held_out, settings)
-    solved = None if linear is None else solved_linear(entries.train, *linear, seen)
+    solved = None if linear is None else solved_linear(entries.train, linear, seen)
     stages, blend = _blended(encoder, rows, columns, solved, held_out)
     if seen is not entries:
         tell("refining")
         encoder.refinement_columns = start
         rows, columns = _rounds(encoder, encoder.trained_rows(entries), entries)
     if blend is not None and linear is not None and solved is not None:
-        solved = solved if seen is entries else solved_linear(entries.train, *linear, entries)
-        part = LinearPart(entries.train, linear.columns.shape[1] - ALS.n_beside, blend, linear.feature_weights)
+        solved = solved if seen is entries else solved_linear(entries.train, linear, entries)
+        part = LinearPart(entries.train, linear.settings, blend, linear.feature_weights)
         rows, columns = encoder.join(part, linear.columns, solved, rows, columns)
     return Described(encoder, Latents(rows), Latents(columns), stages)
 
@@ -155,24 +155,19 @@ def _rounds(encoder: OrdinalEncoder, rows: LatentArray, entries: EntryStore) -> 
     return rows, columns
 
 
-class _Learned(NamedTuple):
-    """What ALS has learned for the linear part: the columns that it begins with, and what features say."""
-
-    columns: LatentArray
-    feature_weights: FeatureWeights
-
-
-def _linear_part(seen: EntryStore, held_out: ValidationEntries, settings: OrdinalDMFSettings) -> _Learned | None:
+def _linear_part(seen: EntryStore, held_out: ValidationEntries, settings: OrdinalDMFSettings) -> LearnedLinear | None:
     """Return what ALS has learned for the linear part; None where there is to be no such part."""
     train = seen.train
     size = linear_size(*train.shape, train.n_entries) if settings.linear_size is None else settings.linear_size
     if not size:
         return None
-    als = ALS(latent_size=size, patience=_ALS_PATIENCE, seed=settings.seed)
+    als = ALS(latent_size=size, patience=_ALS_PATIENCE, seed=settings.seed)._with_choice(train, None)
     als._learn(seen, held_out, Fitting())
     encoder = als.predictor_.encoder
     assert isinstance(encoder, RidgeEncoder)
-    return _Learned(als.predictor_.columns.base, encoder.feature_weights)
+    columns = als.predictor_.columns.base
+    learned = replace(als.settings, latent_size=columns.shape[1] - ALS.n_beside)  # no more than rows or columns
+    return LearnedLinear(learned, columns, encoder.feature_weights)
 
 
 def _blended(
@@ -190,6 +185,9 @@ def _blended(
     support = head.support.cpu().numpy()
     if solved is None:
         return {"refined": error_of(logits, held_out.values, support)}, None
-    values = solved.values(*pairs)
-    blend, without, together = best_blend(logits, values, as_numpy(head.cutpoints), held_out.values, support)
+    values, scale = solved.values(*pairs), encoder.scale
+    boundaries = None if scale.levels is not None else scale.from_unit(as_numpy(head.boundaries)) - solved.mean
+    blend, without, together = best_blend(
+        logits, values, as_numpy(head.cutpoints), held_out.values, support, boundaries
+    )
     return {"refined": without, "with the linear part": together}, blend

@@ -4,7 +4,7 @@ entries."""
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +21,13 @@ from deepmf.models.factorization.ridge_encoder import RidgeEncoder
 from deepmf.models.feature_ridge import NO_WEIGHTS, FeatureWeights
 from deepmf.models.latents import Latents, pair_products
 from deepmf.models.ordinal.entry_parts import entry_parts
+from deepmf.models.ordinal.ordinal_head import OrdinalHead
 
 # The shares of the linear part that are compared, and its slopes: in those of a logistic distribution with the standard
-# deviation of its errors.
+# deviation of its errors. On a scale without levels that distribution itself is what joins, up to almost alone.
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _SLOPES = (0.4, 0.5, 0.7, 1.0, 1.4)
+_SHARES_IN_VALUES = (*_SHARES, 0.99)
 _LOGISTIC = np.pi / np.sqrt(3.0)
 # A linear part that lowers the error by less is left out.
 _LEAST_GAIN = 2e-4
@@ -36,11 +38,13 @@ _FEWEST, _MOST = 24, 40
 class Blend(NamedTuple):
     """How the linear part joins the network.
 
-    A share of the logits are the slope times its values, less the cutpoints of no row in particular.
+    A share of the logits are the slope times its values, less the cutpoints of no row in particular. In values, these
+    cutpoints are the slope times the boundaries between the values: a logistic distribution around its predictions.
     """
 
     share: float
     slope: float
+    in_values: bool = False
 
     @property
     def weight(self) -> float:
@@ -59,16 +63,29 @@ class LinearPart:
 
     It begins with the columns that ALS has learned: rows are solved for by these, and columns by the trained rows.
     Its latents are (u, b, 1, 0) of a row, times the weight and over the row's slope, by which the readout multiplies
-    all scores; and (v, 1, c, 1) of a column. The mean is left to the network.
+    all scores; and (v, 1, c, 1) of a column. The mean is left to the cutpoints.
+
+    settings: those of ALS, with as many latents as the part has.
     """
 
     def __init__(
-        self, train: ObservedMatrix, size: int, blend: Blend, feature_weights: FeatureWeights = NO_WEIGHTS
+        self, train: ObservedMatrix, settings: ALSSettings, blend: Blend, feature_weights: FeatureWeights = NO_WEIGHTS
     ) -> None:
-        self.size, self.blend, self.width = size, blend, size + ALS.n_beside
-        self.settings, self.mean = ALSSettings(latent_size=size), train.mean
+        self.size, self.blend, self.width = settings.latent_size, blend, settings.latent_size + ALS.n_beside
+        self.settings, self.mean, self._scale = settings, train.mean, train.scale
         self.feature_weights = feature_weights
         self._encoder = RidgeEncoder(train, self.settings, feature_weights)
+
+    def pack(self) -> dict[str, Any]:
+        """Return its size, its penalty and how it joins, by name."""
+        return {"size": self.size, "penalty": self.settings.penalty, **self.blend._asdict()}
+
+    def cutpoints(self, head: OrdinalHead) -> LatentArray:
+        """Return its cutpoints beside a head: those of no row in particular, or the boundaries between the values."""
+        if not self.blend.in_values:
+            return head.cutpoints.detach().cpu().numpy()
+        boundaries = self._scale.from_unit(head.boundaries.cpu().numpy())
+        return (self.blend.slope * (boundaries - self.mean)).astype(np.float32)
 
     def rows(self, entries: AxisEntries, columns: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of rows with these slopes, by the columns that it begins with."""
@@ -102,6 +119,11 @@ class SolvedLinear(NamedTuple):
     rows: LatentArray  # (u, b, 1, m)
     columns: LatentArray  # (v, 1, c, 1)
 
+    @property
+    def mean(self) -> float:
+        """The mean of all values."""
+        return float(self.rows[0, -1])
+
     def values(self, row_at: IndexArray, column_at: IndexArray) -> LatentArray:
         """Return the linear part of pairs of positions, less the mean."""
         products = pair_products(Latents(self.rows), Latents(self.columns), row_at, column_at)
@@ -109,12 +131,21 @@ class SolvedLinear(NamedTuple):
         return values
 
 
-def solved_linear(
-    train: ObservedMatrix, columns: LatentArray, feature_weights: FeatureWeights, seen: EntryStore
-) -> SolvedLinear:
-    """Return what some columns of ALS, to begin with, and the entries seen make of all rows and columns."""
-    ridge = RidgeEncoder(train, ALSSettings(latent_size=columns.shape[1] - ALS.n_beside), feature_weights)
-    begin, (row_parts, column_parts) = Latents(columns), map(entry_parts, (train.row_counts, train.column_counts))
+class LearnedLinear(NamedTuple):
+    """What ALS has learned for the linear part: the columns that it begins with, and what features say."""
+
+    settings: ALSSettings
+    columns: LatentArray
+    feature_weights: FeatureWeights
+
+
+def solved_linear(train: ObservedMatrix, learned: LearnedLinear, seen: EntryStore) -> SolvedLinear:
+    """Return what ALS has learned and the entries seen make of all rows and columns."""
+    ridge = RidgeEncoder(train, learned.settings, learned.feature_weights)
+    begin, (row_parts, column_parts) = (
+        Latents(learned.columns),
+        map(entry_parts, (train.row_counts, train.column_counts)),
+    )
     rows = np.concatenate([ridge.rows(seen.row_entries(part), begin) for part in row_parts])
     solved = np.concatenate([ridge.columns(seen.column_entries(part), Latents(rows)) for part in column_parts])
     return SolvedLinear(rows, solved)
@@ -126,25 +157,31 @@ def best_blend(
     cutpoints: npt.NDArray[np.float32],
     values: FloatArray,
     support: FloatArray,
+    boundaries: FloatArray | None = None,
 ) -> tuple[Blend | None, float, float]:
     """Return the blend that predicts held-out entries best, None where the network alone does as well, and both errors.
 
     logits: those of the network (entries, cutpoints). linear: the linear part of each entry, less the mean.
-    cutpoints: those of no row in particular.
+    cutpoints: those of no row in particular. boundaries: those between the values, less the mean, on a scale without
+    levels.
     """
 
-    def error(share: float, slope: float) -> float:
-        return error_of((1.0 - share) * logits + share * (slope * linear[:, None] - cutpoints), values, support)
+    def error(blend: Blend) -> float:
+        share, slope, _ = blend
+        own = cutpoints if boundaries is None else slope * boundaries
+        return error_of((1.0 - share) * logits + share * (slope * linear[:, None] - own), values, support)
 
     spread = float(np.std(values - linear))
     unit = _LOGISTIC / max(spread, 1e-6 * float(support[-1] - support[0]) or 1.0)
-    alone = error(0.0, 0.0)
-    found = min(
-        (error(share, slope * unit), share, slope * unit) for share, slope in itertools.product(_SHARES, _SLOPES)
-    )
-    if not found[0] < (1.0 - _LEAST_GAIN) * alone:
+    if boundaries is None:
+        blends = [Blend(share, slope * unit) for share, slope in itertools.product(_SHARES, _SLOPES)]
+    else:
+        blends = [Blend(share, unit, in_values=True) for share in _SHARES_IN_VALUES]
+    alone = error_of(logits, values, support)
+    together, best = min((error(blend), blend) for blend in blends)
+    if not together < (1.0 - _LEAST_GAIN) * alone:
         return None, alone, alone
-    return Blend(found[1], float(found[2])), alone, found[0]
+    return best._replace(slope=float(best.slope)), alone, together
 
 
 def error_of(logits: npt.NDArray[np.float32], values: FloatArray, support: FloatArray) -> float:

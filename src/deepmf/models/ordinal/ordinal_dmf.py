@@ -20,10 +20,10 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.fallback import Fallback
 from deepmf.models.fitting import Fitting
+from deepmf.models.held_out import set_aside
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.encoder_training import trained_encoder
-from deepmf.models.ordinal.held_out import set_aside
 from deepmf.models.ordinal.landmarks import Landmarks
 from deepmf.models.ordinal.ordinal_choice import Facts, chosen_settings
 from deepmf.models.ordinal.ordinal_encoder import OrdinalEncoder, stored_parts
@@ -125,7 +125,7 @@ class OrdinalDMF(NetworkModel):
         """How many numbers the directions of all networks are together."""
         return self.settings.networks * self.settings.latent_size
 
-    def _chosen_for(self, train: ObservedMatrix) -> dict[str, Any]:
+    def _chosen_for(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
         facts = Facts(*train.shape, train.n_entries, Runtime(self.settings.device).is_gpu)
         epochs = self.settings.epochs if "epochs" in self._given else None
         return chosen_settings(facts, self.settings.effort, epochs=epochs)
@@ -218,7 +218,9 @@ class OrdinalDMF(NetworkModel):
 
     def _read_by(self, encoder: OrdinalEncoder, rows: Latents, columns: Latents) -> Predictor:
         layout = encoder.layout
-        readout = OrdinalReadout(encoder.scale, encoder.network.head, layout, encoder.linear_share)
+        readout = OrdinalReadout(
+            encoder.scale, encoder.network.head, layout, encoder.linear_share, encoder.linear_cutpoints
+        )
         return Predictor(rows, columns, encoder, readout, n_beside=layout.n_beside)
 
     def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:

@@ -17,6 +17,7 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.encoding import ENCODINGS
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.scale import Scale
+from deepmf.models.factorization.factorization_settings import ALSSettings
 from deepmf.models.feature_ridge import stored_weights
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkEncoder, sparse_vectors
@@ -73,6 +74,11 @@ class OrdinalEncoder(NetworkEncoder):
     def linear_share(self) -> float:
         """How much of the logits belongs to the linear part."""
         return 0.0 if self.linear is None else self.linear.blend.share
+
+    @property
+    def linear_cutpoints(self) -> LatentArray | None:
+        """The cutpoints of the linear part, where there is one."""
+        return None if self.linear is None else self.linear.cutpoints(self.network.head)
 
     @torch.no_grad()
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
@@ -164,7 +170,7 @@ class OrdinalEncoder(NetworkEncoder):
         learned = {"refinement.columns": self.refinement_columns, "refinement.landmarks": self.landmarks}
         content = {
             "penalties": [penalty if math.isfinite(penalty) else None for penalty in self.penalties],
-            "linear": None if self.linear is None else {"size": self.linear.size, **self.linear.blend._asdict()},
+            "linear": None if self.linear is None else self.linear.pack(),
         }
         of_features = {} if self.linear is None else self.linear.feature_weights.tensors()
         return Packed(packed.content | content, packed.tensors | learned | of_features)
@@ -208,7 +214,13 @@ def stored_parts(content: Any, entries: EntryStore, tensors: Tensors) -> dict[st
         width = train.scale.high - train.scale.low or 1.0
         slope = _positive(field(linear, "slope"), "slope of the linear part", below=_LARGEST / width)
         weights = stored_weights(entries, tensors, width=size + 1, kind="float32")
-        part = LinearPart(train, size, Blend(share, slope), weights)
+        # Files of earlier versions have neither: their parts have the usual penalty on every scale.
+        penalty = _positive(linear.get("penalty", ALSSettings().penalty), "penalty of the linear part")
+        in_values = linear.get("in_values", False)
+        if type(in_values) is not bool or (in_values and train.scale.levels is not None):
+            raise BadModelFile("the linear part can be in values only on a scale without levels")
+        settings = ALSSettings(latent_size=size, penalty=penalty)
+        part = LinearPart(train, settings, Blend(share, slope, in_values), weights)
     return {"penalties": kept, "linear": part}
 
 

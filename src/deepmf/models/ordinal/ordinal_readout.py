@@ -20,16 +20,26 @@ from deepmf.models.readout import Readout
 class OrdinalReadout(Readout):
     """Scores are expected values; a row's response parameters are its cutpoints and the logarithm of its slope.
 
-    linear_share: how much of the logits belongs to the linear part, which has the cutpoints of no row in particular.
+    linear_share: how much of the logits belongs to the linear part. linear_cutpoints: its cutpoints (none:
+    those of no row in particular).
     """
 
     gives_distribution = True
     ranks_by_products = True
 
-    def __init__(self, scale: Scale, head: OrdinalHead, layout: LatentLayout, linear_share: float = 0.0) -> None:
+    def __init__(
+        self,
+        scale: Scale,
+        head: OrdinalHead,
+        layout: LatentLayout,
+        linear_share: float = 0.0,
+        linear_cutpoints: LatentArray | None = None,
+    ) -> None:
         super().__init__(scale)
         self.linear_share = linear_share
-        self._cutpoints: LatentArray = head.cutpoints.detach().cpu().numpy()
+        self._cutpoints: LatentArray = (
+            head.cutpoints.detach().cpu().numpy() if linear_cutpoints is None else linear_cutpoints
+        )
         self.row_fields = layout.response
         self._support: FloatArray = head.support.cpu().numpy()
         self._unit_boundaries: npt.NDArray[np.float32] = head.boundaries.cpu().numpy()

@@ -95,5 +95,6 @@ class OrdinalDMFSettings(TwoBranchSettings):
         32,
         low=2,
         high=1 << 16,
-        meaning="In how many bins of equal frequency the values of a scale without levels are cut.",
+        meaning="In how many bins the values of a scale without levels are cut: of equal frequency, and from 16 bins "
+        "on ever rarer ones towards both ends.",
     )

@@ -8,8 +8,8 @@ from tests.models.contract import additive
 
 from deepmf.errors import DeepMFWarning
 from deepmf.matrix.entry_store import EntryStore
-from deepmf.models.ordinal import held_out as held_out_module
-from deepmf.models.ordinal.held_out import set_aside
+from deepmf.models import held_out as held_out_module
+from deepmf.models.held_out import set_aside
 from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 from deepmf.models.warm_start import WarmStart
 

@@ -11,21 +11,22 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.warm_start import WarmStart
 from deepmf.training.validation import ValidationEntries
 
-# One entry in this many is held out, where these are as many as a choice needs; and no more than it needs.
-_ONE_IN, _FEWEST, _MOST = 20, 20, 50_000
+# As many entries as a choice needs, and no more than it needs.
+_FEWEST, _MOST = 20, 50_000
 # From the warning to the caller of `fit`: set_aside, _warm_task, _learn, fit, the caller.
 _TO_FIT = 5
 
 
 def set_aside(
-    train: ObservedMatrix, *, seed: int, start: WarmStart | None = None
+    train: ObservedMatrix, *, seed: int, one_in: int = 20, start: WarmStart | None = None
 ) -> tuple[ObservedMatrix, ValidationEntries | None]:
     """Return a matrix without some of its entries, and these; all of it, and none, where there are too few.
 
+    one_in: one entry in this many is held out, where these are as many as a choice needs.
     start: what a warm fit begins with; entries are then held out among those that it was not trained on, half of them
     at most. Where too few are new to it, they come from all, with a warning.
     """
-    n_held_out = min(train.n_entries // _ONE_IN, _MOST)
+    n_held_out = min(train.n_entries // one_in, _MOST)
     if n_held_out < _FEWEST:
         return train, None
     eligible = np.arange(train.n_entries)
