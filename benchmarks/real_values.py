@@ -13,6 +13,7 @@ import argparse
 import json
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +68,7 @@ def measured(shape: Shape, seed: int, device: str) -> dict[str, Any]:
     matrix = generated(shape, seed)
     parts, unit = split_areas(matrix, seed=seed), float(np.std(matrix.values))
     found: dict[str, Any] = {"rmse": {}, "seconds": {}}
-    makers = {
+    makers: dict[str, Callable[[], Model]] = {
         "als, searched": lambda: searched(parts),
         "als": lambda: ALS().fit(parts.train, parts.validation, progress=False),
         "dmf-o": lambda: OrdinalDMF(device=device).fit(parts.train, parts.validation, progress=False),

@@ -348,7 +348,9 @@ def test_without_scikit_learn_the_extra_is_named() -> None:
 
 def quick_auto(**parameters: Any) -> DMFImputer:
     """An imputer that chooses its model, with a network that learns nothing in no time."""
-    return DMFImputer(settings={"views": 1}, epochs=2, hidden_sizes=(4,), random_state=0, **parameters)
+    return DMFImputer(
+        settings={"views": 1, "linear_size": 0}, epochs=2, hidden_sizes=(4,), random_state=0, **parameters
+    )
 
 
 def test_the_model_is_chosen_by_hidden_cells() -> None:

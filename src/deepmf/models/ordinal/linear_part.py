@@ -184,6 +184,6 @@ def best_blend(
     return best._replace(slope=float(best.slope)), alone, together
 
 
-def error_of(logits: npt.NDArray[np.float32], values: FloatArray, support: FloatArray) -> float:
+def error_of(logits: npt.NDArray[np.floating], values: FloatArray, support: FloatArray) -> float:
     """Return the root mean squared error of the expected values by logits (entries, cutpoints)."""
     return rmse_error(support[0] + expit(logits) @ np.diff(support), values)
