@@ -16,7 +16,7 @@ from tests.models.factorization.resuming import assert_resumes_to_the_bit
 
 from deepmf.data.splits import split_entries
 from deepmf.data.synthetic.generator import generate
-from deepmf.errors import BadSetting, ConstantValues, NothingObserved
+from deepmf.errors import BadSetting, ConstantValues, NothingObserved, TrainingInterrupted
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -25,6 +25,7 @@ from deepmf.models.factorization import conjugate_gradients, least_squares
 from deepmf.models.factorization.als import ALS, ALSSolver
 from deepmf.models.factorization.factorization_settings import ALSSettings
 from deepmf.models.load import load
+from deepmf.training.history import EpochRecord, History
 
 Floats = npt.NDArray[np.float64]
 
@@ -259,6 +260,21 @@ class TestALS(ModelContract):
         np.testing.assert_array_equal(*folded)
         same = ALS(**model.settings.to_dict()).fit(matrix)
         np.testing.assert_array_equal(same.complete(), model.complete())
+
+    def test_a_fit_to_real_values_goes_on_from_its_checkpoint_to_the_bit(self, tmp_path: Path) -> None:
+        matrix, kept = real_values(0.5), tmp_path / "checkpoint"
+
+        def interrupt(record: EpochRecord, history: History) -> None:
+            if record.epoch == 3:
+                raise KeyboardInterrupt
+
+        with pytest.warns(TrainingInterrupted):
+            ALS(epochs=6).fit(matrix, checkpoint=kept, checkpoint_every=1, callbacks=[interrupt])
+        assert kept.exists()
+        again = ALS(epochs=6).fit(matrix, checkpoint=kept, checkpoint_every=1)
+        whole = ALS(epochs=6).fit(matrix)
+        assert again.chosen_ == whole.chosen_
+        np.testing.assert_array_equal(again.complete(), whole.complete())
 
     def test_too_few_real_values_to_choose_by_take_the_usual_penalty(self) -> None:
         few = ObservedMatrix.from_array(np.random.default_rng(0).normal(size=(10, 12)))
