@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -31,13 +29,6 @@ from deepmf.matrix.store_reader import check_entries, open_store
 from deepmf.matrix.table_form import PLAIN, TableForm
 
 T = TypeVar("T")
-
-# What numpy, scipy and zipfile raise on a broken archive.
-_NPZ_ERRORS = (
-    *(OSError, ValueError, KeyError, IndexError, TypeError, EOFError, MemoryError, OverflowError, AttributeError),
-    *(RuntimeError, zipfile.BadZipFile, zlib.error, struct.error),
-)
-
 
 _INDEX_BYTES = 4  # of a row or a column that has no entry
 
@@ -200,7 +191,7 @@ def read_npz(path: str | Path) -> scipy.sparse.sparray:
         check_expansion(path, _INDEX_BYTES * sum(matrix.shape))  # of arrays that every row and column has a place in
     except UnreadableFile:
         raise
-    except _NPZ_ERRORS as error:
+    except Exception as error:  # of a broken archive, numpy, scipy and zipfile raise what they come across
         if "pickle" in str(error):
             raise UnreadableFile(f"{path} holds a pickle, which could run code; it is refused") from error
         raise UnreadableFile(f"{path} is not a whole scipy sparse .npz file ({first_sentence(error)})") from error
@@ -257,7 +248,7 @@ def _own_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in (*LABELS.values(), FORM) if name in archive}
-    except _NPZ_ERRORS as error:
+    except Exception as error:  # likewise
         raise UnreadableFile(f"{path} has labels that cannot be read ({first_sentence(error)})") from error
 
 

@@ -1,0 +1,542 @@
+"""Damaged files of every kind, each opened in a process of its own kind: refused in a sentence of ours, or usable.
+
+    python -m tests.fuzz --variants 1000            all kinds
+    python -m tests.fuzz --kinds store,npz --variants 50 --first 0
+
+A variant is a kind and a number: the same number gives the same bytes. What is found is printed with both, and the exit
+status is 1. A process that dies, waits for more than a minute or takes more than a gibibyte is a finding too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import io
+import json
+import os
+import resource
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from deepmf.errors import DeepMFError
+from deepmf.files import atomic
+
+Dice = np.random.Generator
+_SECONDS = 60
+_MOST_BYTES = 1 << 30  # that one file may take beside what the process has
+
+
+class Kind(NamedTuple):
+    """A kind of file: `make` whole ones in a folder, `change` one of them into a target, `use` what is there."""
+
+    make: Callable[[Path], Any]
+    change: Callable[[Any, Path, Dice], None]
+    use: Callable[[Any, Path], None]
+
+
+def damaged(content: bytes, dice: Dice) -> bytes:
+    """Return bytes with bits flipped, cut off, cut out, repeated, or overwritten."""
+    at, length = int(dice.integers(len(content) + 1)), int(dice.integers(1, 64))
+    match dice.integers(6):
+        case 0:
+            return content[:at]
+        case 1:
+            return content[:at] + content[at + length :]
+        case 2:
+            return content[: at + length] + content[at:]
+        case 3:
+            return content[:at] + dice.bytes(length) + content[at + length :]
+        case _:
+            changed = bytearray(content)
+            for _ in range(int(dice.integers(1, 5)) if changed else 0):
+                changed[dice.integers(len(changed))] ^= 1 << int(dice.integers(8))
+            return bytes(changed)
+
+
+def pick(dice: Dice, items: Any) -> Any:
+    """Return one of some items."""
+    found = sorted(items)
+    return found[dice.integers(len(found))]
+
+
+# --- models and checkpoints
+
+
+def make_models(folder: Path) -> Any:
+    from tests.models.lies import NAMES, stored
+
+    return {name: (stored(name, folder), (folder / name).read_bytes()) for name in NAMES}
+
+
+def change_model(models: Any, target: Path, dice: Dice) -> None:
+    from tests.models.lies import changed
+
+    from deepmf.storage.model_file import write_file
+
+    file, content = models[pick(dice, models)]
+    if dice.integers(3) == 0:
+        target.write_bytes(damaged(content, dice))
+        return
+    fields, tensors = changed(file, dice)
+    write_file(target, kind="model", content=fields, tensors=tensors)
+
+
+def use_model(_: Any, target: Path) -> None:
+    from tests.models.lies import ask_everything
+
+    from deepmf.models.load import load
+
+    ask_everything(load(target), target.parent)
+
+
+def make_folders(folder: Path) -> Any:
+    from tests.models.lies import NAMES, fitted
+
+    for name in NAMES:
+        fitted(name).save(folder / f"{name}.model")
+    return [folder / f"{name}.model" for name in NAMES]
+
+
+def change_folder(folders: Any, target: Path, dice: Dice) -> None:
+    from tests.models.lies import changed_content
+
+    from deepmf.storage.model_file import checksum_of
+
+    shutil.copytree(pick(dice, folders), target)
+    file = pick(dice, target.iterdir())
+    if file.name != "model.json":
+        content, start = file.read_bytes(), 8 + int.from_bytes(file.read_bytes()[:8], "little")
+        # Nothing notices other values: opening a folder compares no checksums.
+        values = flipped_bytes(content[start:], dice)
+        file.write_bytes(content[:start] + values if dice.integers(4) else damaged(content, dice))
+        return
+    header = json.loads(file.read_text())
+    header.pop("sha256")
+    header["content"] = changed_content(header["content"], dice)
+    try:
+        file.write_text(json.dumps(header | {"sha256": checksum_of(header)}))
+    except (ValueError, TypeError):
+        file.write_bytes(damaged(file.read_bytes(), dice))
+
+
+def flipped_bytes(content: bytes, dice: Dice) -> bytes:
+    """Return bytes of the same length with some changed."""
+    changed = bytearray(content)
+    for _ in range(int(dice.integers(1, 9)) if changed else 0):
+        changed[dice.integers(len(changed))] = int(dice.integers(256))
+    return bytes(changed)
+
+
+def use_folder(_: Any, target: Path) -> None:
+    from tests.models.lies import one_more, questions
+
+    from deepmf.models.load import load, verify
+
+    with np.errstate(all="ignore"):
+        model = load(target)
+        for ask in questions(model):
+            refused(ask)
+        refused(lambda: [ask() for ask in questions(model.extend(one_more(model)))])
+        refused(lambda: model.save(target.parent / "again"))
+        refused(lambda: verify(target))
+
+
+def refused(do: Callable[[], Any]) -> None:
+    """Do something that may be refused."""
+    try:
+        do()
+    except DeepMFError:
+        return
+
+
+def make_checkpoints(folder: Path) -> Any:
+    from tests.models.lies import NAMES, interrupted
+
+    names = [name for name in NAMES if name != "means"]
+    made = {}
+    for name in names:
+        (folder / name).mkdir()
+        file, fit = interrupted(name, folder / name)
+        made[name] = file, fit, (folder / name / "run.checkpoint").read_bytes()
+    return made
+
+
+def change_checkpoint(made: Any, target: Path, dice: Dice) -> None:
+    from tests.models.lies import changed
+
+    from deepmf.storage.model_file import write_file
+
+    name = pick(dice, made)
+    target.with_suffix(".name").write_text(name)
+    file, _, content = made[name]
+    if dice.integers(3) == 0:
+        target.write_bytes(damaged(content, dice))
+        return
+    fields, tensors = changed(file, dice)
+    write_file(target, kind="checkpoint", content=fields, tensors=tensors)
+
+
+def use_checkpoint(made: Any, target: Path) -> None:
+    made[target.with_suffix(".name").read_text()][1](target)
+
+
+def make_sharded(folder: Path) -> Any:
+    import torch
+
+    from deepmf.training.loop import TrainingState
+    from deepmf.training.sharded_checkpoint import ShardedCheckpoint
+
+    tensors = {"learned.weight": torch.arange(6.0).view(3, 2), "state.step": torch.tensor(3.0)}
+    ShardedCheckpoint(folder / "run", {"model": "DMF"}).write(TrainingState({"history": {"records": []}}, tensors))
+    return folder / "run"
+
+
+def change_sharded(whole: Any, target: Path, dice: Dice) -> None:
+    from tests.models.lies import changed_content
+
+    from deepmf.storage.model_file import read_file, write_file
+
+    shutil.copytree(whole, target)
+    state = next(target.iterdir())
+    content = read_file(state / "content").content
+    file = pick(dice, state.iterdir())
+    if file.name != "content" or dice.integers(4) == 0:
+        file.write_bytes(damaged(file.read_bytes(), dice))
+        if file.suffix == ".safetensors" and dice.integers(4):
+            content["shards"][file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+            write_file(state / "content", kind="checkpoint", content=content, tensors={})
+        return
+    other = changed_content(content, dice)
+    write_file(file, kind="checkpoint", content=other if isinstance(other, dict) else {"x": other}, tensors={})
+
+
+def use_sharded(_: Any, target: Path) -> None:
+    from deepmf.training.sharded_checkpoint import ShardedCheckpoint
+
+    ShardedCheckpoint(target, {"model": "DMF"}).read()
+
+
+# --- entries
+
+
+def some_matrix(seed: int = 0) -> Any:
+    from deepmf.data.synthetic.generator import generate
+
+    return generate(20, 15, density=0.4, seed=seed).matrix
+
+
+def learn(target: Path) -> None:
+    """Read a matrix and let models compute with all of it."""
+    from deepmf.data.read import read_matrix
+    from deepmf.models.factorization.als import ALS
+    from deepmf.models.means import Means
+
+    matrix = read_matrix(target)
+    if sum(matrix.shape) > 1 << 16:
+        return
+    matrix.describe()
+    refused(lambda: Means().fit(matrix).predict(*matrix.entries()[:2]))
+    refused(lambda: ALS(epochs=1, latent_size=2).fit(matrix).predict(*matrix.entries()[:2]))
+
+
+def make_stores(folder: Path) -> Any:
+    from deepmf.matrix.matrix import ObservedMatrix
+
+    matrix = some_matrix()
+    rows, columns, values = matrix.entries()
+    matrix.write(folder / "texts.store")
+    noise = np.random.default_rng(0).random(values.size)
+    ObservedMatrix.from_entries(np.unique(rows, return_inverse=True)[1] * 3, columns, values + noise).write(
+        folder / "ints.store"
+    )
+    return list(folder.glob("*.store"))
+
+
+def change_store(stores: Any, target: Path, dice: Dice) -> None:
+    from tests.models.lies import changed_content
+
+    shutil.copytree(pick(dice, stores), target)
+    manifest = target / "manifest.json"
+    content = json.loads(manifest.read_text())
+    file = pick(dice, target.iterdir())
+    if file != manifest:
+        old = file.read_bytes()
+        new = flipped_bytes(old, dice) if dice.integers(4) else damaged(old, dice)
+        file.write_bytes(new)
+        described = content["parts"][file.name]
+        width = np.dtype(described["type"]).itemsize
+        described.update(
+            checksum=zlib.crc32(new), length=len(new) // width if dice.integers(2) else described["length"]
+        )
+        manifest.write_text(json.dumps(content))
+    elif dice.integers(4):
+        manifest.write_text(json.dumps(changed_content(content, dice)))
+    else:
+        manifest.write_bytes(damaged(manifest.read_bytes(), dice))
+
+
+def use_store(_: Any, target: Path) -> None:
+    from deepmf.matrix.store_reader import verify_store
+
+    learn(target)
+    verify_store(target)
+
+
+def make_npz(folder: Path) -> Any:
+    matrix = some_matrix()
+    matrix.write(folder / "own.npz")
+    import scipy.sparse
+
+    for name in ("csr", "csc", "coo", "bsr", "dia"):
+        scipy.sparse.save_npz(folder / f"{name}.npz", matrix.to_sparse().asformat(name))
+    return list(folder.glob("*.npz"))
+
+
+def change_npz(files: Any, target: Path, dice: Dice) -> None:
+    from tests.models.lies import changed_tensor
+
+    content, target = pick(dice, files).read_bytes(), target.with_suffix(".npz")
+    if dice.integers(4) == 0:
+        target.write_bytes(damaged(content, dice))
+        return
+    with np.load(io.BytesIO(content)) as archive:
+        arrays = dict(archive)
+    name = pick(dice, arrays)
+    match dice.integers(4):
+        case 0 if arrays[name].dtype.kind in "iuf" and arrays[name].size:
+            array = arrays[name].copy()
+            array.reshape(-1)[dice.integers(array.size)] = int(pick(dice, [-1, -9, 0, 1, 2**20, 2**31 - 1, 10**6]))
+            arrays[name] = array
+        case 1:
+            del arrays[name]
+        case _:
+            is_number = arrays[name].dtype.kind in "iuf"
+            arrays[name] = changed_tensor(arrays[name], dice) if is_number else np.atleast_1d(arrays[name])[:0]
+    np.savez_compressed(target, **arrays)
+    if dice.integers(4) == 0:  # one array with bytes of its header or content changed, in an archive that is whole
+        with zipfile.ZipFile(target) as old:
+            members = {each: old.read(each) for each in old.namelist()}
+        name = pick(dice, members)
+        members[name] = damaged(members[name], dice)
+        with zipfile.ZipFile(target, "w") as new:
+            for each, data in members.items():
+                new.writestr(each, data)
+
+
+def use_npz(_: Any, target: Path) -> None:
+    learn(target.with_suffix(".npz"))
+
+
+def make_texts(folder: Path) -> Any:
+    matrix = some_matrix()
+    for ending in ("csv", "tsv", "parquet"):
+        matrix.write(folder / f"m.{ending}")
+    (folder / "m.csv.gz").write_bytes(gzip.compress((folder / "m.csv").read_bytes()))
+    return list(folder.iterdir())
+
+
+def change_text(files: Any, target: Path, dice: Dice) -> None:
+    file = pick(dice, files)
+    content = file.read_bytes()
+    if file.suffix in (".csv", ".tsv") and dice.integers(2):
+        odd = [b'"', b",", b"\t", b"\n", b"\r", b"\0", b"\xff", b"nan", b"1e999", b"-", "é".encode(), b"9" * 400]
+        at = int(dice.integers(len(content)))
+        content = content[:at] + odd[dice.integers(len(odd))] + content[at:]
+    else:
+        content = damaged(content, dice)
+    target.write_bytes(content)
+    target.rename(target.with_name(f"{target.name}{''.join(file.suffixes)}"))
+
+
+def use_text(_: Any, target: Path) -> None:
+    learn(next(target.parent.glob(f"{target.name}.*")))
+
+
+# --- studies
+
+
+def make_study(folder: Path) -> Any:
+    from deepmf.data.splits import split_entries
+    from deepmf.tuning.study import Study
+
+    split = split_entries(some_matrix(), seed=0)
+    Study("means", split.train, split.validation, file=folder / "means.study").run(3)
+    return split, (folder / "means.study").read_bytes()
+
+
+def change_study(made: Any, target: Path, dice: Dice) -> None:
+    from tests.models.lies import changed_content
+
+    from deepmf.tuning.journal import _checksum
+
+    content = made[1]
+    if dice.integers(4) == 0:
+        target.write_bytes(damaged(content, dice))
+        return
+    lines = [json.loads(line) for line in content.splitlines()]
+    at = int(dice.integers(len(lines)))
+    lines[at] = changed_content(lines[at], dice)
+    check, sealed = b"", b""
+    for line in lines:
+        plain = {name: value for name, value in line.items() if name != "check"} if isinstance(line, dict) else line
+        body = json.dumps(plain, separators=(",", ":")).encode()
+        check = _checksum(check, body)
+        sealed += b'{"check":"' + check + b'",' + body[1:] + b"\n"
+    target.write_bytes(sealed)
+
+
+def use_study(made: Any, target: Path) -> None:
+    from deepmf.tuning.study import Study
+
+    split = made[0]
+    study = Study("means", split.train, split.validation, file=target).run(4)
+    assert study.best.error is not None
+
+
+KINDS = {
+    "model file": Kind(make_models, change_model, use_model),
+    "model folder": Kind(make_folders, change_folder, use_folder),
+    "checkpoint": Kind(make_checkpoints, change_checkpoint, use_checkpoint),
+    "sharded checkpoint": Kind(make_sharded, change_sharded, use_sharded),
+    "store": Kind(make_stores, change_store, use_store),
+    "npz": Kind(make_npz, change_npz, use_npz),
+    "text": Kind(make_texts, change_text, use_text),
+    "study": Kind(make_study, change_study, use_study),
+}
+
+
+def work(name: str) -> None:
+    """Be the process that opens files of one kind: read numbers of variants, write what became of each."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what others print is no answer
+    warnings.simplefilter("ignore")
+    for flush in ("_flush", "_flush_folder"):  # thousands of files need not reach the disk
+        setattr(atomic, flush, lambda *_: None)
+    kind = KINDS[name]
+    with tempfile.TemporaryDirectory() as place:
+        whole = Path(place, "whole")
+        whole.mkdir()
+        made = kind.make(whole)
+        print("ready", file=out, flush=True)
+        for line in sys.stdin:
+            folder = Path(place, "variant")
+            folder.mkdir()
+            print(json.dumps(outcome(name, made, folder / "file", int(line))), file=out, flush=True)
+            shutil.rmtree(folder)
+
+
+def outcome(name: str, made: Any, target: Path, number: int) -> list[str]:
+    """Return what became of one variant: "used", "refused", or what is wrong with our answer, and where."""
+    kind, before = KINDS[name], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    kind.change(made, target, np.random.default_rng([sorted(KINDS).index(name), number]))
+    try:
+        kind.use(made, target)
+        found = ["used", ""]
+    except DeepMFError as error:
+        found = ["refused", ""] if str(error) and "\n" not in str(error) else ["several lines", str(error)]
+    except Exception as error:  # noqa: BLE001 (what we look for)
+        found = [type(error).__name__, traceback.format_exc()]
+    taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    return found if taken < _MOST_BYTES else ["memory", f"{taken:,} bytes"]
+
+
+class Worker:
+    """Such a process, seen from outside."""
+
+    def __init__(self, kind: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fuzz", "--worker", kind],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        if self._line(600) != "ready\n":
+            self.close()
+            raise RuntimeError(f"no whole files of the kind {kind!r} could be made")
+
+    def answer(self, number: int) -> list[str]:
+        """Return what became of a variant; a process that dies or waits is replaced by the caller."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{number}\n")
+        self._process.stdin.flush()
+        line = self._line(_SECONDS)
+        if line is None:
+            return ["timeout", f"no answer within {_SECONDS} s"]
+        if not line:
+            return ["crash", f"the process ended with {self._process.wait()}"]
+        found: list[str] = json.loads(line)
+        return found
+
+    def _line(self, seconds: float) -> str | None:
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], seconds)
+        return self._process.stdout.readline() if ready else None
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def fuzz(kind: str, numbers: range, *, seconds: float = float("inf")) -> tuple[Counter[str], list[str]]:
+    """Open variants of a kind, until a time is over; return how many had which outcome, and what is wrong."""
+    counts: Counter[str] = Counter()
+    wrong: list[str] = []
+    start, worker = time.monotonic(), Worker(kind)
+    try:
+        for number in numbers:
+            if time.monotonic() - start > seconds:
+                break
+            what, where = worker.answer(number)
+            counts[what] += 1
+            if what in ("crash", "timeout"):
+                worker.close()
+                worker = Worker(kind)
+            if what not in ("used", "refused"):
+                wrong.append(f"{kind} {number}: {what}\n{where}")
+    finally:
+        worker.close()
+    return counts, wrong
+
+
+def main() -> int:
+    """Fuzz kinds of files one after another, and say what became of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--variants", type=int, default=10_000, help="of each kind")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="at most, for each kind")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        work(given.worker)
+        return 0
+    all_wrong: list[str] = []
+    for kind in given.kinds.split(","):
+        numbers = range(given.first, given.first + given.variants)
+        counts, wrong = fuzz(kind, numbers, seconds=given.seconds)
+        told = ", ".join(f"{count:,} {what}" for what, count in counts.most_common())
+        print(f"{kind}: {counts.total():,} variants: {told}", flush=True)  # noqa: T201
+        all_wrong += wrong
+    print("\n".join(all_wrong))  # noqa: T201
+    return 1 if all_wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
