@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import deepmf
 from deepmf.errors import DeepMFError
 from deepmf.files import atomic
 
@@ -465,6 +466,8 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            cwd=Path(__file__).parents[1],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(deepmf.__file__).parents[1]), *sys.path])},
         )
         if self._line(600) != "ready\n":
             self.close()

@@ -22,6 +22,7 @@ from deepmf.data.read import read_matrix
 from deepmf.data.splits import AreaSplit, split_entries
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import DeviceUnavailable, TrainingDiverged
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models import model as model_module
 from deepmf.models.dmf.dmf import DMF
@@ -627,3 +628,16 @@ def test_a_model_that_cannot_be_read_back_is_not_saved(
     monkeypatch.undo()
     assert load(output).settings == kept.settings
     assert list(tmp_path.iterdir()) == [output]
+
+
+def test_texts_of_digits_are_known_whether_or_not_a_file_quotes_them(run: Any, tmp_path: Path) -> None:
+    lines = [f"{k % 7},{10 + k // 7},{k % 5}" for k in range(40)]
+    (tmp_path / "plain.csv").write_text("user,item,rating\n" + "\n".join(lines) + "\n")
+    matrix = read_matrix(tmp_path / "plain.csv")
+    rows, columns, values = matrix.entries()
+    ObservedMatrix.from_entries(rows.astype(str), columns.astype(str), values).write(tmp_path / "texts.csv")
+    for train, test in (("texts", "plain"), ("plain", "texts")):
+        model = tmp_path / f"{train}.safetensors"
+        assert run("fit", tmp_path / f"{train}.csv", "-o", model, "--model", "means").code == 0
+        outcome = run("evaluate", model, tmp_path / f"{test}.csv")
+        assert outcome.code == 0 and "has seen 40 of the 40 test entries" in outcome.err

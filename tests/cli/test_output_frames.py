@@ -17,7 +17,7 @@ FIRST = polars.DataFrame({"row": ["é", "b,c"], "prediction": [1.5, 2.0]}, schem
 SECOND = polars.DataFrame({"row": ['"d"'], "prediction": [0.1]}, schema=SCHEMA)
 READERS = {
     "csv": polars.read_csv,
-    "tsv": lambda path: polars.read_csv(path, separator="\t"),
+    "tsv": lambda path: polars.read_csv(path, separator="\t", quote_char=None),
     "parquet": polars.read_parquet,
     "jsonl": lambda path: polars.read_ndjson(path, schema=SCHEMA),
     "CSV": polars.read_csv,

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import scipy.sparse
 
+from deepmf.data.packing import pack
 from deepmf.data.read import read_matrix
 from deepmf.errors import BadEntries, BadSetting, CannotSave, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
@@ -91,3 +92,26 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
         RATINGS.write("r.xlsx")
     with pytest.raises(CannotSave, match="there is no folder"):
         RATINGS.write(tmp_path / "none" / "r.csv")
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "npz", "store"])
+@pytest.mark.parametrize(
+    "rows", [["a\tb", "c\nd", "e,f", "g\rh"], ['"x"', 'q"y', "back\\slash", "\\t"], ["007", "8", "9", "10"]]
+)
+def test_ids_come_back_as_they_were(tmp_path: Path, rows: list[str], ending: str) -> None:
+    matrix = ObservedMatrix.from_entries(rows, ["x", "y\tz", "x", "y\tz"], [1, 2, 3, 4])
+    matrix.write(tmp_path / f"m.{ending}")
+    assert read_matrix(tmp_path / f"m.{ending}") == matrix
+
+
+def test_texts_of_digits_stay_texts_in_csv(tmp_path: Path) -> None:
+    matrix = ObservedMatrix.from_entries(["1", "2", "2"], ["7", "8", "7"], [1, 2, 3])
+    matrix.write(tmp_path / "m.csv")
+    assert read_matrix(tmp_path / "m.csv") == matrix
+    pack([tmp_path / "m.csv"], tmp_path / "m.store")
+    assert read_matrix(tmp_path / "m.store") == matrix
+    numbers = ObservedMatrix.from_entries([1, 2, 2], [7, 8, 7], [1, 2, 3])
+    numbers.write(tmp_path / "n.csv")
+    assert (tmp_path / "n.csv").read_text().splitlines()[1] == "1,7,1"
+    (tmp_path / "all.csv").write_text('"row","column","value"\n"1","7","1"\n"2","8","2"\n"2","7","3"\n')
+    assert read_matrix(tmp_path / "all.csv") == read_matrix(tmp_path / "n.csv") == numbers

@@ -53,3 +53,15 @@ def test_an_ending_that_says_no_format(tmp_path: Path) -> None:
 def test_types_of_labels() -> None:
     assert label_type(PARTS[0]["row"].to_numpy()) == polars.Int64
     assert label_type(polars.Series(["a", "b"]).to_numpy()) == polars.String
+
+
+def test_texts_of_digits_and_tabs_can_be_told_when_they_are_read(tmp_path: Path) -> None:
+    frames = [
+        polars.DataFrame({"user": ["1", "2"], "stars": [1.5, 2]}),
+        polars.DataFrame({"user": ["x"], "stars": [3.0]}),
+    ]
+    write_frame_file(frames, frames[0].schema, tmp_path / "f.csv")
+    assert (tmp_path / "f.csv").read_text() == 'user,stars\n"1",1.5\n"2",2.0\n"x",3.0\n'
+    tabs = polars.DataFrame({"user": ["a\tb"], "stars": [1.5]})
+    write_frame_file([tabs], tabs.schema, tmp_path / "f.tsv")
+    assert (tmp_path / "f.tsv").read_text() == "user\tstars\na\\tb\t1.5\n"

@@ -13,7 +13,7 @@ from deepmf.cli.options import FrameFile, FrameJson, ModelFile, SafeCsv
 from deepmf.cli.output import STANDARD, check_writable, say, show_json
 from deepmf.cli.output_frames import check_frame_target, write_frames
 from deepmf.cli.serve import Database, default_database, needs_serve
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, CannotSave
 
 if TYPE_CHECKING:
     from deepmf.matrix.features import Features
@@ -64,7 +64,10 @@ def export_entries(
     for axis, name, features in (("row", form.row, found.row_features), ("column", form.column, found.column_features)):
         target = targets[axis]
         if target is not None:
-            told[f"{axis}_features"] = _write_features(features, target, name, safe_csv=safe_csv)
+            try:
+                told[f"{axis}_features"] = _write_features(features, target, name, safe_csv=safe_csv)
+            except CannotSave as error:
+                raise CannotSave(f"{error} there; the entries are in {output} already") from error
     if output == STANDARD:
         return
     if as_json:

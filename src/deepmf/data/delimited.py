@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import mmap
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from deepmf.data.source import checked_path, reading, text_source
+from deepmf.data.source import ZSTD, checked_path, reading, text_source
 from deepmf.errors import BadSetting, UnreadableFile
-from deepmf.files.frame_library import import_polars
+from deepmf.files.frame_library import ESCAPES, import_polars
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,6 +24,8 @@ WHOLE_LINE = "\x1f"  # a separator that no text contains: whole lines come back
 
 _UNQUOTED = ("::", "\t")  # where a quotation mark is a character like any other
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*|\s*[+-]?(inf|infinity|nan)\s*", re.I)
+_PLAIN = {escaped: plain for plain, escaped in ESCAPES.items()}
+_ESCAPED = re.compile("|".join(map(re.escape, _PLAIN)))
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none", "nil", "?", "-", ".")
 
 
@@ -73,7 +77,7 @@ class DelimitedFile:
     def fields(self, lines: Sequence[str], separator: str) -> list[list[str]]:
         """Split lines, quoted fields at their quotation marks."""
         if separator in _UNQUOTED:
-            return [line.split(separator) for line in lines]
+            return [[_unescaped(field, separator) for field in line.split(separator)] for line in lines]
         try:
             return list(csv.reader(lines, delimiter=separator))
         except csv.Error as error:  # such as a field of more than 131,072 characters
@@ -100,7 +104,39 @@ class DelimitedFile:
             quote_char=None if separator in _UNQUOTED else '"',
             truncate_ragged_lines=ignore_more,
         )
+        if separator == "\t" and self._may_have_escapes:
+            texts = polars.col(polars.String)
+            lazy = lazy.with_columns(texts.str.replace_many(list(ESCAPES.values()), list(ESCAPES)))
         return lazy
+
+    @cached_property
+    def _may_have_escapes(self) -> bool:
+        """Whether there is a backslash in the file; not looked for where polars decompresses it."""
+        if isinstance(self._source, bytes):
+            return b"\\" in self._source
+        with self._source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content[:4] == ZSTD or content.find(b"\\") >= 0
+
+
+def quoted_fields(line: str, separator: str) -> list[bool]:
+    """Say of each field of a line whether it has quotation marks around it.
+
+    >>> quoted_fields('"7",Alien,"say ""hi"", ann"', ",")
+    [True, False, True]
+    """
+    if separator in _UNQUOTED:
+        return [False] * len(line.split(separator))
+    found, at = [], 0
+    for field in next(csv.reader([line], delimiter=separator), []):
+        found.append(line[at : at + 1] == '"')
+        at += len(field) + 1 + (2 + field.count('"') if found[-1] else 0)
+    return found
+
+
+def _unescaped(field: str, separator: str) -> str:
+    if separator != "\t" or "\\" not in field:
+        return field
+    return _ESCAPED.sub(lambda found: _PLAIN[found[0]], field)
 
 
 def checked_separator(separator: str) -> str:

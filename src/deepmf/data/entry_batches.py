@@ -72,9 +72,11 @@ class EntryLines:
         self.n_dropped = 0
 
     @property
-    def has_firm_ids(self) -> bool:
-        """Whether ids have the type that they have in the file; in text, digits may be numbers."""
-        return not self._scan.is_text
+    def firm_ids(self) -> tuple[bool, bool]:
+        """Whether ids of rows, and of columns, have the type that they have in the file; in text, digits may be
+        numbers."""
+        row, column, *_ = self._scan.firm
+        return row, column
 
     def batches(self) -> Iterator[EntryBatch]:
         """Yield the entries in order; a line that is none is refused with its number, or left out."""

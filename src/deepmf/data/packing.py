@@ -169,8 +169,8 @@ class _Packing:
             if batch.values.size:
                 self._check(batch, file)
                 rows, columns = (
-                    _coded(axis, ids, batch, file, is_firm=lines.has_firm_ids)
-                    for axis, ids in zip(self._axes, (batch.rows, batch.columns), strict=True)
+                    _coded(axis, ids, batch, file, is_firm=is_firm)
+                    for axis, ids, is_firm in zip(self._axes, (batch.rows, batch.columns), lines.firm_ids, strict=True)
                 )
                 self._add(spool, rows, columns, batch.values)
         self.read.append(PackedFile(file, lines.guessed, lines.n_dropped))

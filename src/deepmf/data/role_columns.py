@@ -55,11 +55,13 @@ class ColumnScan(NamedTuple):
     """The columns of a role as a lazy frame, all text in text, and what is known of them before they are read.
 
     is_text: whether they come from delimited text.
+    firm: for each column, whether its ids have the type that they have in the file; in text, digits may be numbers.
     """
 
     lazy: pl.LazyFrame
     found: RoleColumns
     is_text: bool
+    firm: tuple[bool, ...]
 
 
 def scan_columns(
@@ -81,16 +83,18 @@ def scan_columns(
             chosen = _chosen_typed(path, role, lazy, wanted)
             check_lines(path, lazy, len(chosen))
             scanned, renamed, first_line, has_names = lazy.select(chosen), chosen, None, True
+            firm = tuple(True for _ in chosen)
     else:
         file, layout = _laid_out(path, role, wanted, separator, header, lambda _: False, decimal)
         names, chosen = layout.names, _chosen_text(file, role, layout, wanted)
         renamed = chosen if layout.has_header else list(role.columns)
         scanned = scan_typed(file, layout, {}).select(chosen).rename(dict(zip(chosen, renamed, strict=True)))
         first_line, has_names = layout.first_line, layout.has_header
+        firm = tuple(name in layout.quoted for name in chosen)
     empty = polars.DataFrame(schema=dict.fromkeys(renamed, polars.String))
     places = tuple(map(names.index, chosen))
     found = RoleColumns(empty, first_line, has_names, is_guess(names, wanted), places)
-    return ColumnScan(scanned, found, first_line is not None)
+    return ColumnScan(scanned, found, first_line is not None, firm)
 
 
 def read_columns(
@@ -219,11 +223,13 @@ def _typed(file: DelimitedFile, layout: TextLayout, chosen: list[str], decimal: 
                 if frame.height == 0 or all(are_written_so(frame[name], frame[lengths[name]][0]) for name in whole):
                     return without_blank_end(frame.select(chosen))
         texts = scan_typed(file, layout, {}).select(chosen).collect()
-    return _cast(without_blank_end(texts), file.path, layout.first_line, decimal)
+    return _cast(without_blank_end(texts), file.path, layout, decimal)
 
 
 def _looks_whole(layout: TextLayout, name: str) -> bool:
     at = layout.names.index(name)
+    if name in layout.quoted:
+        return False
     return all(is_whole(fields[at]) for fields in layout.sample if at < len(fields))
 
 
@@ -244,13 +250,14 @@ def without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.head(filled[-1] + 1 if filled.len() else 0)
 
 
-def _cast(texts: pl.DataFrame, path: Path, first_line: int, decimal: str) -> pl.DataFrame:
+def _cast(texts: pl.DataFrame, path: Path, layout: TextLayout, decimal: str) -> pl.DataFrame:
     """Turn three text columns into ids and numbers, naming the first value that is not a number."""
     row, column, value = texts.get_columns()
     try:
         numbers = parsed(value, decimal=decimal)
     except BadEntries as error:
         assert error.position is not None
-        raise BadEntries(f"{path}, line {error.position + first_line}: {error.message}") from error
-    typed: pl.DataFrame = import_polars().DataFrame([whole_or_text(row), whole_or_text(column), numbers])
+        raise BadEntries(f"{path}, line {error.position + layout.first_line}: {error.message}") from error
+    ids = (series if series.name in layout.quoted else whole_or_text(series) for series in (row, column))
+    typed: pl.DataFrame = import_polars().DataFrame([*ids, numbers])
     return typed

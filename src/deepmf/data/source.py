@@ -21,7 +21,7 @@ ALWAYS_ALLOWED = 64 << 20  # bytes
 _PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
 _ZLIB = (b"x\x01", b"x\x9c", b"x\xda")  # which polars would decompress without a bound
-_ZSTD = b"\x28\xb5\x2f\xfd"
+ZSTD = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK = 128 << 10  # the most that one block expands to
 
 
@@ -64,7 +64,7 @@ def text_source(path: Path) -> Path | bytes:
             return _unzipped(path, file)
         if beginning.startswith(_ZLIB):
             raise UnreadableFile(f"{path} is compressed by zlib; text is read plain, or compressed by gzip or zstd")
-        if beginning == _ZSTD:
+        if beginning == ZSTD:
             check_expansion(path, _zstd_bound(path, file))
     return polars_source(path)
 
@@ -130,7 +130,7 @@ def _zstd_bound(path: Path, file: BinaryIO) -> int:
         if len(magic) == 4 and magic[1:] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5:  # a frame to be skipped
             file.seek(int.from_bytes(_exactly(path, file, 4), "little"), 1)
             continue
-        if magic != _ZSTD:
+        if magic != ZSTD:
             raise _damaged_zstd(path)
         descriptor = _exactly(path, file, 1)[0]
         single = descriptor >> 5 & 1

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepmf.data.delimited import SEPARATORS, WHOLE_LINE, DelimitedFile, checked_separator, is_missing, is_number
+from deepmf.data.delimited import (
+    SEPARATORS,
+    WHOLE_LINE,
+    DelimitedFile,
+    checked_separator,
+    is_missing,
+    is_number,
+    quoted_fields,
+)
 from deepmf.data.ids import is_whole
 from deepmf.data.roles import IsKnown, Role
 from deepmf.errors import UnreadableFile
@@ -33,6 +41,7 @@ class TextLayout:
     has_header: bool
     n_blank: int  # lines before the first that is not blank
     sample: list[list[str]]  # the fields of the first lines, without the header
+    quoted: frozenset[str] = frozenset()  # fields with quotation marks beside others without: texts, even of digits
 
     @property
     def first_line(self) -> int:
@@ -68,7 +77,15 @@ def recognise(
     names = first if header else [str(number) for number in range(len(first))]
     if len(set(names)) < len(names):
         raise UnreadableFile(f"{file.path}: the header {lines[0][:80]!r} names a column twice")
-    return TextLayout(separator, names, header, n_blank, rest if header else [first, *rest])
+    sample = rest if header else [first, *rest]
+    quoted = _quoted(lines[1 if header else 0], separator, names) if sample else frozenset()
+    return TextLayout(separator, names, header, n_blank, sample, quoted)
+
+
+def _quoted(line: str, separator: str, names: Sequence[str]) -> frozenset[str]:
+    """Return the names of fields with quotation marks, unless all have them."""
+    marks = quoted_fields(line, separator)
+    return frozenset() if all(marks) else frozenset(name for name, mark in zip(names, marks, strict=False) if mark)
 
 
 def _pointed(lines: Sequence[Sequence[str]]) -> list[list[str]]:

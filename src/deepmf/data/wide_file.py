@@ -43,7 +43,7 @@ def read_wide(path: Path, *, row: Column, separator: str | None, header: bool | 
     if texts[name].null_count():
         line = int(texts[name].is_null().arg_true()[0]) + layout.first_line
         raise BadEntries(f"{path}, line {line}: the row id is missing")
-    columns = [whole_or_text(texts[name])]
+    columns = [texts[name] if name in layout.quoted else whole_or_text(texts[name])]
     for series in texts.drop(name).get_columns():
         try:
             columns.append(parsed(series, decimal=decimal))

@@ -13,6 +13,7 @@ import scipy.sparse
 
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.files.atomic import write_atomically
+from deepmf.files.frame_library import write_csv, write_tsv
 from deepmf.matrix.store_writer import write_store
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ LABELS = {"row": "row_labels", "column": "column_labels"}
 FORM = "form"
 
 _FRAMES: dict[str, Callable[[Any, BinaryIO], None]] = {
-    ".csv": lambda frame, file: frame.write_csv(file),
-    ".tsv": lambda frame, file: frame.write_csv(file, separator="\t"),
+    ".csv": write_csv,
+    ".tsv": write_tsv,
     ".parquet": lambda frame, file: frame.write_parquet(file),
 }
 STORE = ".store"

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from deepmf.errors import BadSetting
 from deepmf.files.atomic import write_atomically
-from deepmf.files.frame_library import import_polars
+from deepmf.files.frame_library import has_number_texts, import_polars, write_csv, write_tsv
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_TEXTS: dict[str, Callable[[Any, Any, bool], Any]] = {
-    ".csv": lambda frame, file, header: frame.write_csv(file, include_header=header),
-    ".tsv": lambda frame, file, header: frame.write_csv(file, include_header=header, separator="\t"),
-    ".jsonl": lambda frame, file, header: frame.write_ndjson(file),
+_TEXTS: dict[str, Callable[[Any, Any, bool, bool], Any]] = {
+    ".csv": lambda frame, file, header, quoted: write_csv(frame, file, header=header, quoted=quoted),
+    ".tsv": lambda frame, file, header, _: write_tsv(frame, file, header=header),
+    ".jsonl": lambda frame, file, *_: frame.write_ndjson(file),
 }
 _PARQUET = (".parquet", ".pq")
 
@@ -43,9 +43,12 @@ def write_frame_file(frames: Iterable[Any], schema: Mapping[str, Any], path: str
 def text_pieces(frames: Iterable[Any], schema: Mapping[str, Any], ending: str) -> Iterator[memoryview]:
     """Yield the header, then each frame, as bytes of a text format."""
     polars = import_polars()
+    quoted: bool | None = None  # as the first lines need it, by which a reader goes
     for number, frame in enumerate(chain([polars.DataFrame(schema=schema)], frames)):
         content = BytesIO()
-        _TEXTS[ending](frame, content, number == 0)
+        if quoted is None and frame.height:
+            quoted = has_number_texts(frame)
+        _TEXTS[ending](frame, content, number == 0, quoted or False)
         yield content.getbuffer()
 
 

@@ -45,6 +45,7 @@ class ShardedCheckpoint(Checkpoint):
     def write(self, state: TrainingState) -> None:
         """Keep a state, replacing the one before it whole or not at all."""
         with ExitStack() as stack, together():
+            stack.callback(self._remove_if_empty)  # after a write that failed, of the first state
             folder = _decided(lambda: stack.enter_context(temporary_folder(self._made())))
             stored = {name: self._by_channel(name, tensor) for name, tensor in state.tensors.items()}
             self._save(folder, {name: self._placed(name, tensor) for name, tensor in stored.items()})
@@ -63,6 +64,10 @@ class ShardedCheckpoint(Checkpoint):
         with _saving(self.path):
             self.path.mkdir(exist_ok=True)
         return self.path
+
+    def _remove_if_empty(self) -> None:
+        with suppress(OSError):  # it is not, mostly
+            self.path.rmdir()
 
     def _save(self, folder: Path, tensors: dict[str, Tensor]) -> None:
         from torch.distributed.checkpoint.api import CheckpointException
