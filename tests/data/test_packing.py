@@ -96,6 +96,20 @@ def test_ids_have_the_type_that_all_files_together_give_them(tmp_path: Path) -> 
     assert [part.tolist() for part in both.entries()] == [["10", "9", "9", "ann"], [1, 2, 3, 1], [5, 3, 3, 4]]
 
 
+@pytest.mark.parametrize("duplicates", ["error", "first", "last", "mean"])
+def test_the_interval_of_real_values_is_the_same_as_in_memory(tmp_path: Path, duplicates: Any) -> None:
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=600)
+    values[5], values[300] = 100, -70
+    rows = np.arange(600) // 20 if duplicates == "error" else generator.integers(0, 20, 600)
+    pl.DataFrame({"user": rows, "item": np.arange(600) % 20, "rating": values}).write_csv(tmp_path / "r.csv")
+    theirs = read_matrix(tmp_path / "r.csv", duplicates=duplicates)
+    ours = pack(tmp_path / "r.csv", tmp_path / "r.store", duplicates=duplicates)
+    assert same(ours, theirs)
+    assert same(read_matrix(tmp_path / "r.store"), theirs)
+    assert not ours.scale.is_bounded and -10 < ours.scale.low < ours.scale.high < 10
+
+
 @pytest.mark.parametrize("duplicates", ["first", "last", "mean"])
 def test_repeats_are_merged_as_in_memory(tmp_path: Path, duplicates: Any) -> None:
     generator = np.random.default_rng(0)

@@ -1,5 +1,7 @@
 """Splits: exact, disjoint, complete, repeatable; area IV never leaks."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -7,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepmf.data import splits
-from deepmf.data.read import read_npz
+from deepmf.data.read import read_matrix, read_npz
 from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks
 from deepmf.data.synthetic.generator import generate
 from deepmf.errors import BadSetting, BadSplit
 from deepmf.matrix.areas import AREAS
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 
 Key = tuple[object, object, float]
 
@@ -238,3 +241,40 @@ def test_equal_draws_are_dealt_in_order() -> None:
     for part, places in enumerate(splits._cut(splits._shuffled(500, Coarse()), (0.5, 0.3, 0.2))):
         expected[places] = part
     assert np.array_equal(splits._dealt(500, (0.5, 0.3, 0.2), Coarse), expected)
+
+
+def real_values(scale: Scale | None = None) -> ObservedMatrix:
+    return ObservedMatrix.from_array(np.random.default_rng(0).normal(size=(30, 20)), scale)
+
+
+def every_split(matrix: ObservedMatrix) -> list[list[ObservedMatrix]]:
+    """The parts of every kind of split, training entries first."""
+    by_area = split_areas(matrix, seed=0)
+    masks = np.random.default_rng(0).integers(3, size=matrix.shape)
+    splits = [split_entries(matrix, seed=0), split_from_masks(matrix, *(masks == part for part in range(3)))]
+    parts = [[split.train, split.validation, split.test] for split in [*splits, *split_folds(matrix, 3)]]
+    new = [*by_area.new_validation.values(), *by_area.test.values(), by_area.unused]
+    return [*parts, [by_area.train, by_area.validation, by_area.extension, *new]]
+
+
+def test_an_inferred_interval_is_that_of_training_entries() -> None:
+    for parts in every_split(real_values()):
+        train = parts[0].values
+        assert {part.scale for part in parts} == {Scale(low=train.min(), high=train.max(), bounded=False)}
+
+
+@pytest.mark.parametrize("scale", [Scale(low=-9, high=9), None], ids=["interval", "levels"])
+def test_other_scales_are_those_of_the_matrix(scale: Scale | None) -> None:
+    matrix = generate(30, 20, density=1.0, seed=0).matrix if scale is None else real_values(scale)
+    assert {part.scale for parts in every_split(matrix) for part in parts} == {matrix.scale}
+
+
+def test_parts_of_a_store_have_the_interval_of_training_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deepmf.matrix.matrix.IN_MEMORY", 50)
+    real_values().write(tmp_path / "real.store")
+    for stored, parts in zip(
+        every_split(read_matrix(tmp_path / "real.store")), every_split(real_values()), strict=True
+    ):
+        assert stored == parts

@@ -58,7 +58,7 @@ def test_inference() -> None:
     many = np.arange(MOST_LEVELS)
     assert Scale.infer(many).levels is not None
     more = np.random.default_rng(0).permutation(np.arange(MOST_LEVELS + 1.0))
-    assert Scale.infer(more) == Scale(low=0, high=MOST_LEVELS)
+    assert Scale.infer(more) == Scale(low=0, high=MOST_LEVELS, bounded=False)
 
 
 def test_inference_sees_late_levels() -> None:
@@ -67,7 +67,7 @@ def test_inference_sees_late_levels() -> None:
     assert Scale.infer(values) == Scale([1, 2])
     values[-100:] = np.arange(100)
     values[5] = -7
-    assert Scale.infer(values) == Scale(low=-7, high=99)
+    assert Scale.infer(values) == Scale(low=-7, high=99, bounded=False)
 
 
 def test_one_value_is_allowed_with_a_warning() -> None:
@@ -139,3 +139,46 @@ def test_ends_whose_spread_is_no_number() -> None:
         Scale(low=-1e308, high=1e308)
     with pytest.raises(BadSetting, match="the levels of a scale must be at most 1e.307 in magnitude"):
         Scale([1, 1e308])
+
+
+def test_an_inferred_interval_bounds_nothing() -> None:
+    values = np.random.default_rng(0).normal(size=500)
+    scale = Scale.infer(values)
+    assert scale == Scale(low=values.min(), high=values.max(), bounded=False) != Scale(low=scale.low, high=scale.high)
+    assert not scale.is_bounded
+    assert scale.holds([-1e6, 0, 1e6, np.nan, np.inf]).tolist() == [True, True, True, False, False]
+    np.testing.assert_array_equal(scale.clip([-50, 50]), [-50, 50])
+    np.testing.assert_array_equal(scale.nearest_level([-50, 50]), [-50, 50])
+    np.testing.assert_array_equal(scale.to_unit([-50, scale.low, scale.high, 50]), [-1, -1, 1, 1])
+
+
+@pytest.mark.parametrize("n_values", [80, 2000, (1 << 20) + 5])
+def test_outliers_do_not_stretch_an_inferred_interval(n_values: int) -> None:
+    values = np.random.default_rng(0).normal(size=n_values)
+    clean = Scale.infer(values)
+    assert (clean.low, clean.high) == pytest.approx((values.min(), values.max()), rel=0.1)
+    values[0], values[-1] = -1e6, 100
+    with_outliers = Scale.infer(values)
+    assert -7 < with_outliers.low < -2 and 2 < with_outliers.high < 7
+
+
+def test_a_tail_is_no_outlier() -> None:
+    exponential = np.random.default_rng(0).exponential(size=1000)
+    assert Scale.infer(exponential).high == exponential.max()
+    mostly_zero = np.append(np.zeros(10_000), np.arange(1.0, 100.0))
+    assert Scale.infer(mostly_zero) == Scale(low=0, high=99, bounded=False)
+
+
+def test_inferring_again() -> None:
+    inferred, some = Scale(low=0, high=100, bounded=False), np.array([3.0, 4.0, 7.0])
+    assert inferred.infer_again(some) == Scale(low=3, high=7, bounded=False)
+    assert inferred.infer_again(np.array([3.0, 3.0])) == inferred.infer_again(np.array([])) == inferred
+    for law in (Scale(low=0, high=100), Scale([3, 4, 7, 9])):
+        assert law.infer_again(some) is law
+
+
+def test_only_an_interval_may_be_unbounded() -> None:
+    with pytest.raises(BadSetting, match="bounded"):
+        Scale([1, 2], bounded=False)
+    with pytest.raises(BadSetting, match="bounded"):
+        Scale(low=0, high=1, bounded=0)  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ some_scales = st.one_of(
     st.lists(st.floats(-1e300, 1e300), min_size=2, max_size=2, unique=True).map(
         lambda ends: Scale(low=min(ends), high=max(ends))
     ),
+    st.just(Scale(low=0.1, high=7, bounded=False)),
 )
 
 MATRIX = ObservedMatrix.from_entries(
@@ -101,6 +102,10 @@ def test_scale_comes_back(scale: Scale) -> None:
     assert unpack_scale(pack_scale(scale)) == scale
 
 
+def test_an_interval_of_an_older_file_is_bounded() -> None:
+    assert unpack_scale({"low": 0, "high": 1}) == Scale(low=0, high=1)
+
+
 @pytest.mark.parametrize(
     "content, message",
     [
@@ -113,6 +118,7 @@ def test_scale_comes_back(scale: Scale) -> None:
         ({"low": False, "high": True}, "made of numbers"),
         ({"low": float("nan"), "high": 1}, "both finite"),
         ({"low": 0, "high": 10**400}, "double precision"),
+        ({"low": 0, "high": 1, "bounded": 0}, "bounded"),
         ({"levels": "12"}, "must be a list"),
         ({"levels": {"1": 2}}, "must be a list"),
         ({"levels": None}, "must be a list"),

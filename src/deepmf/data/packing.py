@@ -270,10 +270,10 @@ class _Packing:
 
     def _final_scale(self, scale: Scale, table: npt.NDArray[np.float64] | None, writer: StoreWriter) -> Scale:
         """Return the scale that the entries left after merging show, where none was given."""
-        if self._scale is not None or self._duplicates not in ("first", "last"):
+        if self._scale is None and table is None:
+            return scale.infer_again(writer.values)
+        if self._scale is not None or table is None or self._duplicates not in ("first", "last"):
             return scale
-        if table is None:
-            return Scale(low=writer.low, high=writer.high)
         left = table[writer.code_counts[: table.size] > 0]
         return scale if left.size == table.size else Scale.infer(left)
 

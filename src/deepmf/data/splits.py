@@ -1,9 +1,13 @@
-"""Splits of a matrix: by entries, by folds, by areas, by published masks."""
+"""Splits of a matrix: by entries, by folds, by areas, by published masks.
+
+All parts have the scale of the matrix if that was given or has levels. An interval that was inferred is inferred anew
+from the training entries, so that nothing of the others is known in training, and all parts have that one.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +70,7 @@ def split_entries(
     """
     shares = _checked_shares(train, validation, test)
     part_of = _dealt(matrix.n_entries, shares, lambda: _stream(seed, "entries"))
-    return Split(*(matrix.take_entries(part_of == part) for part in range(len(shares))))
+    return Split(*_on_scale_of_first([matrix.take_entries(part_of == part) for part in range(len(shares))]))
 
 
 def split_folds(matrix: ObservedMatrix, folds: int = 5, *, validation: float = 0.05, seed: int = 0) -> list[Split]:
@@ -97,7 +101,7 @@ def each_fold(matrix: ObservedMatrix, folds: int, *, validation: float, seed: in
         rest = np.concatenate([other for at, other in enumerate(tests) if at != number])
         share = validation * matrix.n_entries / rest.size
         chosen = rest[_shuffled(rest.size, _stream(seed, f"fold {number}"))]
-        yield Split(*map(matrix.take_entries, (*_cut(chosen, (1 - share, share)), test)))
+        yield Split(*_on_scale_of_first(map(matrix.take_entries, (*_cut(chosen, (1 - share, share)), test))))
 
 
 def split_areas(
@@ -130,8 +134,10 @@ def split_areas(
     order = _shuffled(matrix.n_entries, _stream(seed, "entries"))
     parts = {area: _cut(order[area_of[order] == code], shares) for code, area in enumerate(AREAS)}
     known = np.flatnonzero(~is_new_row), np.flatnonzero(~is_new_column)
+    known_entries = matrix.take_entries(parts["I"][0]).take(*known)
+    matrix = matrix.on_scale(matrix.scale.infer_again(known_entries.values))
     return AreaSplit(
-        train=matrix.take_entries(parts["I"][0]).take(*known),
+        train=known_entries.on_scale(matrix.scale),
         validation=matrix.take_entries(parts["I"][1]).take(*known),
         extension=matrix.take_entries(np.concatenate([parts["II"][0], parts["III"][0]])),
         new_validation={area: matrix.take_entries(parts[area][1]) for area in AREAS[1:]},
@@ -154,7 +160,15 @@ def split_from_masks(matrix: ObservedMatrix, train_mask: Any, validation_mask: A
         owner[positions] = code
     if not np.all(owner):
         raise BadSplit(f"{np.count_nonzero(owner == 0)} of {matrix.n_entries} entries are in none of the masks")
-    return Split(*(matrix.take_entries(owner == code) for code in (1, 2, 3)))
+    return Split(*_on_scale_of_first([matrix.take_entries(owner == code) for code in (1, 2, 3)]))
+
+
+def _on_scale_of_first(parts: Iterable[ObservedMatrix]) -> Iterator[ObservedMatrix]:
+    """Yield parts of a matrix on the scale that the first shows, unless theirs was given or has levels."""
+    scale = None
+    for part in parts:
+        scale = scale or part.scale.infer_again(part.values)
+        yield part.on_scale(scale)
 
 
 def _checked_shares(train: float, validation: float, test: float) -> tuple[float, float, float]:

@@ -56,8 +56,10 @@ class Spool:
             yield SpooledEntries(Coded(row_kind, rows), Coded(column_kind, columns), values)
 
     def scale(self) -> Scale:
-        """Return the scale that the values show, as `Scale.infer` does."""
-        return Scale(low=self._low, high=self._high) if self._levels is None else Scale.infer(self._levels)
+        """Return the scale that the values show, as `Scale.infer` does; of an interval, with all outliers."""
+        if self._levels is None:
+            return Scale(low=self._low, high=self._high, bounded=False)
+        return Scale.infer(self._levels)
 
     def _note(self, values: FloatArray) -> None:
         self._low, self._high = min(self._low, float(values.min())), max(self._high, float(values.max()))

@@ -217,6 +217,6 @@ def _checked_relevance(seen: EntryStore, relevant_from: float | None) -> float:
         return default_relevance(scale, seen.train.mean)
     if isinstance(relevant_from, bool) or not isinstance(relevant_from, int | float | np.number):
         raise BadSetting(f"relevant_from must be a number; got {relevant_from!r}")
-    if not scale.low <= relevant_from <= scale.high:
+    if scale.is_bounded and not scale.low <= relevant_from <= scale.high:
         raise BadSetting(f"relevant_from must lie on the scale, which is {scale}; got {relevant_from:g}")
     return float(relevant_from)

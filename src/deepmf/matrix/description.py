@@ -117,7 +117,8 @@ def _histogram(scale: Scale, values: npt.NDArray[np.floating[Any]]) -> dict[floa
         return dict(zip(scale.levels.tolist(), counts.tolist(), strict=True))
     counts, edges = np.zeros(10, dtype=np.int64), np.histogram_bin_edges([], bins=10, range=(scale.low, scale.high))
     for piece in pieces(values):
-        counts += np.histogram(piece, bins=10, range=(scale.low, scale.high))[0]
+        inside = np.clip(piece, scale.low, scale.high)  # outliers count in the first and last bins
+        counts += np.histogram(inside, bins=10, range=(scale.low, scale.high))[0]
     return dict(zip(((edges[:-1] + edges[1:]) / 2).tolist(), counts.tolist(), strict=True))
 
 

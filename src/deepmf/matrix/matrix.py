@@ -348,6 +348,13 @@ class ObservedMatrix:
             object.__setattr__(matrix, name, form if name == "form" else getattr(self, name))
         return matrix
 
+    def on_scale(self, scale: Scale) -> ObservedMatrix:
+        """Return the same entries on another scale, which holds them all."""
+        matrix = ObservedMatrix.__new__(ObservedMatrix)
+        for name in self.__slots__:
+            object.__setattr__(matrix, name, scale if name == "scale" else getattr(self, name))
+        return matrix
+
     def to_frame(self) -> Any:
         """Return the entries as a long polars frame, in row order, under the names of the table they came from.
 

@@ -1,4 +1,4 @@
-"""The scale of a matrix: its legal levels, or the interval its values lie in."""
+"""The scale of a matrix: its levels, or the interval its values lie in."""
 
 from __future__ import annotations
 
@@ -17,14 +17,24 @@ from deepmf.matrix.unit_map import UnitMap
 # A matrix with more distinct values than this is treated as continuous.
 MOST_LEVELS = 64
 
+# The ends of an inferred interval lie at most this many times as far from the median as the 1st and the 99th percentile
+# do: 4.65 standard deviations of normal values, beyond which one in 300,000 lies; all of light-tailed ones lie within.
+_REACH, _TAIL = 2.0, 0.01
+# Percentiles of more values are those of as many, drawn at random.
+_SAMPLE = 1 << 20
+
 # The spread and the middle of two numbers of this size are finite.
 LARGEST = 1e307
 
 
 class Scale:
-    """All legal levels of a matrix, or the closed interval that holds its values.
+    """All legal levels of a matrix, or the interval its values lie in.
 
     Give either `levels` (increasing, any spacing) or both ends `low` and `high`. Immutable and hashable.
+
+    An interval that is given is a law: a value outside is an error, and predictions are clipped to it. One that was
+    inferred from values is only what these show (`bounded=False`): other values may lie beyond it, nothing is clipped,
+    and outliers do not stretch it.
 
     >>> stars = Scale(levels=[1, 2, 3, 4, 5])
     >>> stars
@@ -37,16 +47,28 @@ class Scale:
     array([4., 1.])
     >>> Scale(low=-40, high=60).levels is None
     True
+    >>> Scale.infer(range(100))
+    Scale(low=0, high=99, bounded=False)
     """
 
-    __slots__ = ("_high", "_levels", "_low")
+    __slots__ = ("_high", "_is_bounded", "_levels", "_low")
 
     def __init__(
-        self, levels: Iterable[float] | None = None, *, low: float | None = None, high: float | None = None
+        self,
+        levels: Iterable[float] | None = None,
+        *,
+        low: float | None = None,
+        high: float | None = None,
+        bounded: bool = True,
     ) -> None:
+        if not isinstance(bounded, bool):
+            raise BadSetting(f"bounded must be True or False; got {bounded!r}")
+        self._is_bounded = bounded
         if levels is not None:
             if low is not None or high is not None:
                 raise BadSetting("a scale takes levels, or low and high, not both")
+            if not bounded:
+                raise BadSetting("a scale of levels holds no other values; bounded=False is for low and high")
             array = _checked_levels(levels)
             array.flags.writeable = False
             self._levels: FloatArray | None = array
@@ -57,13 +79,13 @@ class Scale:
 
     @classmethod
     def infer(cls, values: npt.ArrayLike) -> Scale:
-        """Return the scale that the values show: their levels if at most 64 differ, otherwise an interval."""
+        """Return the scale that the values show: their levels if at most 64 differ, otherwise `infer_interval`."""
         array = np.asarray(values, dtype=np.float64).ravel()
         if array.size == 0:
             raise BadEntries("a scale cannot be inferred from no entries; give scale=Scale(levels=[...])")
         levels = few_levels(array)
         if levels is None:
-            return cls(low=float(array.min()), high=float(array.max()))
+            return cls.infer_interval(array)
         if levels.size == 1:
             warnings.warn(
                 f"all entries have the value {levels[0]:g}: every prediction will be {levels[0]:g} "
@@ -72,6 +94,34 @@ class Scale:
                 stacklevel=2,
             )
         return cls(levels)
+
+    @classmethod
+    def infer_interval(cls, values: npt.NDArray[Any]) -> Scale:
+        """Return the interval that at least two different values (n,) lie in, but for outliers; it is not bounded.
+
+        It reaches from the lowest to the highest value, and on either side at most twice as far from the median as 98 %
+        of the values do.
+        """
+        low, high, n_values = float(values.min()), float(values.max()), values.size
+        if n_values > _SAMPLE:
+            values = values[np.sort(np.random.PCG64(0).random_raw(_SAMPLE) % np.uint64(n_values))]
+        last, middle = values.size - 1, (values.size - 1) // 2
+        ranks = [tail := min(math.ceil(_TAIL * last), middle), middle, last - tail]
+        lower, median, upper = np.partition(np.asarray(values, dtype=np.float64), ranks)[ranks].tolist()
+        # A side on which nearly all values are the median says nothing about outliers.
+        low = max(low, median - _REACH * (median - lower)) if lower < median else low
+        high = min(high, median + _REACH * (upper - median)) if upper > median else high
+        return cls(low=low, high=high, bounded=False)
+
+    def infer_again(self, values: npt.NDArray[Any]) -> Scale:
+        """Return the interval that some values show, in the place of one that was inferred from others beside them.
+
+        Levels, and an interval that was given, stay as they are; so does any where no two values differ.
+        """
+        if self._is_bounded or values.size == 0:
+            return self
+        array = np.asarray(values)
+        return self if array.min() == array.max() else Scale.infer_interval(array)
 
     @property
     def levels(self) -> FloatArray | None:
@@ -84,22 +134,30 @@ class Scale:
         return self._levels is not None and bool(np.all((self._levels % 1 == 0) & (np.abs(self._levels) < 2**53)))
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether values beyond its ends are illegal: always, but for an interval that was inferred."""
+        return self._is_bounded
+
+    @property
     def low(self) -> float:
-        """The lowest legal value."""
+        """The lowest legal value; of an interval that was inferred, the lowest but for outliers."""
         return self._low
 
     @property
     def high(self) -> float:
-        """The highest legal value."""
+        """The highest legal value; of an interval that was inferred, the highest but for outliers."""
         return self._high
 
     @property
     def unit_map(self) -> UnitMap:
         """The map between the ends of the scale and [-1, 1], for tensors too."""
-        return UnitMap(self._low, self._high)
+        return UnitMap(self._low, self._high, self._is_bounded)
 
     def to_unit(self, values: npt.ArrayLike) -> FloatArray:
-        """Map the scale linearly onto [-1, 1], exact at both ends; a scale of one value maps to 0."""
+        """Map the scale linearly onto [-1, 1], exact at both ends; a scale of one value maps to 0.
+
+        Values beyond an interval that was inferred map to its ends.
+        """
         return self.unit_map.to_unit(np.asarray(values, dtype=np.float64))
 
     def from_unit(self, values: npt.ArrayLike) -> FloatArray:
@@ -109,7 +167,7 @@ class Scale:
     def nearest_level(self, values: npt.ArrayLike) -> FloatArray:
         """Return the nearest legal level of each value; halfway between two levels goes to the higher one.
 
-        For an interval, values are only brought inside it.
+        For an interval, values are clipped.
         """
         if self._levels is None:
             return self.clip(values)
@@ -124,9 +182,9 @@ class Scale:
         return chosen
 
     def clip(self, values: npt.ArrayLike) -> FloatArray:
-        """Return the values brought inside the scale's ends."""
-        inside: FloatArray = np.clip(np.asarray(values, dtype=np.float64), self._low, self._high)
-        return inside
+        """Return the values brought inside the scale's ends; as they are where it is not bounded."""
+        array = np.asarray(values, dtype=np.float64)
+        return np.clip(array, self._low, self._high) if self._is_bounded else array
 
     def levels_for(self, method: str) -> FloatArray:
         """Return the levels for a method that needs at least two; a scale without them is refused."""
@@ -146,8 +204,10 @@ class Scale:
         return positions
 
     def holds(self, values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Say of each value whether it is legal: one of the levels, or inside the interval."""
+        """Say of each value whether it is legal: one of the levels, or inside an interval that was given."""
         array = np.asarray(values, dtype=np.float64)
+        if not self._is_bounded:
+            return np.isfinite(array)
         if self._levels is None:
             return (array >= self._low) & (array <= self._high)
         return _among(self._levels, array)
@@ -163,7 +223,7 @@ class Scale:
 
     def __repr__(self) -> str:
         if self._levels is None:
-            return f"Scale(low={self._low:g}, high={self._high:g})"
+            return f"Scale(low={self._low:g}, high={self._high:g}{'' if self._is_bounded else ', bounded=False'})"
         return f"Scale(levels=[{', '.join(f'{level:g}' for level in self._levels)}])"
 
     def __eq__(self, other: object) -> bool:
@@ -177,8 +237,9 @@ class Scale:
             raise AttributeError(f"a Scale is immutable: {name} cannot be set")
         object.__setattr__(self, name, value)
 
-    def _key(self) -> tuple[float, float, tuple[float, ...] | None]:
-        return self._low, self._high, None if self._levels is None else tuple(self._levels.tolist())
+    def _key(self) -> tuple[float, float, bool, tuple[float, ...] | None]:
+        levels = None if self._levels is None else tuple(self._levels.tolist())
+        return self._low, self._high, self._is_bounded, levels
 
 
 def few_levels(values: FloatArray, *, piece: int = 1 << 16) -> FloatArray | None:

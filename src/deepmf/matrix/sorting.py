@@ -56,9 +56,11 @@ def ordered_entries(
     if np.any(again):
         if duplicates == "error":
             raise duplicate_error(rows, columns, order, again)
+        given = scale
         if duplicates == "mean":
             scale = scale or Scale.infer(ordered)  # before means bring values that nobody gave
         ordered = merged(ordered, again, duplicates)
+        scale = scale.infer_again(ordered) if given is None and scale is not None else scale
         row_of, column_of = row_of[~again], column_of[~again]
         if duplicates == "mean" and scale is not None and scale.levels is not None:
             ordered, n_moved = on_levels(ordered, scale)

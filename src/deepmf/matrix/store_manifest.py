@@ -102,12 +102,14 @@ def _content(folder: Path) -> Any:
 
 
 def _scale_content(scale: Scale) -> dict[str, Any]:
-    return {"low": scale.low, "high": scale.high} if scale.levels is None else {"levels": scale.levels.tolist()}
+    if scale.levels is not None:
+        return {"levels": scale.levels.tolist()}
+    return {"low": scale.low, "high": scale.high} | ({} if scale.is_bounded else {"bounded": False})
 
 
 def _scale(folder: Path, content: Any) -> Scale:
     try:
-        if not isinstance(content, dict) or content.keys() not in ({"levels"}, {"low", "high"}):
+        if not isinstance(content, dict) or content.keys() - {"bounded"} not in ({"levels"}, {"low", "high"}):
             raise _damaged(folder, "scale", content)
         return Scale(**content)
     except (UserError, TypeError) as error:

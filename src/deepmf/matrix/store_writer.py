@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.files.atomic import write_folder_atomically
-from deepmf.matrix.array_file import ArrayFile
+from deepmf.matrix.array_file import ArrayFile, mapped
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.buckets import Bucket, Buckets
 from deepmf.matrix.coded_values import MOST_CODES, CodedValues, code_counts, codes_of, pieces
@@ -63,7 +63,7 @@ class StoreWriter:
         self._buckets = Buckets(scratch, column_weights, [self.index, self.index, self.index])
         self.n_entries = 0
         self.code_counts = np.zeros(MOST_CODES + 1, dtype=np.int64)
-        self.low, self.high, self._sum = np.inf, -np.inf, 0.0
+        self._sum = 0.0
 
     def append(self, row_of: IndexArray, column_of: IndexArray, values: npt.NDArray[Any]) -> None:
         """Add entries that follow those before them in row order."""
@@ -79,8 +79,12 @@ class StoreWriter:
         if values.dtype == np.uint8:
             self.code_counts += code_counts(values, self.code_counts.size)
         else:
-            self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
             self._sum += float(values.sum(dtype=np.float64))
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        """The values that were added, or their codes, mapped from their file."""
+        return mapped(self._value_file.path, self._value_file.kind, self._value_file.length)
 
     def finish(self, *, scale: Scale, form: TableForm, table: npt.NDArray[np.float64] | None) -> None:
         """Sort the entries by column, and write all that is left; the manifest comes last."""

@@ -92,9 +92,10 @@ class Model(Method):
 
         With `start_from`, a fitted model of the same kind, settings and scale, what it has learned is where this fit
         starts: weights and factors of rows and columns by label, those of labels it does not know are fresh, those of
-        labels that are gone are dropped. A warm fit has half the epochs; that of a network enters its schedule where
-        the step size has fallen to half. Validation entries should be none that `start_from` was trained on; there is
-        a warning where they are. Where there are none, what is chosen on held-out entries is chosen on new ones.
+        labels that are gone are dropped. An interval that was inferred is that of `start_from`. A warm fit has half the
+        epochs; that of a network enters its schedule where the step size has fallen to half. Validation entries should
+        be none that `start_from` was trained on; there is a warning where they are. Where there are none, what is
+        chosen on held-out entries is chosen on new ones.
 
         With `checkpoint`, the state of training is saved to that file every `checkpoint_every` epochs; a fit that finds
         the file of the same run, killed earlier, continues it to the same result, and removes it at the end. With
@@ -112,6 +113,8 @@ class Model(Method):
         """
         name = type(self).__name__
         check_trainable(train)
+        if isinstance(start_from, Model) and start_from.is_fitted and not start_from.scale_.is_bounded:
+            train = train if train.scale.is_bounded else train.on_scale(start_from.scale_)
         check_ranks(name, train, self.settings, able=self.fits_on_ranks)
         if validation is not None:
             check_matrix(validation, "validation")

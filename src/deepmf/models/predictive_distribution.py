@@ -43,6 +43,7 @@ def ordinal_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
         support = scale.levels
         counts = np.bincount(np.searchsorted(boundaries, values), minlength=support.size)
     else:
+        values = np.clip(values, scale.low, scale.high)  # an outlier does not move the mean of its bin
         boundaries = np.unique(np.quantile(values, _shares_below(n_bins)))
         bin_of = np.searchsorted(boundaries, values)
         counts = np.bincount(bin_of, minlength=boundaries.size + 1)

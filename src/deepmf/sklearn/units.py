@@ -53,8 +53,9 @@ class ColumnUnits:
         return entries._replace(values=self.scale.nearest_level(units))
 
     def values(self, units: npt.NDArray[np.floating], columns: IndexArray) -> FloatArray:
-        """Return what a model says as values of these columns, inside what the column showed."""
-        lows, highs = (np.array([getattr(scale, end) for scale in self.column_scales]) for end in ("low", "high"))
+        """Return what a model says as values of these columns, inside what a column with units of its own showed."""
+        ends = [(scale.low, scale.high) if scale.is_bounded else (-np.inf, np.inf) for scale in self.column_scales]
+        lows, highs = np.array(ends).T
         values: FloatArray = self.centres[columns] + self.spreads[columns] * units
         return np.clip(values, lows[columns], highs[columns])
 

@@ -65,17 +65,18 @@ def unpack_form(content: Any) -> TableForm:
 
 
 def pack_scale(scale: Scale) -> dict[str, Any]:
-    """Return a scale as JSON content, exact to the bit."""
+    """Return a scale as JSON content, exact to the bit; without `bounded`, as in older files, it is bounded."""
     if scale.levels is not None:
         return {"levels": scale.levels.tolist()}
-    return {"low": scale.low, "high": scale.high}
+    return {"low": scale.low, "high": scale.high} | ({} if scale.is_bounded else {"bounded": False})
 
 
 def unpack_scale(content: Any) -> Scale:
     """Return the scale that was packed."""
     with refusing("scale"):
         if not isinstance(content, dict) or "levels" not in content:
-            return Scale(low=number(field(content, "low"), _A_SCALE), high=number(field(content, "high"), _A_SCALE))
+            low, high = (number(field(content, end), _A_SCALE) for end in ("low", "high"))
+            return Scale(low=low, high=high, bounded=content.get("bounded", True))
         if not isinstance(content["levels"], list):
             raise BadModelFile(f"the levels of a stored scale must be a list; got {reprlib.repr(content['levels'])}")
         return Scale(levels=[number(level, _A_SCALE) for level in content["levels"]])

@@ -281,4 +281,5 @@ def _generated(truth: Truth, entries: Entries) -> Generated:
 
 
 def _interval(values: FloatArray) -> Scale:
-    return Scale(low=np.floor(values.min()), high=np.floor(values.max()) + 1.0)
+    around = Scale(low=np.floor(values.min()), high=np.floor(values.max()) + 1.0, bounded=False)
+    return around.infer_again(values)

@@ -65,7 +65,8 @@ class AutoencoderObjective(Objective):
 
     def read(self, outputs: Tensor) -> Tensor:
         """Return outputs in the scale's units."""
-        return self._encoding.decode(outputs).clamp(self._scale.low, self._scale.high)
+        values = self._encoding.decode(outputs)
+        return values.clamp(self._scale.low, self._scale.high) if self._scale.is_bounded else values
 
 
 class AutoencoderReadout(Readout):
