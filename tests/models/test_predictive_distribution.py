@@ -3,6 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy.special import ndtr
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -201,3 +202,48 @@ def test_a_draw_of_an_interval_is_the_quantile_of_its_share() -> None:
     alone = [found.quantiles(float(share))[pair] for pair, share in enumerate(shares)]
     np.testing.assert_array_equal(found.quantiles(shares), alone)
     np.testing.assert_array_equal(found.drawn(shares, Scale(low=2, high=5)), np.clip(alone, 2, 5))
+
+
+def normal_distributions(spread: float) -> tuple[PredictiveDistribution, Array]:
+    """Normal distributions of a spread in fine bins, and values that deviate from their means by 1."""
+    dice = np.random.default_rng(0)
+    means, support = dice.normal(size=4000), np.linspace(-12, 12, 200)
+    boundaries = (support[:-1] + support[1:]) / 2
+    exceedance = ndtr((means[:, None] - boundaries) / spread)
+    return PredictiveDistribution(support, boundaries, exceedance), means + dice.normal(size=means.size)
+
+
+@pytest.mark.parametrize("spread", [0.5, 1.0, 2.0])
+def test_calibrated_intervals_hold_the_share_they_state(spread: float) -> None:
+    stated, values = normal_distributions(spread)
+    table = stated.stated_coverages(values, seed=0)
+    assert table[0] == 0 and table[-1] == 1 and np.all(np.diff(table) > 0)
+    found, scale = stated.calibrated(table), Scale(low=-12, high=12)
+    for coverage in (0.5, 0.8, 0.9):
+        lower, upper = found.ends(coverage, scale).T
+        assert np.mean((lower <= values) & (values <= upper)) == pytest.approx(coverage, abs=0.025)
+    np.testing.assert_allclose(found.quantiles(0.5), stated.quantiles(0.5), atol=0.02)
+    if spread == 1.0:
+        np.testing.assert_allclose(found.exceedance, stated.exceedance, atol=0.02)
+
+
+def test_few_held_out_values_change_little() -> None:
+    stated, values = normal_distributions(2.0)
+    few = PredictiveDistribution(stated.support, stated.boundaries, stated.exceedance[:5])
+    table = few.stated_coverages(values[:5], seed=0)
+    np.testing.assert_allclose(table, np.linspace(0, 1, table.size), atol=0.1)
+
+
+def test_a_value_with_a_probability_of_its_own_is_spread_over_it() -> None:
+    # Half of all values are exactly 0, the lowest: their intervals are right as they are.
+    n_pairs = 4000
+    values = np.where(np.arange(n_pairs) % 2, np.random.default_rng(0).random(n_pairs), 0.0)
+    found = PredictiveDistribution(np.array([0.0, 0.5]), np.array([0.0]), np.full((n_pairs, 1), 0.5))
+    table = found.stated_coverages(values, seed=0)
+    np.testing.assert_allclose(table, np.linspace(0, 1, table.size), atol=0.04)
+
+
+def test_an_outlier_does_not_move_the_mean_of_its_bin() -> None:
+    values = np.append(np.random.default_rng(0).normal(size=400), [100.0])
+    found = of(values, None, n_bins=8)
+    assert found.values[-1] < np.quantile(values, 0.99)

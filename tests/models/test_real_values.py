@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from tests.models.lies import small_model
 
-from deepmf.data.splits import split_entries
+from deepmf.data.splits import split_areas, split_entries
 from deepmf.errors import OffScale
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.metrics import rmse_error
+from deepmf.metrics import interval_coverage_score, rmse_error
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.load import load
+from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
 
 pytestmark = pytest.mark.filterwarnings("ignore::deepmf.errors.DeepMFWarning")  # trainings are short
 
@@ -85,3 +86,25 @@ def test_dmf_survives_an_outlier_in_training() -> None:
         errors.append(rmse_error(model.fit(each.train, each.validation).predict(rows, columns), actual))
     assert errors[0] < 0.6 * actual.std()
     assert errors[1] < 1.1 * errors[0]
+
+
+def noisy(kind: str, *, noise: float) -> ObservedMatrix:
+    """A matrix of rank 4, 30 % of it observed, with noise of one kind."""
+    generator = np.random.default_rng(0)
+    signal = generator.normal(size=(400, 4)) @ generator.normal(size=(4, 120))
+    errors = generator.normal(size=signal.shape) if kind == "normal" else generator.uniform(-1.7, 1.7, signal.shape)
+    return ObservedMatrix.from_array(np.where(generator.random(signal.shape) < 0.3, signal + noise * errors, np.nan))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+def test_intervals_of_ordinal_dmf_hold_the_share_they_state(kind: str, tmp_path: Path) -> None:
+    split = split_areas(noisy(kind, noise=1.0), validation=0.15, test=0.2, train=0.65, seed=0)
+    model = OrdinalDMF(effort="quick", epochs=40, seed=0, device="cpu").fit(split.train, split.validation)
+    model.extend(split.extension).save(tmp_path / "model.safetensors")
+    extended = load(tmp_path / "model.safetensors")
+    test = [split.test[area].entries() for area in ("I", "II")]
+    rows, columns, values = (np.concatenate(parts) for parts in zip(*test, strict=True))
+    for coverage, within in ((0.9, 0.025), (0.5, 0.04)):
+        held = interval_coverage_score(*extended.predict_interval(rows, columns, coverage=coverage), values)
+        assert held == pytest.approx(coverage, abs=within)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from deepmf.errors import BadSetting
 from deepmf.layers.branch import Branch
 from deepmf.layers.cosine import directions
 from deepmf.layers.input_channels import channels
+from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmf.dmf import DMF
 from deepmf.models.dmf.dmfd import DMFD
@@ -195,14 +197,17 @@ class DistributionHead(nn.Module):
     """The head of OrdinalDMF: the expected value, and the probability of each value.
 
     linear: the linear part, where there is one.
+    coverages: those stated by intervals that hold evenly spaced shares of held-out values; None: the shares.
     """
 
     linear_cutpoints: Tensor
+    coverages: Tensor | None
 
-    def __init__(self, head: OrdinalHead, linear: LinearPart | None) -> None:
+    def __init__(self, head: OrdinalHead, linear: LinearPart | None, coverages: FloatArray | None) -> None:
         super().__init__()
         self.head, self._linear_share = head, 0.0 if linear is None else linear.blend.share
         self.register_buffer("linear_cutpoints", None if linear is None else torch.from_numpy(linear.cutpoints(head)))
+        self.register_buffer("coverages", None if coverages is None else torch.from_numpy(coverages).float())
 
     def forward(self, row_latents: Tensor, column_latents: Tensor) -> tuple[Tensor, ...]:
         """Return the prediction (rows, columns) and the probabilities (rows, columns, values) of every pair."""
@@ -210,8 +215,17 @@ class DistributionHead(nn.Module):
         logits = (1.0 - share) * self.head.logits(row_latents @ column_latents.T, response)
         if share:
             logits = logits - share * self.linear_cutpoints
-        exceeded = functional.pad(functional.pad(logits.sigmoid(), (1, 0), value=1.0), (0, 1))
+        exceeded = functional.pad(functional.pad(self._calibrated(logits.sigmoid()), (1, 0), value=1.0), (0, 1))
         return self.head.expected(logits), exceeded[..., :-1] - exceeded[..., 1:]
+
+    def _calibrated(self, exceedance: Tensor) -> Tensor:
+        """Return what `PredictiveDistribution.calibrated` does."""
+        if self.coverages is None:
+            return exceedance
+        from_median, held = 2.0 * exceedance - 1.0, torch.zeros_like(exceedance)
+        for below, above in itertools.pairwise(self.coverages):
+            held = held + ((from_median.abs() - below) / (above - below)).clamp(0.0, 1.0) / (len(self.coverages) - 1)
+        return (1.0 + from_median.sign() * held) / 2.0
 
 
 def _of_dmf(model: DMF) -> ExportModules:
@@ -244,7 +258,7 @@ def _of_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
         columns = LinearColumns(
             of_columns, part, factors[:, : part.size], factors[:, part.size], fields=fields, scale=scale
         )
-    head = DistributionHead(network.head, encoder.linear)
+    head = DistributionHead(network.head, encoder.linear, encoder.coverages)
     return ExportModules(rows, columns, head, ["predictions", "probabilities"]).eval()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,9 @@ from deepmf.matrix.scale import Scale
 _PRIOR_COUNT = 0.5
 # How often the outermost bins of an interval are halved at most.
 _MOST_HALVED = 5
+# Between how many coverages, evenly spaced from 0 to 1, calibration interpolates; and how many held-out values what
+# distributions state of themselves weighs as much as.
+_COVERAGE_STEPS, _STATED_COUNT = 20, 20.0
 
 
 class OrdinalSupport(NamedTuple):
@@ -133,6 +136,34 @@ class PredictiveDistribution:
             best_first, best_last = np.where(nearer, first, best_first), np.where(nearer, last, best_last)
         return self.support[best_first - 1], self.support[best_last - 1]
 
+    def stated_coverages(self, values: FloatArray, *, seed: int) -> FloatArray:
+        """Return which coverages central intervals state that hold the shares 0, .05, ... 1 of values (pairs,), (21,).
+
+        A value that has a probability of its own lies at a random place in it, drawn with the seed.
+        """
+        edges, pairs = self._edges, np.arange(values.size)
+        bin_of = np.searchsorted(self.boundaries, values)
+        widths = (edges[1:] - edges[:-1])[bin_of]
+        drawn = np.random.default_rng(seed).random(values.size)
+        part = np.divide(values - edges[bin_of], widths, out=drawn, where=widths > 0)
+        shares = np.pad(1.0 - self.exceedance, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0)))
+        below, above = shares[pairs, bin_of], shares[pairs, bin_of + 1]
+        from_median = np.abs(2.0 * (below + np.clip(part, 0.0, 1.0) * (above - below)) - 1.0)
+        held = np.linspace(0.0, 1.0, _COVERAGE_STEPS + 1)
+        stated = np.quantile(from_median, held)
+        stated[0], stated[-1] = 0.0, 1.0
+        weight = values.size / (values.size + _STATED_COUNT)
+        return held + weight * (stated - held)
+
+    def calibrated(self, stated: FloatArray) -> PredictiveDistribution:
+        """Return distributions with the same medians, whose central intervals state the shares of values they hold.
+
+        stated: which coverages were stated by intervals that hold evenly spaced shares, from 0 to 1, of other values.
+        """
+        from_median = 2.0 * self.exceedance - 1.0
+        held = np.interp(np.abs(from_median), stated, np.linspace(0.0, 1.0, stated.size))
+        return replace(self, exceedance=(1.0 + np.sign(from_median) * held) / 2.0)
+
     def ends(self, coverage: float, scale: Scale) -> FloatArray:
         """Return both ends of prediction intervals on a scale, (pairs, 2)."""
         if scale.levels is not None:
@@ -152,8 +183,7 @@ class PredictiveDistribution:
 
         The outermost bins are taken to lie around their means.
         """
-        inner, support = self.boundaries, self.support
-        edges = np.concatenate([[2 * support[0] - inner[0]], inner, [2 * support[-1] - inner[-1]]])
+        edges = self._edges
         below = np.pad(1.0 - self.exceedance, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0)))
         bin_of = (below[:, 1:-1] < np.reshape(share, (-1, 1))).sum(axis=1)
         pairs = np.arange(bin_of.size)
@@ -161,6 +191,12 @@ class PredictiveDistribution:
         part = np.divide(share - start, width, out=np.full(start.shape, 0.5), where=width > 0)
         quantiles: FloatArray = edges[bin_of] + np.clip(part, 0.0, 1.0) * (edges[bin_of + 1] - edges[bin_of])
         return quantiles
+
+    @property
+    def _edges(self) -> FloatArray:
+        """The edges of bins, (values + 1,): the boundaries, and as far from the outermost means on their other side."""
+        inner, support = self.boundaries, self.support
+        return np.concatenate([[2 * support[0] - inner[0]], inner, [2 * support[-1] - inner[-1]]])
 
 
 def check_coverage(coverage: float) -> None:

@@ -272,7 +272,8 @@ def test_a_scale_without_levels_is_predicted_and_has_none(real: HeldOut) -> None
     table = model.predict_distribution(*real.pairs)
     assert table.shape == (real.values.size, 12) and table.min() >= 0
     np.testing.assert_allclose(table.sum(1), 1, atol=1e-12)
-    np.testing.assert_allclose(table @ model.support_, model.predict(*real.pairs), atol=1e-5)
+    # Calibration changes the spread of distributions around their medians, and so their means a little.
+    np.testing.assert_allclose(table @ model.support_, model.predict(*real.pairs), atol=0.1)
     # Bins are of equal frequency in training, so overall all are about as likely.
     assert 0.5 / 12 < table.mean(0).min() < table.mean(0).max() < 2 / 12
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.special import expit
 
 from deepmf.layers.vectors import SparseVectors
-from deepmf.matrix.arrays import IndexArray, LatentArray
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entry_store import EntryStore
 from deepmf.models.factorization.als import ALS
 from deepmf.models.factorization.ridge_encoder import RidgeEncoder
@@ -33,6 +34,7 @@ from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
 from deepmf.models.ordinal.ordinal_settings import OrdinalDMFSettings
 from deepmf.models.ordinal.penalties import HeldOutSide, Penalties, best_penalty
 from deepmf.models.ordinal.refinement import column_side
+from deepmf.models.predictive_distribution import PredictiveDistribution
 from deepmf.training.matrix_blocks import MatrixBlocks
 from deepmf.training.validation import ValidationEntries
 
@@ -89,13 +91,18 @@ def trained_encoder(
     linear = _linear_part(seen, held_out, settings)
     solved = None if linear is None else solved_linear(entries.train, linear, seen)
     stages, blend = _blended(encoder, rows, columns, solved, held_out)
+    part = None
+    if blend is not None and linear is not None:
+        part = LinearPart(entries.train, linear.settings, blend, linear.feature_weights)
+    if entries.scale.levels is None:
+        logits = _blended_logits(encoder, rows, columns, solved, part, held_out)
+        encoder.coverages = _coverages(encoder, logits, held_out, seed=settings.seed)
     if seen is not entries:
         tell("refining")
         encoder.refinement_columns = start
         rows, columns = _rounds(encoder, encoder.trained_rows(entries), entries)
-    if blend is not None and linear is not None and solved is not None:
+    if part is not None and linear is not None and solved is not None:
         solved = solved if seen is entries else solved_linear(entries.train, linear, entries)
-        part = LinearPart(entries.train, linear.settings, blend, linear.feature_weights)
         rows, columns = encoder.join(part, linear.columns, solved, rows, columns)
     return Described(encoder, Latents(rows), Latents(columns), stages)
 
@@ -178,10 +185,8 @@ def _blended(
     held_out: ValidationEntries,
 ) -> tuple[dict[str, float], Blend | None]:
     """Return the errors without and with a linear part, and how it joins."""
-    pairs = held_out.rows, held_out.columns
-    scores = pair_products(Latents(rows), Latents(columns), *pairs)
-    response, head = rows[held_out.rows][:, encoder.layout.response], encoder.network.head
-    logits = scores[:, None] * np.exp(response[:, -1:]) - response[:, :-1]
+    pairs, head = (held_out.rows, held_out.columns), encoder.network.head
+    logits = _network_logits(encoder, rows, columns, held_out)
     support = head.support.cpu().numpy()
     if solved is None:
         return {"refined": error_of(logits, held_out.values, support)}, None
@@ -191,3 +196,38 @@ def _blended(
         logits, values, as_numpy(head.cutpoints), held_out.values, support, boundaries
     )
     return {"refined": without, "with the linear part": together}, blend
+
+
+def _coverages(encoder: OrdinalEncoder, logits: LatentArray, held_out: ValidationEntries, *, seed: int) -> FloatArray:
+    """Return which coverages intervals state that hold evenly spaced shares of held-out values with some logits."""
+    head = encoder.network.head
+    boundaries = encoder.scale.from_unit(as_numpy(head.boundaries))
+    stated = PredictiveDistribution(head.support.cpu().numpy(), boundaries, expit(logits).astype(np.float64))
+    return stated.stated_coverages(held_out.values, seed=seed)
+
+
+def _blended_logits(
+    encoder: OrdinalEncoder,
+    rows: LatentArray,
+    columns: LatentArray,
+    solved: SolvedLinear | None,
+    part: LinearPart | None,
+    held_out: ValidationEntries,
+) -> LatentArray:
+    """Return the logits (entries, cutpoints) of held-out entries, with the linear part where there is one."""
+    logits = _network_logits(encoder, rows, columns, held_out)
+    if part is None or solved is None:
+        return logits
+    share, slope, _ = part.blend
+    linear = slope * solved.values(held_out.rows, held_out.columns)[:, None] - part.cutpoints(encoder.network.head)
+    return (1.0 - share) * logits + share * linear
+
+
+def _network_logits(
+    encoder: OrdinalEncoder, rows: LatentArray, columns: LatentArray, held_out: ValidationEntries
+) -> LatentArray:
+    """Return the logits (entries, cutpoints) of held-out entries without the linear part."""
+    scores = pair_products(Latents(rows), Latents(columns), held_out.rows, held_out.columns)
+    response = rows[held_out.rows][:, encoder.layout.response]
+    logits: LatentArray = scores[:, None] * np.exp(response[:, -1:]) - response[:, :-1]
+    return logits

@@ -219,7 +219,12 @@ class OrdinalDMF(NetworkModel):
     def _read_by(self, encoder: OrdinalEncoder, rows: Latents, columns: Latents) -> Predictor:
         layout = encoder.layout
         readout = OrdinalReadout(
-            encoder.scale, encoder.network.head, layout, encoder.linear_share, encoder.linear_cutpoints
+            encoder.scale,
+            encoder.network.head,
+            layout,
+            encoder.linear_share,
+            encoder.linear_cutpoints,
+            coverages=encoder.coverages,
         )
         return Predictor(rows, columns, encoder, readout, n_beside=layout.n_beside)
 

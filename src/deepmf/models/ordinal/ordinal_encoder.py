@@ -12,7 +12,7 @@ from torch import Tensor
 
 from deepmf.errors import BadModelFile
 from deepmf.layers.vectors import SparseVectors
-from deepmf.matrix.arrays import IndexArray, LatentArray
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.encoding import ENCODINGS
 from deepmf.matrix.entry_store import EntryStore
@@ -42,6 +42,7 @@ class OrdinalEncoder(NetworkEncoder):
         those of the linear part are the ones that it begins with.
     penalties: the ridge penalties of the refinement of rows and of columns.
     linear: the linear part, where there is one.
+    coverages: those stated by intervals that hold evenly spaced shares of held-out values; None: the shares.
     """
 
     network: OrdinalNetwork
@@ -55,9 +56,10 @@ class OrdinalEncoder(NetworkEncoder):
         refinement_columns: LatentArray,
         penalties: Penalties,
         linear: LinearPart | None = None,
+        coverages: FloatArray | None = None,
     ) -> None:
         super().__init__(network)
-        self.linear = linear
+        self.linear, self.coverages = linear, coverages
         self.landmarks, self.refinement_columns, self.penalties = landmarks, refinement_columns, penalties
         self.scale = scale
 
@@ -165,13 +167,14 @@ class OrdinalEncoder(NetworkEncoder):
         return latents
 
     def pack(self) -> Packed:
-        """Return the network, landmarks, the columns that rows are refined by, penalties and the linear part."""
+        """Return the network, landmarks, the columns that rows are refined by, and what held-out entries chose."""
         packed = super().pack()
         learned = {"refinement.columns": self.refinement_columns, "refinement.landmarks": self.landmarks}
         content = {
             "penalties": [penalty if math.isfinite(penalty) else None for penalty in self.penalties],
             "linear": None if self.linear is None else self.linear.pack(),
         }
+        content |= {} if self.coverages is None else {"coverages": self.coverages.tolist()}
         of_features = {} if self.linear is None else self.linear.feature_weights.tensors()
         return Packed(packed.content | content, packed.tensors | learned | of_features)
 
@@ -199,7 +202,7 @@ def as_numpy(latents: Tensor) -> LatentArray:
 
 
 def stored_parts(content: Any, entries: EntryStore, tensors: Tensors) -> dict[str, Any]:
-    """Return the penalties and the linear part that an encoder packed; anything else raises `BadModelFile`."""
+    """Return what an encoder packed of what was chosen on held-out entries; anything else raises `BadModelFile`."""
     train = entries.train
     penalties, linear = field(content, "penalties"), field(content, "linear")
     if not isinstance(penalties, list) or len(penalties) != 2:
@@ -221,7 +224,18 @@ def stored_parts(content: Any, entries: EntryStore, tensors: Tensors) -> dict[st
             raise BadModelFile("the linear part can be in values only on a scale without levels")
         settings = ALSSettings(latent_size=size, penalty=penalty)
         part = LinearPart(train, settings, Blend(share, slope, in_values), weights)
-    return {"penalties": kept, "linear": part}
+    coverages = _coverages(content["coverages"]) if "coverages" in content else None
+    return {"penalties": kept, "linear": part, "coverages": coverages}
+
+
+def _coverages(content: Any) -> FloatArray:
+    """Return stored coverages, which rise from 0 to 1."""
+    if not isinstance(content, list) or not all(type(each) in (int, float) for each in content):
+        raise BadModelFile("the stored coverages must be a list of numbers")
+    coverages = np.array(content, dtype=np.float64)
+    if coverages.size < 2 or coverages[0] != 0 or coverages[-1] != 1 or not np.all(np.diff(coverages) > 0):
+        raise BadModelFile("the stored coverages must rise from 0 to 1")
+    return coverages
 
 
 def _positive(value: Any, name: str, *, below: float = _LARGEST) -> float:

@@ -22,6 +22,7 @@ class OrdinalReadout(Readout):
 
     linear_share: how much of the logits belongs to the linear part. linear_cutpoints: its cutpoints (none:
     those of no row in particular).
+    coverages: those stated by intervals that hold evenly spaced shares of held-out values; None: the shares.
     """
 
     gives_distribution = True
@@ -34,9 +35,10 @@ class OrdinalReadout(Readout):
         layout: LatentLayout,
         linear_share: float = 0.0,
         linear_cutpoints: LatentArray | None = None,
+        coverages: FloatArray | None = None,
     ) -> None:
         super().__init__(scale)
-        self.linear_share = linear_share
+        self.linear_share, self.coverages = linear_share, coverages
         self._cutpoints: LatentArray = (
             head.cutpoints.detach().cpu().numpy() if linear_cutpoints is None else linear_cutpoints
         )
@@ -66,7 +68,8 @@ class OrdinalReadout(Readout):
         """Return the distribution over the support of each product."""
         slanted, cutpoints = self._mixed(products, row_fields)
         exceedance = expit(slanted[:, None] - cutpoints).astype(np.float64)
-        return PredictiveDistribution(self._support, self.scale.from_unit(self._unit_boundaries), exceedance)
+        found = PredictiveDistribution(self._support, self.scale.from_unit(self._unit_boundaries), exceedance)
+        return found if self.coverages is None else found.calibrated(self.coverages)
 
     def _mixed(self, products: npt.NDArray[Any], row_fields: LatentArray) -> tuple[npt.NDArray[Any], LatentArray]:
         """Return products times slopes, and cutpoints, as the network and the linear part share them."""
