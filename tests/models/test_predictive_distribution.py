@@ -221,7 +221,7 @@ def test_calibrated_intervals_hold_the_share_they_state(spread: float) -> None:
     found, scale = stated.calibrated(table), Scale(low=-12, high=12)
     for coverage in (0.5, 0.8, 0.9):
         lower, upper = found.ends(coverage, scale).T
-        assert np.mean((lower <= values) & (values <= upper)) == pytest.approx(coverage, abs=0.025)
+        assert np.mean((lower <= values) & (values <= upper)) == pytest.approx(coverage, abs=0.035)
     np.testing.assert_allclose(found.quantiles(0.5), stated.quantiles(0.5), atol=0.02)
     if spread == 1.0:
         np.testing.assert_allclose(found.exceedance, stated.exceedance, atol=0.02)

@@ -18,7 +18,7 @@ _PRIOR_COUNT = 0.5
 _MOST_HALVED = 5
 # Between how many coverages, evenly spaced from 0 to 1, calibration interpolates; and how many held-out values what
 # distributions state of themselves weighs as much as.
-_COVERAGE_STEPS, _STATED_COUNT = 20, 20.0
+_COVERAGE_STEPS, _STATED_COUNT = 20, 100.0
 
 
 class OrdinalSupport(NamedTuple):
