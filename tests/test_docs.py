@@ -260,7 +260,7 @@ def test_links_lead_somewhere(site: Path) -> None:
 def test_pictures_are_those_of_the_tool() -> None:
     for path, drawn in concept_pictures.pictures().items():
         assert path.read_text(encoding="utf-8") == drawn, f"{path.name} is not up to date; make format draws it"
-    assert result_tables.FEATURE_PICTURE.read_text(encoding="utf-8") == result_tables.feature_picture().as_file()
+    assert result_tables.FEATURE_PICTURE.read_text(encoding="utf-8") == result_tables.feature_picture()
 
 
 # Of each line of the table of speed and memory: what its figures are, in their order.

@@ -15,9 +15,10 @@ SOURCE = Path(__file__).parents[1] / "src" / "deepmf"
 # From left to right; nothing imports from its right. Names that share a place may not import each other.
 LAYERS = [
     ["errors"],
+    ["formatting"],
     ["files"],
     ["metrics"],
-    ["charts"],
+    ["plots"],
     ["matrix"],
     ["data"],
     ["layers"],
@@ -38,6 +39,7 @@ CORE_MAY_IMPORT = {"torch", "numpy", "scipy", "safetensors", "deepmf"}
 ON_DEMAND = {
     "matrix/frames.py": {"narwhals", "polars"},
     "files/frame_library.py": {"polars"},
+    "plots.py": {"matplotlib"},
     "models/column_neighbours.py": {"faiss"},
     "training/epoch_progress.py": {"rich"},
 }

@@ -38,7 +38,7 @@ def test_it_holds_the_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert held == wanted
     assert "deepmf/py.typed" in held
-    for folder, suffix in (("experiments/recipes", ".toml"), ("report/templates", ".html"), ("charts", ".css")):
+    for folder, suffix in (("experiments/recipes", ".toml"), ("report/templates", ".html")):
         assert any(name.startswith(f"deepmf/{folder}/") and name.endswith(suffix) for name in held), folder
 
 
@@ -58,7 +58,7 @@ def test_what_was_unpacked_finds_its_own_files(wheel: zipfile.ZipFile, tmp_path:
         "import deepmf; print(deepmf.__file__)\n"
         "from deepmf.experiments.recipe import read_table; assert read_table('table1')\n"
         "from deepmf.report.rendering import _environment; assert _environment().list_templates()\n"
-        "from deepmf.charts.chart import style_sheet; assert style_sheet()\n"
+        "from deepmf.plots import plot_bars, render_svg; assert render_svg(plot_bars(['a'], {'b': [1]}), title='t')\n"
     )
     shown = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True

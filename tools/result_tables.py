@@ -13,12 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from deepmf.charts.axes import Frame
-from deepmf.charts.chart import Chart, write_chart
-from deepmf.charts.lines import dots
-from deepmf.charts.panels import panels
-from deepmf.charts.series import Series
-from deepmf.charts.styles import Style, numbered
 from deepmf.experiments.recipe import METRICS, read_table
 from deepmf.experiments.remarks import notes
 from deepmf.experiments.result_table import Cell, cells, costs, markdown, uses_of_validation
@@ -29,6 +23,7 @@ from deepmf.experiments.source_digest import changed_since
 from deepmf.experiments.trial import Record
 from deepmf.matrix.areas import AREAS
 from deepmf.models.registry import HOMES
+from deepmf.plots import add_legend, add_title, make_axes, plot_cold_start, render_svg
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -54,7 +49,6 @@ FEATURE_PICTURE = ROOT / "docs" / "pictures" / "features.svg"
 NAMES = {"means": "means", "als": "ALS", "dmf-o": "OrdinalDMF"}
 DATA = {"ml-1m": "MovieLens-1M", "ml-100k": "MovieLens-100K"}
 SIDES = {"rows": "new rows", "columns": "new columns", "both": "both new"}
-_FRAME = Frame(width=720.0, height=300.0, left=60.0, bottom=42.0)
 
 
 def block(kind: str, table: str) -> str:
@@ -359,26 +353,21 @@ def mean_error(numbers: list[float]) -> str:
     return f"{statistics.mean(numbers):.4f}{spread}"
 
 
-def feature_picture() -> Chart:
-    """Return the error of new rows and of new columns of MovieLens-1M as more of their entries are known."""
+def feature_picture() -> str:
+    """Draw the error of new columns and of new rows of MovieLens-1M as more of their entries are known."""
     counts = ("0", "1", "2", "5", "10", "20")
-    shown: list[tuple[str, Chart]] = []
-    legend: list[tuple[Style, str]] = []
-    for side in ("columns", "rows"):
-        series = []
-        for number, (model, given) in enumerate((model, given) for model in NAMES for given in (False, True)):
+    axes = make_axes(2, 1, width=744.0, height=700.0)
+    for ax, side in zip(axes, ("columns", "rows"), strict=True):
+        errors = {}
+        for model, given in ((model, given) for model in NAMES for given in (False, True)):
             own = feature_records("ml-1m", model, with_features=given)
             name = NAMES[model] + (", with features" if given else "")
-            means = [statistics.mean(record[side][at] for record in own) for at in counts]
-            series.append(Series(name, means, numbered(number)))
-        title = f"Error for {SIDES[side]} of MovieLens-1M as more of their entries are known"
-        chart = dots(
-            counts, series, title=title, x_label="known entries of each, at most", y_label="RMSE", frame=_FRAME
-        )
-        shown.append((SIDES[side], chart))
-        legend = [(each.style, each.name) for each in series]
+            errors[name] = [statistics.mean(record[side][at] for record in own) for at in counts]
+        plot_cold_start(counts, errors, ax, x_label="known entries of each, at most")
+        add_title(ax, SIDES[side])
+    add_legend(axes[0], note="mean of five splits")
     title = "Errors for new columns and new rows, with features and without"
-    return panels(shown, title=title, columns=1, legend=legend, note="mean of five splits")
+    return render_svg(axes[0], title=title, as_file=True)
 
 
 def written(page: str) -> str:
@@ -390,4 +379,4 @@ def written(page: str) -> str:
 if __name__ == "__main__":
     for path in PAGES:
         path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
-    write_chart(feature_picture(), FEATURE_PICTURE)
+    FEATURE_PICTURE.write_text(feature_picture(), encoding="utf-8")

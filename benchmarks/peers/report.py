@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from deepmf.charts.chart import write_chart
 from deepmf.files.atomic import write_atomically
 from deepmf.matrix.areas import AREAS
+from deepmf.plots import save_svg
 from peers.declared import ABSENT
 from peers.figures import Clock, Line, as_json, failures, lines_of, on_first, on_most
-from peers.pictures import by_time, memory_by_size, new_lines
+from peers.pictures import plot_by_time, plot_memory, plot_new_lines
 from peers.records import Record, Records
 from peers.tasks import COUNTS, SIZES, TASKS
 
@@ -29,18 +29,18 @@ def write_report(records: Records, folder: Path, clock: Clock = Clock.PROCESSOR)
     paths = [_written(folder / f"{name}.md", text) for name, text in tables.items() if text]
     figures = {name: as_json(lines_of(found, name)) for name in TASKS if lines_of(found, name)}
     paths.append(_written(folder / "figures.json", json.dumps(figures, indent=1) + "\n"))
-    charts = {"memory-by-size": memory_by_size(sized)}
+    plots = {"memory-by-size": plot_memory(sized)}
     for name, task in TASKS.items():
         lines = on_first(lines_of(found, name))
         if "known" in task.kinds:
-            charts[f"{name}-by-time"] = by_time(task.title, lines, clock)
+            plots[f"{name}-by-time"] = plot_by_time(task.title, lines, clock)
         if "new" in task.kinds:
             for axis in ("new rows", "new columns", "both"):
-                charts[f"{name}-{axis.replace(' ', '-')}"] = new_lines(task.title, lines, axis)
-    for name, chart in charts.items():
-        if chart is not None:
+                plots[f"{name}-{axis.replace(' ', '-')}"] = plot_new_lines(task.title, lines, axis)
+    for name, drawn in plots.items():
+        if drawn is not None:
             paths.append(folder / f"{name}.svg")
-            write_chart(chart, paths[-1])
+            save_svg(drawn[0], paths[-1], title=drawn[1])
     return paths
 
 

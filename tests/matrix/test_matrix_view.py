@@ -1,4 +1,4 @@
-"""A matrix in a notebook: what it holds, with a chart of its values."""
+"""A matrix in a notebook: what it holds, with a plot of its values."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def test_levels() -> None:
     assert "<th>size</th><td>2 rows x 3 columns</td>" in shown
     assert "<td>4 (66.67\N{NO-BREAK SPACE}% observed)</td>" in shown
     assert "<th>entries per column</th><td>0 to 2, median 2; 1 without any</td>" in shown
-    assert shown.count("<rect") == 3
+    assert shown.count("<title>") == 3
     assert matrix.describe()._repr_html_() == shown.replace("ObservedMatrix", "Description")
 
 

@@ -1,11 +1,13 @@
 """The sections on errors: order, thresholds and differences."""
 
+import re
+
 import numpy as np
 import pytest
 from tests.report.conftest import html_of, lines_of
 
-from deepmf.charts.wording import amount, difference
 from deepmf.data.splits import AreaSplit
+from deepmf.formatting import format_amount, format_difference
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.factorization.als import ALS
@@ -27,9 +29,9 @@ def test_areas_against_the_means(found: Findings) -> None:
     assert head == "area|entries|RMSE|MAE|RMSE of levels|MAE of levels|RMSE, means|difference".split("|")
     assert found.baseline is not None
     for line, own, means in zip(lines, found.measured.areas, found.baseline.areas, strict=True):
-        assert line[:4] == [own.area, str(own.n_entries), amount(own.rmse), amount(own.mae)]
-        assert line[4:6] == [amount(own.level_rmse), amount(own.level_mae)]
-        assert line[6:] == [amount(means.rmse), difference(own.rmse, means.rmse)]
+        assert line[:4] == [own.area, str(own.n_entries), format_amount(own.rmse), format_amount(own.mae)]
+        assert line[4:6] == [format_amount(own.level_rmse), format_amount(own.level_mae)]
+        assert line[6:] == [format_amount(means.rmse), format_difference(own.rmse, means.rmse)]
 
 
 def test_median_levels_stand_beside_the_rounded_ones(split: AreaSplit) -> None:
@@ -38,7 +40,9 @@ def test_median_levels_stand_beside_the_rounded_ones(split: AreaSplit) -> None:
     head, line = lines_of(html_of(area_section(found)), "Errors by area")
     assert head[4:8] == "RMSE of levels|MAE of levels|RMSE of median levels|MAE of median levels".split("|")
     (own,) = found.measured.areas[:1]
-    assert line[4:8] == [amount(each) for each in (own.level_rmse, own.level_mae, own.median_rmse, own.median_mae)]
+    assert line[4:8] == [
+        format_amount(each) for each in (own.level_rmse, own.level_mae, own.median_rmse, own.median_mae)
+    ]
 
 
 def test_one_area_is_not_repeated_as_all(split: AreaSplit) -> None:
@@ -51,8 +55,8 @@ def test_the_cold_start_has_a_line_for_each_group(found: Findings) -> None:
     lines = lines_of(html_of(cold_start_section(found)), "RMSE by entries of the row")
     assert lines[0] == ["entries of the row", "test entries", "RMSE, ALS", "RMSE, means"]
     assert found.baseline is not None
-    assert [line[2] for line in lines[1:]] == [amount(group.rmse) for group in found.measured.cold_start]
-    assert [line[3] for line in lines[1:]] == [amount(group.rmse) for group in found.baseline.cold_start]
+    assert [line[2] for line in lines[1:]] == [format_amount(group.rmse) for group in found.measured.cold_start]
+    assert [line[3] for line in lines[1:]] == [format_amount(group.rmse) for group in found.baseline.cold_start]
 
 
 def columns_of(errors: dict[str, tuple[int, float]]) -> Section | LeftOut:
@@ -90,6 +94,6 @@ def test_too_few_to_compare() -> None:
 def test_errors_by_area_have_error_bars(entries: ObservedMatrix, discrete: Model) -> None:
     found = find(discrete, entries)
     section = html_of(area_section(found))
-    assert section.count('class="spread') == 10  # four areas and all, of the model and of the means
+    assert len(re.findall("<title>[^<]* ± ", section)) == 10  # four areas and all, of the model and of the means
     part = found.measured.areas[0]
     assert f"<title>I, DMFD: {part.rmse:.5g} ± {part.margin:.5g}</title>" in section

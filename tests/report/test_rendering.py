@@ -4,18 +4,13 @@ import pytest
 from jinja2 import UndefinedError
 from tests.report.conftest import lines_of
 
-from deepmf.charts.axes import Frame
-from deepmf.charts.chart import Chart
-from deepmf.charts.markup import tag
-from deepmf.charts.styles import Style
+from deepmf.plots import plot_bars
 from deepmf.report.content import Figure, Section, Table, shortened
 from deepmf.report.rendering import rendered
 
 EVIL = """<script>alert("1")</script>&'"""
 TABLE = Table(EVIL, [EVIL, EVIL], [[EVIL, EVIL]])
-FIGURE = Figure(
-    EVIL, Chart(tag("text", EVIL), EVIL, Frame()), legend=[(Style(f'"><script>{EVIL}'), EVIL)], numbers=TABLE
-)
+FIGURE = Figure(EVIL, plot_bars([EVIL], {EVIL: [1.0], "other": [2.0]}), EVIL, numbers=TABLE)
 EVERY = {
     "areas.html": {"errors": FIGURE, "meanings": [(EVIL, EVIL)], "baseline": EVIL, "numbers": TABLE},
     "boundaries.html": {"strips": FIGURE, "numbers": TABLE, "sentence": EVIL},

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.history_view import learning_curves, noted
+from deepmf.training.history_view import learning_curves
 
 RECORDS = [
     EpochRecord(0, 2.0, None, 0.1, 1.5, {"boundaries": [0.1, 0.2]}),
@@ -46,8 +46,6 @@ def test_a_frame_has_a_line_for_each_epoch(history: History) -> None:
 
 
 def test_curves_are_of_what_was_noted(history: History) -> None:
-    assert noted(history, "loss") == [(1, 2.0), (2, 1.5)]
-    assert noted(history, "validation_error") == [(2, 0.9), (3, 0.95)]
     assert list(learning_curves(history)) == ["Loss on the training entries", "RMSE on the validation entries"]
     assert list(learning_curves(History(RECORDS[:1]))) == ["Loss on the training entries"]
     assert learning_curves(History()) == {}

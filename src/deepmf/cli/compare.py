@@ -56,7 +56,7 @@ def compare(
     ] = VALIDATION_SHARE,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Also write a page (HTML, for any browser) with charts."),
+        typer.Option("--output", "-o", metavar="FILE", help="Also write a page (HTML, for any browser) with plots."),
     ] = None,
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="The title of the page.")] = None,
     assignments: Annotated[

@@ -36,7 +36,7 @@ def evaluate(
     extend: Extend = None,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write a page (HTML, for any browser) with charts and explanations."),
+        typer.Option(metavar="FILE", help="Also write a page (HTML, for any browser) with plots and explanations."),
     ] = None,
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="The title of the report.")] = None,
     ranking: Annotated[

@@ -55,7 +55,7 @@ def explain(
     _check_axis(axis, row)
     known = None if features is None else by_name("--features", features)
     if picture is not None:
-        from deepmf.charts.chart import check_picture
+        from deepmf.plots import check_picture
 
         check_picture(picture)
         check_writable(picture, inputs=[model, history, *(extend or ()), *files.paths])
@@ -91,16 +91,13 @@ def explain(
 
 
 def _draw(found: Explanation, row: Any, column: Any, picture: Path) -> None:
-    from deepmf.charts.chart import write_chart
-    from deepmf.charts.explanation_chart import explanation_chart
-    from deepmf.charts.panels import panels
-    from deepmf.charts.wording import amount
+    from deepmf.formatting import format_amount
+    from deepmf.plots import add_title, describe_explanation, plot_explanation, save_svg
 
-    chart = explanation_chart(found, row=row, column=column, width=640.0)
-    heading = f"{column}{'' if row is None else f' for {row}'}: {amount(found.prediction)}"
-    write_chart(
-        panels([(heading if len(heading) <= 80 else f"{heading[:79]}…", chart)], title=chart.title, columns=1), picture
-    )
+    ax = plot_explanation(found, width=640.0)
+    heading = f"{column}{'' if row is None else f' for {row}'}: {format_amount(found.prediction)}"
+    add_title(ax, heading if len(heading) <= 80 else f"{heading[:79]}…", above_all=True)
+    save_svg(ax, picture, title=describe_explanation(found, row=row, column=column))
 
 
 def _check_axis(axis: str, row: str | None) -> None:

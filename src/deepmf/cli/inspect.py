@@ -175,10 +175,10 @@ def _named(settings: dict[str, Any]) -> str:
 
 
 def _training(training: dict[str, Any]) -> str:
-    from deepmf.charts.wording import counted
+    from deepmf.formatting import format_quantity
 
     in_epochs = bool(training["epochs"])  # the means are not
-    words = [counted(training["epochs"], "epoch") if in_epochs else "not in epochs"]
+    words = [format_quantity(training["epochs"], "epoch") if in_epochs else "not in epochs"]
     if training["best_epoch"] is not None:
         words.append(f"best epoch {training['best_epoch']}")
     if training["validation_rmse"] is not None:

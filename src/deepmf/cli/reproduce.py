@@ -49,7 +49,7 @@ def reproduce(
             "--from-results", help="Run nothing: make table and pictures of what FOLDER holds, of any commit."
         ),
     ] = False,
-    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Whether to draw the charts.")] = True,
+    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Whether to draw the plots.")] = True,
     as_json: Json = False,
 ) -> None:
     """Run a table of the paper and show it, the published figures in brackets beside ours.
@@ -91,7 +91,7 @@ def _publish(
     """Write the table and its pictures beside the results, and show it."""
     from deepmf.experiments.recipe import layout_of
     from deepmf.experiments.remarks import remarks
-    from deepmf.experiments.result_charts import draw
+    from deepmf.experiments.result_plots import draw
     from deepmf.experiments.result_table import as_csv, costs, lines, markdown
     from deepmf.files.atomic import write_atomically
 

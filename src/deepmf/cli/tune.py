@@ -77,7 +77,7 @@ def tune(
 
     Example: deepmf tune ratings.csv --model als --trials 30 --picture importance.svg
     """
-    from deepmf.charts.chart import check_picture
+    from deepmf.plots import check_picture
     from deepmf.tuning.study import Study
 
     if trials < 1:
@@ -185,11 +185,14 @@ def _show(summary: dict[str, Any], study: Study, *, as_json: bool) -> None:
 
 
 def _draw(summary: dict[str, Any], path: Path, *, title: str) -> None:
-    from deepmf.tuning.importance_chart import draw_importances
+    from deepmf.plots import add_title, plot_importances, save_svg
     from deepmf.tuning.study import FEWEST_FOR_IMPORTANCE
 
     if summary["importances"]:
-        draw_importances(summary["importances"], path, title=title)
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in summary["importances"].items())
+        ax = plot_importances(summary["importances"])
+        add_title(ax, title, above_all=True)
+        save_svg(ax, path, title=f"{title}: {shares}")
         return
     completed = summary["trials"] - summary["pruned"] - summary["diverged"]
     warnings.warn(

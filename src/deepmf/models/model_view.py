@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from deepmf.charts.notebook_view import notebook_view
-from deepmf.charts.wording import count
+from deepmf.formatting import format_count
 from deepmf.matrix.axis_features import AxisFeatures
 from deepmf.matrix.entry_store import EntryStore
+from deepmf.plots import build_notebook_view
 from deepmf.training.declarations import declared
 from deepmf.training.history import History
 from deepmf.training.history_view import errors_in_words, learning_curves, training_in_words
@@ -35,22 +35,25 @@ class ModelView(NamedTuple):
         entries = self.entries
         if entries is None:
             return f"{self.name}({self._changed})"
-        known = [f"{count(len(entries.rows))} x {count(len(entries.columns))}", f"{count(entries.n_entries)} entries"]
+        known = [
+            f"{format_count(len(entries.rows))} x {format_count(len(entries.columns))}",
+            f"{format_count(entries.n_entries)} entries",
+        ]
         said = ", ".join(filter(None, [*known, errors_in_words(self.history)]))
-        choice = f"; {count(len(self.chosen))} chosen (see chosen_)" if self.chosen else ""
+        choice = f"; {format_count(len(self.chosen))} chosen (see chosen_)" if self.chosen else ""
         return f"{self.name}({said})\n  settings: {self._settings}{choice}"
 
     def html(self) -> str:
         """Return the model as a notebook shows it, with its learning curves once it is fitted."""
         if self.entries is None:
-            return notebook_view(self.name, {"settings": self._settings, "fitted": "not yet"})
-        return notebook_view(self.name, self._facts(self.entries), learning_curves(self.history))
+            return build_notebook_view(self.name, {"settings": self._settings, "fitted": "not yet"}, {})
+        return build_notebook_view(self.name, self._facts(self.entries), learning_curves(self.history))
 
     def _facts(self, entries: EntryStore) -> dict[str, str]:
         """Return what is told of a fitted model, by name."""
         facts = {
-            "matrix": f"{count(len(entries.rows))} rows x {count(len(entries.columns))} columns, "
-            f"{count(entries.n_entries)} entries",
+            "matrix": f"{format_count(len(entries.rows))} rows x {format_count(len(entries.columns))} columns, "
+            f"{format_count(entries.n_entries)} entries",
             "scale": str(entries.scale),
             "settings": self._settings,
         }
@@ -87,4 +90,4 @@ def _features(features: AxisFeatures) -> str:
     known = features.encoding.columns
     listed = ", ".join(f"{column.name} ({column.kind})" for column in known[:_MOST_FEATURES])
     more = len(known) - _MOST_FEATURES
-    return listed if more <= 0 else f"{listed} and {count(more)} more"
+    return listed if more <= 0 else f"{listed} and {format_count(more)} more"

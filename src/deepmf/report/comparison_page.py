@@ -5,14 +5,11 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from deepmf.charts.bars import bars
-from deepmf.charts.dot_plot import NamedPoints, dot_plot
-from deepmf.charts.series import Series
-from deepmf.charts.styles import ONE
-from deepmf.charts.wording import amount, count, counted, percent
 from deepmf.evaluation.comparison import ComparedModel, Comparison
 from deepmf.evaluation.split_errors import ALL
 from deepmf.files.atomic import write_atomically
+from deepmf.formatting import format_amount, format_count, format_percent, format_quantity
+from deepmf.plots import plot_bars, plot_comparison
 from deepmf.report.content import Figure, LeftOut, Section, Table, shortened
 from deepmf.report.error_sections import MEANINGS
 from deepmf.report.rendering import rendered
@@ -41,13 +38,14 @@ def write_comparison(comparison: Comparison, path: str | Path, *, title: str | N
 def comparison_page(comparison: Comparison, *, title: str | None = None) -> str:
     """Return the whole page."""
     data = comparison.data
-    shape = f"{counted(data.n_rows, 'row')} x {counted(data.n_columns, 'column')}"
+    shape = f"{format_quantity(data.n_rows, 'row')} x {format_quantity(data.n_columns, 'column')}"
     made = [_error_section(comparison), _cost_section(comparison), _measurement_section(comparison)]
     failed = [f"{model.label} could not be fitted: {model.failure}." for model in comparison.models if model.failure]
     return rendered(
         "page.html",
-        title=title or f"{counted(len(comparison.models), 'model')} on {counted(data.n_entries, 'entry')}",
-        summary=f"{_sentence(comparison.verdict)} Measured on {counted(data.n_entries, 'entry')} of {shape}.",
+        title=title
+        or f"{format_quantity(len(comparison.models), 'model')} on {format_quantity(data.n_entries, 'entry')}",
+        summary=f"{_sentence(comparison.verdict)} Measured on {format_quantity(data.n_entries, 'entry')} of {shape}.",
         cautions=failed,
         tiles=_tiles(comparison),
         sections=[part for part in made if isinstance(part, Section)],
@@ -71,7 +69,7 @@ def _error_section(comparison: Comparison) -> Section | LeftOut:
     fitted = comparison.ranked(areas[0])
     shown = [metric for metric in _METRICS if any(model.mean(metric, areas[0]) is not None for model in fitted)]
     wanted = [("rmse", area) for area in areas] + [("mae", area) for area in areas if len(areas) == 1]
-    figures = [_error_chart(comparison, metric, area) for metric, area in wanted]
+    figures = [_plot_errors(comparison, metric, area) for metric, area in wanted]
     tables = [
         Table(
             "Errors" if len(areas) == 1 else f"Errors, {_of(area)}",
@@ -94,22 +92,15 @@ def _error_section(comparison: Comparison) -> Section | LeftOut:
     )
 
 
-def _error_chart(comparison: Comparison, metric: str, area: str) -> Figure:
+def _plot_errors(comparison: Comparison, metric: str, area: str) -> Figure:
     """Return a point for each model that predicts in an area."""
     able = comparison.ranked(area)
-    points = NamedPoints(
-        _of(area),
-        {_name(model.label): model.mean(metric, area) or 0.0 for model in able},
-        ONE,
-        {_name(model.label): spread for model in able if (spread := model.spread(metric, area)) is not None},
-    )
-    names = list(points.numbers)
-    errors = "; ".join(f"{name} {amount(error)}" for name, error in points.numbers.items())
+    means = {_name(model.label): model.mean(metric, area) or 0.0 for model in able}
+    spreads = {_name(model.label): spread for model in able if (spread := model.spread(metric, area)) is not None}
+    errors = "; ".join(f"{name} {format_amount(error)}" for name, error in means.items())
     shown = _METRICS[metric] if len(comparison.areas) == 1 else f"{_METRICS[metric]}, {_of(area)}"
-    chart = dot_plot(
-        names, [points], title=f"{shown}: {errors}", x_label=_METRICS[metric], n_named=len(names), width=420.0
-    )
-    return Figure(shown, chart)
+    plot = plot_comparison(list(means), {_of(area): means}, spreads={_of(area): spreads}, x_label=_METRICS[metric])
+    return Figure(shown, plot, f"{shown}: {errors}")
 
 
 def _by_area(comparison: Comparison) -> list[str]:
@@ -133,18 +124,13 @@ def _cost_section(comparison: Comparison) -> Section | LeftOut:
     figures = [
         Figure(
             told[unit],
-            bars(
-                names,
-                [Series(unit, numbers)],
-                title=f"{told[unit]}: " + "; ".join(f"{n} {amount(v)}" for n, v in zip(names, numbers, strict=True)),
-                x_label="model",
-                y_label=unit,
-            ),
+            plot_bars(names, {unit: numbers}, x_label="model", y_label=unit),
+            f"{told[unit]}: " + "; ".join(f"{n} {format_amount(v)}" for n, v in zip(names, numbers, strict=True)),
         )
         for unit, numbers in costs.items()
     ]
-    peaks = ["–" if model.peak_memory_mb is None else count(model.peak_memory_mb) for model in fitted]
-    lines = [[name, amount(model.seconds), peak] for name, model, peak in zip(names, fitted, peaks, strict=True)]
+    peaks = ["–" if model.peak_memory_mb is None else format_count(model.peak_memory_mb) for model in fitted]
+    lines = [[name, format_amount(model.seconds), peak] for name, model, peak in zip(names, fitted, peaks, strict=True)]
     return Section(
         title="Time and memory",
         how="Seconds are those of one fit on average, choosing the best epoch included. Memory is the most that a "
@@ -167,15 +153,16 @@ def _measurement_section(comparison: Comparison) -> Section:
     ]
     return Section(
         title="How it was measured",
-        how=f"{_sentence(str(plan))} {percent(plan.validation)} of the entries, taken from what is left for training, "
-        "choose the best epoch; test entries are looked at once, at the end.",
+        how=f"{_sentence(str(plan))} {format_percent(plan.validation)} of the entries, taken from what is left for "
+        "training, choose the best epoch; test entries are looked at once, at the end.",
         template="comparison.html",
         content={
             "figures": [],
             "tables": [Table("Settings", ["model", "class", "settings"], lines)],
             "sentences": [
-                f"The matrix has {counted(data.n_entries, 'entry')} in {counted(data.n_rows, 'row')} and "
-                f"{counted(data.n_columns, 'column')} ({percent(data.density)} observed), on the scale {data.scale}.",
+                f"The matrix has {format_quantity(data.n_entries, 'entry')} in "
+                f"{format_quantity(data.n_rows, 'row')} and {format_quantity(data.n_columns, 'column')} "
+                f"({format_percent(data.density)} observed), on the scale {data.scale}.",
                 f"Run on {platform.machine()} with Python {platform.python_version()}.",
             ],
         },
@@ -192,7 +179,7 @@ def _name(label: str) -> str:
 
 def _told(model: ComparedModel, metric: str, area: str) -> str:
     mean, spread = model.mean(metric, area), model.spread(metric, area)
-    return amount(mean) if spread is None else f"{mean:.4f} ± {spread:.4f}"
+    return format_amount(mean) if spread is None else f"{mean:.4f} ± {spread:.4f}"
 
 
 def _sentence(text: str) -> str:

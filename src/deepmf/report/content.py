@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from deepmf.charts.chart import Chart
-from deepmf.charts.styles import Style
+from deepmf.plots import render_svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -20,12 +23,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart under its title, with a legend, and its numbers as a table to unfold."""
+    """A plot under its title, a description for readers who do not see it, and its numbers as a table to unfold."""
 
     title: str
-    chart: Chart
-    legend: Sequence[tuple[Style, str]] = ()
+    plot: Axes
+    description: str
     numbers: Table | None = None
+
+    @property
+    def svg(self) -> str:
+        """The plot as a part of the page, with all text escaped."""
+        return render_svg(self.plot, title=self.description)
 
 
 @dataclass(frozen=True)

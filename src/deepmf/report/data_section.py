@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.charts.bars import bars
-from deepmf.charts.series import Series
-from deepmf.charts.styles import ONE, OTHER, PAIR
-from deepmf.charts.wording import amount, count, percent, short
 from deepmf.evaluation.cold_start import STARTS
+from deepmf.formatting import format_amount, format_count, format_percent, format_short
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.plots import plot_bars
 from deepmf.report.content import Figure, Section, Table
 from deepmf.report.findings import Findings
 
@@ -50,7 +48,7 @@ def _sizes(found: Findings) -> Table:
 
 def _dropped(number: int) -> str:
     """Return how many training entries no longer hold, as a sentence; nothing where all do."""
-    return f"Of the training entries, {count(number)} were replaced or forgotten since." if number else ""
+    return f"Of the training entries, {format_count(number)} were replaced or forgotten since." if number else ""
 
 
 def _in_words(scale: Scale) -> str:
@@ -65,12 +63,12 @@ def _facts(part: ObservedMatrix) -> list[str]:
     shown = part.describe()
     n_rows, n_columns = shown.n_rows - shown.n_empty_rows, shown.n_columns - shown.n_empty_columns
     return [
-        count(shown.n_entries),
-        count(n_rows),
-        count(n_columns),
-        percent(shown.n_entries / max(n_rows * n_columns, 1), digits=2),
-        amount(shown.mean),
-        amount(shown.standard_deviation),
+        format_count(shown.n_entries),
+        format_count(n_rows),
+        format_count(n_columns),
+        format_percent(shown.n_entries / max(n_rows * n_columns, 1), digits=2),
+        format_amount(shown.mean),
+        format_amount(shown.standard_deviation),
     ]
 
 
@@ -78,19 +76,18 @@ def _values(train: ObservedMatrix, test: ObservedMatrix) -> Figure:
     """Return the shares of values, in training and in the test."""
     names, edges = _groups(train.scale, test)
     shares = {name: _shares(train.scale, part, edges) for name, part in (("training", train), ("test", test))}
-    lines = [[name, *(percent(share[at]) for share in shares.values())] for at, name in enumerate(names)]
+    lines = [[name, *(format_percent(share[at]) for share in shares.values())] for at, name in enumerate(names)]
     return Figure(
         "Which values there are",
-        bars(
+        plot_bars(
             names,
-            [Series(name, share.tolist(), style) for (name, share), style in zip(shares.items(), PAIR, strict=True)],
-            title=f"Share of entries by value, training and test; the most frequent value in training is "
-            f"{names[int(np.argmax(shares['training']))]}",
+            {name: share.tolist() for name, share in shares.items()},
             x_label="level" if edges is None else "value",
             y_label="share of entries",
-            write=_percent,
+            percent=True,
         ),
-        legend=((ONE, "training"), (OTHER, "test")),
+        f"Share of entries by value, training and test; the most frequent value in training is "
+        f"{names[int(np.argmax(shares['training']))]}",
         numbers=Table("Share of entries by value", ["value", *shares], lines),
     )
 
@@ -98,10 +95,10 @@ def _values(train: ObservedMatrix, test: ObservedMatrix) -> Figure:
 def _groups(scale: Scale, test: ObservedMatrix) -> tuple[list[str], FloatArray | None]:
     """Return the names of the groups of values: the levels, or the middles of bins with their edges."""
     if scale.levels is not None:
-        return [short(level) for level in scale.levels], None
+        return [format_short(level) for level in scale.levels], None
     low, high = min(scale.low, float(test.values.min())), max(scale.high, float(test.values.max()))
     edges = np.linspace(low, high, _BINS + 1)
-    return [short(float(f"{middle:.3g}")) for middle in (edges[:-1] + edges[1:]) / 2], edges
+    return [format_short(float(f"{middle:.3g}")) for middle in (edges[:-1] + edges[1:]) / 2], edges
 
 
 def _shares(scale: Scale, part: ObservedMatrix, edges: FloatArray | None) -> FloatArray:
@@ -125,17 +122,12 @@ def _per_axis(axis: str, counts: npt.NDArray[np.integer]) -> Figure:
     median = float(np.median(counts))
     return Figure(
         f"Training entries per {axis}",
-        bars(
-            names,
-            [Series(f"{axis}s", shown)],
-            title=f"Number of {axis}s by how many training entries they have; the median is {median:g}",
-            x_label=f"entries of a {axis} (median {median:g})",
-            y_label=f"{axis}s",
-        ),
+        plot_bars(names, {f"{axis}s": shown}, x_label=f"entries of a {axis} (median {median:g})", y_label=f"{axis}s"),
+        f"Number of {axis}s by how many training entries they have; the median is {median:g}",
         numbers=Table(
             f"Training entries per {axis}",
             ["entries", f"{axis}s"],
-            [[name, count(n)] for name, n in zip(names, shown, strict=True)],
+            [[name, format_count(n)] for name, n in zip(names, shown, strict=True)],
         ),
     )
 
@@ -145,8 +137,3 @@ def group_name(first: int, last: int | None) -> str:
     if last is None:
         return f"{first}+"
     return f"{first}" if last == first else f"{first}–{last}"
-
-
-def _percent(share: float) -> str:
-    """Return a share in three digits at most, for an axis."""
-    return f"{short(float(f'{100 * share:.3g}'))} %"

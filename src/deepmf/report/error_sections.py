@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.charts.bars import bars
-from deepmf.charts.lines import dots
-from deepmf.charts.series import Series
-from deepmf.charts.styles import PAIR
-from deepmf.charts.wording import amount, count, counted, difference
 from deepmf.evaluation.area_evaluation import UNKNOWN, AreaErrors
 from deepmf.evaluation.columns import ColumnErrors
+from deepmf.formatting import format_amount, format_count, format_difference, format_quantity
+from deepmf.plots import plot_areas, plot_cold_start
 from deepmf.report.content import Figure, LeftOut, Section, Table, shortened
 from deepmf.report.data_section import group_name
 from deepmf.report.findings import Findings
@@ -56,26 +53,16 @@ def _shown_areas(errors: list[AreaErrors]) -> list[AreaErrors]:
 
 
 def _area_bars(found: Findings, areas: list[AreaErrors]) -> Figure:
-    series = [
-        Series(
-            each.name,
-            [part.rmse for part in each.areas[: len(areas)]],
-            style,
-            [part.margin for part in each.areas[: len(areas)]],
-        )
-        for each, style in zip(found.compared, PAIR, strict=False)
-    ]
-    errors = "; ".join(f"{part.area} {amount(part.rmse)}" for part in areas)
+    shown = {each.name: each.areas[: len(areas)] for each in found.compared}
+    errors = "; ".join(f"{part.area} {format_amount(part.rmse)}" for part in areas)
     return Figure(
         "RMSE on the test entries",
-        bars(
+        plot_areas(
             [part.area for part in areas],
-            series,
-            title=f"RMSE of {found.measured.name} by area: {errors}",
-            x_label="area",
-            y_label="RMSE",
+            {name: [part.rmse for part in parts] for name, parts in shown.items()},
+            margins={name: [part.margin for part in parts] for name, parts in shown.items()},
         ),
-        legend=[(each.style, each.name) for each in series],
+        f"RMSE of {found.measured.name} by area: {errors}",
     )
 
 
@@ -89,12 +76,12 @@ def _area_table(found: Findings, areas: list[AreaErrors]) -> Table:
     names += ["difference"] * (found.baseline is not None)
     lines = []
     for number, part in enumerate(areas):
-        line = [part.area, count(part.n_entries), amount(part.rmse), amount(part.mae)]
-        line += [amount(part.level_rmse), amount(part.level_mae)] * has_levels
-        line += [amount(part.median_rmse), amount(part.median_mae)] * has_medians
+        line = [part.area, format_count(part.n_entries), format_amount(part.rmse), format_amount(part.mae)]
+        line += [format_amount(part.level_rmse), format_amount(part.level_mae)] * has_levels
+        line += [format_amount(part.median_rmse), format_amount(part.median_mae)] * has_medians
         if found.baseline is not None:
             means = found.baseline.areas[number].rmse
-            line += [amount(means), difference(part.rmse, means)]
+            line += [format_amount(means), format_difference(part.rmse, means)]
         lines.append(line)
     return Table("Errors by area", names, lines)
 
@@ -103,34 +90,21 @@ def cold_start_section(found: Findings) -> Section:
     """Return the error against how many entries describe the row."""
     groups = found.measured.cold_start
     names = [group_name(group.first, group.last) for group in groups]
-    series = [
-        Series(
-            each.name,
-            [group.rmse for group in each.cold_start],
-            style,
-            [group.margin for group in each.cold_start],
-        )
-        for each, style in zip(found.compared, PAIR, strict=False)
-    ]
+    errors = {each.name: [group.rmse for group in each.cold_start] for each in found.compared}
+    margins = {each.name: [group.margin for group in each.cold_start] for each in found.compared}
     lines = [
-        [name, count(group.n_entries), *(amount(each.numbers[at]) for each in series)]
+        [name, format_count(group.n_entries), *(format_amount(own[at]) for own in errors.values())]
         for at, (name, group) in enumerate(zip(names, groups, strict=True))
     ]
-    chart = Figure(
+    shown = Figure(
         "RMSE by what is known of the row",
-        dots(
-            names,
-            series,
-            title="RMSE from rows with few entries to rows with many: "
-            + "; ".join(f"{name} {amount(group.rmse)}" for name, group in zip(names, groups, strict=True)),
-            x_label="entries that describe the row",
-            y_label="RMSE",
-        ),
-        legend=[(each.style, each.name) for each in series],
+        plot_cold_start(names, errors, margins=margins),
+        "RMSE from rows with few entries to rows with many: "
+        + "; ".join(f"{name} {format_amount(group.rmse)}" for name, group in zip(names, groups, strict=True)),
     )
     numbers = Table(
         "RMSE by entries of the row",
-        ["entries of the row", "test entries", *(f"RMSE, {each.name}" for each in series)],
+        ["entries of the row", "test entries", *(f"RMSE, {name}" for name in errors)],
         lines,
     )
     return Section(
@@ -138,7 +112,7 @@ def cold_start_section(found: Findings) -> Section:
         how="From left to right come rows of which more is known, so a falling curve shows what further entries are "
         "worth; the bars are the uncertainty of a point, which is largest where it has few test entries.",
         template="cold_start.html",
-        content={"errors": chart, "numbers": numbers},
+        content={"errors": shown, "numbers": numbers},
     )
 
 
@@ -157,8 +131,9 @@ def column_section(found: Findings) -> Section | LeftOut:
         "divide on; the number behind ± is how far an error would move by chance with other test entries.",
         template="columns.html",
         content={
-            "sentence": f"Of {counted(errors.labels.size, 'column')} with test entries, {count(enough.size)} have at "
-            f"least {ENOUGH}; the median of their RMSE is {amount(float(np.median(errors.rmse[enough])))}.",
+            "sentence": f"Of {format_quantity(errors.labels.size, 'column')} with test entries, "
+            f"{format_count(enough.size)} have at least {ENOUGH}; the median of their RMSE is "
+            f"{format_amount(float(np.median(errors.rmse[enough])))}.",
             "worst": _column_table("Predicted worst", found, by_error[:n_listed]),
             "best": _column_table("Predicted best", found, by_error[::-1][:n_listed]),
         },
@@ -172,14 +147,14 @@ def _column_table(caption: str, found: Findings, which: npt.NDArray[np.intp]) ->
     for at in which.tolist():
         line = [
             shortened(errors.labels[at : at + 1].tolist()[0]),
-            count(errors.n_entries[at]),
+            format_count(errors.n_entries[at]),
             _with_margin(errors, at),
         ]
         if found.baseline is not None:
-            line.append(amount(float(found.baseline.columns.rmse[at])))
+            line.append(format_amount(float(found.baseline.columns.rmse[at])))
         lines.append(line)
     return Table(caption, names, lines)
 
 
 def _with_margin(errors: ColumnErrors, at: int) -> str:
-    return f"{amount(float(errors.rmse[at]))} ± {amount(float(errors.uncertainty[at]))}"
+    return f"{format_amount(float(errors.rmse[at]))} ± {format_amount(float(errors.uncertainty[at]))}"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from deepmf.charts.effect_bars import signed
-from deepmf.charts.explanation_chart import explanation_chart
-from deepmf.charts.wording import amount
+from deepmf.formatting import format_amount, format_effect
+from deepmf.plots import describe_explanation, plot_explanation
 from deepmf.report.content import Figure, LeftOut, Section, Table, shortened
 from deepmf.report.findings import ExplainedPair, Findings
 
@@ -28,15 +27,16 @@ def _figure(pair: ExplainedPair) -> Figure:
     found = pair.explanation
     actual = "" if pair.value is None else f", {pair.value:g} in the test"
     lines = [
-        [shortened(label), f"{value:g}", signed(effect)]
+        [shortened(label), f"{value:g}", format_effect(effect)]
         for label, value, effect in zip(
             found.labels.tolist(), found.values.tolist(), found.effects.tolist(), strict=True
         )
     ]
-    lines += [[shortened(each.name), shortened(each.value), signed(each.effect)] for each in found.features]
+    lines += [[shortened(each.name), shortened(each.value), format_effect(each.effect)] for each in found.features]
     row, column = shortened(pair.row, 40), shortened(pair.column, 40)
     return Figure(
-        f"{column} for {row}: {amount(found.prediction)}{actual}",
-        explanation_chart(found, row=row, column=column),
+        f"{column} for {row}: {format_amount(found.prediction)}{actual}",
+        plot_explanation(found),
+        describe_explanation(found, row=row, column=column),
         numbers=Table(f"Effects on {column} for {row}", ["column", "value", "effect"], lines),
     )

@@ -5,26 +5,29 @@ from __future__ import annotations
 import platform
 import time
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from deepmf.charts.styles import OTHER
+from deepmf.plots import list_points
 from deepmf.report.content import Figure, LeftOut, Section, Table
 from deepmf.report.findings import Findings
 from deepmf.training.history import History, describe_stages
-from deepmf.training.history_view import learning_curves, noted, training_in_words
+from deepmf.training.history_view import learning_curves, training_in_words
 from deepmf.training.runtime import Runtime
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def learning_section(found: Findings) -> Section | LeftOut:
     """Return the loss and the validation error, epoch by epoch."""
     title, history = "Learning curve", found.model.history_
-    errors = dict(noted(history, "validation_error"))
-    if not noted(history, "loss"):
+    errors = dict(list_points(history, "validation_error"))
+    if not list_points(history, "loss"):
         return LeftOut(title, f"{found.measured.name} is not learned in epochs")
-    curves = _curves(history, errors)
+    curves = [_figure(history, name, plot()) for name, plot in learning_curves(history).items()]
     how = (
         "The curve should fall and level off; without validation entries it does not show whether the model has begun "
         "to overfit the training entries."
@@ -37,14 +40,11 @@ def learning_section(found: Findings) -> Section | LeftOut:
     return Section(title, how, "learning.html", {"sentence": _sentence(history, errors), "curves": curves})
 
 
-def _curves(history: History, errors: dict[int, float]) -> list[Figure]:
-    """Return the learning curves; the epoch that was kept is named below."""
-    kept = None if history.best_epoch is None else history.best_epoch + 1
-    best = [(OTHER, f"best: {errors[kept]:.4g} in epoch {kept}")] if kept in errors else []
-    return [
-        Figure(name, chart, best if order == 1 else [])
-        for order, (name, chart) in enumerate(learning_curves(history).items())
-    ]
+def _figure(history: History, name: str, plot: Axes) -> Figure:
+    """Return a learning curve, described by its first and its last number."""
+    points = list_points(history, "loss" if "Loss" in name else "validation_error")
+    ends = ", ".join(f"{number:.4g} in epoch {epoch}" for epoch, number in (points[0], points[-1]))
+    return Figure(name, plot, f"{name}: {ends}")
 
 
 def _sentence(history: History, errors: dict[int, float]) -> str:

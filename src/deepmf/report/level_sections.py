@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deepmf.charts.heat_map import MOST_WRITTEN, heat_map
-from deepmf.charts.level_charts import boundary_strips, reliability_diagram
-from deepmf.charts.wording import amount, count, percent, short
 from deepmf.evaluation.calibration import IntervalCoverage
+from deepmf.formatting import format_amount, format_count, format_percent, format_short
 from deepmf.matrix.arrays import FloatArray
 from deepmf.models.dmf.dmfd import DMFD
 from deepmf.models.factorization.odmc import ODMC
+from deepmf.plots import MOST_WRITTEN, plot_boundaries, plot_calibration, plot_confusion
 from deepmf.report.content import Figure, LeftOut, Section, Table
 from deepmf.report.findings import Findings
 
@@ -24,11 +23,11 @@ def confusion_section(found: Findings) -> Section | LeftOut:
     title = "Confusion of levels"
     if found.confusion is None or found.model.scale_.levels is None:
         return LeftOut(title, f"the scale {found.model.scale_} has no levels")
-    counts, levels = found.confusion, [short(level) for level in found.model.scale_.levels]
+    counts, levels = found.confusion, [format_short(level) for level in found.model.scale_.levels]
     totals = counts.sum(axis=1)
     shares: FloatArray = counts / np.maximum(totals, 1)[:, None]
     lines = [
-        [level, count(totals[at]), *(percent(share, digits=0) for share in shares[at])]
+        [level, format_count(totals[at]), *(format_percent(share, digits=0) for share in shares[at])]
         for at, level in enumerate(levels)
     ]
     few = len(levels) <= MOST_WRITTEN
@@ -39,14 +38,9 @@ def confusion_section(found: Findings) -> Section | LeftOut:
     )
     hits = _hits(found)
     shown = Figure(
-        "Predicted levels for each true level, " + ("in per cent" if few else f"up to {percent(shares.max())}"),
-        heat_map(
-            shares,
-            levels,
-            title=f"Map of predicted levels for each true level. {hits}",
-            x_label="predicted level",
-            y_label="true level",
-        ),
+        "Predicted levels for each true level, " + ("in per cent" if few else f"up to {format_percent(shares.max())}"),
+        plot_confusion(shares, levels),
+        f"Map of predicted levels for each true level. {hits}",
         numbers=numbers,
     )
     return Section(
@@ -59,7 +53,7 @@ def confusion_section(found: Findings) -> Section | LeftOut:
 
 
 def _hits(found: Findings) -> str:
-    exact, near = map(percent, hit_shares(found))
+    exact, near = map(format_percent, hit_shares(found))
     return (
         f"The predicted level is exactly right for {exact} of the test entries, and at most one level off for {near}."
     )
@@ -81,8 +75,8 @@ def _ends(found: Findings) -> str:
     counts, levels = found.confusion, found.model.scale_.levels
     n_entries = counts.sum()
     return "; ".join(
-        f"{levels[at]:g} is {percent(counts[:, at].sum() / n_entries)} of the predictions and "
-        f"{percent(counts[at].sum() / n_entries)} of the truth"
+        f"{levels[at]:g} is {format_percent(counts[:, at].sum() / n_entries)} of the predictions and "
+        f"{format_percent(counts[at].sum() / n_entries)} of the truth"
         for at in sorted({0, levels.size - 1})
     )
 
@@ -94,16 +88,19 @@ def calibration_section(found: Findings) -> Section | LeftOut:
         return _interval_section(title, found.intervals)
     if held is None:
         return LeftOut(title, f"{found.measured.name} predicts no probabilities")
-    lines = [[percent(each.forecast), percent(each.observed), count(each.n_forecasts)] for each in held.bins]
+    lines = [
+        [format_percent(each.forecast), format_percent(each.observed), format_count(each.n_forecasts)]
+        for each in held.bins
+    ]
     shown = Figure(
         "What came true against what was forecast",
-        reliability_diagram(
+        plot_calibration(
             [each.forecast for each in held.bins],
             [each.observed for each in held.bins],
             [each.n_forecasts for each in held.bins],
-            title=f"Reliability diagram; the expected calibration error is {percent(held.error, digits=2)}",
             margins=[each.margin for each in held.bins],
         ),
+        f"Reliability diagram; the expected calibration error is {format_percent(held.error, digits=2)}",
         numbers=Table("Forecasts by probability", ["forecast", "came true", "forecasts"], lines),
     )
     return Section(
@@ -113,32 +110,35 @@ def calibration_section(found: Findings) -> Section | LeftOut:
         template="calibration.html",
         content={
             "reliability": shown,
-            "error": percent(held.error, digits=2),
-            "wanted_coverage": percent(held.wanted_coverage, digits=0),
-            "coverage": percent(held.coverage),
-            "width": amount(held.width),
+            "error": format_percent(held.error, digits=2),
+            "wanted_coverage": format_percent(held.wanted_coverage, digits=0),
+            "coverage": format_percent(held.coverage),
+            "width": format_amount(held.width),
         },
     )
 
 
 def _interval_section(title: str, held: Sequence[IntervalCoverage]) -> Section:
     """Return how many real values lie inside intervals of several coverages."""
-    told = "; ".join(f"{percent(each.wanted, digits=0)}: {percent(each.coverage)}" for each in held)
+    told = "; ".join(f"{format_percent(each.wanted, digits=0)}: {format_percent(each.coverage)}" for each in held)
     shown = Figure(
         "Values inside intervals against what was forecast",
-        reliability_diagram(
+        plot_calibration(
             [each.wanted for each in held],
             [each.coverage for each in held],
             [each.n_entries for each in held],
-            title=f"Share of test values inside intervals, by nominal coverage: {told}",
             margins=[each.margin for each in held],
             x_label="nominal coverage",
             y_label="share of values inside",
-            noun="intervals",
         ),
+        f"Share of test values inside intervals, by nominal coverage: {told}",
     )
     lines = [
-        [percent(each.wanted, digits=0), f"{percent(each.coverage)} ± {percent(each.margin)}", amount(each.width)]
+        [
+            format_percent(each.wanted, digits=0),
+            f"{format_percent(each.coverage)} ± {format_percent(each.margin)}",
+            format_amount(each.width),
+        ]
         for each in held
     ]
     return Section(
@@ -164,13 +164,14 @@ def boundary_section(found: Findings) -> Section | LeftOut:
     furthest = int(np.argmax(np.abs(learned - uniform)))
     sentence = (
         f"The boundary that moved furthest is the one between {levels[furthest]:g} and {levels[furthest + 1]:g}: "
-        f"from {amount(uniform[furthest])} to {amount(learned[furthest])}."
+        f"from {format_amount(uniform[furthest])} to {format_amount(learned[furthest])}."
     )
     numbers = _boundary_table(levels, uniform, learned)
     few = levels.size <= MOST_WRITTEN
     shown = Figure(
         "Which level a score becomes",
-        boundary_strips(levels, uniform.tolist(), learned.tolist(), scores.astype(float), title=sentence),
+        plot_boundaries(levels, uniform.tolist(), learned.tolist(), scores.astype(float)),
+        sentence,
         numbers=None if few else numbers,
     )
     return Section(
@@ -184,7 +185,7 @@ def boundary_section(found: Findings) -> Section | LeftOut:
 
 def _boundary_table(levels: FloatArray, uniform: FloatArray, learned: FloatArray) -> Table:
     lines = [
-        [f"{low:g} and {high:g}", amount(middle), amount(own), _shift(own - middle)]
+        [f"{low:g} and {high:g}", format_amount(middle), format_amount(own), _shift(own - middle)]
         for low, high, middle, own in zip(levels[:-1], levels[1:], uniform, learned, strict=True)
     ]
     return Table("Boundaries between levels", ["between", "uniform", "learned", "shift"], lines)

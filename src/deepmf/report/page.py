@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from deepmf.charts.wording import amount, count, counted, difference, percent
 from deepmf.evaluation.area_evaluation import UNKNOWN
 from deepmf.evaluation.ranking_evaluation import RankingEvaluation
 from deepmf.files.atomic import write_atomically
+from deepmf.formatting import format_amount, format_count, format_difference, format_percent, format_quantity
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.label_pairs import Unknown
 from deepmf.models.model import Model
@@ -75,7 +75,7 @@ def write_report(
 
 def written(found: Findings, *, title: str | None = None) -> str:
     """Return the whole page."""
-    title = title or f"{found.measured.name} on {counted(found.measured.overall.n_entries, 'test entry')}"
+    title = title or f"{found.measured.name} on {format_quantity(found.measured.overall.n_entries, 'test entry')}"
     made = [section(found) for section in SECTIONS]
     return rendered(
         "page.html",
@@ -92,15 +92,16 @@ def _summary(found: Findings) -> str:
     """Return the main result as a sentence."""
     scale, overall = found.model.scale_, found.measured.overall
     summary = (
-        f"On {counted(overall.n_entries, 'test entry')}, {found.measured.name} is off by {amount(overall.mae)} "
-        f"on average, on a scale from {scale.low:g} to {scale.high:g}."
+        f"On {format_quantity(overall.n_entries, 'test entry')}, {found.measured.name} is off by "
+        f"{format_amount(overall.mae)} on average, on a scale from {scale.low:g} to {scale.high:g}."
     )
     if found.baseline is None:
         return summary
     means, name = found.baseline.overall.rmse, found.baseline.name
     if overall.rmse == means:
         return f"{summary} Its RMSE is that of the {name} of rows and columns."
-    by = f"{difference(overall.rmse, means).lstrip('+−±–')} {'lower' if overall.rmse < means else 'higher'}".strip()
+    by = format_difference(overall.rmse, means).lstrip("+−±–")
+    by = f"{by} {'lower' if overall.rmse < means else 'higher'}".strip()
     return f"{summary} Its RMSE is {by} than that of the {name} of rows and columns."
 
 
@@ -111,33 +112,39 @@ def _cautions(found: Findings) -> list[str]:
         cautions.append(_about_unknown(found))
     if found.n_seen:
         cautions.append(
-            f"The model has seen {count(found.n_seen)} of the {count(n_entries)} test entries in training or when it "
-            "was extended, so the errors on this page are too small."
+            f"The model has seen {format_count(found.n_seen)} of the {format_count(n_entries)} test entries in "
+            "training or when it was extended, so the errors on this page are too small."
         )
     if n_entries < FEW:
-        cautions.append(f"With only {counted(n_entries, 'test entry')}, every number on this page is largely chance.")
+        cautions.append(
+            f"With only {format_quantity(n_entries, 'test entry')}, every number on this page is largely chance."
+        )
     return cautions
 
 
 def _about_unknown(found: Findings) -> str:
-    n_entries = count(found.test.n_entries + found.n_unknown)
-    unknown = f"Of {n_entries} test entries, {count(found.n_unknown)} have a row or column that the model does not know"
+    n_entries = format_count(found.test.n_entries + found.n_unknown)
+    n_unknown = format_count(found.n_unknown)
+    unknown = f"Of {n_entries} test entries, {n_unknown} have a row or column that the model does not know"
     by_area = {part.area: part for part in found.measured.areas}
     if UNKNOWN not in by_area:
         return f"{unknown}; this page leaves them out."
     return (
-        f"{unknown}. The means of what is known predict them with an RMSE of {amount(by_area[UNKNOWN].rmse)}; they "
-        "count in the RMSE and MAE of this test and have a bar of their own by area, and the other sections omit them."
+        f"{unknown}. The means of what is known predict them with an RMSE of {format_amount(by_area[UNKNOWN].rmse)}; "
+        "they count in the RMSE and MAE of this test and have a bar of their own by area, and the other sections "
+        "omit them."
     )
 
 
 def _tiles(found: Findings) -> list[tuple[str, str]]:
     """Return the key numbers under their names."""
     overall = found.measured.overall
-    tiles = [("RMSE", amount(overall.rmse)), ("MAE", amount(overall.mae))]
+    tiles = [("RMSE", format_amount(overall.rmse)), ("MAE", format_amount(overall.mae))]
     if found.baseline is not None:
-        tiles.append((f"RMSE against {found.baseline.name}", difference(overall.rmse, found.baseline.overall.rmse)))
+        tiles.append(
+            (f"RMSE against {found.baseline.name}", format_difference(overall.rmse, found.baseline.overall.rmse))
+        )
     if found.confusion is not None:
         exact, near = hit_shares(found)
-        tiles += [("exactly the right level", percent(exact)), ("at most one level off", percent(near))]
+        tiles += [("exactly the right level", format_percent(exact)), ("at most one level off", format_percent(near))]
     return tiles

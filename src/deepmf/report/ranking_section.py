@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from deepmf.charts.bars import bars
-from deepmf.charts.series import Series
-from deepmf.charts.styles import PAIR
-from deepmf.charts.wording import amount, count, counted, percent, short
 from deepmf.evaluation.ranking_evaluation import MEASURES, RankingEvaluation
+from deepmf.formatting import format_amount, format_count, format_percent, format_quantity
+from deepmf.plots import plot_bars
 from deepmf.report.content import Figure, LeftOut, Section, Table
 from deepmf.report.findings import Findings
 
@@ -18,31 +16,19 @@ def ranking_section(found: Findings) -> Section | LeftOut:
     title, ranked = "Ranking", found.ranking
     if ranked is None:
         return LeftOut(title, found.no_ranking)
-    series = [
-        Series(
-            each.name,
-            [getattr(each, measure) for measure in MEASURES],
-            style,
-            [each.margins[measure] for measure in MEASURES],
-        )
-        for each, style in zip((ranked.model, ranked.popularity), PAIR, strict=True)
-    ]
+    both = (ranked.model, ranked.popularity)
+    scores = {each.name: [getattr(each, measure) for measure in MEASURES] for each in both}
+    margins = {each.name: [each.margins[measure] for measure in MEASURES] for each in both}
     names = [SCORE_NAMES[measure] for measure in MEASURES]
-    told = "; ".join(f"{name} {amount(getattr(ranked.model, each))}" for each, name in SCORE_NAMES.items())
-    chart = Figure(
+    told = "; ".join(f"{name} {format_amount(getattr(ranked.model, each))}" for each, name in SCORE_NAMES.items())
+    shown = Figure(
         f"The first {ranked.n} columns of each row",
-        bars(
-            names,
-            series,
-            title=f"Scores of the first {ranked.n} columns of each row, ranked by {ranked.model.name}: {told}",
-            x_label="",
-            y_label="score",
-            write=short,
-        ),
-        legend=[(each.style, each.name) for each in series],
+        plot_bars(names, scores, margins=margins, y_label="score"),
+        f"Scores of the first {ranked.n} columns of each row, ranked by {ranked.model.name}: {told}",
     )
     lines = [
-        [name, *(_with_margin(each.numbers[at], each.margin(at)) for each in series)] for at, name in enumerate(names)
+        [name, *(_with_margin(scores[model][at], margins[model][at]) for model in scores)]
+        for at, name in enumerate(names)
     ]
     return Section(
         title=title,
@@ -50,10 +36,10 @@ def ranking_section(found: Findings) -> Section | LeftOut:
         f"many of its relevant test entries are among the first {ranked.n}.",
         template="ranking.html",
         content={
-            "scores": chart,
+            "scores": shown,
             "meanings": _meanings(ranked),
             "sentence": _sentence(ranked),
-            "numbers": Table(f"Scores at {ranked.n}", ["", *(each.name for each in series)], lines),
+            "numbers": Table(f"Scores at {ranked.n}", ["", *scores], lines),
         },
     )
 
@@ -78,14 +64,16 @@ def _meanings(ranked: RankingEvaluation) -> list[tuple[str, str]]:
 
 
 def _sentence(ranked: RankingEvaluation) -> str:
-    rows = f"{counted(ranked.n_rows, 'row')} with {counted(ranked.n_relevant, 'relevant test entry')}"
-    left_out = f"{count(ranked.n_without)} without any are left out" if ranked.n_without else "no row is without any"
+    rows = f"{format_quantity(ranked.n_rows, 'row')} with {format_quantity(ranked.n_relevant, 'relevant test entry')}"
+    left_out = (
+        f"{format_count(ranked.n_without)} without any are left out" if ranked.n_without else "no row is without any"
+    )
     sentence = f"Test entries from {ranked.relevant_from:g} on are relevant: {rows}; {left_out}."
     if ranked.n_not_drawn:
-        share = percent(ranked.n_rows / (ranked.n_rows + ranked.n_not_drawn))
+        share = format_percent(ranked.n_rows / (ranked.n_rows + ranked.n_not_drawn))
         sentence += f" These rows were drawn at random, {share} of all with relevant entries."
     if ranked.min_entries:
-        sentence += f" Columns with fewer than {count(ranked.min_entries)} entries are not ranked."
+        sentence += f" Columns with fewer than {format_count(ranked.min_entries)} entries are not ranked."
     return (
         f"{sentence} Popularity, the baseline, ranks columns by their number of entries; as what is popular gets most "
         "values, a model that predicts them well may still score below it."

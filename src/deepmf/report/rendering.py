@@ -6,8 +6,7 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from deepmf.charts.chart import style_sheet
-from deepmf.charts.markup import Markup
+from deepmf.plots import colour_rules
 from deepmf.report.content import shortened
 
 
@@ -27,5 +26,5 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     made.filters["shortened"] = shortened
-    made.globals["chart_style"] = Markup(style_sheet())
+    made.globals["plot_colours"] = colour_rules()
     return made

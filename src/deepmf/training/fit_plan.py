@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from deepmf.charts.wording import duration
+from deepmf.formatting import format_duration
 
 if TYPE_CHECKING:
     from deepmf.training.history import EpochRecord, History
@@ -81,4 +81,4 @@ def about(seconds: float) -> str:
     if seconds < 1.5:
         return "about a second"
     step = 1 if seconds < 9.5 else 5 if seconds < 99.5 else 60 if seconds < 3570 else 600
-    return f"about {duration(round(seconds / step) * step)}"
+    return f"about {format_duration(round(seconds / step) * step)}"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from deepmf.charts.chart import Chart
-from deepmf.charts.learning_curve import learning_curve
-from deepmf.charts.notebook_view import notebook_view
-from deepmf.charts.wording import amount, counted, duration
 from deepmf.files.frame_library import import_polars
+from deepmf.formatting import format_amount, format_duration, format_quantity
+from deepmf.plots import build_notebook_view, list_points, plot_history
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from deepmf.training.history import History
 
 _ENDINGS = {
@@ -22,25 +23,19 @@ _ENDINGS = {
 }
 
 
-def noted(history: History, name: str) -> list[tuple[int, float]]:
-    """Return epochs from 1 on and what was noted under a name, where that is a number."""
-    found = ((record.epoch + 1, getattr(record, name)) for record in history.records)
-    return [(epoch, number) for epoch, number in found if number is not None and math.isfinite(number)]
-
-
 def training_in_words(history: History) -> str:
     """Say how long training was, and why it ended: 20 epochs in 1.2 s; all epochs were run."""
     ending = _ENDINGS.get(history.stopped)
-    took = "" if history.seconds is None else f" in {duration(history.seconds)}"
-    return f"{counted(len(history), 'epoch')}{took}" + (f"; {ending}" if ending else "")
+    took = "" if history.seconds is None else f" in {format_duration(history.seconds)}"
+    return f"{format_quantity(len(history), 'epoch')}{took}" + (f"; {ending}" if ending else "")
 
 
 def errors_in_words(history: History) -> str:
     """Return the validation error and that of the means: validation RMSE 0.686; means 0.831."""
     if history.best_error is None:
         return ""
-    means = "" if history.means_error is None else f"; means {amount(history.means_error)}"
-    return f"validation RMSE {amount(history.best_error)}{means}"
+    means = "" if history.means_error is None else f"; means {format_amount(history.means_error)}"
+    return f"validation RMSE {format_amount(history.best_error)}{means}"
 
 
 def history_line(history: History) -> str:
@@ -66,17 +61,14 @@ def history_html(history: History) -> str:
         facts["validation RMSE"] = errors_in_words(history).removeprefix("validation RMSE ")
     if history.best_epoch is not None:
         facts["best epoch"] = str(history.best_epoch + 1)
-    return notebook_view("History", facts, learning_curves(history))
+    return build_notebook_view("History", facts, learning_curves(history))
 
 
-def learning_curves(history: History) -> dict[str, Chart]:
-    """Return the loss and the validation error by epoch, under the names of their charts, where there are any."""
-    kept = None if history.best_epoch is None else history.best_epoch + 1
-    curves = {}
-    if losses := noted(history, "loss"):
-        name = "Loss on the training entries"
-        curves[name] = learning_curve(name, losses, what="loss")
-    if errors := noted(history, "validation_error"):
-        name = "RMSE on the validation entries"
-        curves[name] = learning_curve(name, errors, what="RMSE", kept=kept)
-    return curves
+def learning_curves(history: History) -> dict[str, Callable[[], Axes]]:
+    """Return functions that draw the loss and the validation error by epoch, where there are any, by caption."""
+    captions = {"loss": "Loss on the training entries", "validation_error": "RMSE on the validation entries"}
+    return {
+        caption: partial(plot_history, history, metric=metric)
+        for metric, caption in captions.items()
+        if list_points(history, metric)
+    }

@@ -1,16 +1,22 @@
-"""Charts of results: every one is drawn from results, readable, and the same for the same results."""
+"""Plots of results: every one is drawn from results, and the same for the same results."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from xml.dom import minidom
 
 import numpy as np
 import pytest
 
-from deepmf.charts.styles import numbered
 from deepmf.experiments.recipe import read_table
-from deepmf.experiments.result_charts import PICTURES, _pooled, areas, cold_start_curve, draw, new_shares
+from deepmf.experiments.result_plots import (
+    PICTURES,
+    _pool,
+    draw,
+    plot_areas,
+    plot_cold_start_curve,
+    plot_new_shares,
+)
 from deepmf.experiments.trial import Record, run_trial, trials_of
 
 
@@ -28,7 +34,7 @@ def test_every_picture_is_drawn(records: list[Record], tmp_path: Path) -> None:
     for name, words in {
         "areas": ["area I", "area IV", "RMSE", "shrunk means", "published"],
         "learning-curves": ["RMSE on validation entries", "DMF-D"],
-        "quantizer": ["DMF-D", "score", "learned", "uniform", "learned: level 1", "scores of the test entries"],
+        "quantizer": ["DMF-D", "score", "learned", "uniform", "scores of the test entries"],
         "confusion": ["true level", "predicted level"],
         "cold-start": ["observed entries of the new row", "RMSE in area II"],
         "cold-start-curve": ["known entries of each new row", "RMSE in area II", ">20<", ">all<"],
@@ -63,13 +69,23 @@ def test_new_shares_are_in_order_and_need_three() -> None:
             for area in ("I", "II", "III", "IV")
         ]
 
-    chart = new_shares("shares", records([0.2, 0.05, 0.4]))
-    assert chart is not None
-    assert re.findall('class="middle heading">(.*?)<', chart.drawn) == ["area I", "area II", "area III", "area IV"]
-    tips = re.findall("<title>(.*?)</title>", chart.drawn)
-    assert tips == ["5, Means: 1.05", "20, Means: 1.2", "40, Means: 1.4"] * 4
-    assert len({line for line in re.findall('points="(.*?)"', chart.drawn) if line.count(" ") == 2}) == 1
-    assert new_shares("shares", records([0.2, 0.05])) is None
+    drawn = plot_new_shares("shares", records([0.2, 0.05, 0.4]))
+    assert drawn is not None
+    axes = drawn[0].figure.axes
+    assert [ax.get_title() for ax in axes] == ["area I", "area II", "area III", "area IV"]
+    for ax in axes:
+        assert points_of(ax) == [[(5, 1.05), (20, 1.2), (40, 1.4)]]
+    assert plot_new_shares("shares", records([0.2, 0.05])) is None
+
+
+def points_of(ax: Any) -> list[list[tuple[float, float]]]:
+    """Return the points of every curve of a plot."""
+    return [[(x, pytest.approx(y)) for x, y in drawn[0].get_xydata().tolist()] for drawn in ax.containers]
+
+
+def spreads_of(ax: Any) -> list[tuple[float, float]]:
+    """Return the ends of the error bars of a plot."""
+    return [(line[0][1], line[1][1]) for drawn in ax.containers for line in drawn[2][0].get_segments() if len(line)]
 
 
 def test_the_curve_of_shares_begins_with_nothing_new() -> None:
@@ -78,10 +94,10 @@ def test_the_curve_of_shares_begins_with_nothing_new() -> None:
         for share in (0.2, 0.1, 0.05, 0.0)
         for area in ("I", "II", "III", "IV")[: 4 if share else 1]
     ]
-    chart = new_shares("few-new", records)
-    assert chart is not None
-    tips = [tip.split(",")[0] for tip in re.findall("<title>(.*?)</title>", chart.drawn)]
-    assert tips == ["0", "5", "10", "20", *["5", "10", "20"] * 3]
+    drawn = plot_new_shares("few-new", records)
+    assert drawn is not None
+    places = [[x for x, _ in points_of(ax)[0]] for ax in drawn[0].figure.axes]
+    assert places == [[0, 5, 10, 20]] + [[5, 10, 20]] * 3
 
 
 def test_new_shares_show_their_spread() -> None:
@@ -90,41 +106,41 @@ def test_new_shares_show_their_spread() -> None:
         for share in (0.05, 0.2, 0.4)
         for seed in (0, 1)
     ]
-    chart = new_shares("shares", records)
-    assert chart is not None
-    assert chart.drawn.count('class="spread c1"') == 3
-    assert "20, Means: 1.25 ± 0.07071" in chart.drawn
+    drawn = plot_new_shares("shares", records)
+    assert drawn is not None
+    spreads = spreads_of(drawn[0])
+    assert len(spreads) == 3
+    assert spreads[1] == pytest.approx((1.25 - 0.07071, 1.25 + 0.07071), abs=1e-5)
 
 
-def test_areas_say_what_the_bars_are_where_there_are_any() -> None:
+def test_areas_name_the_spread_where_there_is_one() -> None:
     record = {"recipe": "shares/means", "new_share": 0.2, "area": "I", "seed": 0, "rmse": 0.7}
-    one, two = areas("shares", [record]), areas("shares", [record, record | {"seed": 1, "rmse": 0.9}])
+    one, two = plot_areas("shares", [record]), plot_areas("shares", [record, record | {"seed": 1, "rmse": 0.9}])
     assert one is not None
     assert two is not None
-    assert ">ours<" in one.drawn
-    assert "spread" not in one.drawn.replace("spread over splits", "")
-    assert ">ours, mean and spread over splits<" in two.drawn
-    assert "Means, ours: 0.8000 ± 0.1414" in two.drawn
+    assert one[0].get_legend_handles_labels()[1] == ["ours"]
+    assert two[0].get_legend_handles_labels()[1] == ["ours, mean and spread over splits"]
+    (drawn,) = two[0].containers
+    assert drawn[0].get_xdata() == pytest.approx([0.8])
+    assert drawn[2][0].get_segments()[0][:, 0] == pytest.approx([0.8 - 0.1414, 0.8 + 0.1414], abs=1e-4)
 
 
-def test_let_in_ends_with_all_that_is_known() -> None:
+def test_the_cold_start_curve_ends_with_all_that_is_known() -> None:
     record = {"recipe": "shares/means", "new_share": 0.2, "area": "II", "seed": 0, "rmse": 0.7}
     first = record | {"cold_start_curve": [[1, 0.9], [5, 0.8]]}
-    chart = cold_start_curve("shares", [first])
-    assert chart is not None
-    assert re.findall("<title>(.*?)</title>", chart.drawn) == ["1, Means: 0.9", "5, Means: 0.8", "all, Means: 0.7"]
-    assert all(f">{tick}</text>" in chart.drawn for tick in ("1", "5", "all"))
-    assert "spread" not in chart.drawn
-    second = first | {"seed": 1, "rmse": 0.9}
-    chart = cold_start_curve("shares", [first, second])
-    assert chart is not None
-    assert "all, Means: 0.8 ± 0.14142" in chart.drawn
-    assert cold_start_curve("shares", [record]) is None
+    one = plot_cold_start_curve("shares", [first])
+    assert one is not None
+    assert points_of(one[0]) == [[(0, 0.9), (1, 0.8), (2, 0.7)]]
+    assert [label.get_text() for label in one[0].get_xticklabels()] == ["1", "5", "all"]
+    two = plot_cold_start_curve("shares", [first, first | {"seed": 1, "rmse": 0.9}])
+    assert two is not None
+    assert spreads_of(two[0])[-1] == pytest.approx((0.8 - 0.14142, 0.8 + 0.14142), abs=1e-5)
+    assert plot_cold_start_curve("shares", [record]) is None
 
 
 def test_cold_start_curves_pool_the_splits() -> None:
     groups = [[0, 0, 50, 9.0], [1, 1, 30, 1.0], [1, 1, 10, 2.0], [2, 4, 3, 1.0], [500, None, 40, 0.5]]
-    curve = _pooled("means", groups, numbered(0))
-    assert curve.places == [1, 500]  # rows without entries, and groups with few test entries, are left out
-    assert curve.numbers == pytest.approx([np.sqrt((30 * 1 + 10 * 4) / 40), 0.5])
-    assert curve.margins == pytest.approx([curve.numbers[0] / np.sqrt(80), 0.5 / np.sqrt(80)])
+    places, errors, margins = _pool(groups)
+    assert places == [1, 500]  # rows without entries, and groups with few test entries, are left out
+    assert errors == pytest.approx([np.sqrt((30 * 1 + 10 * 4) / 40), 0.5])
+    assert margins == pytest.approx([errors[0] / np.sqrt(80), 0.5 / np.sqrt(80)])

@@ -1,1 +1,0 @@
-"""Charts: numbers in, SVG out, for pages and for files of their own."""

@@ -1,0 +1,762 @@
+"""Plots on matplotlib. Every function draws on `ax`, or on a new one, and returns it.
+
+`render_svg` and `save_svg` turn a plot into SVG: the same plot gives the same bytes, text stays text, and the colours
+follow the light or dark scheme of the page or of the reader. matplotlib is imported when something is drawn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import io
+import math
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar
+from xml.etree import ElementTree
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadSetting, MissingDependency
+from deepmf.files.atomic import write_atomically
+from deepmf.formatting import format_amount, format_count, format_effect, format_percent, format_short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+# On light and on dark paper. c1 to c7 are Okabe and Ito's colours, which colour-blind readers can tell apart.
+COLOURS = {
+    "paper": ("#ffffff", "#12161b"),
+    "ink": ("#1a2129", "#e6eaee"),
+    "soft": ("#56616d", "#9aa6b2"),
+    "rule": ("#dfe4e9", "#2c353f"),
+    "one": ("#0067a8", "#64b5f0"),
+    "other": ("#b8500a", "#f2a65a"),
+    "on-pale": ("#1b2129", "#ffffff"),  # numbers in pale, middling and deep cells of a heat map
+    "on-middling": ("#010101", "#010101"),
+    "on-deep": ("#fefefe", "#000000"),
+    "c1": ("#0072b2", "#3f97dc"),
+    "c2": ("#d55e00", "#f0813f"),
+    "c3": ("#009e73", "#2bc496"),
+    "c4": ("#cc79a7", "#e2a0c6"),
+    "c5": ("#e69f00", "#f2b134"),
+    "c6": ("#56b4e9", "#a3dbff"),
+    "c7": ("#0a0a0a", "#ffffff"),
+}
+_LIGHT = {name: light for name, (light, _) in COLOURS.items()}
+_INK, _SOFT, _RULE, _PAPER = (_LIGHT[name] for name in ("ink", "soft", "rule", "paper"))
+_ONE, _OTHER = _LIGHT["one"], _LIGHT["other"]
+_CYCLE = [_LIGHT[f"c{number}"] for number in range(1, 8)]
+_MARKERS, _DASHES = "os^DvPX", ("-", "--", ":")
+
+# Text is measured in DejaVu Sans, which comes with matplotlib and is wider than the reader's font will be.
+_STYLE: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": _RULE,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": _SOFT,
+    "axes.labelpad": 7,
+    "axes.labelsize": 11,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": _INK,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "figure.constrained_layout.h_pad": 0.08,
+    "figure.constrained_layout.hspace": 0.06,
+    "figure.facecolor": "none",
+    "font.family": "DejaVu Sans",
+    "font.size": 11,
+    "grid.color": _RULE,
+    "legend.borderpad": 0,
+    "legend.columnspacing": 1.5,
+    "legend.fontsize": 11,
+    "legend.frameon": False,
+    "legend.handlelength": 1.6,
+    "legend.labelcolor": _SOFT,
+    "lines.linewidth": 1.8,
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "deepmf",
+    "text.color": _INK,
+    "text.parse_math": False,  # a column may be called $x^2$
+    "xtick.labelcolor": _SOFT,
+    "xtick.major.size": 0,
+    "xtick.minor.size": 0,
+    "ytick.labelcolor": _SOFT,
+    "ytick.major.size": 0,
+    "ytick.minor.size": 0,
+}
+_FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif'
+_CHARACTER = 6.3  # the width of a character in points, about
+_TIP = "tip:"  # starts the id of an element that shows a text under the mouse
+MOST_WRITTEN = 11  # a heat map of at most this many levels has numbers in its cells
+_SHADES = 20  # of a heat map
+# Text in a cell of these shades is dark on light paper and light on dark paper; up to the second, dark on both. Each
+# has a contrast of at least 4.5 with its cell.
+_PALE, _MIDDLING = 12, 17
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+Series = Mapping[str, Sequence[float]]
+Margins = Mapping[str, Sequence[float | None]]
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def _import_matplotlib() -> ModuleType:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise MissingDependency("plots need matplotlib: pip install matplotlib") from error
+    return matplotlib
+
+
+def _styled(draw: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Draw in the style of this module, and leave the style of the caller as it is."""
+
+    @wraps(draw)
+    def draw_in_style(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        with _import_matplotlib().rc_context(_STYLE):
+            return draw(*args, **kwargs)
+
+    return draw_in_style
+
+
+# Axes, legends and ticks
+
+
+@_styled
+def make_axes(
+    n_rows: int = 1, n_columns: int = 1, *, width: float = 360.0, height: float = 220.0, **options: Any
+) -> list[Axes]:
+    """Return the axes of a new figure, row by row; `width` and `height` are those of the whole figure in points."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
+    return list(figure.subplots(n_rows, n_columns, squeeze=False, **options).flat)
+
+
+@_styled
+def add_legend(ax: Axes, *, note: str = "", above: bool = False) -> None:
+    """Add the legend of a plot to its figure, below or above all axes, with a note."""
+    figure = _figure_of(ax)
+    handles, labels = ax.get_legend_handles_labels()
+    column = 5 + max((len(label) for label in labels), default=0)
+    n_columns = max(1, min(len(labels), int(72 * figure.get_figwidth() / (_CHARACTER * 1.15 * column))))
+    place: Literal["outside upper left", "outside lower center"]
+    place = "outside upper left" if above else "outside lower center"
+    figure.legend(handles, labels, loc=place, ncols=n_columns, title=note or None, title_fontproperties={"size": 11})
+
+
+def add_note(ax: Axes, note: str) -> None:
+    """Write a note below all axes of a plot."""
+    _figure_of(ax).supxlabel(_clean(note), fontsize=11, color=_SOFT, parse_math=False)
+
+
+def add_title(ax: Axes, title: str, *, above_all: bool = False) -> None:
+    """Write a title above a plot, or above all plots of its figure."""
+    write = _figure_of(ax).suptitle if above_all else ax.set_title
+    write(_clean(title), fontsize=11, weight="bold", color=_INK, parse_math=False)
+
+
+def _figure_of(ax: Axes) -> Figure:
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    return figure
+
+
+def _clean(text: object) -> str:
+    """Return text on one line without characters that XML does not allow."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", " ".join(str(text).splitlines()))
+
+
+def _label(ax: Axes, x: str, y: str) -> None:
+    if x:
+        ax.set_xlabel(_clean(x), parse_math=False)
+    if y:
+        ax.set_ylabel(_clean(y), parse_math=False, rotation_mode="anchor")
+
+
+def _name_ticks(axis: Axis, places: Sequence[float], names: Sequence[str]) -> None:
+    """Name groups at their places; on an x axis, leave out the names that do not fit."""
+    every = 1
+    if axis is axis.axes.xaxis:
+        room = 72 * axis.axes.bbox.width / _figure_of(axis.axes).dpi
+        every = max(1, math.ceil((_CHARACTER * max(map(len, names)) + 5) * len(names) / room))
+    axis.set_ticks(list(places)[::every], [_clean(name) for name in names][::every], parse_math=False)
+
+
+def _format_ticks(axis: Axis, *, percent: bool = False, log: bool = False) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    if log:
+        low, high = axis.get_view_interval()
+        wide = math.log10(high / low) > 4
+        axis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0), numticks=20))
+        axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(
+        FuncFormatter(lambda number, _: _format_share(number) if percent else format_short(number))
+    )
+
+
+def _round_limits(ax: Axes, *, from_zero: bool = False) -> None:
+    """Let the y axis, which others may share, end in round numbers, with a few ticks between them."""
+    from matplotlib.ticker import MaxNLocator
+
+    locator = MaxNLocator(nbins=max(4, round(1.44 * ax.bbox.height / _figure_of(ax).dpi)), steps=[1, 2, 2.5, 5, 10])
+    drawn = [own.dataLim for own in ax.get_shared_y_axes().get_siblings(ax) if own.has_data()]
+    low = 0.0 if from_zero else min(limits.y0 for limits in drawn)
+    high = max(limits.y1 for limits in drawn)
+    ticks = locator.tick_values(low, high if high > low or not from_zero else 1.0)
+    ax.set_ylim(ticks[0], ticks[-1])
+    ax.yaxis.set_major_locator(locator)
+
+
+def _format_share(share: float) -> str:
+    return f"{format_short(float(f'{100 * share:.3g}'))} %"
+
+
+def _style_line(number: int, n_series: int) -> dict[str, Any]:
+    """Return the colour, marker and dashes of a series: of two, the second is dashed and hollow."""
+    if n_series <= 2:
+        hollow = {"linestyle": "--", "markerfacecolor": _PAPER} if number else {}
+        return {"color": _OTHER if number else _ONE, "marker": "o", "markersize": 6} | hollow
+    turn = number // len(_CYCLE)
+    return {
+        "color": _CYCLE[number % len(_CYCLE)],
+        "marker": _MARKERS[(number + turn) % len(_MARKERS)],
+        "linestyle": _DASHES[turn % len(_DASHES)],
+        "markersize": 6,
+    }
+
+
+def _fill_bar(number: int) -> dict[str, Any]:
+    return {"facecolor": (_OTHER, 0.14), "edgecolor": _OTHER, "linewidth": 1.2} if number else {"facecolor": _ONE}
+
+
+def _with_margin(text: str, margin: float | None, write: Callable[[float], str]) -> str:
+    return text if margin is None else f"{text} ± {write(margin)}"
+
+
+def _as_floats(numbers: Sequence[float | None]) -> list[float]:
+    return [math.nan if number is None else float(number) for number in numbers]
+
+
+# Plots
+
+
+@_styled
+def plot_bars(
+    groups: Sequence[str],
+    series: Series,
+    ax: Axes | None = None,
+    *,
+    margins: Margins | None = None,
+    x_label: str = "",
+    y_label: str = "",
+    percent: bool = False,
+) -> Axes:
+    """Draw bars from 0, those of a group side by side, with error bars where there are margins."""
+    own = ax or make_axes()[0]
+    width = 0.8 * min(1.0, len(groups) / 4) / len(series)
+    write = _format_share if percent else format_short
+    for order, (name, numbers) in enumerate(series.items()):
+        places = np.arange(len(groups)) + (order - (len(series) - 1) / 2) * width
+        spreads = (margins or {}).get(name) or [None] * len(groups)
+        drawn = own.bar(places, numbers, 0.92 * width, label=_clean(name), **_fill_bar(order))
+        if margins:
+            own.errorbar(
+                places, numbers, _as_floats(spreads), fmt="none", ecolor=_INK, elinewidth=1.2, capsize=3, capthick=1.2
+            )
+        for bar, group, number, spread in zip(drawn, groups, numbers, spreads, strict=True):
+            bar.set_gid(_TIP + _clean(_with_margin(f"{group}, {name}: {write(number)}", spread, write)))
+    own.set_xlim(-0.5, len(groups) - 0.5)
+    _round_limits(own, from_zero=True)
+    _label(own, x_label, y_label)
+    _name_ticks(own.xaxis, range(len(groups)), groups)
+    _format_ticks(own.yaxis, percent=percent)
+    if ax is None and len(series) > 1:
+        add_legend(own, above=True)
+    return own
+
+
+def plot_areas(areas: Sequence[str], errors: Series, ax: Axes | None = None, *, margins: Margins | None = None) -> Axes:
+    """Draw the RMSE of models by area, with error bars where there are margins."""
+    return plot_bars(areas, errors, ax, margins=margins, x_label="area", y_label="RMSE")
+
+
+@_styled
+def plot_lines(
+    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    ax: Axes | None = None,
+    *,
+    margins: Margins | None = None,
+    x_label: str = "",
+    y_label: str = "",
+    log_x: bool = False,
+    log_y: bool = False,
+    y_limits: tuple[float, float] | None = None,
+    groups: Sequence[str] = (),
+) -> Axes:
+    """Draw a curve through (places, numbers) for each name; `groups` name the places 0, 1, 2, ..."""
+    from matplotlib.transforms import ScaledTranslation
+
+    own = ax or make_axes()[0]
+    step = min(3.0, 28.0 / len(curves)) if margins else 0.0  # error bars of one place stand beside one another
+    for number, (name, (places, numbers)) in enumerate(curves.items()):
+        spreads = (margins or {}).get(name) or [None] * len(numbers)
+        aside = ScaledTranslation(step * (number - (len(curves) - 1) / 2) / 72, 0, _figure_of(own).dpi_scale_trans)
+        own.errorbar(
+            places,
+            numbers,
+            _as_floats(spreads) if margins else None,
+            label=_clean(name),
+            transform=own.transData + aside,
+            elinewidth=1.2,
+            capsize=3,
+            markevery=1 if len(numbers) <= 16 else len(numbers) // 10,
+            **_style_line(number, len(curves)),
+        )
+        ends = [np.array(numbers, dtype=float) + sign * np.nan_to_num(_as_floats(spreads)) for sign in (-1, 1)]
+        own.update_datalim(np.column_stack([np.tile(places, 2), np.concatenate(ends)]))  # aside of the shift
+    own.autoscale_view()
+    if log_x:
+        own.set_xscale("log")
+    if log_y:
+        own.set_yscale("log")
+    if y_limits is not None:
+        own.set_ylim(*y_limits)
+    elif not log_y:
+        _round_limits(own)
+    _label(own, x_label, y_label)
+    _format_ticks(own.xaxis, log=log_x)
+    _format_ticks(own.yaxis, log=log_y)
+    if groups:
+        own.set_xlim(-0.5, len(groups) - 0.5)
+        _name_ticks(own.xaxis, range(len(groups)), groups)
+    if ax is None and len(curves) > 1:
+        add_legend(own, above=len(curves) == 2)
+    return own
+
+
+def plot_cold_start(
+    groups: Sequence[str],
+    errors: Series,
+    ax: Axes | None = None,
+    *,
+    margins: Margins | None = None,
+    x_label: str = "entries that describe the row",
+    y_label: str = "RMSE",
+) -> Axes:
+    """Draw the error of each model from rows with few entries to rows with many."""
+    curves = {name: (range(len(groups)), numbers) for name, numbers in errors.items()}
+    return plot_lines(curves, ax, margins=margins, x_label=x_label, y_label=y_label, groups=groups)
+
+
+class EpochLike(Protocol):
+    """An epoch of a history; the loss and the validation error are None where they were not computed."""
+
+    @property
+    def epoch(self) -> int: ...
+
+
+class HistoryLike(Protocol):
+    """The records of training and the epoch that was kept, counted from 0."""
+
+    @property
+    def records(self) -> Sequence[EpochLike]: ...
+    @property
+    def best_epoch(self) -> int | None: ...
+
+
+def list_points(history: HistoryLike, metric: str) -> list[tuple[int, float]]:
+    """Return (epoch, number) of a metric for the epochs that have it, counted from 1."""
+    found = ((record.epoch + 1, getattr(record, metric)) for record in history.records)
+    return [(epoch, number) for epoch, number in found if number is not None and math.isfinite(number)]
+
+
+@_styled
+def plot_history(model_or_history: Any, ax: Axes | None = None, *, metric: str = "") -> Axes:
+    """Draw the learning curve of a fitted model or of its history, with a ring around the epoch that was kept.
+
+    `metric` is "loss" or "validation_error" (the default where it was computed).
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    history: HistoryLike = getattr(model_or_history, "history_", model_or_history)
+    metric = metric or ("validation_error" if list_points(history, "validation_error") else "loss")
+    points = list_points(history, metric)
+    if not points:
+        raise BadSetting(f"the history holds no {metric.replace('_', ' ')} to draw")
+    own = ax or make_axes()[0]
+    epochs, numbers = zip(*points, strict=True)
+    own.plot(epochs, numbers, color=_ONE, marker="o" if len(epochs) == 1 else "")
+    _round_limits(own)
+    kept = 0 if history.best_epoch is None or metric == "loss" else history.best_epoch + 1
+    if kept in epochs:
+        best = numbers[epochs.index(kept)]
+        label = f"best: {best:.4g} in epoch {kept}"
+        own.vlines(kept, own.get_ylim()[0], best, color=_SOFT, linewidth=1, linestyle=(0, (3, 3)))
+        ring = own.plot(
+            [kept], [best], "o", color=_OTHER, markerfacecolor=_PAPER, markeredgewidth=1.8, label=label, clip_on=False
+        )
+        ring[0].set_gid(f"{_TIP}{kept}: {best:.4g}")
+        if ax is None:
+            add_legend(own, above=True)
+    _label(own, "epoch", "loss" if metric == "loss" else "RMSE")
+    own.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    _format_ticks(own.xaxis)
+    _format_ticks(own.yaxis)
+    return own
+
+
+@_styled
+def plot_calibration(
+    forecast: Sequence[float],
+    observed: Sequence[float],
+    counts: Sequence[int],
+    ax: Axes | None = None,
+    *,
+    margins: Sequence[float] = (),
+    x_label: str = "probability that was forecast",
+    y_label: str = "share that came true",
+) -> Axes:
+    """Draw a reliability diagram; the larger a point, the more forecasts it stands for."""
+    own = ax or make_axes(height=340.0)[0]
+    own.plot([0, 1], [0, 1], color=_SOFT, linewidth=1, linestyle=(0, (3, 3)))
+    own.plot(forecast, observed, color=_ONE)
+    if margins:
+        heights, spreads = np.array(observed), np.array(margins)
+        inside = np.minimum(spreads, heights), np.minimum(spreads, 1 - heights)
+        own.errorbar(forecast, observed, inside, fmt="none", ecolor=_ONE, elinewidth=1.2, capsize=3)
+    for x, y, count in zip(forecast, observed, counts, strict=True):
+        radius = 4 if min(counts) == max(counts) else 3 + 7 * math.sqrt(count / max(counts))
+        point = own.plot([x], [y], "o", markersize=2 * radius, color=_ONE, alpha=0.75, markeredgewidth=0, clip_on=False)
+        point[0].set_gid(f"{_TIP}{format_percent(x)}: {format_percent(y)} of {format_count(count)}")
+    own.set(xlim=(-0.02, 1.02), ylim=(0, 1.02))
+    _label(own, x_label, y_label)
+    for axis in (own.xaxis, own.yaxis):
+        axis.set_ticks([0, 0.2, 0.4, 0.6, 0.8, 1])
+        _format_ticks(axis, percent=True)
+    return own
+
+
+@_styled
+def plot_confusion(
+    shares: npt.NDArray[np.floating], levels: Sequence[str], ax: Axes | None = None, *, deepest: float | None = None
+) -> Axes:
+    """Draw shares (true level, predicted level) as a heat map; `deepest` is the share of full colour."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
+
+    own = ax or make_axes(height=340.0)[0]
+    n_levels = len(levels)
+    full = float(deepest or shares.max()) or 1.0
+    shades = np.minimum(np.ceil(shares / full * _SHADES), _SHADES).astype(int)
+    square = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5], [-0.5, -0.5]])
+    for shade in np.unique(shades[shades > 0]).tolist():  # one path for all cells of a shade keeps the file small
+        cells = [Outline(square + cell[::-1], closed=True) for cell in np.argwhere(shades == shade)]
+        own.add_patch(
+            PathPatch(Outline.make_compound_path(*cells), facecolor=(_ONE, shade / _SHADES), edgecolor="none")
+        )
+    if n_levels <= MOST_WRITTEN:
+        for i, j in np.argwhere(shares > 0).tolist():
+            ink = "on-pale" if shades[i, j] <= _PALE else "on-middling" if shades[i, j] <= _MIDDLING else "on-deep"
+            text = "<1" if shares[i, j] < 0.01 else f"{100 * shares[i, j]:.0f}"
+            own.text(j, i, text, ha="center", va="center_baseline", color=_LIGHT[ink], weight="bold")
+    own.set(xlim=(-0.5, n_levels - 0.5), ylim=(-0.5, n_levels - 0.5))
+    own.grid(visible=False)
+    own.spines[:].set_visible(True)
+    _label(own, "predicted level", "true level")
+    _name_ticks(own.xaxis, range(n_levels), levels)
+    every = math.ceil(n_levels / 12)
+    _name_ticks(own.yaxis, range(0, n_levels, every), levels[::every])
+    return own
+
+
+@_styled
+def plot_boundaries(
+    levels: npt.NDArray[np.floating],
+    uniform: Sequence[float],
+    learned: Sequence[float],
+    scores: npt.NDArray[np.floating],
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the scale cut into levels twice, uniformly and as learned, under a histogram of scores (bins,)."""
+    own = ax or make_axes(height=240.0)[0]
+    low, high = float(levels[0]), float(levels[-1])
+    base, thickness = 1.15, 0.32
+    heights = base + 0.9 * scores / max(float(scores.max()), 1.0)
+    own.stairs(heights, np.linspace(low, high, scores.size + 1), baseline=base, fill=True, color=_SOFT, alpha=0.3)
+    own.text(low, base + 0.92, "scores of the test entries", color=_SOFT, va="bottom")
+    room = 72 * own.bbox.width / _figure_of(own).dpi / (high - low)  # points for each unit of the scale
+    for name, boundaries, bottom, colour in (("uniform", uniform, 0.62, _OTHER), ("learned", learned, 0.0, _ONE)):
+        own.text(low, bottom + thickness + 0.03, name, color=_SOFT, va="bottom")
+        for number, (left, right) in enumerate(pairwise([low, *boundaries, high])):
+            level = format_short(levels[number])
+            shade = (colour, 0.38 if number % 2 else 0.18)
+            strip = own.barh(
+                bottom, right - left, thickness, left, align="edge", facecolor=shade, edgecolor=_PAPER, linewidth=1.5
+            )
+            strip[0].set_gid(f"{_TIP}{name}: level {level}")
+            if (right - left) * room > 7 * len(level) + 4:
+                own.text((left + right) / 2, bottom + thickness / 2, level, ha="center", va="center_baseline")
+    if levels.size <= 20:  # the uniform boundaries show how far the learned ones have moved
+        own.vlines(uniform, -0.04, thickness + 0.04, color=_SOFT, linewidth=1, linestyle=(0, (3, 3)))
+    own.set(xlim=(low, high), ylim=(-0.08, base + 1.1))
+    own.grid(visible=False)
+    own.yaxis.set_visible(False)
+    own.spines["bottom"].set_visible(False)
+    _name_ticks(own.xaxis, levels.tolist(), [format_short(level) for level in levels])
+    _label(own, "score, in the units of the scale", "")
+    return own
+
+
+@_styled
+def plot_comparison(
+    names: Sequence[str],
+    series: Mapping[str, Mapping[str, float]],
+    ax: Axes | None = None,
+    *,
+    spreads: Mapping[str, Mapping[str, float]] | None = None,
+    x_label: str = "RMSE",
+) -> Axes:
+    """Draw a line for each name, the first on top, with a point and its spread for each series that has it."""
+    beside = _CHARACTER * 1.08 * max(map(len, names))
+    own = ax or make_axes(width=420.0 + beside, height=26.0 * len(names) + 52)[0]
+    for number, (title, numbers) in enumerate(series.items()):
+        colour = _OTHER if number else _ONE
+        for name in (name for name in names if name in numbers):
+            error = (spreads or {}).get(title, {}).get(name)
+            drawn = own.errorbar(
+                [numbers[name]],
+                [names.index(name)],
+                xerr=error,
+                fmt="o",
+                color=colour,
+                markerfacecolor="none" if number else colour,
+                elinewidth=1.2,
+                capsize=3,
+            )
+            tip = _with_margin(f"{name}, {title}: {numbers[name]:.4f}", error, "{:.4f}".format)
+            drawn[0].set_gid(_TIP + _clean(tip))
+        own.plot([], [], "o", color=colour, markerfacecolor="none" if number else colour, label=_clean(title))
+    own.set_ylim(len(names) - 0.5, -0.5)
+    own.margins(x=0.08)
+    own.grid(visible=True, axis="both")
+    own.locator_params(axis="x", nbins=6 if own.bbox.width > 250 else 4)
+    own.tick_params(axis="y", labelcolor=_INK)
+    _label(own, x_label, "")
+    _format_ticks(own.xaxis)
+    _name_ticks(own.yaxis, range(len(names)), names)
+    if ax is None and len(series) > 1:
+        add_legend(own)
+    return own
+
+
+def _draw_level_bars(
+    ax: Axes, names: Sequence[str], numbers: Sequence[float], write: Callable[[float], str], x_label: str
+) -> None:
+    """Draw a bar to the right or to the left of 0 for each name, the first on top, with its number behind it."""
+    drawn = ax.barh(range(len(names)), numbers, 0.72)
+    ax.bar_label(drawn, [write(number) for number in numbers], padding=4, color=_INK)
+    for bar, name, number in zip(drawn, names, numbers, strict=True):
+        bar.set(**_fill_bar(int(number < 0)), gid=_TIP + _clean(f"{name}: {write(number)}"))
+    low, high = min([0.0, *numbers]), max([0.0, *numbers])
+    room = 0.3 * (high - low) or 1.0
+    ax.set(ylim=(max(len(names), 1) - 0.5, -0.5), xlim=(low - room * (low < 0 or high == 0), high + room * (high > 0)))
+    ax.grid(visible=False, axis="y")
+    ax.grid(visible=True, axis="x")
+    ax.locator_params(axis="x", nbins=5)
+    ax.tick_params(axis="y", labelcolor=_INK)
+    _label(ax, x_label, "")
+    _format_ticks(ax.xaxis)
+    _name_ticks(ax.yaxis, range(len(names)), names)
+
+
+@_styled
+def plot_importances(importances: Mapping[str, float], ax: Axes | None = None) -> Axes:
+    """Draw a bar for the share of each setting, the first on top."""
+    own = ax or make_axes(width=640.0, height=28.0 * len(importances) + 48)[0]
+    names, shares = list(importances), list(importances.values())
+    _draw_level_bars(own, names, shares, lambda share: f"{100 * share:.0f} %", "importance, %")
+    _format_ticks(own.xaxis, percent=True)
+    return own
+
+
+class FeatureEffectLike(Protocol):
+    """A feature, its value as text, and its effect on a prediction."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> str: ...
+    @property
+    def effect(self) -> float: ...
+
+
+class ExplanationLike(Protocol):
+    """The entries behind a prediction, largest effect first, and the features, if any."""
+
+    @property
+    def labels(self) -> npt.NDArray[Any]: ...
+    @property
+    def values(self) -> npt.NDArray[Any]: ...
+    @property
+    def effects(self) -> npt.NDArray[Any]: ...
+    @property
+    def prediction(self) -> float: ...
+    @property
+    def features(self) -> Sequence[FeatureEffectLike]: ...
+
+
+@_styled
+def plot_explanation(found: ExplanationLike, ax: Axes | None = None, *, width: float = 440.0) -> Axes:
+    """Draw a bar for each entry of an explanation, the largest effect on top, and then for each feature."""
+    effects = _list_effects(found, longest=int(0.4 * width / (1.1 * _CHARACTER)))
+    own = ax or make_axes(width=width, height=28.0 * len(effects) + 58)[0]
+    names, numbers = [name for name, _ in effects], [effect for _, effect in effects]
+    _draw_level_bars(own, names, numbers, format_effect, "effect on the prediction")
+    return own
+
+
+def describe_explanation(found: ExplanationLike, *, row: Any, column: Any) -> str:
+    """Return an explanation as a sentence, for readers who do not see its plot; a `row` of None has no label."""
+    effects = "; ".join(f"{name} {format_effect(effect)}" for name, effect in _list_effects(found, longest=40))
+    kinds = "entries and features" if found.features else "entries"
+    who = "a new row" if row is None else str(row)
+    return (
+        f"Effects of {kinds} on the prediction of {format_amount(found.prediction)} for {who} and {column}: {effects}"
+    )
+
+
+def _list_effects(found: ExplanationLike, *, longest: int) -> list[tuple[str, float]]:
+    """Return the names of entries and features with their values, and the effects."""
+    entries = zip(found.labels.tolist(), found.values.tolist(), found.effects.tolist(), strict=True)
+    effects = [(_shorten(label, f" ({value:g})", longest), effect) for label, value, effect in entries]
+    return effects + [(_shorten(each.name, f": {each.value}", longest), each.effect) for each in found.features]
+
+
+def _shorten(label: Any, value: str, longest: int) -> str:
+    """Return a label and its value; where both are too long together, the label is cut first."""
+    value = value if len(value) <= longest - 8 else f"{value[: longest - 9]}…"
+    whole, room = str(label), longest - len(value)
+    return f"{whole if len(whole) <= room else f'{whole[: room - 1]}…'}{value}"
+
+
+# SVG
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a file name that does not end in .svg."""
+    if path.suffix != ".svg":
+        raise BadSetting(f"the name of a picture must end in .svg; got {str(path)!r}")
+
+
+def save_svg(ax: Axes, path: str | os.PathLike[str], *, title: str) -> None:
+    """Write the whole figure of a plot to an SVG file; `title` describes it to readers who do not see it."""
+    drawn = render_svg(ax, title=title, as_file=True).encode()
+    write_atomically(path, lambda temporary: temporary.write_bytes(drawn))
+
+
+def render_svg(ax: Axes, *, title: str, as_file: bool = False) -> str:
+    """Return the whole figure of a plot as SVG, for a page that has `colour_rules()` or for a file of its own."""
+    buffer = io.StringIO()
+    with _import_matplotlib().rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's font may have it
+        _figure_of(ax).savefig(buffer, format="svg", metadata={"Date": None})
+    root = ElementTree.fromstring(buffer.getvalue())
+    title = _clean(title)
+    _tidy(root, prefix=f"p{hashlib.sha256((title + buffer.getvalue()).encode()).hexdigest()[:10]}-")
+    size = root.attrib["viewBox"].split()[2:]
+    root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": title, "stroke-linejoin": "round"}
+    if as_file:
+        root.attrib |= {"xmlns": "http://www.w3.org/2000/svg", "width": size[0], "height": size[1]}
+        root.attrib["font-family"] = _FONT
+        paper = ElementTree.Element("rect", {"width": "100%", "height": "100%", "style": "fill: var(--paper)"})
+        parts = [ElementTree.Element("title"), ElementTree.Element("style"), paper]
+        parts[0].text, parts[1].text = title, colour_rules()
+        root[:0] = parts
+    return ElementTree.tostring(root, encoding="unicode") + "\n" * as_file
+
+
+def _tidy(root: ElementTree.Element, *, prefix: str) -> None:
+    """Make colours variables and ids unique, turn ids that are tips into titles, and drop what no reader sees."""
+    variables = {light: f"var(--{name}, {light})" for name, light in _LIGHT.items()}
+    for parent in list(root.iter()):
+        parent.tag = parent.tag.rpartition("}")[2]
+        parent[:] = [child for child in parent if child.tag.rpartition("}")[2] not in ("metadata", "style")]
+        if parent.tag != "text" and parent.text and parent.text.isspace():
+            parent.text = None
+        parent.tail = None
+        own = parent.attrib
+        own.pop("transform" if own.get("transform", "").startswith("rotate(-0 ") else "", None)
+        if "style" in own:
+            style = re.sub(r"font-family: [^;]*(; |$)", "", own["style"])
+            own["style"] = re.sub("#[0-9a-f]{6}", lambda found: variables.get(found[0], found[0]), style)
+        if size := re.search(r"font-size: ([\d.]+)px; ?", own.get("style", "")):
+            own["style"] = own["style"].replace(size[0], "")
+            own["font-size"] = size[1]  # as an attribute, which the style of a page may change
+        if "d" in own:
+            own["d"] = " ".join(re.sub(r"(\.\d\d)\d+", r"\1", own["d"]).split())
+        if "clip-path" in own:
+            own["clip-path"] = own["clip-path"].replace("#", f"#{prefix}")
+        for name in [name for name in own if name.endswith("}href")]:
+            own["href"] = own.pop(name).replace("#", f"#{prefix}")
+        name = own.pop("id", "")
+        if name.startswith(_TIP):
+            tip = ElementTree.Element("title")
+            tip.text = name.removeprefix(_TIP)
+            parent.insert(0, tip)
+        elif parent.tag != "g" and name:
+            own["id"] = prefix + name
+
+
+def colour_rules(selector: str = ":root") -> str:
+    """Return CSS that sets the colours of plots, light or dark as the reader's system is."""
+    light, dark = (" ".join(f"--{name}: {pair[scheme]};" for name, pair in COLOURS.items()) for scheme in (0, 1))
+    return (
+        f"{selector} {{ color-scheme: light dark; {light} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ {selector} {{ {dark} }} }}\n"
+    )
+
+
+_NOTEBOOK_STYLE = """
+.deepmf-view { background: var(--paper); color: var(--ink); padding: .6em .9em; max-width: 60em; font-family: system-ui, sans-serif; }
+.deepmf-view table { border-collapse: collapse; margin: .4em 0; background: none; color: inherit; }
+.deepmf-view th, .deepmf-view td { text-align: left; padding: .15em 1.2em .15em 0; border: 0; vertical-align: top; font-size: 13px; }
+.deepmf-view th { font-weight: normal; color: var(--soft); white-space: nowrap; }
+.deepmf-view figure { display: inline-block; width: 360px; max-width: 100%; margin: .4em .8em .4em 0; }
+.deepmf-view figcaption { font-size: 12px; color: var(--soft); }
+"""  # noqa: E501
+
+
+def build_notebook_view(name: str, facts: Mapping[str, str], plots: Mapping[str, Callable[[], Axes]]) -> str:
+    """Return the HTML that a notebook shows of an object: its name, facts, and plots with their captions.
+
+    Without matplotlib there are no plots.
+    """
+    lines = (f"<tr><th>{html.escape(fact)}</th><td>{html.escape(text)}</td></tr>" for fact, text in facts.items())
+    figures = []
+    try:
+        for caption, draw in plots.items():
+            drawn = render_svg(draw(), title=caption)
+            figures.append(f"<figure>{drawn}<figcaption>{html.escape(caption)}</figcaption></figure>")
+    except MissingDependency:
+        pass
+    style = colour_rules(".deepmf-view") + _NOTEBOOK_STYLE
+    table = f"<table>{''.join(lines)}</table>" if facts else ""
+    view = f"<strong>{html.escape(name)}</strong>{table}{''.join(figures)}"
+    return f'<div class="deepmf-view"><style>{style}</style>{view}</div>'
