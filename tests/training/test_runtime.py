@@ -1,5 +1,6 @@
 """The runtime: its device and precision, its private dice."""
 
+import gc
 import random
 from itertools import combinations
 
@@ -71,3 +72,32 @@ def test_private_generators_do_not_touch_the_global_ones() -> None:
     assert random.getstate() == before[0]
     assert np.random.get_state()[1].tolist() == before[1]  # noqa: NPY002
     assert torch.equal(torch.get_rng_state(), before[2])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_graph_of_an_earlier_training_does_not_spoil_the_next_recording() -> None:
+    runtime, total = Runtime("cuda"), torch.zeros((), device="cuda")
+
+    def step() -> None:
+        total.add_(sum(len([number]) for number in range(100)))  # lists, by which the collector counts
+
+    def record() -> None:
+        replayed = runtime.capture(step, [], static_shapes=True)
+        for _ in range(5):
+            replayed()
+        kept: list[object] = [replayed]
+        kept.append(kept)  # only the collector finds it
+
+    before = gc.get_threshold()
+    gc.collect()
+    gc.disable()
+    try:
+        record()
+        gc.enable()
+        gc.set_threshold(1)
+        record()
+    finally:
+        gc.enable()
+        gc.set_threshold(*before)
+    assert float(total) == 2 * 5 * 100

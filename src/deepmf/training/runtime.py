@@ -5,6 +5,7 @@ The loop asks for everything here, so that it is the same on a CPU and on a GPU,
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -100,6 +101,9 @@ class _Replayed:
             torch.cuda.current_stream().wait_stream(side)
             return
         if self._graph is None:
+            # The graph of an earlier fit must not be freed by the collector in the middle of this recording, which that
+            # would spoil.
+            gc.collect()
             self._graph = torch.cuda.CUDAGraph()
             for generator in self._generators:
                 self._graph.register_generator_state(generator)

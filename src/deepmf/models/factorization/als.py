@@ -30,8 +30,8 @@ from deepmf.training.fit_plan import FitPlan
 from deepmf.training.settings import Settings
 
 # Penalties are compared on one entry in this many, after so many sweeps, or as soon as one lowers the error by less
-# than this share of it; and so many of them at most.
-_ONE_IN, _TRIAL_SWEEPS, _LEAST_FALL, _MOST_TRIALS = 10, 15, 1e-3, 12
+# than this share of it; so many of them at least, and at most.
+_ONE_IN, _TRIAL_SWEEPS, _LEAST_FALL, _FEWEST_TRIALS, _MOST_TRIALS = 10, 15, 1e-3, 3, 12
 
 
 class ALSSolver(Solver):
@@ -128,7 +128,7 @@ class ALSSolver(Solver):
 def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
     """Return the penalty that predicts held-out entries best; that of the settings, where there are too few.
 
-    Penalties are halved until the error rises. The first is what values that are all noise would need. Squared errors
+    Penalties are halved until the error rises. The second is what values that are all noise would need. Squared errors
     and penalties together let through of each singular value what is beyond the penalty (in the units of
     `first_column_factors`). The largest singular value of noise with standard deviation s is s times the root of the
     number of entries of a row plus that of a column, which the units divide by both numbers to the power of
@@ -158,9 +158,9 @@ def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
 
     in_row, in_column = (seen.n_entries / n for n in seen.shape)
     largest = noise * (math.sqrt(in_row) + math.sqrt(in_column)) / (in_row * in_column) ** (settings.count_power / 2)
-    first = largest / latent_ridges(1.0, seen.scale, replace(settings, penalty=1.0))
-    errors = [find_error(first)]
-    while len(errors) < _MOST_TRIALS and errors[-1] == min(errors):
+    first = 2.0 * largest / latent_ridges(1.0, seen.scale, replace(settings, penalty=1.0))
+    errors: list[float] = []
+    while len(errors) < _FEWEST_TRIALS or (len(errors) < _MOST_TRIALS and errors[-1] == min(errors)):
         errors.append(find_error(first * 0.5 ** len(errors)))
     return float(f"{first * 0.5 ** find_lowest(errors):.3g}")
 
