@@ -115,3 +115,11 @@ def test_texts_of_digits_stay_texts_in_csv(tmp_path: Path) -> None:
     assert (tmp_path / "n.csv").read_text().splitlines()[1] == "1,7,1"
     (tmp_path / "all.csv").write_text('"row","column","value"\n"1","7","1"\n"2","8","2"\n"2","7","3"\n')
     assert read_matrix(tmp_path / "all.csv") == read_matrix(tmp_path / "n.csv") == numbers
+
+
+def test_the_same_matrix_gives_the_same_npz_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    RATINGS.write(tmp_path / "one.npz")
+    monkeypatch.setattr("time.localtime", lambda *_: (2040, 5, 6, 7, 8, 9, 0, 0, 0))
+    RATINGS.write(tmp_path / "two.npz")
+    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
+    assert scipy.sparse.load_npz(tmp_path / "one.npz").shape == RATINGS.shape

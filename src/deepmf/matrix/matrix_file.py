@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.files.atomic import write_atomically
@@ -59,12 +58,16 @@ def _write_frame(frame: Any, path: Path, write: Callable[[Any, BinaryIO], None])
 
 
 def _write_npz(matrix: ObservedMatrix, arrays: dict[str, npt.NDArray[Any]], path: Path) -> None:
-    with path.open("wb") as file:
-        scipy.sparse.save_npz(file, matrix.to_sparse())
-    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w") as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+    """Write what `scipy.sparse.load_npz` reads, and our own arrays; the same matrix gives the same bytes."""
+    sparse = matrix.to_sparse()
+    own = {"indices": sparse.indices, "indptr": sparse.indptr, "data": sparse.data}
+    own |= {"format": np.array(b"csr"), "shape": np.array(sparse.shape), "_is_array": np.array(True)}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in (own | arrays).items():
+            member = zipfile.ZipInfo(f"{name}.npy")  # of a fixed date
+            member.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(member, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
 
 
 def _label_arrays(matrix: ObservedMatrix) -> dict[str, npt.NDArray[Any]]:
