@@ -14,7 +14,7 @@ from peers.declared import ENVIRONMENTS, OURS, PEERS, Environment, Peer
 from peers.environments import Installed, installed, reason
 from peers.figures import Clock, Line, lines_of, on_first, on_most
 from peers.one_hot import AGES, COLUMNS, ROWS, one_hot
-from peers.pictures import memory_by_size
+from peers.pictures import plot_memory
 from peers.problem import Asked, Entries, Problem
 from peers.records import Records
 from peers.report import by_size, known, write_report
@@ -164,10 +164,11 @@ def test_memory_is_told_by_size_with_the_least_at_the_largest_first() -> None:
     assert rows[0].startswith("| small | 90 | **110** | 0.5 |")
     assert rows[1].startswith("| wide | **70** | 900 |")
     assert by_size({100: [], 1000: []}, Clock.PROCESSOR) == ""
-    drawn = str(memory_by_size(found))
-    assert "<title>100, small: 90</title>" in drawn
-    assert "<title>1000, wide: 900</title>" in drawn
-    assert memory_by_size({100: []}) is None
+    plot = plot_memory(found)
+    assert plot is not None
+    points = [drawn[0].get_xydata().tolist() for drawn in plot[0].containers]
+    assert points == [[[100, 90], [1000, 110]], [[100, 70], [1000, 900]]]
+    assert plot_memory({100: []}) is None
 
 
 def test_seconds_are_those_of_a_clock() -> None:
