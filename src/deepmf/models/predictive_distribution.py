@@ -16,9 +16,9 @@ from deepmf.matrix.scale import Scale
 _PRIOR_COUNT = 0.5
 # How often the outermost bins of an interval are halved at most.
 _MOST_HALVED = 5
-# Between how many coverages, evenly spaced from 0 to 1, calibration interpolates; and how many held-out values what
-# distributions state of themselves weighs as much as.
-_COVERAGE_STEPS, _STATED_COUNT = 20, 100.0
+# Between how many coverages, evenly spaced from 0 to 1, calibration interpolates; how many values that lie as the
+# distributions state are added to held-out ones; and by which part of a step stated coverages rise at least.
+_COVERAGE_STEPS, _STATED_COUNT, _LEAST_RISE = 20, 100, 1e-6
 
 
 class OrdinalSupport(NamedTuple):
@@ -149,11 +149,11 @@ class PredictiveDistribution:
         shares = np.pad(1.0 - self.exceedance, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0)))
         below, above = shares[pairs, bin_of], shares[pairs, bin_of + 1]
         from_median = np.abs(2.0 * (below + np.clip(part, 0.0, 1.0) * (above - below)) - 1.0)
+        as_stated = (np.arange(_STATED_COUNT) + 0.5) / _STATED_COUNT
         held = np.linspace(0.0, 1.0, _COVERAGE_STEPS + 1)
-        stated = np.quantile(from_median, held)
+        stated: FloatArray = np.quantile(np.concatenate([from_median, as_stated]), held)
         stated[0], stated[-1] = 0.0, 1.0
-        weight = values.size / (values.size + _STATED_COUNT)
-        return held + weight * (stated - held)
+        return held + (1.0 - _LEAST_RISE) * (stated - held)
 
     def calibrated(self, stated: FloatArray) -> PredictiveDistribution:
         """Return distributions with the same medians, whose central intervals state the shares of values they hold.
