@@ -16,7 +16,7 @@ import torch
 from workload import machine, ml_1m
 
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.factorization.als import ALS
+from deepmf.models.als import ALS
 
 SWEEPS, LATENTS, TURNS = 15, 40, 3
 

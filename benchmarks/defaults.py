@@ -26,18 +26,18 @@ from typing import Any
 import numpy as np
 from workload import machine
 
-from deepmf.data.datasets.local import find, load, load_split
+from deepmf.data.datasets import find, load, load_split
 from deepmf.data.splits import Split, split_entries
-from deepmf.data.synthetic.generator import generate
+from deepmf.data.synthetic import generate
 from deepmf.errors import DeepMFWarning
 from deepmf.evaluation.calibration import calibration
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import interval_coverage_score, rmse_error
-from deepmf.models.factorization.als import ALS
+from deepmf.models.als import ALS
+from deepmf.models.base import Model
 from deepmf.models.means import Means
-from deepmf.models.model import Model
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.model import OrdinalDMF
 
 SEED = 5
 

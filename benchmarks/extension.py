@@ -15,7 +15,7 @@ from workload import machine
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.factorization.als import ALS
+from deepmf.models.als import ALS
 
 N_COLUMNS, ENTRIES_A_ROW, N_ROWS = 1000, 5, (10_000, 400_000)
 REPEATS = 31

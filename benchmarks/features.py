@@ -27,13 +27,13 @@ import numpy.typing as npt
 from defaults import published
 from workload import machine
 
-from deepmf.data.datasets.local import load
+from deepmf.data.datasets import load
 from deepmf.data.splits import AreaSplit, split_areas
-from deepmf.evaluation.cold_start import at_most
+from deepmf.evaluation.areas import at_most
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.model import Model
+from deepmf.models.base import Model
 from deepmf.models.registry import model_class
 
 COUNTS = (0, 1, 2, 5, 10, 20)

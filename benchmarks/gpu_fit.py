@@ -10,7 +10,7 @@ import torch
 from workload import machine, ml_1m
 
 from deepmf.data.splits import split_entries
-from deepmf.models.dmf.dmf import DMF
+from deepmf.models.dmf import DMF
 
 
 def main() -> None:

@@ -26,17 +26,14 @@ from typing import Any
 import numpy as np
 from workload import machine
 
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.factorization.als import ALS
-from deepmf.models.factorization.ridge_encoder import RidgeEncoder
+from deepmf.models.als import ALS, RidgeEncoder
+from deepmf.models.base import Fitted, load, verify
 from deepmf.models.latents import Latents
-from deepmf.models.load import load, verify
-from deepmf.models.method import Fitted
-from deepmf.models.predictor import Predictor
-from deepmf.models.readout import Readout
+from deepmf.models.predictor import Predictor, Readout
 
 LATENTS, ENTRIES_A_ROW, HISTORY = 42, 10, 20
 REPEATS = 41

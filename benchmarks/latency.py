@@ -19,9 +19,9 @@ import numpy.typing as npt
 from workload import machine, ml_1m
 
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.dmf.dmf import DMF
-from deepmf.models.model import Model
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.base import Model
+from deepmf.models.dmf import DMF
+from deepmf.models.ordinal.model import OrdinalDMF
 
 REPEATS, PAIRS = 50, 1_000_000
 EXPLAINED, LONGEST = 100, 3700  # entries of a row that is explained

@@ -9,7 +9,7 @@ import resource
 from workload import machine, ml_1m
 
 from deepmf.data.splits import split_entries
-from deepmf.models.dmf.dmf import DMF
+from deepmf.models.dmf import DMF
 
 
 def peak_megabytes() -> float:

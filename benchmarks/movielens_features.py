@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepmf.data.datasets.local import fetch_file
+from deepmf.data.datasets import fetch_file
 from deepmf.errors import BadSetting
-from deepmf.files.atomic import write_atomically
+from deepmf.files import write_atomically
 
 NAMES = ("ml-100k", "ml-1m")
 

@@ -40,7 +40,7 @@ MEASURED = """
 import json, sys, time
 from pathlib import Path
 import polars as pl
-from deepmf.data.packing import pack
+from deepmf.data.pack import pack
 from deepmf.data.read import read_matrix
 from deepmf.data.splits import split_entries
 start = time.perf_counter(), time.process_time()

@@ -17,11 +17,11 @@ import numpy.typing as npt
 import scipy.sparse
 from workload import machine
 
-from deepmf.data.datasets.local import load_split
+from deepmf.data.datasets import load_split
 from deepmf.data.splits import Split
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.model import OrdinalDMF
 
 RANK, ITERATIONS, TURNS = 10, 60, 2
 

@@ -19,10 +19,10 @@ from launched_ranks import found_by_ranks
 from torch import Tensor, nn
 from workload import machine
 
-from deepmf.layers.ranks import Ranks
-from deepmf.layers.sparse_linear import SparseLinear
-from deepmf.layers.spread_branch import Division, TableShard, _BatchSize
-from deepmf.layers.vectors import SparseBatch
+from deepmf.nn.inputs import SparseBatch
+from deepmf.nn.parallel import Division, TableShard, _BatchSize
+from deepmf.nn.ranks import Ranks
+from deepmf.nn.sparse_linear import SparseLinear
 
 N_RANKS = 2
 N_INPUTS, N_VECTORS, N_ENTRIES = 8000, 600, 160  # a block of MovieLens-1M: vectors, and visible entries of each

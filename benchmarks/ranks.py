@@ -14,10 +14,10 @@ import torch.distributed as dist
 from launched_ranks import found_by_ranks
 from workload import machine, ml_1m
 
-from deepmf.layers.vectors import SparseVectors
-from deepmf.matrix.entry_store import EntryStore
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
-from deepmf.training.matrix_blocks import MatrixBlocks
+from deepmf.matrix.entries import EntryStore
+from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.nn.inputs import SparseVectors
+from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.trainer import Trainer
 
 TIMED, MEASURED = (1, 2), (1, 2, 4)

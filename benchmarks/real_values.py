@@ -23,9 +23,9 @@ from deepmf.data.splits import AreaSplit, split_areas
 from deepmf.errors import DeepMFWarning
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.factorization.als import ALS
-from deepmf.models.model import Model
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.als import ALS
+from deepmf.models.base import Model
+from deepmf.models.ordinal.model import OrdinalDMF
 
 PENALTIES = np.geomspace(0.005, 0.5, 12)
 

@@ -30,19 +30,19 @@ import numpy.typing as npt
 import torch
 from workload import machine
 
-from deepmf.data.synthetic.generator import stream
-from deepmf.data.synthetic.ground_truth import Truth, draw_truth
+from deepmf.data.ground_truth import Truth, draw_truth
+from deepmf.data.synthetic import stream
 from deepmf.errors import DeepMFWarning
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.factorization.als import ALS
-from deepmf.models.model import Model
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.als import ALS
+from deepmf.models.base import Model
+from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.validation import ValidationEntries
+from deepmf.training.loop import ValidationEntries
 
 # Rows and columns by the number of entries: about those of MovieLens and of the Netflix prize.
 SHAPES = {

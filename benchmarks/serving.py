@@ -30,11 +30,11 @@ import numpy as np
 from load import Asked, load
 from workload import machine, ml_1m
 
-from deepmf.data.synthetic.generator import generate
+from deepmf.data.synthetic import generate
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.factorization.als import ALS
-from deepmf.models.model import Model
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.als import ALS
+from deepmf.models.base import Model
+from deepmf.models.ordinal.model import OrdinalDMF
 
 N_HISTORY, N_PAIRS = 20, 100
 

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 from workload import machine, ml_1m
 
-from deepmf.matrix.encoding import ENCODINGS
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.dmf.dmf import DMF
-from deepmf.training.matrix_blocks import MatrixBlocks
-from deepmf.training.optimisers import Adam, Optimiser
-from deepmf.training.trainer import Trainer
+from deepmf.matrix.scale import ENCODINGS
+from deepmf.models.dmf import DMF
+from deepmf.training.blocks import MatrixBlocks
+from deepmf.training.trainer import Adam, Optimiser, Trainer
 
 STEPS, TURN = 200, 10
 

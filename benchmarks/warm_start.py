@@ -15,12 +15,12 @@ import numpy as np
 from workload import machine
 
 from deepmf.data.splits import Split, split_entries
-from deepmf.data.synthetic.generator import generate
+from deepmf.data.synthetic import generate
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.dmf.dmf import DMF
-from deepmf.models.factorization.als import ALS
-from deepmf.models.model import Model
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.als import ALS
+from deepmf.models.base import Model
+from deepmf.models.dmf import DMF
+from deepmf.models.ordinal.model import OrdinalDMF
 
 SHAPE, N_ENTRIES, KEPT = (2000, 1000), 125_000, 0.95
 SIZES: dict[str, Any] = {"hidden_sizes": (256,), "latent_size": 64, "dropout": 0.5, "device": "cpu"}

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from deepmf.data.datasets.local import find, load
-from deepmf.data.synthetic.generator import generate
-from deepmf.experiments.source_digest import commit
+from deepmf.data.datasets import find, load
+from deepmf.data.synthetic import generate
+from deepmf.experiments.run import commit
 from deepmf.matrix.matrix import ObservedMatrix
 
 

@@ -12,9 +12,8 @@ from sphinx.application import Sphinx
 from sphinx.writers.html5 import HTML5Translator
 
 from deepmf import __version__
-from deepmf.models.model import Model
-from deepmf.training.declarations import declared
-from deepmf.training.settings import Settings
+from deepmf.models.base import Model
+from deepmf.training.settings import Settings, declared
 
 project = "deepmf"
 author = "The deepmf developers"

@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import deepmf
+from deepmf import files as atomic
 from deepmf.errors import DeepMFError
-from deepmf.files import atomic
 
 Dice = np.random.Generator
 _SECONDS = 60
@@ -100,7 +100,7 @@ def change_model(models: Any, target: Path, dice: Dice) -> None:
 def use_model(_: Any, target: Path) -> None:
     from tests.models.lies import ask_everything
 
-    from deepmf.models.load import load
+    from deepmf.models.base import load
 
     ask_everything(load(target), target.parent)
 
@@ -146,7 +146,7 @@ def flipped_bytes(content: bytes, dice: Dice) -> bytes:
 def use_folder(_: Any, target: Path) -> None:
     from tests.models.lies import one_more, questions
 
-    from deepmf.models.load import load, verify
+    from deepmf.models.base import load, verify
 
     with np.errstate(all="ignore"):
         model = load(target)
@@ -199,8 +199,8 @@ def use_checkpoint(made: Any, target: Path) -> None:
 def make_sharded(folder: Path) -> Any:
     import torch
 
+    from deepmf.training.checkpoint import ShardedCheckpoint
     from deepmf.training.loop import TrainingState
-    from deepmf.training.sharded_checkpoint import ShardedCheckpoint
 
     tensors = {"learned.weight": torch.arange(6.0).view(3, 2), "state.step": torch.tensor(3.0)}
     ShardedCheckpoint(folder / "run", {"model": "DMF"}).write(TrainingState({"history": {"records": []}}, tensors))
@@ -227,7 +227,7 @@ def change_sharded(whole: Any, target: Path, dice: Dice) -> None:
 
 
 def use_sharded(_: Any, target: Path) -> None:
-    from deepmf.training.sharded_checkpoint import ShardedCheckpoint
+    from deepmf.training.checkpoint import ShardedCheckpoint
 
     ShardedCheckpoint(target, {"model": "DMF"}).read()
 
@@ -236,7 +236,7 @@ def use_sharded(_: Any, target: Path) -> None:
 
 
 def some_matrix(seed: int = 0) -> Any:
-    from deepmf.data.synthetic.generator import generate
+    from deepmf.data.synthetic import generate
 
     return generate(20, 15, density=0.4, seed=seed).matrix
 
@@ -244,7 +244,7 @@ def some_matrix(seed: int = 0) -> Any:
 def learn(target: Path) -> None:
     """Read a matrix and let models compute with all of it."""
     from deepmf.data.read import read_matrix
-    from deepmf.models.factorization.als import ALS
+    from deepmf.models.als import ALS
     from deepmf.models.means import Means
 
     matrix = read_matrix(target)
@@ -292,7 +292,7 @@ def change_store(stores: Any, target: Path, dice: Dice) -> None:
 
 
 def use_store(_: Any, target: Path) -> None:
-    from deepmf.matrix.store_reader import verify_store
+    from deepmf.matrix.packed import verify_store
 
     learn(target)
     verify_store(target)
@@ -373,7 +373,7 @@ def use_text(_: Any, target: Path) -> None:
 
 def make_study(folder: Path) -> Any:
     from deepmf.data.splits import split_entries
-    from deepmf.tuning.study import Study
+    from deepmf.tuning import Study
 
     split = split_entries(some_matrix(), seed=0)
     Study("means", split.train, split.validation, file=folder / "means.study").run(3)
@@ -383,7 +383,7 @@ def make_study(folder: Path) -> Any:
 def change_study(made: Any, target: Path, dice: Dice) -> None:
     from tests.models.lies import changed_content
 
-    from deepmf.tuning.journal import _checksum
+    from deepmf.tuning import _checksum
 
     content = made[1]
     if dice.integers(4) == 0:
@@ -402,7 +402,7 @@ def change_study(made: Any, target: Path, dice: Dice) -> None:
 
 
 def use_study(made: Any, target: Path) -> None:
-    from deepmf.tuning.study import Study
+    from deepmf.tuning import Study
 
     split = made[0]
     study = Study("means", split.train, split.validation, file=target).run(4)

@@ -57,7 +57,7 @@ def test_what_was_unpacked_finds_its_own_files(wheel: zipfile.ZipFile, tmp_path:
     code = (
         "import deepmf; print(deepmf.__file__)\n"
         "from deepmf.experiments.recipe import read_table; assert read_table('table1')\n"
-        "from deepmf.report.rendering import _environment; assert _environment().list_templates()\n"
+        "from deepmf.report.content import _environment; assert _environment().list_templates()\n"
         "from deepmf.plots import plot_bars, render_svg; assert render_svg(plot_bars(['a'], {'b': [1]}), title='t')\n"
     )
     shown = subprocess.run(

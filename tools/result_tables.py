@@ -14,14 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from deepmf.experiments.recipe import METRICS, read_table
-from deepmf.experiments.remarks import notes
-from deepmf.experiments.result_table import Cell, cells, costs, markdown, uses_of_validation
-from deepmf.experiments.results import Results
-from deepmf.experiments.search import best_of
-from deepmf.experiments.search import candidates as candidates_of
-from deepmf.experiments.source_digest import changed_since
-from deepmf.experiments.trial import Record
-from deepmf.matrix.areas import AREAS
+from deepmf.experiments.run import Record, Results, best_of, changed_since
+from deepmf.experiments.run import candidates as candidates_of
+from deepmf.experiments.tables import Cell, cells, costs, markdown, notes, uses_of_validation
+from deepmf.matrix.matrix import AREAS
 from deepmf.models.registry import HOMES
 from deepmf.plots import add_legend, add_title, make_axes, plot_cold_start, render_svg
 

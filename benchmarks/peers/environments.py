@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from deepmf.files.atomic import write_atomically
+from deepmf.files import write_atomically
 from peers.declared import OURS, Environment
 
 MOST_SECONDS = 1800  # for an installation, which may compile

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.files.atomic import write_atomically
+from deepmf.files import write_atomically
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix

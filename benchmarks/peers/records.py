@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from deepmf.files.atomic import write_atomically
+from deepmf.files import write_atomically
 from peers.declared import Peer
 
 Record = dict[str, Any]

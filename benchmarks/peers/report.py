@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from deepmf.files.atomic import write_atomically
-from deepmf.matrix.areas import AREAS
+from deepmf.files import write_atomically
+from deepmf.matrix.matrix import AREAS
 from deepmf.plots import save_svg
 from peers.declared import ABSENT
 from peers.figures import Clock, Line, as_json, failures, lines_of, on_first, on_most

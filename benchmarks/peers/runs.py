@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from deepmf.experiments.source_digest import commit
+from deepmf.experiments.run import commit
 from peers.declared import ENVIRONMENTS, OURS, Environment, Peer
 from peers.environments import Installed, installed, ours, variables
 from peers.problem import Problem

@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from scale import NOISE, RANK, SEED, SHAPES
 
-from deepmf.data.datasets.local import fetch, load, load_split
+from deepmf.data.datasets import fetch, load, load_split
 from deepmf.data.splits import AreaSplit, Split, split_areas, split_entries
-from deepmf.data.synthetic.generator import STARS, generate, stream
-from deepmf.evaluation.cold_start import KNOWN_COUNTS, at_most
-from deepmf.matrix.areas import AREAS
-from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.data.synthetic import STARS, generate, stream
+from deepmf.evaluation.areas import KNOWN_COUNTS, at_most
+from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from peers.one_hot import features_of
 from peers.problem import Asked, Entries, Problem
 

@@ -7,44 +7,32 @@ from deepmf.models.registry import HOMES as _MODELS
 from deepmf.models.registry import SETTINGS_HOMES as _SETTINGS
 
 if TYPE_CHECKING:
-    from deepmf.data.feature_file import read_features
-    from deepmf.data.packing import pack
+    from deepmf.data.pack import pack
     from deepmf.data.read import read_matrix
+    from deepmf.data.read_features import read_features
     from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks
-    from deepmf.evaluation.compare_models import compare
+    from deepmf.evaluation.compare import compare
     from deepmf.matrix.features import Features
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
-    from deepmf.models.autoencoders.autoencoder_settings import (
+    from deepmf.models.als import ALS, ALSSettings
+    from deepmf.models.autorec import (
         AutoRecSettings,
-        CFNADESettings,
         DeepAutoRecSettings,
+        DeepUAutoRec,
+        IAutoRec,
+        UAutoRec,
         UAutoRecSettings,
-        UCFNADESettings,
     )
-    from deepmf.models.autoencoders.autorec import IAutoRec, UAutoRec
-    from deepmf.models.autoencoders.cfnade import ICFNADE, UCFNADE
-    from deepmf.models.autoencoders.deep_autorec import DeepUAutoRec
-    from deepmf.models.dmf.dmf import DMF
-    from deepmf.models.dmf.dmf_settings import DMFDSettings, DMFSettings
-    from deepmf.models.dmf.dmfd import DMFD
-    from deepmf.models.factorization.als import ALS
-    from deepmf.models.factorization.factorization_settings import (
-        ALSSettings,
-        ODMCSettings,
-        OptSpaceSettings,
-        RankKSettings,
-        RDMCSettings,
-    )
-    from deepmf.models.factorization.odmc import ODMC
-    from deepmf.models.factorization.optspace import OptSpace
-    from deepmf.models.factorization.rankk import RankK
-    from deepmf.models.factorization.rdmc import RDMC
-    from deepmf.models.load import load
-    from deepmf.models.means import Means
-    from deepmf.models.means_settings import MeansSettings
-    from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
-    from deepmf.models.ordinal.ordinal_settings import OrdinalDMFSettings
+    from deepmf.models.base import load
+    from deepmf.models.cfnade import ICFNADE, UCFNADE, CFNADESettings, UCFNADESettings
+    from deepmf.models.dmf import DMF, DMFSettings
+    from deepmf.models.dmfd import DMFD, DMFDSettings
+    from deepmf.models.low_rank import RDMC, OptSpace, OptSpaceSettings, RankK, RankKSettings, RDMCSettings
+    from deepmf.models.means import Means, MeansSettings
+    from deepmf.models.odmc import ODMC, ODMCSettings
+    from deepmf.models.ordinal.model import OrdinalDMF
+    from deepmf.models.ordinal.settings import OrdinalDMFSettings
 
 __version__ = "0.1.0"
 
@@ -93,13 +81,13 @@ __all__ = [
 
 # Names are looked up when first used, so that `import deepmf` and `deepmf --help` load nothing heavy.
 _HOMES = {
-    "compare": "deepmf.evaluation.compare_models",
-    "load": "deepmf.models.load",
+    "compare": "deepmf.evaluation.compare",
+    "load": "deepmf.models.base",
     "Features": "deepmf.matrix.features",
     "ObservedMatrix": "deepmf.matrix.matrix",
     "Scale": "deepmf.matrix.scale",
-    "pack": "deepmf.data.packing",
-    "read_features": "deepmf.data.feature_file",
+    "pack": "deepmf.data.pack",
+    "read_features": "deepmf.data.read_features",
     "read_matrix": "deepmf.data.read",
     "split_areas": "deepmf.data.splits",
     "split_entries": "deepmf.data.splits",

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadSetting, MissingDependency
-from deepmf.files.atomic import write_atomically
+from deepmf.files import write_atomically
 from deepmf.formatting import format_amount, format_count, format_effect, format_percent, format_short
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import pytest
 
 from deepmf.cli.app import main
 from deepmf.data.splits import AreaSplit, split_areas
-from deepmf.data.synthetic.generator import generate
+from deepmf.data.synthetic import generate
+from deepmf.matrix.frames import TableForm
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.table_form import TableForm
 from deepmf.models.means import Means
 
 

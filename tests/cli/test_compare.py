@@ -12,8 +12,8 @@ import pytest
 
 from deepmf.data.read import read_matrix
 from deepmf.data.splits import AreaSplit
-from deepmf.evaluation.compare_models import compare
-from deepmf.models.factorization.als import ALS
+from deepmf.evaluation.compare import compare
+from deepmf.models.als import ALS
 
 
 def test_it_is_the_comparison_of_the_library(run: Any, folder: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from deepmf.data.splits import AreaSplit
 from deepmf.models import ranking
-from deepmf.models.load import load
+from deepmf.models.base import load
 
 READERS = {
     "csv": polars.read_csv,

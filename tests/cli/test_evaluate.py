@@ -9,9 +9,9 @@ import pytest
 
 from deepmf.cli.evaluate import show_errors
 from deepmf.data.splits import AreaSplit
-from deepmf.evaluation.area_evaluation import AreaErrors, evaluate
-from deepmf.evaluation.ranking_evaluation import evaluate_ranking
-from deepmf.models.load import load
+from deepmf.evaluation.areas import AreaErrors, evaluate
+from deepmf.evaluation.ranking import evaluate_ranking
+from deepmf.models.base import load
 
 
 def test_errors_by_area(run: Any, folder: Path, split: AreaSplit) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from deepmf.data.splits import AreaSplit
-from deepmf.matrix.table_form import TableForm
+from deepmf.matrix.frames import TableForm
+from deepmf.models.base import load
 from deepmf.models.explanation import Explanation
-from deepmf.models.load import load
 from deepmf.models.means import Means
 
 

@@ -1,12 +1,24 @@
 """`deepmf export`: the folder of the library; the tests of `deepmf.export` say what is in it."""
 
+from __future__ import annotations
+
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import polars
 import pytest
+from tests.cli.conftest import Run
 
-from deepmf.export import onnx_folder
+from deepmf.data.read_features import read_features
+from deepmf.data.splits import AreaSplit
+from deepmf.data.synthetic import checkerboard
+from deepmf.export import onnx as onnx_folder
+from deepmf.matrix.features import Features
+from deepmf.models.base import load
+from deepmf.models.means import Means
+from deepmf.serve.database import EntryDatabase, open_database
 
 
 @pytest.fixture
@@ -47,3 +59,92 @@ def test_what_cannot_be_exported(run: Any, folder: Path, tmp_path: Path) -> None
     assert (code, out) == (2, "")
     assert err == "deepmf: 'means' cannot be exported; what can is dmf, dmf-d, dmf-o\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_exported_entries_are_those_of_training_and_those_learned(
+    run: Run, folder: Path, tmp_path: Path, split: AreaSplit
+) -> None:
+    model, url, target = folder / "means.safetensors", tmp_path / "e.sqlite", tmp_path / "all.parquet"
+    rows, columns, values = (part.tolist() for part in split.train.entries())
+    database = EntryDatabase(open_database(str(url)))
+    with database.writing() as transaction:
+        changes = {(rows[0], columns[0]): 6 - values[0], (rows[1], columns[1]): None, ("Wilma", columns[0]): 4.0}
+        transaction.change(changes, {(rows[0], columns[0]), (rows[1], columns[1])}, {("row", "Wilma")})
+    database.close()
+    assert run("export-entries", model, "-o", target, "--database", url).code == 0
+    assert polars.read_parquet(target).columns == list(load(model).entries_.train.form.names)
+    found = {(row, column): value for row, column, value in polars.read_parquet(target).iter_rows()}
+    wanted = dict(zip(zip(rows, columns, strict=True), values, strict=True)) | {
+        (rows[0], columns[0]): 6 - values[0],
+        ("Wilma", columns[0]): 4.0,
+    }
+    del wanted[rows[1], columns[1]]
+    assert found == wanted
+
+
+def test_a_database_that_is_not_there_is_told(run: Run, folder: Path, tmp_path: Path) -> None:
+    outcome = run(
+        "export-entries", folder / "means.safetensors", "-o", tmp_path / "a.csv", "--database", tmp_path / "no"
+    )
+    assert outcome.code == 2
+    assert "there is no database" in outcome.err
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> Path:
+    """A model with features of rows, and the database of its service, to which features came."""
+    board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    names = board.row_labels
+    features = Features.from_columns(
+        names,
+        {
+            "age": [20 + k for k in range(20)],
+            "likes": ["a|b" if k % 2 else "b" for k in range(20)],
+            "born": [date(1990 + k % 9, 1, 2) for k in range(20)],
+        },
+    )
+    model = tmp_path / "m.safetensors"
+    Means().fit(board, row_features=features).save(model)
+    database = EntryDatabase(open_database(str(tmp_path / "m.entries.sqlite")))
+    with database.writing() as transaction:
+        came = {
+            ("row", 100): {"age": 31, "likes": ["b"], "born": "1999-05-01", "mood": "good"},
+            ("row", 101): {"age": None, "likes": ["a", "b"]},
+            ("row", 3): None,
+        }
+        transaction.change({}, set(), list(came), features=came)
+    database.close()
+    return model
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
+def test_features_that_came_are_written_as_they_were_given(
+    run: Run, described: Path, tmp_path: Path, ending: str
+) -> None:
+    files = ["--new-row-features", tmp_path / f"people.{ending}", "--new-column-features", tmp_path / f"no.{ending}"]
+    code, out, _ = run("export-entries", described, "-o", tmp_path / "all.csv", *files, "--safe-csv")
+    assert code == 0
+    assert f"features of 2 rows in {tmp_path / f'people.{ending}'}" in out
+    assert f"features of 0 columns came since training; {tmp_path / f'no.{ending}'} is not written" in out
+    assert not (tmp_path / f"no.{ending}").exists()
+    found = read_features(tmp_path / f"people.{ending}", label="row", kinds={"likes": "list", "mood": "category"})
+    assert found.labels.tolist() == [100, 101]
+    assert found.kinds == {"age": "number", "likes": "list", "born": "date", "mood": "category"}
+    assert found.values("age").tolist()[0] == 31 and found.values("age").tolist()[1] != found.values("age").tolist()[1]
+    assert found.values("likes").tolist() == [("b",), ("a", "b")]
+    assert found.values("born").tolist() == [date(1999, 5, 1), None]
+    assert found.values("mood").tolist() == ["good", None]
+
+
+def test_features_as_json_and_what_is_refused(run: Run, described: Path, tmp_path: Path) -> None:
+    people = tmp_path / "people.csv"
+    words = ["export-entries", described, "-o", tmp_path / "all.csv", "--new-row-features"]
+    assert json.loads(run(*words, people, "--json").out)["row_features"] == 2
+    for target, said in (
+        (tmp_path / "people.jsonl", "--new-row-features takes a file that ends in .csv, .tsv, .parquet; got"),
+        (tmp_path / "all.csv", "all.csv"),
+        (described, "ends in"),
+    ):
+        code, out, err = run(*words, target)
+        assert (code, out, err.count("\n")) == (2, "", 1) and said in err

@@ -20,14 +20,17 @@ from deepmf.cli import fit as fit_module
 from deepmf.cli.app import main
 from deepmf.data.read import read_matrix
 from deepmf.data.splits import AreaSplit, split_entries
-from deepmf.data.synthetic.generator import generate
+from deepmf.data.synthetic import generate
 from deepmf.errors import DeviceUnavailable, TrainingDiverged
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models import model as model_module
-from deepmf.models.dmf.dmf import DMF
-from deepmf.models.load import load
-from deepmf.training import epoch_progress, fit_memory, runtime, threads
+from deepmf.models import base as model_module
+from deepmf.models.base import load
+from deepmf.models.dmf import DMF
+from deepmf.training import memory as fit_memory
+from deepmf.training import progress as epoch_progress
+from deepmf.training import runtime
+from deepmf.training import runtime as threads
 from deepmf.training.history import describe_stages
 
 ONE_EPOCH = ["--set", "epochs=1", "--device", "cpu"]

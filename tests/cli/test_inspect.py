@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import deepmf
-from deepmf.cli.setting_options import parse_assignment
+from deepmf.cli.settings import parse_assignment
 from deepmf.data.splits import AreaSplit
 from deepmf.data.synthetic import checkerboard
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.dmf.dmfd import DMFD
-from deepmf.models.load import load
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.base import load
+from deepmf.models.dmfd import DMFD
+from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.training.history import describe_stages
 
 

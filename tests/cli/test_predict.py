@@ -9,7 +9,7 @@ import polars
 import pytest
 
 from deepmf.data.splits import AreaSplit
-from deepmf.models.load import load
+from deepmf.models.base import load
 from deepmf.models.means import Means
 
 READERS = {

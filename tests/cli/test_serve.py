@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run
 
-from deepmf.serve.keys import read_keys
+from deepmf.serve.auth import read_keys
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,9 @@ from tests.cli.conftest import write_entries
 from deepmf.cli import tune as tune_module
 from deepmf.data.read import read_matrix
 from deepmf.data.splits import split_entries
-from deepmf.data.synthetic.generator import generate
-from deepmf.models.load import load
-from deepmf.tuning.journal import Journal
-from deepmf.tuning.study import Study
+from deepmf.data.synthetic import generate
+from deepmf.models.base import load
+from deepmf.tuning import Journal, Study
 
 QUICK = ["--model", "als", "--set", "epochs=3", "--set", "latent_size=3"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from deepmf.data.label_codes import LabelCodes
 from deepmf.errors import BadEntries
-from deepmf.matrix.label_kinds import stored_kind
+from deepmf.matrix.labels import stored_kind
 
 
 def gathered(*parts: tuple[pl.Series, bool]) -> tuple[list[object], list[list[int]]]:

@@ -1,5 +1,7 @@
 """Reading files: every form, and a clear sentence for every bad one."""
 
+from __future__ import annotations
+
 import gzip
 import io
 import os
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 
-from deepmf.data.read import read_matrix, read_npz
+from deepmf.data.read import read_file_of_entries, read_matrix, read_npz
 from deepmf.errors import BadEntries, BadSetting, ConstantValues, DuplicateEntries, FileAbsent, OffScale, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -254,7 +256,7 @@ def test_the_rows_of_a_sparse_matrix_take_four_bytes_each(tmp_path: Path) -> Non
 
 
 def test_an_npz_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepmf.data.source.ALWAYS_ALLOWED", 1 << 20)
+    monkeypatch.setattr("deepmf.data.delimited.ALWAYS_ALLOWED", 1 << 20)
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("data.npy", bytes(4 << 20))
     with pytest.raises(UnreadableFile, match="at most 250 times its size"):
@@ -262,7 +264,7 @@ def test_an_npz_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatc
 
 
 def test_a_parquet_file_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepmf.data.source.ALWAYS_ALLOWED", 1 << 20)
+    monkeypatch.setattr("deepmf.data.delimited.ALWAYS_ALLOWED", 1 << 20)
     ones = pl.repeat(1, 2_000_000, eager=True)
     pl.DataFrame({"user": ones, "item": ones, "rating": ones}).write_parquet(tmp_path / "bomb.parquet")
     with pytest.raises(UnreadableFile, match="at most 250 times its size"):
@@ -421,3 +423,141 @@ def test_an_npz_that_asks_for_far_more_than_it_holds(tmp_path: Path) -> None:
             new.writestr(name, head.getvalue() if name == "data.npy" else old.read(name))
     with pytest.raises(UnreadableFile, match="as large as it says"):
         read_matrix(tmp_path / "lies.npz")
+
+
+LINES = "user,item,rating\n1,10,4\n1,20,NA\n2,10,\n,20,3\n2,20,null\n3,20,5\n"
+
+ASKED = {"row": None, "column": None, "value": None}
+
+
+@pytest.fixture
+def messy(tmp_path: Path) -> Path:
+    (tmp_path / "r.csv").write_text(LINES)
+    return tmp_path / "r.csv"
+
+
+def test_the_error_counts_and_says_the_option(messy: Path) -> None:
+    wanted = r"r.csv, line 3: the value is missing; so it is in 4 of 6 lines: missing='drop' leaves them out$"
+    with pytest.raises(BadEntries, match=wanted):
+        read_matrix(messy)
+    with pytest.raises(BadSetting, match="missing must be 'error' or 'drop'; got 'zero'"):
+        read_matrix(messy, missing="zero")  # type: ignore[arg-type]
+
+
+def test_dropped_lines_leave_the_others_as_they_are(messy: Path, tmp_path: Path) -> None:
+    read = read_file_of_entries(messy, asked=ASKED, missing="drop")
+    assert list(zip(*(part.tolist() for part in read.matrix.entries()), strict=True)) == [(1, 10, 4), (3, 20, 5)]
+    assert (read.n_dropped, read.matrix.row_labels.dtype) == (4, np.int64)
+    with pytest.raises(OffScale, match="r.csv, line 7: row 3, column 20 has value 5"):  # its line in the file
+        read_matrix(messy, missing="drop", scale=Scale([1, 2, 3, 4]))
+    frame = pl.DataFrame({"user": [1, 1, 2], "item": [1, 2, 2], "rating": [1.5, float("nan"), None]})
+    frame.write_parquet(tmp_path / "r.parquet")
+    with pytest.raises(BadEntries, match="r.parquet, entry 1: the value is missing; so it is in 2 of 3 lines"):
+        read_matrix(tmp_path / "r.parquet")
+    assert read_matrix(tmp_path / "r.parquet", missing="drop", scale=Scale(low=0, high=2)).n_entries == 1
+
+
+def test_nothing_but_gaps(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("user,item,rating\n1,10,NA\n")
+    with pytest.raises(UnreadableFile, match="r.csv holds no entries; lines without a value: 1"):
+        read_matrix(tmp_path / "r.csv", missing="drop")
+
+
+def test_sparse_matrices_with_gaps(tmp_path: Path) -> None:
+    path = tmp_path / "m.npz"
+    scipy.sparse.save_npz(path, scipy.sparse.coo_array(([1.0, np.nan, 2.0], ([0, 1, 1], [0, 0, 1]))))
+    with pytest.raises(BadEntries, match="has value nan"):
+        read_matrix(path)
+    read = read_file_of_entries(path, asked=ASKED, missing="drop")
+    assert (read.matrix.entries().values.tolist(), read.n_dropped) == ([1, 2], 1)
+
+
+def test_decimal_commas(tmp_path: Path) -> None:
+    for content in (
+        "user;item;rating\n1;10;4,5\n2;10;3\n",
+        'user,item,rating\n1,10,"4,5"\n2,10,3\n',
+        "1;10;4,5\n2;10;3\n",
+    ):
+        (tmp_path / "r.csv").write_text(content)
+        assert read_matrix(tmp_path / "r.csv", decimal=",").entries().values.tolist() == [4.5, 3]
+        with pytest.raises(BadEntries, match="value '4,5' is not a number; decimal=',' reads decimal commas"):
+            read_matrix(tmp_path / "r.csv", separator=";" if ";" in content else ",")
+
+
+TABLE = pl.DataFrame({"id": ["ann", "bob"], "q1": [1, None], "q2": [2, 3], "q3": [None, 5]})
+
+ARRAY = [[1, 2, np.nan], [np.nan, 3, 5]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", "id,q1,q2,q3\nann,1,2,\nbob,NA,3,5\n"),
+        ("t.tsv", "id\tq1\tq2\tq3\nann\t1\t2\t\nbob\tnull\t3\t5\n\n"),
+        ("t.txt", "id;q1;q2;q3\nann;1;2;\nbob;?;3;5\n"),
+    ],
+)
+def test_text(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    matrix = read_matrix(tmp_path / name, wide=True)
+    np.testing.assert_array_equal(matrix.to_array(), ARRAY)
+    assert (matrix.row_labels.tolist(), matrix.column_labels.tolist()) == (["ann", "bob"], ["q1", "q2", "q3"])
+    assert matrix.form.wide and matrix.form.row == "id"
+    matrix.write(tmp_path / "again.csv")
+    assert read_matrix(tmp_path / "again.csv", wide=True) == matrix
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_typed_files_and_chosen_rows(tmp_path: Path, ending: str) -> None:
+    frame, path = TABLE.select("q1", "id", "q2", "q3"), tmp_path / f"t.{ending}"
+    frame.write_parquet(path) if ending == "parquet" else frame.write_ndjson(path)
+    np.testing.assert_array_equal(read_matrix(path, row="id", wide=True).to_array(), ARRAY)
+    np.testing.assert_array_equal(read_matrix(path, row=1, wide=True).to_array(), ARRAY)
+
+
+@pytest.mark.parametrize(
+    ("content", "columns"),
+    [
+        ("country,2019,2020\nFR,1.5,2.5\nDE,4.5,1\n", ["2019", "2020"]),  # years count up
+        ("id,3,3.5\n1,1.5,2.5\n2,4.5,1\n", ["3", "3.5"]),  # a heading
+        ("FR,2.5,1.5\nDE,4.5,1\n", ["1", "2"]),  # no header: positions
+        ("1,2.5,1.5\n2,4.5,1\n", ["1", "2"]),
+    ],
+)
+def test_headers(tmp_path: Path, content: str, columns: list[str]) -> None:
+    (tmp_path / "t.csv").write_text(content)
+    assert read_matrix(tmp_path / "t.csv", wide=True).column_labels.tolist() == columns
+
+
+def test_decimal_commas_of_wide_file(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("7;3,5;2\n8;1;\n")
+    matrix = read_matrix(tmp_path / "t.csv", wide=True, decimal=",")
+    assert (matrix.row_labels.tolist(), matrix.entries().values.tolist()) == ([7, 8], [3.5, 2, 1])
+
+
+def test_the_rows_are_told_where_they_were_guessed(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,q1,q2\nann,1,2\nbob,,3\n")
+    asked = {"row": None, "column": None, "value": None}
+    told = read_file_of_entries(tmp_path / "t.csv", asked=asked, wide=True).guessed
+    assert told == "'id' holds the row ids of a wide table of 2 columns"
+    assert read_file_of_entries(tmp_path / "t.csv", asked=asked | {"row": "id"}, wide=True).guessed is None
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "error", "message"),
+    [
+        ("id,a,b\n1,2,good\n", {}, BadEntries, "t.csv, line 2, column 'b': value 'good' is not a number"),
+        ("id,a,b\n1,2,3\n,3,4\n", {}, BadEntries, "t.csv, line 3: the row id is missing"),
+        ("id,a,b\n1,2,3\n1,3,4\n", {}, BadEntries, "t.csv: .*1"),
+        ("id,a,b\n1,,\n2,NA,\n", {}, UnreadableFile, "t.csv holds no entries"),
+        ("id,a,b\n1,2,3\n", {"row": "x"}, BadEntries, "t.csv: there is no column 'x' for the row"),
+        ("id,a,b\n1,2,3\n", {"column": "a"}, BadSetting, "so wide=True takes no column; got 'a'"),
+        ("id\n1\n", {}, UnreadableFile, "a row and a column are needed"),
+    ],
+)
+def test_what_does_not_fit(
+    tmp_path: Path, content: str, options: dict[str, str], error: type[Exception], message: str
+) -> None:
+    (tmp_path / "t.csv").write_text(content)
+    with pytest.raises(error, match=message):
+        read_matrix(tmp_path / "t.csv", wide=True, **options)  # type: ignore[arg-type]

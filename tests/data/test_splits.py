@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from deepmf.data import splits
 from deepmf.data.read import read_matrix, read_npz
 from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks
-from deepmf.data.synthetic.generator import generate
+from deepmf.data.synthetic import generate
 from deepmf.errors import BadSetting, BadSplit
-from deepmf.matrix.areas import AREAS
-from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.scale import Scale
 
 Key = tuple[object, object, float]

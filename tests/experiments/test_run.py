@@ -1,19 +1,48 @@
 """Running trials, keeping them, and going on behind a kill."""
 
+from __future__ import annotations
+
 import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from tests.models.contract import additive
 
+from deepmf.data.splits import split_entries
+from deepmf.data.synthetic import generate
 from deepmf.errors import BadSetting, CannotSave, TrainingDiverged, UnreadableFile
-from deepmf.experiments.recipe import read_table
-from deepmf.experiments.results import Results
-from deepmf.experiments.run import run
-from deepmf.experiments.source_digest import digest
-from deepmf.experiments.trial import Record, Trial, run_choice, run_trial, trials_of
+from deepmf.evaluation.areas import KNOWN_COUNTS, evaluate
+from deepmf.evaluation.calibration import calibration
+from deepmf.experiments import run as source_digest
+from deepmf.experiments.recipe import GENERATED, PROTOCOLS, Recipe, read_table
+from deepmf.experiments.run import (
+    PACKAGE,
+    Record,
+    Results,
+    Trial,
+    _differing,
+    best_of,
+    candidates,
+    changed_since,
+    commit,
+    digest,
+    run,
+    run_choice,
+    run_trial,
+    source_files,
+    stamp,
+    trials_of,
+)
+from deepmf.models.als import ALS
+from deepmf.models.ordinal.model import OrdinalDMF
 
 pytestmark = pytest.mark.slow
 
@@ -113,7 +142,7 @@ def test_results_of_another_digest_are_not_mixed_whatever_their_commit(
     trials = all_trials()[:1]
     list(run(run_trial, trials, results))
     assert results.missing(trials) == []
-    monkeypatch.setattr("deepmf.experiments.source_digest.digest", lambda: "f" * 64)
+    monkeypatch.setattr("deepmf.experiments.run.digest", lambda: "f" * 64)
     with pytest.raises(BadSetting, match=f"holds results of digest {digest()}; this is f+, and the two are not mixed"):
         results.missing(trials)
 
@@ -223,3 +252,225 @@ def test_a_table_that_includes_another_shares_its_results(recipes: Path, tmp_pat
     assert [step.records[0]["recipe"] for step in rest] == ["wide/own"]
     assert len(results.records(wide)) == 18 + 1
     assert {path.parent.name for path in (tmp_path / "out").rglob("results.jsonl")} == {"small", "wide"}
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    folder = tmp_path / "package"
+    (folder / "recipes" / "table1").mkdir(parents=True)
+    (folder / "a.py").write_text("one = 1\n")
+    (folder / "b.py").write_text("two = 2\n")
+    (folder / "recipes" / "table1" / "1-means.toml").write_text('title = "means"\n')
+    return folder
+
+
+@pytest.mark.parametrize("name", ["a.py", "recipes/table1/1-means.toml"])
+def test_a_file_that_changes_changes_the_digest(package: Path, name: str) -> None:
+    before = digest(package)
+    path = package / name
+    path.write_text(path.read_text() + "# \n")
+    assert digest(package) != before
+
+
+def test_a_name_a_new_file_and_a_moved_line_change_it(package: Path) -> None:
+    seen = [digest(package)]
+    (package / "c.py").write_text("")
+    seen.append(digest(package))
+    (package / "c.py").rename(package / "d.py")
+    seen.append(digest(package))
+    (package / "a.py").write_text("one = 1\ntwo = 2\n")
+    (package / "b.py").write_text("")
+    seen.append(digest(package))
+    assert len(set(seen)) == 4
+
+
+def test_times_places_and_other_files_do_not_change_it(package: Path, tmp_path: Path) -> None:
+    before = digest(package)
+    os.utime(package / "a.py", (1, 1))
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "a.cpython-312.pyc").write_bytes(b"compiled")
+    (package / "notes.txt").write_text("a note")
+    assert digest(package) == before
+    assert digest(shutil.copytree(package, tmp_path / "elsewhere")) == before
+
+
+def test_it_is_that_of_the_package_in_every_process() -> None:
+    code = "from deepmf.experiments.run import digest; print(digest())"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == digest() == digest(PACKAGE) and len(digest()) == 64
+
+
+def test_a_stamp_has_the_commit_that_was_given_and_a_digest_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEEPMF_COMMIT", "abc")
+    assert (commit(), stamp()) == ("abc", {"commit": "abc", "digest": digest()})
+
+
+def test_the_code_of_a_method_is_what_it_imports() -> None:
+    als, ordinal = (
+        {path.relative_to(PACKAGE).as_posix() for path in source_files(f"deepmf.models.{name}")}
+        for name in ("factorization.als", "ordinal.ordinal_dmf")
+    )
+    assert "models/factorization/als.py" in als & ordinal  # OrdinalDMF has a linear part
+    assert "models/ordinal/ordinal_dmf.py" in ordinal - als
+    assert not [name for name in als | ordinal if name.startswith(("serve", "cli", "experiments"))]
+
+
+def test_a_method_has_changed_with_a_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = {PACKAGE / "models" / "ordinal" / "ordinal_dmf.py", PACKAGE / "serve" / "app.py"}
+    monkeypatch.setattr(source_digest, "_changed_files", {"abc": frozenset(changed), "gone": None}.__getitem__)
+    asked = changed_since.__wrapped__  # nothing of this stays in its cache
+    assert asked("abc-changed", "deepmf.models.ordinal.model")
+    assert not asked("abc", "deepmf.models.als")
+    assert asked("gone", "deepmf.models.als")  # nobody can tell
+
+
+def test_a_commit_that_is_not_in_the_history_tells_nothing() -> None:
+    assert changed_since("0" * 40, "deepmf.models.als")
+    assert changed_since("", "deepmf.models.als")
+
+
+@pytest.mark.parametrize(
+    ("changed", "differing"),
+    [({}, ""), ({"views": 7}, ""), ({"mask_rate": 0.3}, "mask_rate"), ({"epochs": 3}, "epochs")],
+    ids=str,
+)
+def test_settings_that_a_fit_chose_are_no_other_settings(changed: dict[str, Any], differing: str) -> None:
+    given = {"hidden_sizes": [8], "epochs": 2, "linear_size": 0, "device": "cpu"}
+    recipe = Recipe(name="some/dmf-o", title="some", model="dmf-o", data="some", protocol="published", settings=given)
+    fitted = OrdinalDMF(seed=0, **given).settings_for(additive(12, 10)).to_dict()
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fitted.items()}
+    record = {"settings": plain | changed, "data": "some", "protocol": "published", "joined": False, "refit": False}
+    assert _differing(record, Trial(recipe, 0, 0.2)) == differing
+
+
+def test_candidates_are_ranked_by_their_validation_error(recipes: Path, tmp_path: Path) -> None:
+    means = read_table("small", only=["means"])[0]
+    trials = candidates(means, n_splits=2)
+    assert [trial.recipe.name for trial in trials] == ["small/means?shrinkage=1"] * 2 + [
+        "small/means?shrinkage=1000"
+    ] * 2
+    assert all(trial.new_share == 0.2 for trial in trials)
+    results = Results(tmp_path / "search")
+    list(run(run_choice, trials, results))
+    shown = best_of([means], results.records(trial.recipe for trial in trials)).splitlines()
+    assert shown[1] == "shrunk means"
+    assert shown[3].startswith("| settings | I | II | III | IV | mean RMSE | seconds |")
+    # Shrinking everything to the overall mean is worse than hardly shrinking at all.
+    assert [line.split("|")[1].strip() for line in shown[5:]] == ["shrinkage=1", "shrinkage=1000"]
+    means_shown = [float(line.split("|")[6]) for line in shown[5:]]
+    assert means_shown[0] < means_shown[1]
+
+
+SMALL: dict[str, Any] = {
+    "hidden_sizes": (8,),
+    "latent_size": 4,
+    "dropout": 0.1,
+    "epochs": 3,
+    "validate_every": 3,
+    "views": 2,
+    "device": "cpu",
+}
+
+ORDINAL = Recipe(
+    name="small/dmf-o", title="OrdinalDMF", model="dmf-o", data=GENERATED, protocol="areas", settings=SMALL
+)
+
+MEANS = Recipe(name="small/means", title="means", model="means", data=GENERATED, protocol="areas")
+
+
+def trial(recipe: Recipe, **changes: Any) -> Trial:
+    return Trial(replace(recipe, **changes), seed=0, new_share=0.2)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def commit_trial() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEEPMF_COMMIT", "abc")
+        yield
+
+
+@pytest.fixture(scope="module")
+def ordinal() -> list[Record]:
+    return run_trial(trial(ORDINAL))
+
+
+@pytest.fixture(scope="module")
+def means() -> list[Record]:
+    return run_trial(trial(MEANS))
+
+
+def test_new_rows_are_let_in_entry_by_entry(ordinal: list[Record], means: list[Record]) -> None:
+    for records in (ordinal, means):
+        assert [record["area"] for record in records] == ["I", "II", "III", "IV"]
+        assert ["cold_start_curve" in record for record in records] == [False, True, False, False]
+        points = records[1]["cold_start_curve"]
+        assert [n_known for n_known, _ in points] == list(KNOWN_COUNTS)
+        assert all(0 < error < 4 for _, error in points)
+    # Means know a row better the more of it they know; with all of it, they are as good as in the record.
+    errors = [error for _, error in means[1]["cold_start_curve"]]
+    assert errors[0] > errors[-1] >= means[1]["rmse"] - 0.02
+
+
+@pytest.mark.parametrize("recipe", [MEANS, ORDINAL], ids=lambda recipe: recipe.model)
+def test_with_nothing_new_only_area_one_is_measured(recipe: Recipe) -> None:
+    nothing_new = Trial(recipe, seed=0, new_share=0.0)
+    (record,) = run_trial(nothing_new)
+    (chosen,) = run_choice(nothing_new)
+    assert (record["area"], record["new_share"], chosen["area"]) == ("I", 0, "I")
+    plain = run_trial(Trial(replace(recipe, protocol="entries"), seed=0, new_share=0.0))[0]
+    assert record["rmse"] == plain["rmse"]
+
+
+def test_a_method_is_fitted_again_on_validation_entries_too() -> None:
+    settings: dict[str, Any] = {"latent_size": 4, "epochs": 12}
+    als = replace(MEANS, name="small/als", model="als", protocol="entries", settings=settings, refit=True)
+    (record,) = run_trial(trial(als))
+    problem = PROTOCOLS["entries"](GENERATED, seed=0, new_share=0.2)
+    chosen = ALS(seed=0, **settings).fit(problem.train, problem.validation)
+    assert record["best_epoch"] == chosen.history_.best_epoch is not None
+    assert (record["refit"], record["curve"]) == (True, run_trial(trial(replace(als, refit=False)))[0]["curve"])
+    both = split_entries(generate(400, 300, density=0.1, seed=0).matrix, train=0.8, validation=0, test=0.2, seed=0)
+    again = ALS(seed=0, **settings | {"epochs": chosen.history_.best_epoch + 1}).fit(both.train)
+    test = problem.test["I"]
+    assert record["rmse"] == pytest.approx(evaluate(again, test)[0].rmse, rel=1e-4)
+    assert record["rmse"] != pytest.approx(evaluate(chosen, test)[0].rmse, rel=1e-4)
+    # Settings are still chosen by entries that the model has not learned from.
+    assert run_choice(trial(als))[0]["rmse"] == run_choice(trial(replace(als, refit=False)))[0]["rmse"]
+
+
+def test_choosing_lets_nobody_in() -> None:
+    assert all("cold_start_curve" not in record for record in run_choice(trial(MEANS)))
+
+
+@pytest.mark.parametrize("protocol", ["areas", "random"])
+def test_settings_are_chosen_by_entries_that_the_model_has_not_seen(protocol: str) -> None:
+    """Validation entries may join what a model knows when it is tested, never when it is scored on them."""
+    apart, joined = (trial(MEANS, protocol=protocol, joined=each) for each in (False, True))
+    chosen, chosen_joined = ([record["rmse"] for record in run_choice(each)] for each in (apart, joined))
+    assert chosen == chosen_joined
+    tested, tested_joined = ([record["rmse"] for record in run_trial(each)] for each in (apart, joined))
+    assert tested != tested_joined
+
+
+def test_distributions_are_measured_where_a_model_has_them(ordinal: list[Record], means: list[Record]) -> None:
+    for record in ordinal:
+        assert 0 <= record["calibration_error"] < 0.5 and 0.5 < record["coverage"] <= 1
+    absent = {"calibration_error", "coverage", "median_rmse", "median_mae"}
+    assert not any(absent & record.keys() for record in means)
+    assert all(record["confusion"] and record["level_rmse"] for record in (*ordinal, *means))
+
+
+def test_calibration_is_that_of_the_test_entries() -> None:
+    records = run_trial(trial(ORDINAL, protocol="random"))
+    assert [record["area"] for record in records] == ["I"] and "cold_start_curve" not in records[0]
+    problem = PROTOCOLS["random"](GENERATED, seed=0, new_share=0.2)
+    model = OrdinalDMF(seed=0, **SMALL).fit(problem.train, problem.validation)
+    found = calibration(model, problem.test["I"], coverage=0.9)
+    assert records[0]["calibration_error"] == pytest.approx(found.error)
+    assert records[0]["coverage"] == pytest.approx(found.coverage)
+    assert records[0]["n_entries"] == found.n_entries == problem.test["I"].n_entries
+    rows, columns, values = problem.test["I"].entries()
+    for name, metric in (("level", "rmse"), ("median", "mae")):
+        errors = model.predict_levels(rows, columns, metric=metric) - values
+        assert records[0][f"{name}_rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)))
+        assert records[0][f"{name}_mae"] == pytest.approx(np.mean(np.abs(errors)))

@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pytest
 
 from deepmf.data.splits import split_areas
-from deepmf.data.synthetic.generator import STARS, generate
+from deepmf.data.synthetic import STARS, generate
 from deepmf.errors import NotBetterThanMeans
-from deepmf.models.dmf.dmf import DMF
-from deepmf.models.dmf.dmfd import DMFD
-from deepmf.models.ordinal import encoder_training
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.dmf import DMF
+from deepmf.models.dmfd import DMFD
+from deepmf.models.ordinal import encoder as encoder_training
+from deepmf.models.ordinal.model import OrdinalDMF
 
 SMALL: dict[str, Any] = {
     "hidden_sizes": (16,),

@@ -4,8 +4,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from deepmf.export.onnx import solved
 from deepmf.export.onnx_solver import conjugate_gradients, translations
-from deepmf.export.parts import solved
 
 
 @pytest.mark.slow  # importing onnxscript takes seconds

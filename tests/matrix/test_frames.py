@@ -1,5 +1,7 @@
 """Frames of any library, long and wide."""
 
+from __future__ import annotations
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -7,11 +9,13 @@ import pyarrow as pa
 import pytest
 
 from deepmf.errors import BadEntries
-from deepmf.matrix.frames import choose_columns, is_guess
+from deepmf.matrix.frames import PLAIN, TableForm, choose_columns, is_guess
 from deepmf.matrix.matrix import ObservedMatrix
 
 LONG = {"user": ["ann", "bob", "ann"], "item": [7, 7, 9], "rating": [4.0, 2.5, 1.0]}
+
 EXPECTED = ObservedMatrix.from_entries(LONG["user"], LONG["item"], LONG["rating"])  # type: ignore[arg-type]
+
 
 libraries = pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, pl.LazyFrame, pa.table])
 
@@ -127,3 +131,17 @@ def test_two_of_the_three_columns(names: list[str], expected: list[str]) -> None
 def test_what_is_a_guess(names: list[str], asked: dict[str, str | int], guess: bool) -> None:
     wanted: dict[str, str | int | None] = dict.fromkeys(("row", "column", "value"))
     assert is_guess(names, wanted | asked) is guess
+
+
+def test_names_are_all_different() -> None:
+    assert PLAIN.names == ("row", "column", "value")
+    assert TableForm("user", "film", "stars").names == ("user", "film", "stars")
+    assert TableForm("value", wide=True).names == ("row", "column", "value")
+    assert TableForm("column", wide=True).ids_beside(["area"]) == ("row", "column")
+    assert TableForm("area", "row").ids_beside(["area"]) == ("row", "column")
+
+
+def test_the_types_of_ids_are_no_names() -> None:
+    form = TableForm("user", "film", "stars", row_type="Int32")
+    assert form.is_called(TableForm("user", "film", "stars")) and form.names == ("user", "film", "stars")
+    assert not form.is_called(TableForm("user", "film", "stars", wide=True)) and not form.is_called(None)

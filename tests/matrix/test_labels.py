@@ -1,5 +1,7 @@
 """Labels: kept as given, of one kind, found again."""
 
+from __future__ import annotations
+
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepmf.errors import BadEntries, UnknownLabel
-from deepmf.matrix.labels import JoinedLabels, Labels
+from deepmf.matrix.labels import IntegerIndex, JoinedLabels, Labels, gathered_integers, gathered_objects
 
 some_labels = st.one_of(
     st.lists(st.integers(-(2**63), 2**63 - 1)),
@@ -204,3 +206,28 @@ def test_labels_that_come_one_by_one_are_those_of_one_list() -> None:
     while isinstance(first, JoinedLabels):
         parts, first = parts + 1, first._first
     assert 2 < parts < 8  # few to look through, and the longest is not copied each time
+
+
+CLOSE, FAR = [4, -2, 9, 0], [4, -(10**15), 10**18, 0]
+
+
+@pytest.mark.parametrize("labels", [CLOSE, FAR, [7]])
+def test_integers_are_found_where_they_stand(labels: list[int]) -> None:
+    asked = [*labels, 1, 5, -3, 2 * 10**18]
+    found = IntegerIndex(np.array(labels)).find(np.array(asked)).tolist()
+    assert found == [labels.index(each) if each in labels else -1 for each in asked]
+
+
+@pytest.mark.parametrize("labels", [CLOSE, FAR, []])
+def test_distinct_integers_rise_and_every_one_is_found_again(labels: list[int]) -> None:
+    items = np.array(labels * 2, dtype=np.int64)
+    distinct, positions = gathered_integers(items)
+    assert distinct.tolist() == sorted(labels)
+    assert distinct[positions].tolist() == items.tolist()
+
+
+@pytest.mark.parametrize(("items", "distinct"), [(["b", "a", "b"], ["a", "b"]), ([1j, 0j, 1j], [1j, 0j])])
+def test_objects_without_an_order_keep_that_of_their_first_appearance(items: list[Any], distinct: list[Any]) -> None:
+    labels, positions = gathered_objects(np.array(items, dtype=object))
+    assert labels.tolist() == distinct
+    assert labels[positions].tolist() == items

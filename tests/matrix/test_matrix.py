@@ -1,5 +1,7 @@
 """The observed matrix: every entry, by row and by column, and nothing else."""
 
+from __future__ import annotations
+
 import itertools
 import tracemalloc
 
@@ -23,6 +25,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import in_row_order
 
 CELLS = list(itertools.product("cab", [30, 10, 20]))
+
 
 some_entries = st.lists(st.sampled_from(CELLS), min_size=2, unique=True).flatmap(
     lambda cells: st.tuples(
@@ -320,3 +323,25 @@ def test_rows_without_entries_between_those_with_some() -> None:
 def test_huge_values_are_described() -> None:
     huge = ObservedMatrix.from_entries([1, 2], [1, 2], [1e300, -1e300])
     assert huge.describe().standard_deviation == np.inf
+
+
+def test_levels() -> None:
+    matrix = ObservedMatrix.from_array([[1, 2, np.nan], [2, 5, np.nan]])
+    shown = matrix._repr_html_()
+    assert "<strong>ObservedMatrix</strong>" in shown
+    assert "<th>size</th><td>2 rows x 3 columns</td>" in shown
+    assert "<td>4 (66.67\N{NO-BREAK SPACE}% observed)</td>" in shown
+    assert "<th>entries per column</th><td>0 to 2, median 2; 1 without any</td>" in shown
+    assert shown.count("<title>") == 3
+    assert matrix.describe()._repr_html_() == shown.replace("ObservedMatrix", "Description")
+
+
+def test_an_interval_and_many_levels() -> None:
+    for values in (np.linspace(-1e6, 1e6, 200), np.arange(60.0)):
+        assert "<svg" in ObservedMatrix.from_array(values.reshape(10, -1))._repr_html_()
+
+
+@pytest.mark.parametrize("scale", [Scale([1, 2]), Scale(low=0, high=1)])
+def test_no_entries(scale: Scale) -> None:
+    shown = ObservedMatrix.from_array(np.full((2, 2), np.nan), scale)._repr_html_()
+    assert "<svg" not in shown and "0 (0.00" in shown

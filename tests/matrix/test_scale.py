@@ -1,14 +1,20 @@
 """Scales: levels and intervals, to the unit interval and back."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deepmf.errors import BadEntries, BadSetting, ConstantValues, OffScale
-from deepmf.matrix.scale import MOST_LEVELS, Scale
+from deepmf.matrix.scale import ENCODINGS, MOST_LEVELS, Scale, UnitMap
 
 finite = st.floats(-1e6, 1e6, allow_nan=False, width=32)
+
 levels = st.lists(finite, min_size=2, max_size=12, unique=True).map(sorted)
 
 
@@ -182,3 +188,79 @@ def test_only_an_interval_may_be_unbounded() -> None:
         Scale([1, 2], bounded=False)
     with pytest.raises(BadSetting, match="bounded"):
         Scale(low=0, high=1, bounded=0)  # type: ignore[arg-type]
+
+
+finite_unit_map = st.floats(-1e6, 1e6, allow_nan=False, width=32)
+
+either = pytest.mark.parametrize("kind", [np.array, torch.tensor])
+
+
+@given(st.tuples(finite_unit_map, finite_unit_map).filter(lambda ends: ends[0] < ends[1]))
+def test_both_ends_are_exact(ends: tuple[float, float]) -> None:
+    for numbers in (np.array(ends), torch.tensor(ends, dtype=torch.float64)):
+        units: Any = UnitMap(*ends).to_unit(numbers)
+        assert units.tolist() == [-1.0, 1.0]
+        assert UnitMap(*ends).from_unit(units).tolist() == list(ends)
+
+
+@either
+def test_arrays_and_tensors_are_mapped_as_the_scale_maps(kind: Any) -> None:
+    scale, values = Scale(levels=[1, 2, 5]), [1.0, 2.0, 3.0, 5.0]
+    units = scale.unit_map.to_unit(kind(values))
+    assert units.tolist() == pytest.approx(scale.to_unit(values).tolist()) == [-1.0, -0.5, 0.0, 1.0]
+    assert scale.unit_map.from_unit(units).tolist() == pytest.approx(values)
+
+
+@either
+def test_a_single_value_is_0_and_comes_back(kind: Any) -> None:
+    only = Scale(levels=[2]).unit_map
+    assert only.to_unit(kind([2.0, 7.0])).tolist() == [0.0, 0.0]
+    assert only.from_unit(kind([-1.0, 0.3, 1.0])).tolist() == [2.0, 2.0, 2.0]
+
+
+@either
+@pytest.mark.parametrize("high", [1.0, 5.0])
+def test_what_is_missing_stays_missing(kind: Any, high: float) -> None:
+    assert np.isnan(UnitMap(1.0, high).to_unit(kind([float("nan")])).tolist()).all()
+
+
+STARS = Scale(levels=[1, 2, 3, 4, 5])
+
+
+def test_the_rules_by_name() -> None:
+    assert list(ENCODINGS) == ["scaled", "raw"]
+    assert all(rule.name == name for name, rule in ENCODINGS.items())
+
+
+def test_scaled_is_the_papers_footnote() -> None:
+    # (value - mu) / ((beta - alpha) / 2) with mu the middle of the scale.
+    scale, values = Scale(low=-40, high=60), [-40.0, -15.0, 10.0, 22.5, 60.0]
+    expected = [(value - 10.0) / 50.0 for value in values]
+    assert ENCODINGS["scaled"].encode(scale, values).tolist() == expected == [-1.0, -0.5, 0.0, 0.25, 1.0]
+    assert ENCODINGS["scaled"].encode(STARS, [1, 2, 3, 4, 5]).tolist() == [-1.0, -0.5, 0.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("scale", [STARS, Scale(low=-40, high=60)])
+def test_raw_is_the_value_itself(scale: Scale) -> None:
+    values = np.array([1.0, 3.0, 5.0], dtype=np.float32)
+    encoded = ENCODINGS["raw"].encode(scale, values)
+    assert encoded.tolist() == [1.0, 3.0, 5.0]
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_doubles_of_the_same_shape_and_the_values_stay(name: str) -> None:
+    values = np.array([[1, 2, 3], [3, 4, 5]])
+    encoded = ENCODINGS[name].encode(STARS, values)
+    assert encoded.dtype == np.float64 and encoded.shape == (2, 3)
+    assert values.tolist() == [[1, 2, 3], [3, 4, 5]]
+    assert ENCODINGS[name].encode(STARS, []).shape == (0,)
+
+
+@given(st.lists(st.floats(-7.25, 11.5), max_size=20))
+def test_scaled_stays_in_the_interval_and_keeps_the_order(values: list[float]) -> None:
+    encoded = ENCODINGS["scaled"].encode(Scale(low=-7.25, high=11.5), sorted(values))
+    assert np.all(np.abs(encoded) <= 1) and np.all(np.diff(encoded) >= 0)
+
+
+def test_a_scale_of_one_value_is_its_own_middle() -> None:
+    assert ENCODINGS["scaled"].encode(Scale(levels=[4]), [4, 4]).tolist() == [0.0, 0.0]

@@ -1,18 +1,21 @@
 """Labels kept as text: they are the labels that they were made of, decoded where they are asked for."""
 
+from __future__ import annotations
+
 import datetime
 import uuid
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from deepmf.errors import UnknownLabel
 from deepmf.matrix import text_labels
-from deepmf.matrix.label_kinds import stored_kind
-from deepmf.matrix.labels import Labels
-from deepmf.matrix.text_labels import TextLabels
+from deepmf.matrix import text_labels as module
+from deepmf.matrix.labels import Labels, stored_kind
+from deepmf.matrix.text_labels import TextLabels, text_codes
 
 KINDS: list[list[Any]] = [
     ["Alien", "Big", "Zoë", "\udc80"],
@@ -71,3 +74,28 @@ def test_others_join_them() -> None:
     joined = text_of(["a", "b"]).join(Labels(["b", "c"], axis="column"))
     assert list(joined) == ["a", "b", "c"]
     assert joined.positions(["c", "a"]).tolist() == [2, 0]
+
+
+def check(texts: list[str]) -> None:
+    found = text_codes(pl.Series(texts, dtype=pl.String))
+    assert found.distinct.to_list() == sorted(set(texts))
+    assert found.distinct.gather(found.positions).to_list() == texts
+
+
+@pytest.mark.parametrize("n_distinct", [1, 3, 500, 5000])
+@pytest.mark.parametrize("bits", [1, 4, 18])
+def test_positions_lead_back(monkeypatch: pytest.MonkeyPatch, n_distinct: int, bits: int) -> None:
+    monkeypatch.setattr(module, "_FIRST_BITS", bits)
+    monkeypatch.setattr(module, "_FEWEST_BITS", bits)
+    numbers = np.random.default_rng(0).integers(0, n_distinct, 3000)
+    check([f"Zoë {number}" for number in numbers.tolist()])
+
+
+def test_nothing_and_the_empty_text() -> None:
+    check([])
+    check(["", "a", ""])
+
+
+def test_texts_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pl.Series, "hash", lambda self: pl.Series([7] * self.len(), dtype=pl.UInt64))
+    check(["b", "a", "b", "c"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deepmf.data.splits import AreaSplit, split_areas, split_entries
-from deepmf.data.synthetic.generator import generate
+from deepmf.data.synthetic import generate
 from deepmf.errors import (
     BadEntries,
     BadSetting,
@@ -24,10 +24,9 @@ from deepmf.errors import (
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.folded import FoldedRows
-from deepmf.models.load import load, verify
+from deepmf.models.base import Model, load, verify
+from deepmf.models.fold_in import FoldedRows
 from deepmf.models.means import Means
-from deepmf.models.model import Model
 
 
 def additive(n_rows: int = 30, n_columns: int = 25, *, seed: int = 0) -> ObservedMatrix:

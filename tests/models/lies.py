@@ -13,7 +13,7 @@ from deepmf.data.splits import split_areas
 from deepmf.errors import CannotExtend, TrainingDiverged
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.model import Model
+from deepmf.models.base import Model
 from deepmf.models.registry import HOMES, model_class
 from deepmf.storage.model_file import StoredFile, read_file
 from deepmf.training.history import EpochRecord, History

@@ -25,8 +25,7 @@ from deepmf.errors import BadEntries, BadFeatures, BadModelFile, NothingObserved
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.load import load
-from deepmf.models.model import Model
+from deepmf.models.base import Model, load
 from deepmf.models.registry import HOMES, model_class
 from deepmf.training.history import EpochRecord, History
 

@@ -8,8 +8,8 @@ import pytest
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models import explanation
+from deepmf.models.als import ALS
 from deepmf.models.explanation import Axis, explained_all
-from deepmf.models.factorization.als import ALS
 from deepmf.models.means import Means
 
 

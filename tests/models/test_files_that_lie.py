@@ -12,10 +12,9 @@ import numpy.typing as npt
 import pytest
 from tests.models.lies import NAMES, ask_everything, changed, fitted, interrupted, stored
 
+from deepmf import files as atomic
 from deepmf.errors import BadModelFile, TrainingDiverged
-from deepmf.files import atomic
-from deepmf.models.load import load
-from deepmf.models.model import Model
+from deepmf.models.base import Model, load
 from deepmf.models.registry import class_named
 from deepmf.storage.model_file import StoredFile, write_file
 from deepmf.training.history import History

@@ -1,5 +1,7 @@
 """How a fit is run: from its own checkpoint alone, what is said of its ending, and which matrices are told apart."""
 
+from __future__ import annotations
+
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,28 @@ from tests.models.lies import small_model
 
 from deepmf.data.read import read_matrix
 from deepmf.data.splits import split_entries
-from deepmf.errors import BadModelFile, NotBetterThanMeans, TrainingDiverged, TrainingInterrupted
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.errors import BadModelFile, DeepMFWarning, NotBetterThanMeans, TrainingDiverged, TrainingInterrupted
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.factorization.als import ALS, ALSSettings
-from deepmf.models.fitting import Fitting, digest, tell_ending
-from deepmf.models.load import load
+from deepmf.models import fitting as held_out_module
+from deepmf.models.als import ALS, ALSSettings
+from deepmf.models.base import load
+from deepmf.models.fitting import (
+    Fitting,
+    digest,
+    set_aside,
+    settings_with_choice,
+    settings_without_choice,
+    stored_choice,
+    tell_ending,
+)
 from deepmf.models.means import Means, MeansSettings
+from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.models.registry import HOMES
+from deepmf.models.warm_start import WarmStart
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.settings import LoopSettings, TrainingSettings
 
@@ -144,3 +158,96 @@ def test_matrices_that_differ_have_other_digests(tmp_path: Path) -> None:
     assert len({digest(matrix) for matrix in (plain, *others)}) == 6
     others[3].write(tmp_path / "r.store")
     assert digest(read_matrix(tmp_path / "r.store")) == digest(others[3])
+
+
+def test_one_entry_in_twenty_is_set_aside_and_no_longer_seen() -> None:
+    matrix = additive(40, 30)
+    seen, held_out = set_aside(matrix, seed=0)
+    assert held_out is not None and held_out.values.size == matrix.n_entries // 20
+    assert seen.n_entries + held_out.values.size == matrix.n_entries
+    assert seen.shape == matrix.shape and seen.scale == matrix.scale and seen.rows == matrix.rows
+    left, whole = seen.to_array(), matrix.to_array()
+    assert np.isnan(left[held_out.rows, held_out.columns]).all()
+    left[held_out.rows, held_out.columns] = held_out.values
+    np.testing.assert_array_equal(left, whole)
+    assert held_out.values.dtype == np.float64
+
+
+def test_the_seed_says_which() -> None:
+    matrix = additive(40, 30)
+    first, again, other = (set_aside(matrix, seed=seed)[1] for seed in (0, 0, 1))
+    assert first is not None and again is not None and other is not None
+    for one, same in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(first.rows, other.rows)
+
+
+def test_none_where_there_are_too_few() -> None:
+    matrix = additive(40, 30)
+    some = matrix.take_entries(np.arange(400))
+    fewer = matrix.take_entries(np.arange(399))
+    assert set_aside(some, seed=0)[1] is not None
+    seen, held_out = set_aside(fewer, seed=0)
+    assert seen is fewer and held_out is None
+
+
+def test_no_more_than_a_choice_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_out_module, "_MOST", 25)
+    _, held_out = set_aside(additive(40, 30), seed=0)
+    assert held_out is not None and held_out.values.size == 25
+
+
+def test_a_warm_fit_holds_out_entries_that_its_start_was_not_trained_on() -> None:
+    matrix = additive(40, 30)
+    old = matrix.take_entries(np.arange(matrix.n_entries - 90))
+    settings: dict[str, Any] = {
+        "hidden_sizes": (8,),
+        "epochs": 2,
+        "linear_size": 0,
+        "views": 2,
+        "device": "cpu",
+        "latent_size": 4,
+    }
+    first = OrdinalDMF(**settings).fit(old)
+    start = WarmStart(first.entries_, first.predictor_, matrix)
+    seen, held_out = set_aside(matrix, seed=0, start=start)
+    assert held_out is not None and held_out.values.size == min(matrix.n_entries // 20, 45)
+    assert start.are_unseen(held_out.rows, held_out.columns).all()
+    task = OrdinalDMF(**settings)._warm_task(EntryStore.of(matrix), None, start)
+    np.testing.assert_array_equal(task.source.matrix.to_array(), seen.to_array())
+    few = matrix.take_entries(np.arange(matrix.n_entries - 90 + 39))
+    with pytest.warns(DeepMFWarning, match="39 of .* entries are new to start_from, too few") as told:
+        OrdinalDMF(**settings).fit(few, start_from=first)
+    assert told[0].filename == __file__
+
+
+SUITABLE = {"epochs": 7, "latent_size": 5}
+
+
+def test_what_was_given_stays() -> None:
+    settings, chosen = settings_with_choice(OrdinalDMFSettings(epochs=3), {"epochs"}, SUITABLE, None)
+    assert chosen == {"latent_size": 5}
+    assert settings == OrdinalDMFSettings(epochs=3, latent_size=5)
+
+
+def test_an_earlier_model_hands_its_choice_on_but_for_the_loop_where_epochs_are_given() -> None:
+    earlier = OrdinalDMFSettings(epochs=11, latent_size=9, patience=4)
+    suitable = SUITABLE | {"patience": 2}
+    of_nothing = settings_with_choice(OrdinalDMFSettings(), set(), suitable, earlier)
+    assert of_nothing.chosen == {"epochs": 11, "latent_size": 9, "patience": 4}
+    of_epochs = settings_with_choice(OrdinalDMFSettings(epochs=3), {"epochs"}, suitable, earlier)
+    assert of_epochs.chosen == {"latent_size": 9, "patience": 2}
+
+
+def test_settings_without_choice_are_those_that_no_fit_chooses_and_those_given() -> None:
+    settings = OrdinalDMFSettings(latent_size=5, seed=3)
+    assert "latent_size" not in settings_without_choice(settings, set())
+    assert settings_without_choice(settings, {"latent_size"})["latent_size"] == 5
+    assert settings_without_choice(settings, set())["seed"] == 3
+
+
+@pytest.mark.parametrize("names", ["latent_size", ["sizes"], [["latent_size"]], None])
+def test_a_stored_choice_names_settings(names: object) -> None:
+    assert stored_choice(["latent_size"], OrdinalDMFSettings(latent_size=5)) == {"latent_size": 5}
+    with pytest.raises(BadModelFile, match="the stored choice must name settings; got "):
+        stored_choice(names, OrdinalDMFSettings())

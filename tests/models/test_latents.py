@@ -8,8 +8,8 @@ from tests.models.contract import additive
 from deepmf.errors import TrainingDiverged
 from deepmf.matrix.arrays import LatentArray
 from deepmf.models import latents
-from deepmf.models.dmf.dmf import BranchEncoder
-from deepmf.models.dmf.dmfd import DMFD
+from deepmf.models.dmf import BranchEncoder
+from deepmf.models.dmfd import DMFD
 from deepmf.models.latents import Latents, entry_products, pair_products
 
 

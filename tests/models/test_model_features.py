@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepmf.data.synthetic.generator import Generated, generate
+from deepmf.data.synthetic import Generated, generate
 from deepmf.errors import BadEntries, BadFeatures, BadModelFile, DeepMFWarning
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.autoencoders.autorec import UAutoRec
-from deepmf.models.factorization.als import ALS
-from deepmf.models.load import load
+from deepmf.models.als import ALS
+from deepmf.models.autorec import UAutoRec
+from deepmf.models.base import Model, load
 from deepmf.models.means import Means
-from deepmf.models.model import Model
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.storage.model_file import read_file, write_file
 
 ZOE = Features(["Zoe"], {"age": [31], "occupation": ["nurse"]})

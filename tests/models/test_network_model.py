@@ -9,15 +9,14 @@ import pytest
 import torch
 from tests.models.contract import additive
 
-from deepmf.layers.dropout import RandomModule
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.autoencoders.autorec import IAutoRec
-from deepmf.models.autoencoders.cfnade import UCFNADE
-from deepmf.models.autoencoders.deep_autorec import DeepUAutoRec
-from deepmf.models.dmf.dmf import DMF
-from deepmf.models.dmf.dmfd import DMFD
+from deepmf.models.autorec import DeepUAutoRec, IAutoRec
+from deepmf.models.cfnade import UCFNADE
+from deepmf.models.dmf import DMF
+from deepmf.models.dmfd import DMFD
 from deepmf.models.network_model import NetworkModel
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.nn.branch import RandomModule
 
 SMALL: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "epochs": 2, "device": "cpu"}
 two_branches = pytest.mark.parametrize("model", [DMF, DMFD, OrdinalDMF])

@@ -1,5 +1,7 @@
 """The predictor: scores of pairs and blocks, rows and columns encoded anew, directions, and what its file may hold."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 
@@ -9,15 +11,25 @@ import pytest
 
 from deepmf.errors import BadModelFile, BadSetting, CannotExtend, TrainingDiverged
 from deepmf.matrix.axis_entries import AxisEntries
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.latents import Latents
-from deepmf.models.predictor import Encoder, NoEncoder, Predictor, unpack_latents
-from deepmf.models.readout import Readout
+from deepmf.models.predictor import (
+    BoundaryReadout,
+    Encoder,
+    LevelReadout,
+    NoEncoder,
+    Predictor,
+    Readout,
+    check_levels,
+    unpack_latents,
+)
 
 Table = npt.NDArray[np.float32]
+
 STARS = Scale([1, 2, 3, 4, 5])
+
 ENTRIES = EntryStore.of(ObservedMatrix.from_array([[1, 2, np.nan], [np.nan, 4, 5]], STARS))
 
 
@@ -45,6 +57,7 @@ class SumEncoder(Encoder):
 
 
 ROWS: Table = np.array([[1, 2, 100], [3, -1, 200]], dtype=np.float32)
+
 COLUMNS: Table = np.array([[1, 0, 0], [0, 1, 0], [2, 2, 0]], dtype=np.float32)
 
 
@@ -161,3 +174,57 @@ def test_positions_that_are_not_those_of_an_extension(positions: list[int]) -> N
     }
     with pytest.raises(BadModelFile, match="the stored latents of rows are not all there"):
         unpack_latents(tensors | wrong, entries, width=3)
+
+
+STARS_READOUT = Scale([1, 2, 3, 4, 5])
+
+SCORES = np.array([-3.0, 1.4, 2.5, 4.6, 9.0])
+
+NOTHING = np.empty((5, 0))
+
+
+def test_the_plain_readout_clips() -> None:
+    readout = Readout(STARS_READOUT)
+    assert readout.scores(SCORES, NOTHING) is SCORES
+    for read in (readout.units, readout.values):
+        assert read(SCORES).tolist() == [1, 1.4, 2.5, 4.6, 5]
+    assert readout.levels(SCORES).tolist() == STARS_READOUT.nearest_level(np.array([1, 1.4, 2.5, 4.6, 5])).tolist()
+    assert not readout.predicts_levels and readout.pack() == {}
+
+
+def test_levels_are_predictions_and_units_are_scores() -> None:
+    readout = LevelReadout(Scale([0, 1, 10]))
+    assert readout.predicts_levels
+    assert readout.values(SCORES).tolist() == readout.levels(SCORES).tolist() == [0, 1, 1, 1, 10]
+    assert readout.units(SCORES).tolist() == [0, 1.4, 2.5, 4.6, 9]
+
+
+def test_boundaries_tell_levels_apart() -> None:
+    readout = BoundaryReadout(Scale([0, 1, 10]), np.array([-0.5, 4.6]))
+    assert readout.predicts_levels
+    assert readout.values(SCORES).tolist() == readout.levels(SCORES).tolist() == [0, 1, 1, 10, 10]
+    assert readout.units(SCORES).tolist() == [0, 1.4, 2.5, 4.6, 9]
+    assert readout.pack()["boundaries"].tolist() == [-0.5, 4.6]
+
+
+@pytest.mark.parametrize(
+    "readout", [Readout(STARS_READOUT), LevelReadout(STARS_READOUT), BoundaryReadout(STARS_READOUT, np.arange(4) + 1.5)]
+)
+def test_a_value_is_no_distribution(readout: Readout) -> None:
+    assert not readout.gives_distribution and readout.row_fields == slice(0, 0)
+    for ask in (
+        lambda: readout.support,
+        lambda: readout.unit_boundaries,
+        lambda: readout.distribution(SCORES, NOTHING),
+    ):
+        with pytest.raises(BadSetting, match="^this model predicts a value, not a distribution; OrdinalDMF, ICFNADE"):
+            ask()
+
+
+def test_levels_by_which_metric_and_of_which_scale() -> None:
+    for metric in ("rmse", "mae", "accuracy"):
+        check_levels(STARS_READOUT, metric)
+    with pytest.raises(BadSetting, match="^metric must be 'rmse' or 'mae' or 'accuracy'; got 'median'$"):
+        check_levels(STARS_READOUT, "median")
+    with pytest.raises(BadSetting, match="^the scale 0 to 1 has no levels; predict gives real values$"):
+        check_levels(Scale(low=0, high=1), "rmse")

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from deepmf.data.splits import split_areas
-from deepmf.data.synthetic.generator import generate
+from deepmf.data.synthetic import generate
 from deepmf.errors import BadSetting
-from deepmf.matrix.areas import AREAS
-from deepmf.models.load import load
+from deepmf.matrix.matrix import AREAS
+from deepmf.models.base import load
 from deepmf.models.registry import HOMES, SETTINGS_HOMES, SUMMARIES, class_named, model_class, settings_class
-from deepmf.training.declarations import declared, signature_of
+from deepmf.training.settings import declared, signature_of
 
 
 @pytest.mark.parametrize("name", HOMES)

@@ -12,14 +12,14 @@ from tests.models.lies import small_model
 
 from deepmf.data.splits import split_entries
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, DeepMFWarning, NotFitted, TrainingInterrupted
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.factorization.als import ALS
+from deepmf.models.als import ALS
+from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting
 from deepmf.models.means import Means
-from deepmf.models.model import Model
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.registry import HOMES
 from deepmf.models.warm_start import WarmStart
 from deepmf.training.history import EpochRecord, History

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from deepmf.data.splits import AreaSplit, split_areas
-from deepmf.data.synthetic.generator import generate
+from deepmf.data.synthetic import generate
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.dmf.dmfd import DMFD
+from deepmf.models.base import Model
+from deepmf.models.dmfd import DMFD
 from deepmf.models.means import Means
-from deepmf.models.model import Model
-from deepmf.report.content import LeftOut, Section
-from deepmf.report.rendering import rendered
+from deepmf.report.content import LeftOut, Section, rendered
 
 TINY: dict[str, Any] = {
     "hidden_sizes": (16,),

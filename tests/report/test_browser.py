@@ -9,8 +9,8 @@ import pytest
 from tests.report.conftest import TINY, ProbableDMFD, relabelled
 
 from deepmf.data.splits import split_entries
-from deepmf.data.synthetic.generator import generate
-from deepmf.evaluation.compare_models import compare
+from deepmf.data.synthetic import generate
+from deepmf.evaluation.compare import compare
 from deepmf.models.means import Means
 from deepmf.report import write_comparison
 from deepmf.report.page import SECTIONS, write_report

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from deepmf.data.synthetic.generator import generate
-from deepmf.evaluation.compare_models import compare
-from deepmf.evaluation.comparison import ComparedModel, Comparison
+from deepmf.data.synthetic import generate
+from deepmf.evaluation.compare import ComparedModel, Comparison, compare
 from deepmf.report.comparison_page import comparison_page, write_comparison
 
 MATRIX = generate(30, 20, density=0.4, seed=0).matrix

@@ -7,13 +7,12 @@ import pytest
 
 from deepmf.data.splits import AreaSplit
 from deepmf.errors import BadEntries, NothingObserved, UnknownLabel
-from deepmf.evaluation.area_evaluation import evaluate
-from deepmf.evaluation.cold_start import cold_start
+from deepmf.evaluation.areas import cold_start, evaluate
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.factorization.als import ALS
+from deepmf.models.als import ALS
+from deepmf.models.base import Model
 from deepmf.models.means import Means
-from deepmf.models.model import Model
 from deepmf.report.findings import find
 
 

@@ -10,16 +10,16 @@ import pytest
 from tests.report.conftest import TINY, relabelled
 
 from deepmf.data.splits import AreaSplit, split_entries
-from deepmf.data.synthetic.generator import generate
+from deepmf.data.synthetic import generate
 from deepmf.errors import CannotSave, UnknownLabel
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.dmf.dmf import DMF
-from deepmf.models.dmf.dmfd import DMFD
-from deepmf.models.factorization.als import ALS
+from deepmf.models.als import ALS
+from deepmf.models.base import Model
+from deepmf.models.dmf import DMF
+from deepmf.models.dmfd import DMFD
 from deepmf.models.means import Means
-from deepmf.models.model import Model
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.report import write_report
 from deepmf.report.content import LeftOut, Section
 from deepmf.report.findings import find

@@ -11,15 +11,14 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import create_engine
 
-from deepmf.data.synthetic.generator import generate
+from deepmf.data.synthetic import generate
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.factorization.als import ALS
-from deepmf.models.model import Model
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
-from deepmf.serve.application import create_app
-from deepmf.serve.database import open_database
-from deepmf.serve.entry_database import EntryDatabase
+from deepmf.models.als import ALS
+from deepmf.models.base import Model
+from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.serve.app import create_app
+from deepmf.serve.database import EntryDatabase, open_database
 from deepmf.serve.service import Service
 
 FOLDER = Path(__file__).parent

@@ -5,9 +5,9 @@ import time
 import pytest
 from tests.serve.conftest import Started
 
-from deepmf.data.synthetic.generator import generate
-from deepmf.models.column_neighbours import WANTED_RECALL
-from deepmf.models.factorization.als import ALS
+from deepmf.data.synthetic import generate
+from deepmf.models.als import ALS
+from deepmf.models.ranking import WANTED_RECALL
 from deepmf.serve.service import ServiceLimits
 
 

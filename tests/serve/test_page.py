@@ -12,18 +12,17 @@ import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 
-from deepmf.data.synthetic.generator import generate
+from deepmf.data.synthetic import generate
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.factorization.als import ALS
-from deepmf.models.model import Model
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
-from deepmf.serve.application import PAGE, create_app
-from deepmf.serve.database import open_database
-from deepmf.serve.entry_database import EntryDatabase
-from deepmf.serve.keys import ROLES, ApiKey, KeyRing, digest_of_key
+from deepmf.models.als import ALS
+from deepmf.models.base import Model
+from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.serve.app import PAGE, create_app
+from deepmf.serve.auth import ROLES, ApiKey, KeyRing, digest_of_key
+from deepmf.serve.database import EntryDatabase, open_database
+from deepmf.serve.ids import is_visitors
 from deepmf.serve.service import Service
-from deepmf.serve.wire_ids import is_visitors
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (

@@ -25,14 +25,13 @@ from schemathesis.specs.openapi.checks import (
 )
 from tests.serve.conftest import Started
 
-from deepmf.models.model import Model
-from deepmf.serve.application import create_app
-from deepmf.serve.database import open_database
-from deepmf.serve.entry_database import EntryDatabase
-from deepmf.serve.entry_routes import router as entry_router
-from deepmf.serve.feature_routes import router as feature_router
-from deepmf.serve.operator_routes import router as operator_router
-from deepmf.serve.read_routes import router as read_router
+from deepmf.models.base import Model
+from deepmf.serve.app import create_app
+from deepmf.serve.database import EntryDatabase, open_database
+from deepmf.serve.routes import entry_router as entry_router
+from deepmf.serve.routes import feature_router as feature_router
+from deepmf.serve.routes import operator_router as operator_router
+from deepmf.serve.routes import read_router as read_router
 from deepmf.serve.service import Service
 
 CHECKS = [

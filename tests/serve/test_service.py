@@ -17,16 +17,14 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 from tests.serve.conftest import Started
 
-from deepmf.data.synthetic.generator import generate
+from deepmf.data.synthetic import generate
 from deepmf.errors import BadSetting, TrainingDiverged, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.factorization.als import ALS
-from deepmf.models.load import load
-from deepmf.models.model import Model
+from deepmf.models.als import ALS
+from deepmf.models.base import Model, load
 from deepmf.serve import service as service_module
-from deepmf.serve.application import create_app
-from deepmf.serve.database import open_database
-from deepmf.serve.entry_database import EntryDatabase
+from deepmf.serve.app import create_app
+from deepmf.serve.database import EntryDatabase, open_database
 from deepmf.serve.service import Service, ServiceLimits
 from deepmf.serve.writer import EntryWrite
 from deepmf.storage.model_folder import model_digest

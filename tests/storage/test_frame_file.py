@@ -1,16 +1,24 @@
 """A file of frames: every format holds what the frames hold, written whole or not at all."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
+import numpy as np
 import polars
 import pytest
 
+from deepmf.data.read_features import read_features
 from deepmf.errors import BadSetting, CannotSave
-from deepmf.storage.frame_file import label_type, write_frame_file
+from deepmf.matrix.features import Features
+from deepmf.storage.frame_file import feature_frame, label_type, lists_as_text, write_frame_file
 
 SCHEMA = {"row": polars.Int64, "value": polars.Float64}
+
 PARTS = [polars.DataFrame({"row": [n, n], "value": [n / 2, 1.0]}, schema=SCHEMA) for n in range(3)]
+
 READERS = {
     "csv": polars.read_csv,
     "tsv": lambda path: polars.read_csv(path, separator="\t"),
@@ -65,3 +73,39 @@ def test_texts_of_digits_and_tabs_can_be_told_when_they_are_read(tmp_path: Path)
     tabs = polars.DataFrame({"user": ["a\tb"], "stars": [1.5]})
     write_frame_file([tabs], tabs.schema, tmp_path / "f.tsv")
     assert (tmp_path / "f.tsv").read_text() == "user\tstars\na\\tb\t1.5\n"
+
+
+FEATURES = Features.from_columns(
+    ["ann", "bob", "cy"],
+    {
+        "age": [31.5, None, 40],
+        "town": ["Rome", "Oslo", None],
+        "likes": [["a", "b"], None, ["b"]],
+        "born": [date(1999, 5, 1), None, date(2001, 2, 3)],
+    },
+)
+
+
+def assert_same(found: Features) -> None:
+    assert (found.labels.tolist(), found.kinds) == (FEATURES.labels.tolist(), FEATURES.kinds)
+    np.testing.assert_array_equal(found.values("age"), FEATURES.values("age"))
+    for name in ("town", "likes", "born"):
+        assert found.values(name).tolist() == FEATURES.values(name).tolist()
+
+
+def test_a_frame_has_the_type_of_each_kind() -> None:
+    frame = feature_frame(FEATURES, "who")
+    assert frame.schema == {
+        "who": polars.String,
+        "age": polars.Float64,
+        "town": polars.String,
+        "likes": polars.List(polars.String),
+        "born": polars.Date,
+    }
+    assert frame.null_count().row(0) == (0, 1, 1, 1, 1)
+    assert_same(Features.from_frame(frame, "who"))
+
+
+def test_text_reads_back(tmp_path: Path) -> None:
+    lists_as_text(feature_frame(FEATURES, "who")).write_csv(tmp_path / "f.csv")
+    assert_same(read_features(tmp_path / "f.csv", label="who"))

@@ -13,6 +13,7 @@ import pytest
 
 from deepmf.errors import BadModelFile, CannotSave, FileAbsent
 from deepmf.storage import model_file, model_folder
+from deepmf.storage.model_file import MappedTensors
 from deepmf.storage.model_folder import (
     goes_to_folder,
     model_bytes,
@@ -22,7 +23,6 @@ from deepmf.storage.model_folder import (
     verify_folder,
     write_folder,
 )
-from deepmf.storage.packed import MappedTensors
 
 CONTENT: dict[str, Any] = {"class": "Means", "history": [1.5, None]}
 TENSORS: dict[str, npt.NDArray[Any]] = {
@@ -108,7 +108,7 @@ def test_full_disk_leaves_the_old_folder_and_nothing_else(
         elif at == "manifest":
             patch.setattr(Path, "write_text", full)
         else:
-            patch.setattr("deepmf.files.atomic.exchange", full)
+            patch.setattr("deepmf.files.exchange", full)
         write_folder(folder, kind="model", content={"new": 1}, tensors=TENSORS)
     assert read_folder(folder, kind="model").content == CONTENT
     verify_folder(folder)

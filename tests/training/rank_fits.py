@@ -11,22 +11,22 @@ import torch
 from torch import Tensor
 
 from deepmf.data.splits import split_entries
-from deepmf.data.synthetic.generator import generate
+from deepmf.data.synthetic import generate
 from deepmf.errors import DeepMFWarning, NotBetterThanMeans, UserError
-from deepmf.layers.ranks import ranks_here
-from deepmf.layers.vectors import SparseVectors
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.dmf.dmf import DMF
-from deepmf.models.dmf.dmfd import DMFD
-from deepmf.models.factorization.als import ALS
-from deepmf.models.load import load
+from deepmf.models.als import ALS
+from deepmf.models.base import load
+from deepmf.models.dmf import DMF
+from deepmf.models.dmfd import DMFD
 from deepmf.models.network_model import NetworkModel
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.nn.inputs import SparseVectors
+from deepmf.nn.ranks import ranks_here
+from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.checkpoint import numbered_states
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.matrix_blocks import MatrixBlocks
 from deepmf.training.trainer import Trainer
 
 SMALL = {"hidden_sizes": (16, 12), "latent_size": 6, "dropout": 0.3, "epochs": 6, "validate_every": 2, "device": "cpu"}

@@ -1,12 +1,13 @@
-"""Checkpoints: a killed training continues to the same result, to the bit.
+"""Checkpoints: a killed training continues to the same result, to the bit."""
 
-Run as a script, this file is the training that a test kills.
-"""
+from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +19,12 @@ import torch
 
 import deepmf
 from deepmf.data.splits import split_entries
-from deepmf.data.synthetic.generator import generate
-from deepmf.errors import BadModelFile, BadSetting, DeepMFWarning, TrainingDiverged, TrainingInterrupted
-from deepmf.models.dmf.dmf import DMF
+from deepmf.data.synthetic import generate
+from deepmf.errors import BadModelFile, BadSetting, CannotSave, DeepMFWarning, TrainingDiverged, TrainingInterrupted
+from deepmf.models.dmf import DMF
+from deepmf.nn.parallel import Division
 from deepmf.storage.model_file import StoredFile, read_file, write_file
-from deepmf.training.checkpoint import Checkpoint, remove_checkpoint
+from deepmf.training.checkpoint import Checkpoint, ShardedCheckpoint, numbered_states, remove_checkpoint
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Callback, TrainingState
 
@@ -37,8 +39,11 @@ SETTINGS = {
     "decay_every": 3,
     "device": "cpu",
 }
+
 SPLIT = split_entries(generate(40, 30, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
+
 KILLED_IN_EPOCH = 5
+
 
 FINGERPRINT = {"model": "DMF", "settings": {"epochs": 9, "hidden_sizes": [16]}, "training entries": "abc"}
 
@@ -343,3 +348,141 @@ if __name__ == "__main__":
 def test_a_missing_folder_is_noticed_before_training(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="needs a folder .*nowhere, which does not exist"):
         fitted(checkpoint=tmp_path / "nowhere" / "run.checkpoint", callback=stopping_in(0, ZeroDivisionError))
+
+
+pytestmark = pytest.mark.slow  # the first use of torch.distributed.checkpoint imports it
+
+
+FINGERPRINT_SHARDED_CHECKPOINT = {"model": "DMF", "epochs": 9}
+
+STATE_SHARDED_CHECKPOINT = TrainingState(
+    {"history": {"records": []}},
+    {
+        "learned.weight": torch.arange(6.0).view(3, 2),
+        "learned.views": torch.tensor([True, False]),
+        "state.generator": torch.tensor([1, 2], dtype=torch.uint8),
+        "state.step": torch.tensor(3.0),
+    },
+)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> ShardedCheckpoint:
+    return ShardedCheckpoint(tmp_path / "run.checkpoint", FINGERPRINT_SHARDED_CHECKPOINT)
+
+
+def assert_same_sharded_checkpoint(found: TrainingState | None, expected: TrainingState) -> None:
+    assert found is not None and found.content == expected.content
+    assert found.tensors.keys() == expected.tensors.keys()
+    for name, tensor in expected.tensors.items():
+        assert torch.equal(found.tensors[name], tensor) and found.tensors[name].dtype == tensor.dtype
+
+
+def test_a_state_comes_back_and_replaces_the_one_before(checkpoint: ShardedCheckpoint) -> None:
+    assert checkpoint.read() is None
+    checkpoint.write(STATE_SHARDED_CHECKPOINT)
+    assert_same_sharded_checkpoint(checkpoint.read(), STATE_SHARDED_CHECKPOINT)
+    later = TrainingState({"history": {}}, {"learned.weight": torch.zeros(2, 2)})
+    checkpoint.write(later)
+    assert_same_sharded_checkpoint(checkpoint.read(), later)
+    assert [each.name for each in checkpoint.path.iterdir()] == ["00000002"]
+
+
+def test_divided_tables_are_stored_by_channel(tmp_path: Path) -> None:
+    table = torch.arange(12.0).view(6, 2)
+    state = TrainingState({}, {"learned.weight": table, "good.weight": table + 1})
+    path, division = tmp_path / "run.checkpoint", Division(n_inputs=3, n_channels=2)
+    ShardedCheckpoint(path, FINGERPRINT_SHARDED_CHECKPOINT, {"learned.weight": division}).write(state)
+    assert_same_sharded_checkpoint(
+        ShardedCheckpoint(path, FINGERPRINT_SHARDED_CHECKPOINT, {"learned.weight": division}).read(), state
+    )
+    stored = ShardedCheckpoint(path, FINGERPRINT_SHARDED_CHECKPOINT).read()
+    assert stored is not None and torch.equal(stored.tensors["learned.weight"], table.view(2, 3, 2))
+    with pytest.raises(BadModelFile, match=r"run.checkpoint holds \w+.weight of shape \(2, 3, 2\), which does not fit"):
+        ShardedCheckpoint(
+            path, FINGERPRINT_SHARDED_CHECKPOINT, {"learned.weight": Division(n_inputs=6, n_channels=1)}
+        ).read()
+
+
+def test_what_was_not_finished_is_no_state(checkpoint: ShardedCheckpoint) -> None:
+    checkpoint.write(STATE_SHARDED_CHECKPOINT)
+    (checkpoint.path / "00000002").mkdir()  # no content: nothing that we have renamed
+    assert list(numbered_states(checkpoint.path)) == [1]
+    assert_same_sharded_checkpoint(checkpoint.read(), STATE_SHARDED_CHECKPOINT)
+
+
+def damage(kind: str, state: Path) -> None:
+    shard = next(state.glob("*.safetensors"))
+    if kind == "missing":
+        shard.unlink()
+    elif kind == "added":
+        (state / "other.safetensors").write_bytes(shard.read_bytes())
+    elif kind == "truncated":
+        shard.write_bytes(shard.read_bytes()[:-1])
+    else:
+        (state / "content").write_bytes(b"{}")
+
+
+@pytest.mark.parametrize("kind", ["missing", "added", "truncated", "content"])
+def test_damage_is_refused(checkpoint: ShardedCheckpoint, kind: str) -> None:
+    checkpoint.write(STATE_SHARDED_CHECKPOINT)
+    damage(kind, checkpoint.path / "00000001")
+    with pytest.raises(BadModelFile, match="00000001"):
+        checkpoint.read()
+
+
+@pytest.mark.parametrize(
+    "change", [lambda b: b[:20], lambda b: b"\xff" * 8 + b[8:], lambda b: b.replace(b"F32", b"F33")]
+)
+def test_a_shard_that_lies_although_its_checksum_is_right(checkpoint: ShardedCheckpoint, change: Any) -> None:
+    checkpoint.write(STATE_SHARDED_CHECKPOINT)
+    state = checkpoint.path / "00000001"
+    stored, shard = read_file(state / "content").content, next(state.glob("*.safetensors"))
+    shard.write_bytes(change(shard.read_bytes()))
+    stored["shards"][shard.name] = hashlib.sha256(shard.read_bytes()).hexdigest()
+    write_file(state / "content", kind="checkpoint", content=stored, tensors={})
+    with pytest.raises(BadModelFile, match="00000001"):
+        checkpoint.read()
+
+
+def test_another_run_and_a_file_are_refused(checkpoint: ShardedCheckpoint) -> None:
+    checkpoint.write(STATE_SHARDED_CHECKPOINT)
+    with pytest.raises(BadModelFile, match="another run .its epochs differ"):
+        ShardedCheckpoint(checkpoint.path, FINGERPRINT_SHARDED_CHECKPOINT | {"epochs": 8}).read()
+    file = checkpoint.path.with_name("file")
+    file.touch()
+    with pytest.raises(BadModelFile, match="one process, which several cannot continue"):
+        ShardedCheckpoint(file, FINGERPRINT_SHARDED_CHECKPOINT).read()
+    with pytest.raises(CannotSave, match="file could not be written"):
+        ShardedCheckpoint(file, FINGERPRINT_SHARDED_CHECKPOINT).write(STATE_SHARDED_CHECKPOINT)
+
+
+@pytest.mark.parametrize("place", ["torch.distributed.checkpoint.filesystem.os.fsync", "deepmf.files._flush"])
+def test_a_failed_write_leaves_the_state_before(
+    checkpoint: ShardedCheckpoint, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Of a shard, or of the file beside them."""
+    checkpoint.write(STATE_SHARDED_CHECKPOINT)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(place, full)
+    with pytest.raises(CannotSave, match="run.checkpoint could not be written .No space left on device.; nothing was"):
+        checkpoint.write(TrainingState({}, {"learned.weight": torch.zeros(1)}))
+    monkeypatch.undo()
+    assert_same_sharded_checkpoint(checkpoint.read(), STATE_SHARDED_CHECKPOINT)
+    assert [each.name for each in checkpoint.path.iterdir()] == ["00000001"]
+
+
+def test_only_states_are_removed(checkpoint: ShardedCheckpoint) -> None:
+    checkpoint.write(STATE_SHARDED_CHECKPOINT)
+    own = checkpoint.path / "notes.txt"
+    own.touch()
+    with pytest.warns(UserWarning, match="could not be removed"):
+        remove_checkpoint(checkpoint.path)
+    assert [each.name for each in checkpoint.path.iterdir()] == ["notes.txt"]
+    own.unlink()
+    with warnings.catch_warnings():
+        remove_checkpoint(checkpoint.path)
+    assert not checkpoint.path.exists()

@@ -1,15 +1,39 @@
 """Settings: every bad one is refused with a sentence that says what would be right."""
 
+from __future__ import annotations
+
+import inspect
 from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
 
 from deepmf.errors import BadSetting
-from deepmf.models.dmf.dmf_settings import DMFSettings
-from deepmf.training.settings import TrainingSettings
+from deepmf.models.dmf import DMFSettings
+from deepmf.training.settings import (
+    LARGEST,
+    MOST,
+    WIDEST,
+    Number,
+    OneOf,
+    Period,
+    Rule,
+    Settings,
+    Sizes,
+    TrainingSettings,
+    Whole,
+    choice,
+    declared,
+    number,
+    rule_of,
+    settings_dataclass,
+    signature_of,
+    sizes,
+    whole,
+)
 
 NAN, INFINITY = float("nan"), float("inf")
+
 
 WHOLE = [("epochs", 1), ("validate_every", 1), ("patience", 1), ("seed", 0)]
 
@@ -140,8 +164,8 @@ def test_what_is_too_large_is_told_the_bound(name: str, bad: Any, bounds: str) -
     ],
 )
 def test_choices(name: str, choices: list[str]) -> None:
-    for choice in choices:
-        assert getattr(TrainingSettings(**{name: choice}), name) == choice
+    for allowed in choices:
+        assert getattr(TrainingSettings(**{name: allowed}), name) == allowed
     for bad in ("gpu", "", "CPU", None, 1, ["cpu"]):
         with pytest.raises(BadSetting) as caught:
             TrainingSettings(**{name: bad})
@@ -173,3 +197,147 @@ def test_from_names_checks_and_keeps() -> None:
 def test_settings_do_not_change() -> None:
     with pytest.raises(FrozenInstanceError):
         TrainingSettings().epochs = 3  # type: ignore[misc]
+
+
+RULES: list[tuple[Rule, str, dict[str, Any]]] = [
+    (Whole("", low=1), "whole, 1 or more", {"low": 1, "high": MOST}),
+    (Whole("", True, 2, 9), "whole, 2 to 9, or none", {"low": 2, "high": 9}),
+    (Number("", low=0.0), "0 or more", {"low": 0.0, "high": LARGEST}),
+    (Number("", low=0.0, high=0.99), "0 to 0.99", {"low": 0.0, "high": 0.99}),
+    (Number("", above=0.0), "above 0", {"above": 0.0, "high": LARGEST}),
+    (Number("", True, above=0.0, high=1.0), "above 0, at most 1, or none", {"above": 0.0, "high": 1.0}),
+    (OneOf("", of=("root", "mean")), "root, mean", {"choices": ["root", "mean"]}),
+    (Sizes("", fewest=1), "whole numbers, 1 to 1000000", {"low": 1, "high": WIDEST, "fewest": 1, "most": 100}),
+    (Period(""), "whole, 1 or more, or increasing epochs", {"low": 1, "high": MOST}),
+]
+
+
+@pytest.mark.parametrize(("rule", "words", "ends"), RULES, ids=[words for _, words, _ in RULES])
+def test_what_is_allowed(rule: Rule, words: str, ends: dict[str, Any]) -> None:
+    assert rule.allowed == words
+    assert rule.to_dict() == ends
+
+
+@pytest.mark.parametrize(("rule", "words", "ends"), RULES, ids=[words for _, words, _ in RULES])
+def test_only_what_is_optional_may_be_none(rule: Rule, words: str, ends: dict[str, Any]) -> None:
+    if rule.optional:
+        assert rule.checked("x", None) is None
+    else:
+        with pytest.raises(BadSetting, match="^x must be .*; got None$"):
+            rule.checked("x", None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "given", "kept"),
+    [
+        (Whole("", low=2, high=9), 9, 9),
+        (Number("", above=0.0), 1, 1),
+        (OneOf("", of=("root", "mean")), "mean", "mean"),
+        (Sizes(""), 7, (7,)),
+        (Sizes(""), [7, 8], (7, 8)),
+        (Sizes(""), (), ()),
+        (Period(""), 50, 50),
+        (Period(""), [24, 36], (24, 36)),
+    ],
+)
+def test_what_is_kept(rule: Rule, given: Any, kept: Any) -> None:
+    assert rule.checked("x", given) == kept
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad", "said"),
+    [
+        (Whole("", low=2, high=9), 1, "a whole number of at least 2"),
+        (Whole("", low=2, high=9), 10, "a whole number of at least 2 and at most 9"),
+        (Number("", above=0.0), 0.0, "a number above 0"),
+        (Number("", above=0.0), 1e39, "a number above 0 and at most 1e+38"),
+        (Number("", low=0.0, high=0.5), 0.6, "a number at least 0 and at most 0.5"),
+        (OneOf("", of=("root", "mean")), "sum", "'root' or 'mean'"),
+        (Sizes("", fewest=1), (), "whole numbers of at least 1, such as (2048,)"),
+        (Period(""), 0, "a whole number of at least 1"),
+        (Period(""), (3, 3), "increasing epochs from 1 on, such as (24, 36)"),
+    ],
+)
+def test_what_is_refused(rule: Rule, bad: Any, said: str) -> None:
+    with pytest.raises(BadSetting) as caught:
+        rule.checked("x", bad)
+    assert str(caught.value) == f"x must be {said}; got {bad!r}"
+
+
+@settings_dataclass
+class Bread(Settings):
+    """How bread is baked."""
+
+    loaves: int = whole(3, low=1, high=12, meaning="How many loaves.")
+    salt: float | None = number(0.02, low=0.0, optional=True, meaning="The share of salt (none: to taste).")
+    flour: str = choice("rye", of=("rye", "wheat"), meaning="What it is made of.")
+    folds: tuple[int, ...] = sizes((2, 4), meaning="How often it is folded each day.")
+
+
+@settings_dataclass
+class Rolls(Bread):
+    """How rolls are baked."""
+
+    loaves: int = 8
+    salt: float | None = None
+    flour: str = choice("wheat", of=("wheat", "spelt"), meaning="What rolls are made of.")
+
+
+def test_a_default_may_change_alone() -> None:
+    assert (Rolls().loaves, Rolls().salt, Rolls(loaves=12).loaves) == (8, None, 12)
+    assert rule_of(Rolls, "loaves") is rule_of(Bread, "loaves")
+    with pytest.raises(BadSetting, match="^loaves must be a whole number of at least 1 and at most 12; got 13$"):
+        Rolls(loaves=13)
+
+
+def test_the_nearest_rule_holds() -> None:
+    assert Rolls(flour="spelt").flour == "spelt"
+    with pytest.raises(BadSetting, match="^flour must be 'wheat' or 'spelt'; got 'rye'$"):
+        Rolls(flour="rye")
+    assert Bread(flour="rye", folds=[1]).folds == (1,)  # type: ignore[arg-type]
+
+
+def test_a_bad_default_is_noticed() -> None:
+    @settings_dataclass
+    class NoBread(Bread):
+        loaves: int = 0
+
+    with pytest.raises(BadSetting, match="^loaves must be"):
+        NoBread()
+
+
+def test_a_setting_without_a_rule_is_refused() -> None:
+    with pytest.raises(TypeError, match="^the setting 'hours' of Slow has no rule; declare it as by whole"):
+
+        @settings_dataclass
+        class Slow(Settings):
+            hours: int = 3
+
+
+def test_what_is_declared() -> None:
+    found = {setting.name: setting for setting in declared(Rolls)}
+    assert list(found) == ["seed", "loaves", "salt", "flour", "folds"]
+    assert [setting.type for setting in found.values()] == ["int", "int", "float | None", "str", "tuple[int, ...]"]
+    assert found["loaves"].default == 8
+    assert found["loaves"].rule == Whole("How many loaves.", low=1, high=12)
+
+
+def test_help_explains_every_setting() -> None:
+    lines = (Rolls.__doc__ or "").splitlines()
+    assert lines[:2] == ["How rolls are baked.", ""]
+    for line, meaning in [
+        ("seed: int = 0 (whole, 0 or more)", "The seed of all that is random."),
+        ("loaves: int = 8 (whole, 1 to 12)", "How many loaves."),
+        ("salt: float | None = None (0 or more, or none)", "The share of salt (none: to taste)."),
+        ("flour: str = 'wheat' (wheat, spelt)", "What rolls are made of."),
+        ("folds: tuple[int, ...] = (2, 4) (whole numbers, 1 to 1000000)", "How often it is folded each day."),
+    ]:
+        assert lines[lines.index(line) + 1] == f"    {meaning}"
+
+
+def test_the_signature_has_types_and_defaults() -> None:
+    shown = (
+        "(*, seed: int = 0, loaves: int = 8, salt: float | None = None, flour: str = 'wheat', "
+        "folds: tuple[int, ...] = (2, 4))"
+    )
+    assert str(inspect.signature(Rolls)) == str(signature_of(Rolls)) == shown

@@ -1,9 +1,13 @@
 """The trainer, on a tiny real problem: what it learns, keeps, reports, and how exactly it continues."""
 
+from __future__ import annotations
+
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -14,28 +18,24 @@ import torch
 from torch import Tensor
 
 from deepmf.data.splits import split_entries
-from deepmf.data.synthetic.generator import checkerboard, generate
-from deepmf.layers.dropout import use_generator
-from deepmf.matrix.encoding import ENCODINGS
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.data.synthetic import checkerboard, generate
+from deepmf.errors import BadSetting
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.autoencoders.autorec import IAutoRec
-from deepmf.models.autoencoders.cfnade import UCFNADE
-from deepmf.models.autoencoders.deep_autorec import DeepUAutoRec
-from deepmf.models.dmf.dmf import DMF
-from deepmf.models.dmf.dmf_network import DMFNetwork
-from deepmf.models.dmf.dmf_objective import DMFObjective
-from deepmf.models.dmf.dmf_settings import DMFSettings
-from deepmf.models.dmf.dmfd import DMFD
+from deepmf.matrix.scale import ENCODINGS
+from deepmf.models.autorec import DeepUAutoRec, IAutoRec
+from deepmf.models.cfnade import UCFNADE
+from deepmf.models.dmf import DMF, DMFNetwork, DMFObjective, DMFSettings
+from deepmf.models.dmfd import DMFD
 from deepmf.models.network_model import NetworkModel
-from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
-from deepmf.training import validation as validation_module
-from deepmf.training.block_source import BlockSource
+from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.nn.branch import use_generator
+from deepmf.training import loop as validation_module
+from deepmf.training.blocks import Block, BlockSource, MatrixBlocks
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.loop import Callback, Loop, TrainingState, part
-from deepmf.training.matrix_blocks import Block, MatrixBlocks
-from deepmf.training.trainer import Trainer
-from deepmf.training.validation import ValidationEntries
+from deepmf.training.loop import Callback, Loop, TrainingState, ValidationEntries, part
+from deepmf.training.settings import TrainingSettings
+from deepmf.training.trainer import SGD, Adam, ExponentialAverage, Optimiser, Trainer
 
 # Three steps an epoch on the matrices below.
 SETTINGS = DMFSettings(
@@ -48,10 +48,15 @@ SETTINGS = DMFSettings(
     validate_every=1,
     device="cpu",
 )
+
 SMALL = {"hidden_sizes": (6,), "latent_size": 4, "block_rows": 10, "block_columns": 5, "device": "cpu"}
+
 SPLIT = split_entries(generate(30, 20, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
+
 SPARSE_SPLIT = split_entries(generate(30, 20, n_entries=75, seed=1).matrix, train=0.8, validation=0.1, test=0.1)
+
 BOARD = checkerboard(20, 20, observed=0.6, seed=0).matrix
+
 
 Weights = dict[str, Tensor]
 
@@ -539,3 +544,229 @@ def test_an_objective_holds_no_matrix(model: NetworkModel) -> None:
     held = [*vars(one.objective).values(), *one.objective.modules()]
     assert not any(isinstance(each, ObservedMatrix | BlockSource | torch.device) for each in held)
     assert one.network not in held and not list(one.objective.parameters())
+
+
+AVERAGED = replace(SETTINGS, averaging=0.8)
+
+
+def averages(steps: list[np.ndarray], start: np.ndarray, decay: float) -> np.ndarray:
+    """The formula in double precision."""
+    average = start.astype(np.float64)
+    for t, values in enumerate(steps, start=1):
+        kept = min(decay, (t + 1) / (t + 10))
+        average = kept * average + (1 - kept) * values
+    return average
+
+
+@pytest.mark.parametrize("decay", [0.3, 0.9, 0.995, 1.0])
+def test_the_formula(decay: float) -> None:
+    generator = np.random.default_rng(0)
+    start = [generator.normal(size=shape) for shape in ((3, 4), (5,))]
+    parameters = [torch.tensor(values) for values in start]
+    average = ExponentialAverage(parameters, decay)
+    steps: list[list[np.ndarray]] = []
+    with average.swapped_out():
+        for _ in range(200):
+            steps.append([generator.normal(size=values.shape) for values in start])
+            for parameter, values in zip(parameters, steps[-1], strict=True):
+                parameter.copy_(torch.from_numpy(values))
+            average.update()
+        np.testing.assert_array_equal(parameters[0], steps[-1][0])
+    for number, parameter in enumerate(parameters):
+        expected = averages([step[number] for step in steps], start[number], decay)
+        np.testing.assert_allclose(parameter, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_average_takes_the_place_of_the_weights_without_moving_them() -> None:
+    parameter = torch.ones(3, requires_grad=True)
+    average = ExponentialAverage([parameter], 0.5)
+    place = parameter.data_ptr()
+    with average.swapped_out():
+        with torch.no_grad():
+            parameter.fill_(3.0)
+        average.update()  # keeps min(0.5, 2 / 11)
+    np.testing.assert_allclose(parameter.detach(), 1 * 2 / 11 + 3 * 9 / 11, rtol=1e-6)
+    assert parameter.data_ptr() == place and parameter.requires_grad
+    with pytest.raises(KeyboardInterrupt), average.swapped_out():
+        assert parameter.tolist() == [3, 3, 3]
+        raise KeyboardInterrupt
+    np.testing.assert_allclose(parameter.detach(), 1 * 2 / 11 + 3 * 9 / 11, rtol=1e-6)
+    again = ExponentialAverage([torch.zeros(3)], 0.5)
+    again.restore(average.state())
+    assert again.state()["steps"] == 1 and again.state()["0.stepped"].tolist() == [3, 3, 3]
+
+
+def test_steps_are_those_of_a_run_without_it_to_the_bit() -> None:
+    without, averaged = Watched(), Watched(AVERAGED)
+    last = keep_all(new_loop(without))[-1]
+    last_averaged = keep_all(new_loop(averaged))[-1]
+    assert len(without.objective.starts) == 15
+    assert all(map(same, without.objective.starts, averaged.objective.starts)) and len(averaged.objective.starts) == 15
+    assert without.objective.losses == averaged.objective.losses
+    assert not any(name.startswith("state.average") for name in last.tensors)
+    for number, (name, _) in enumerate(without.network.named_parameters()):
+        stepped = last_averaged.tensors[f"state.average.{number}.stepped"]
+        assert torch.equal(stepped, last.tensors[f"learned.{name}"])
+        assert not torch.equal(stepped, last_averaged.tensors[f"learned.{name}"])
+    assert last_averaged.tensors["state.average.steps"] == 15
+
+
+def test_validation_and_the_trained_network_use_the_average() -> None:
+    trainer = Watched(AVERAGED, errors=[5, 4, 1, 2, 3])
+    states = keep_all(new_loop(trainer))
+    for number, (name, _) in enumerate(trainer.network.named_parameters()):
+        start = trainer.objective.starts[0][name].numpy()
+        # Where a step leads to is where the next one starts.
+        steps = [weights[name].numpy() for weights in trainer.objective.starts[1:]]
+        steps.append(states[-1].tensors[f"state.average.{number}.stepped"].numpy())
+        for epoch, look in enumerate(trainer.looks):
+            expected = averages(steps[: 3 * (epoch + 1)], start, 0.8)
+            np.testing.assert_allclose(look[name], expected, rtol=1e-4, atol=1e-6)
+    assert same(trainer.learned(), trainer.looks[2])
+
+
+def test_an_interrupt_leaves_the_average_too() -> None:
+    settings = replace(AVERAGED, validate_every=5)
+    trainer = Watched(settings)
+    new_loop(trainer, callbacks=[interrupting_at(1)]).run()
+    second = keep_all(new_loop(Watched(settings)))[1]
+    assert same(trainer.learned(), part(second.tensors, "learned"))
+
+
+@pytest.mark.parametrize("train, validation", MATRICES.values(), ids=MATRICES.keys())
+def test_two_and_three_epochs_are_five_to_the_bit_of_ema(
+    train: ObservedMatrix, validation: ObservedMatrix | None
+) -> None:
+    settings = replace(AVERAGED, validate_every=2)
+    whole_trainer, trainer = Watched(settings, train, validation), Watched(settings, train, validation)
+    whole = new_loop(whole_trainer)
+    states = keep_all(whole)
+    with torch.no_grad():  # all that counts must come from the state
+        for tensor in trainer.network.state_dict().values():
+            tensor.zero_()
+    rest = new_loop(trainer)
+    rest.restore(states[1])
+    assert same(rest.state().tensors, states[1].tensors)
+    for state, expected in zip(keep_all(rest), states[2:], strict=True):
+        assert same(state.tensors, expected.tensors)
+    assert same(trainer.learned(), whole_trainer.learned())
+    assert plain(rest.history) == plain(whole.history)
+
+
+def test_it_diverges_as_without_it() -> None:
+    trainer = Watched(AVERAGED, validation=SPLIT.validation, poisoned_at=2)
+    history = new_loop(trainer).run()
+    assert (history.stopped, len(history)) == ("diverged", 2)
+    assert history.best_epoch is not None and same(trainer.learned(), trainer.looks[history.best_epoch])
+
+
+def test_the_setting() -> None:
+    assert DMFSettings().averaging == 0.0
+    assert TrainingSettings(averaging=1.0).averaging == 1.0
+    for bad in (-0.1, 1.1, "0.9", None, True):
+        with pytest.raises(BadSetting, match="^averaging must be a number at least 0 and at most 1; got"):
+            TrainingSettings(averaging=bad)  # type: ignore[arg-type]
+
+
+def test_it_starts_anew_from_the_parameters_as_they_are() -> None:
+    parameter = torch.zeros(1)
+    average = ExponentialAverage([parameter], 0.9)
+    with average.swapped_out():
+        parameter += 1
+        average.update()
+    parameter.fill_(5.0)
+    average.restart()
+    assert [float(slot) for slot in average.state().values()] == [0.0, 5.0]
+
+
+BOTH = pytest.mark.parametrize("optimiser_class", [Adam, SGD])
+
+
+def leaving(weight: Tensor, gradient: Tensor) -> Callable[[], Tensor]:
+    """Return a loss whose evaluation adds this gradient to what the weight has."""
+
+    def evaluate() -> Tensor:
+        weight.grad = gradient if weight.grad is None else weight.grad + gradient
+        return torch.tensor(7.0)
+
+    return evaluate
+
+
+def test_adam_follows_the_formula() -> None:
+    weight = torch.tensor([1.0, -2.0], requires_grad=True)
+    optimiser = Adam([weight], 0.1)
+    first_moment = second_moment = np.zeros(2)
+    expected = np.array([1.0, -2.0])
+    for step in range(1, 4):
+        optimiser.set_learning_rate(0.1 / step)
+        optimiser.step(leaving(weight, torch.tensor([0.5, -3.0]) * step))
+        gradient = np.array([0.5, -3.0]) * step
+        first_moment = 0.9 * first_moment + 0.1 * gradient
+        second_moment = 0.999 * second_moment + 0.001 * gradient**2
+        correction = np.sqrt(second_moment / (1 - 0.999**step)) + 1e-8
+        expected = expected - 0.1 / step * first_moment / (1 - 0.9**step) / correction
+    np.testing.assert_allclose(weight.detach(), expected, rtol=1e-5)
+
+
+def test_sgd_follows_the_formula() -> None:
+    weight = torch.tensor([1.0], requires_grad=True)
+    optimiser = SGD([weight], 0.5, momentum=0.8)
+    for gradient in (2.0, -1.0):
+        optimiser.step(leaving(weight, torch.tensor([gradient])))
+    assert weight.item() == pytest.approx(1.0 - 0.5 * 2.0 - 0.5 * (0.8 * 2.0 - 1.0))
+
+
+@pytest.mark.slow
+def test_steps_of_adam_are_torchs_own_to_the_bit() -> None:
+    ours, theirs = (torch.linspace(-1, 1, 7, requires_grad=True) for _ in range(2))
+    optimiser, reference = Adam([ours], 0.01), torch.optim.Adam([theirs], lr=0.01, fused=True)
+    for step in range(5):
+        optimiser.step(leaving(ours, torch.arange(7.0) - step))
+        theirs.grad = torch.arange(7.0) - step
+        reference.step()
+    assert torch.equal(ours, theirs)
+
+
+def test_steps_of_sgd_are_torchs_own() -> None:
+    ours, theirs = (torch.linspace(-1, 1, 7, requires_grad=True) for _ in range(2))
+    optimiser, reference = SGD([ours], 0.01, momentum=0.9), torch.optim.SGD([theirs], lr=0.01, momentum=0.9)
+    for step in range(6):
+        rate = 0.01 / (1 + step)
+        optimiser.set_learning_rate(rate)
+        reference.param_groups[0]["lr"] = rate
+        optimiser.step(leaving(ours, torch.arange(7.0) - step))
+        theirs.grad = torch.arange(7.0) - step
+        reference.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+@BOTH
+def test_a_restored_state_goes_on_the_same(optimiser_class: type[Optimiser]) -> None:
+    one, other = (torch.ones(3, requires_grad=True) for _ in range(2))
+    first, second = optimiser_class([one], 0.1), optimiser_class([other], 0.1)
+    first.step(leaving(one, torch.tensor([1.0, 2.0, 3.0])))
+    with torch.no_grad():
+        other.copy_(one)
+    second.restore({name: slot.clone() for name, slot in first.state().items()})
+    for optimiser, weight in ((first, one), (second, other)):
+        optimiser.step(leaving(weight, torch.tensor([-1.0, 0.5, 0.0])))
+    assert torch.equal(one, other)
+
+
+@BOTH
+def test_old_gradients_are_forgotten_and_the_loss_is_returned(optimiser_class: type[Optimiser]) -> None:
+    weight = torch.ones(2, requires_grad=True)
+    weight.grad = torch.full((2,), 100.0)
+    assert optimiser_class([weight], 0.1).step(leaving(weight, torch.ones(2))).item() == 7.0
+    torch.testing.assert_close(weight.detach(), torch.full((2,), 0.9))
+
+
+@pytest.mark.slow
+def test_no_optimiser_imports_torchs_compiler() -> None:
+    code = (
+        "import sys, torch; from deepmf.training.trainer import SGD, Adam; w = torch.ones(2, requires_grad=True);"
+        "[o.step(lambda: (w.square().sum().backward(), w.sum())[1].detach()) for o in (SGD([w], .1), Adam([w], .1))];"
+        "print('torch._dynamo' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "False"

@@ -19,32 +19,39 @@ from deepmf.cli.datasets import datasets
 from deepmf.cli.demo import demo
 from deepmf.cli.evaluate import evaluate
 from deepmf.cli.explain import explain
-from deepmf.cli.export import export
-from deepmf.cli.export_entries import export_entries
+from deepmf.cli.export import export, export_entries
 from deepmf.cli.fit import fit
-from deepmf.cli.flags import FlagCommand, FlagGroup
 from deepmf.cli.inspect import inspect
+from deepmf.cli.options import FlagCommand, FlagGroup
 from deepmf.cli.output import say
-from deepmf.cli.pack import pack
 from deepmf.cli.predict import predict
-from deepmf.cli.recommend import recommend
+from deepmf.cli.process import (
+    check_command,
+    ending_signals,
+    is_first,
+    is_one_of_several,
+    is_to_complain,
+    joined,
+    telling_of_cut_files,
+)
+from deepmf.cli.recommend import recommend, similar
 from deepmf.cli.reproduce import reproduce
 from deepmf.cli.serve import api_key, serve
-from deepmf.cli.settings_command import settings
-from deepmf.cli.signals import ending_signals, telling_of_cut_files
-from deepmf.cli.similar import similar
-from deepmf.cli.split import split
-from deepmf.cli.torchrun import check_command, is_first, is_one_of_several, is_to_complain, joined
+from deepmf.cli.settings import settings
+from deepmf.cli.split import pack, split
 from deepmf.cli.tune import tune
 from deepmf.errors import DeepMFError, DeepMFWarning, UserError
 
 # The ancestor of all that typer says about options and arguments, whichever library it builds on.
 _UsageError: Any = typer.BadParameter.__base__
 
+
 # What writing raises where there is no room; files say it themselves (CannotSave), so it was standard output.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
+
 _INTERRUPTED = 130  # as shells say it: 128 and the number of the signal
+
 
 app = typer.Typer(
     cls=FlagGroup,
@@ -100,6 +107,7 @@ for _command in (
     reproduce,
 ):
     app.command(_command.__name__.replace("_", "-"), cls=FlagCommand)(_command)
+
 app.add_typer(datasets, name="datasets")
 
 

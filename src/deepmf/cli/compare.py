@@ -11,7 +11,6 @@ import typer
 
 from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import Reading, called
-from deepmf.cli.option_groups import takes_groups
 from deepmf.cli.options import (
     VALIDATION_SHARE,
     AreasFlag,
@@ -22,15 +21,15 @@ from deepmf.cli.options import (
     Ratings,
     ScaleText,
     Seed,
+    takes_groups,
 )
-from deepmf.cli.output import check_writable, say, show_json, show_table
-from deepmf.cli.progress import show_share
-from deepmf.cli.setting_options import parse_assignment, parse_scale
+from deepmf.cli.output import check_writable, say, show_json, show_share, show_table
+from deepmf.cli.settings import parse_assignment, parse_scale
 from deepmf.errors import BadSetting, nearest_name
 from deepmf.models.registry import model_class, settings_class
 
 if TYPE_CHECKING:
-    from deepmf.models.model import Model
+    from deepmf.models.base import Model
 
 
 @takes_groups
@@ -95,7 +94,7 @@ def compare(
     matrix = reading.matrix(ratings, scale=parse_scale(scale))
     described = files.read(matrix)
     without = [name for name, model in chosen.items() if files.paths and not model.takes_features]
-    from deepmf.evaluation.compare_models import compare as compare_models
+    from deepmf.evaluation.compare import compare as compare_models
 
     with show_share("comparing") as show:
         found = compare_models(

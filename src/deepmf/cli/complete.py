@@ -10,21 +10,21 @@ import typer
 
 from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import Reading, load_model
-from deepmf.cli.option_groups import Without, takes_groups
 from deepmf.cli.options import (
     Extend,
     FrameFile,
     FrameJson,
     ModelFile,
     SafeCsv,
+    Without,
+    takes_groups,
 )
-from deepmf.cli.output_frames import check_frame_target, show_predicted, write_frames
-from deepmf.cli.progress import show_share
+from deepmf.cli.output import check_frame_target, show_predicted, show_share, write_frames
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from deepmf.models.model import Model
+    from deepmf.models.base import Model
 
 _FOUND = ("prediction", "area")
 
@@ -83,8 +83,8 @@ def _frames(
     import numpy as np
     import polars
 
-    from deepmf.matrix.areas import AREAS, area_codes
     from deepmf.matrix.frames import label_series
+    from deepmf.matrix.matrix import AREAS, area_codes
     from deepmf.models.completion import completed_rows
 
     seen = model.entries_

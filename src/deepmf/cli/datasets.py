@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.flags import FlagCommand, FlagGroup
 from deepmf.cli.inputs import Reading
-from deepmf.cli.option_groups import takes_groups
-from deepmf.cli.options import Json, ScaleText
-from deepmf.cli.output import STANDARD, say, show_json, show_table
-from deepmf.cli.progress import show_share
-from deepmf.cli.setting_options import parse_scale
-from deepmf.cli.shell_completion import dataset_names
+from deepmf.cli.options import FlagCommand, FlagGroup, Json, ScaleText, dataset_names, takes_groups
+from deepmf.cli.output import STANDARD, say, show_json, show_share, show_table
+from deepmf.cli.settings import parse_scale
 from deepmf.errors import FileAbsent, UnreadableFile
 
 if TYPE_CHECKING:
-    from deepmf.data.datasets.catalogue import Dataset
+    from deepmf.data.datasets import Dataset
     from deepmf.matrix.matrix import ObservedMatrix
 
 datasets = typer.Typer(cls=FlagGroup, invoke_without_command=True)
@@ -44,8 +40,7 @@ def list_all(as_json: Json = False) -> None:
 
     Example: deepmf datasets list
     """
-    from deepmf.data.datasets.catalogue import DATASETS
-    from deepmf.data.datasets.local import folder
+    from deepmf.data.datasets import DATASETS, folder
 
     found = [_entry(dataset) for dataset in DATASETS.values()]
     if as_json:
@@ -74,7 +69,7 @@ def fetch(
 
     Example: deepmf datasets fetch ml-1m
     """
-    from deepmf.data.datasets.local import fetch, find, info
+    from deepmf.data.datasets import fetch, find, info
 
     dataset = info(name)
     was_here = find(name) is not None
@@ -124,14 +119,14 @@ def describe(
 
 def _is_name(ratings: Path) -> bool:
     """Say whether a data set is meant: a file of that name goes first."""
-    from deepmf.data.datasets.catalogue import DATASETS
+    from deepmf.data.datasets import DATASETS
 
     return str(ratings) in DATASETS and not ratings.exists()
 
 
 def _named(name: str) -> ObservedMatrix:
     """Return a data set that is here; describing one downloads nothing."""
-    from deepmf.data.datasets.local import find, load
+    from deepmf.data.datasets import find, load
 
     if find(name) is None:
         raise FileAbsent(f"the data set {name} is not here yet; deepmf datasets fetch {name} downloads it")
@@ -139,7 +134,7 @@ def _named(name: str) -> ObservedMatrix:
 
 
 def _entry(dataset: Dataset) -> dict[str, Any]:
-    from deepmf.data.datasets.local import find
+    from deepmf.data.datasets import find
 
     found = find(dataset.name)
     return {
@@ -155,9 +150,8 @@ def _entry(dataset: Dataset) -> dict[str, Any]:
 
 def _copy(archive: Path, dataset: Dataset) -> None:
     """Unpack the user's own archive, and keep a copy of it as if it had been downloaded."""
-    from deepmf.data.datasets.fetch import extract
-    from deepmf.data.datasets.local import folder
-    from deepmf.files.atomic import write_atomically
+    from deepmf.data.datasets import extract, folder
+    from deepmf.files import write_atomically
 
     if archive.is_dir():
         raise UnreadableFile(

@@ -16,9 +16,9 @@ from deepmf.cli.output import check_writable, say, show_json, show_table
 
 if TYPE_CHECKING:
     from deepmf.data.splits import AreaSplit
-    from deepmf.data.synthetic.generator import Generated
+    from deepmf.data.synthetic import Generated
     from deepmf.matrix.matrix import ObservedMatrix
-    from deepmf.models.model import Model
+    from deepmf.models.base import Model
     from deepmf.models.ranking import Ranking
 
 # Less noise than `generate` has by default (1.3, beside the tastes' 1): with that much, so few ratings tell so little
@@ -83,7 +83,7 @@ def demo(
     Example: deepmf demo --seed 1
     """
     from deepmf.data.splits import split_areas
-    from deepmf.data.synthetic.generator import generate
+    from deepmf.data.synthetic import generate
     from deepmf.report.page import write_report
 
     check_writable(report, inputs=())
@@ -131,10 +131,10 @@ def _compared(
     split: AreaSplit, generated: Generated, *, seed: int, quiet: bool
 ) -> tuple[dict[str, Model], list[Contender]]:
     """Fit each model, extend it, and measure it in each area; the truth comes last."""
-    from deepmf.models.dmf.dmf import DMF
-    from deepmf.models.dmf.dmfd import DMFD
+    from deepmf.models.dmf import DMF
+    from deepmf.models.dmfd import DMFD
     from deepmf.models.means import Means
-    from deepmf.models.ordinal.ordinal_dmf import OrdinalDMF
+    from deepmf.models.ordinal.model import OrdinalDMF
 
     models: dict[str, Model] = {
         "means": Means(),
@@ -168,7 +168,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _errors(model: Model, split: AreaSplit) -> Errors:
-    from deepmf.evaluation.area_evaluation import evaluate
+    from deepmf.evaluation.areas import evaluate
 
     parts = {area: evaluate(model, test)[0] for area, test in split.test.items()}
     # The floor is the truth's median: models with a distribution predict the median as well.

@@ -10,23 +10,32 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from deepmf.cli.feature_files import FeatureFiles
-from deepmf.cli.inputs import Reading, called, hinting_at_extension, like_label, load_model
-from deepmf.cli.option_groups import Without, takes_groups
+from deepmf.cli.inputs import (
+    Reading,
+    called,
+    hinting_at_extension,
+    like_label,
+    load_model,
+    refused_by_file,
+    tell_unknown,
+    with_ids_like,
+)
 from deepmf.cli.options import (
     Extend,
     Json,
     ModelFile,
     UnknownIds,
+    Without,
+    takes_groups,
 )
 from deepmf.cli.output import check_writable, say, show_json, show_table
-from deepmf.cli.unknown_ids import refused_by_file, tell_unknown, with_ids_like
 from deepmf.errors import BadSetting, DeepMFWarning
 
 if TYPE_CHECKING:
-    from deepmf.evaluation.area_evaluation import AreaErrors
-    from deepmf.evaluation.ranking_evaluation import RankingEvaluation
-    from deepmf.models.label_pairs import Unknown
-    from deepmf.models.model import Model
+    from deepmf.evaluation.areas import AreaErrors
+    from deepmf.evaluation.ranking import RankingEvaluation
+    from deepmf.models.base import Model
+    from deepmf.models.pairs import Unknown
 
 
 @takes_groups
@@ -90,9 +99,9 @@ def evaluate(
 
     Example: deepmf evaluate model.safetensors test.csv --ranking --relevant-from 4 -n 10 --report report.html
     """
-    from deepmf.evaluation.area_evaluation import count_seen
-    from deepmf.evaluation.area_evaluation import evaluate as errors_by_area
-    from deepmf.models.label_pairs import check_unknown
+    from deepmf.evaluation.areas import count_seen
+    from deepmf.evaluation.areas import evaluate as errors_by_area
+    from deepmf.models.pairs import check_unknown
 
     check_unknown(unknown)
     if report is not None:
@@ -107,7 +116,7 @@ def evaluate(
         errors = errors_by_area(fitted, entries, unknown=wanted)
     ranked = None
     if ranking or any(option is not None for option in (relevant_from, n, min_entries)):
-        from deepmf.evaluation.ranking_evaluation import evaluate_ranking
+        from deepmf.evaluation.ranking import evaluate_ranking
 
         ranked = evaluate_ranking(
             fitted,

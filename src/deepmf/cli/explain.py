@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from deepmf.cli.feature_files import FeatureFiles, by_name
-from deepmf.cli.inputs import Reading, hinting_at_extension, like_label, load_model
-from deepmf.cli.option_groups import Without, takes_groups
+from deepmf.cli.inputs import Reading, check_row, folded_in, hinting_at_extension, like_label, load_model
 from deepmf.cli.options import (
     Extend,
     FeatureValues,
@@ -17,9 +16,10 @@ from deepmf.cli.options import (
     Json,
     ModelFile,
     RowId,
+    Without,
+    takes_groups,
 )
 from deepmf.cli.output import check_writable, say, show_json, show_table
-from deepmf.cli.row_history import check_row, folded_in
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:

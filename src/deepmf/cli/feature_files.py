@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deepmf.matrix.features import Features
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import ObservedMatrix
-    from deepmf.models.model import Model
+    from deepmf.models.base import Model
 
 
 class AxisPair(NamedTuple):
@@ -67,7 +67,7 @@ class FeatureFiles:
 
     def read(self, matrix: ObservedMatrix) -> AxisPair:
         """Read the features of the rows and columns of a matrix; what could not be learned from is refused here."""
-        from deepmf.matrix.axis_features import AxisFeatures
+        from deepmf.matrix.features import AxisFeatures
 
         found = self._read(matrix.rows, matrix.columns, matrix.form.row, matrix.form.column)
         for path, features, labels in zip((self.rows, self.columns), found, (matrix.rows, matrix.columns), strict=True):
@@ -103,7 +103,7 @@ class FeatureFiles:
         return AxisPair(*found)
 
     def _read_file(self, path: Path, name: str) -> tuple[Features, str]:
-        from deepmf.data.feature_file import read_file_of_features
+        from deepmf.data.read_features import read_file_of_features
 
         with local_file(path) as file:
             features, label, guessed = read_file_of_features(file, known_as=(*(self.labels or ()), name))
@@ -162,7 +162,7 @@ def _like(features: Features, known: npt.NDArray[Any], path: Path, *, axis: str)
     """Return features with ids of the kind of known ones: a file with nothing but digits reads as ints."""
     import numpy as np
 
-    from deepmf.data.ids import is_whole
+    from deepmf.data.delimited import is_whole
 
     own = features.labels
     if own.dtype.kind == "i" and known.size and isinstance(known[0], str):

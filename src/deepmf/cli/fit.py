@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli.feature_files import AxisPair, FeatureFiles, told
-from deepmf.cli.inputs import Reading, like_model, load_model
-from deepmf.cli.option_groups import takes_groups
+from deepmf.cli.inputs import Reading, like_model, load_model, split_off, split_off_unseen, with_split_off
 from deepmf.cli.options import (
     Assignments,
     Config,
@@ -26,18 +25,19 @@ from deepmf.cli.options import (
     Seed,
     Validation,
     ValidationShare,
+    takes_groups,
 )
 from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, say, show_json
-from deepmf.cli.setting_options import check_effort, gather_settings, parse_scale, show_value
-from deepmf.cli.torchrun import is_first, is_restarted
-from deepmf.cli.validation_entries import split_off, split_off_unseen, with_split_off
+from deepmf.cli.process import is_first, is_restarted
+from deepmf.cli.settings import check_effort, gather_settings, parse_scale, show_value
 from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.models.registry import model_class
 
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
-    from deepmf.models.model import Model
+    from deepmf.models.base import Model
     from deepmf.training.loop import Callback
+
 
 # How many of the chosen settings the summary names; the first are those that matter most.
 _SHOWN_CHOSEN = 6
@@ -194,8 +194,7 @@ def _tell_plan(
     model: Model, train: ObservedMatrix, start: Model | None, *, in_words: bool
 ) -> Iterator[Sequence[Callback]]:
     """Yield the callbacks that say on standard output what is going to be done; none where `fit` shows it itself."""
-    from deepmf.training.epoch_progress import is_terminal
-    from deepmf.training.fit_plan import plan_line
+    from deepmf.training.progress import is_terminal, plan_line
 
     plan = model.plan(train, start_from=start) if in_words and not is_terminal() else None
     if plan is None or sys.stdout is None:
@@ -211,7 +210,7 @@ def _log_epochs(folder: Path | None) -> Iterator[Sequence[Callback]]:
     if folder is None:
         yield ()
         return
-    from deepmf.training.tensorboard import tensorboard_log
+    from deepmf.training.progress import tensorboard_log
 
     with tensorboard_log(folder) as log:
         yield (log,)

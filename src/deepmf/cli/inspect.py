@@ -11,12 +11,68 @@ import typer
 from deepmf.cli.inputs import local_file
 from deepmf.cli.options import Json
 from deepmf.cli.output import say, scale_content, scale_words, show_json
-from deepmf.cli.setting_options import show_value
+from deepmf.cli.settings import show_value
 from deepmf.errors import UnreadableFile
 
 if TYPE_CHECKING:
-    from deepmf.matrix.axis_features import AxisFeatures
-    from deepmf.models.model import Model
+    from deepmf.matrix.features import AxisFeatures
+    from deepmf.models.base import Model
+
+
+def is_store(path: Path) -> bool:
+    """Say whether a folder with the manifest of a store is there."""
+    from deepmf.matrix.packed import MANIFEST
+
+    return (path / MANIFEST).is_file()
+
+
+def store_facts(folder: Path, *, verified: bool) -> dict[str, Any]:
+    """Return what is known of a store as plain values; one that is not whole, or damaged, is refused."""
+    from deepmf.matrix.arrays import TYPES
+    from deepmf.matrix.packed import FORMAT, MANIFEST, open_store, read_manifest, verify_store
+
+    open_store(folder)
+    if verified:
+        verify_store(folder)
+    manifest = read_manifest(folder)
+    files = {name: part["length"] * TYPES[part["type"]].itemsize for name, part in manifest.parts.items()}
+    files[MANIFEST] = (folder / MANIFEST).stat().st_size
+    return {
+        "file": str(folder),
+        "bytes": sum(files.values()),
+        "format": FORMAT,
+        "verified": verified,
+        "rows": manifest.n_rows,
+        "columns": manifest.n_columns,
+        "entries": manifest.n_entries,
+        "scale": scale_content(manifest.scale),
+        "mean": manifest.mean,
+        "values": manifest.parts["values"]["type"],
+        "labels": {f"{axis}s": manifest.labels[axis]["kind"] for axis in ("row", "column")},
+        "files": files,
+    }
+
+
+def store_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what is known in words, line by line."""
+    rows, columns = facts["labels"]["rows"], facts["labels"]["columns"]
+    mean = "" if facts["mean"] is None else f", mean {facts['mean']:.4f}"
+    checked = (
+        "all of it matches its checksums"
+        if facts["verified"]
+        else "lengths are checked; --verify compares all with checksums"
+    )
+    coded = "codes of one byte" if facts["values"] == "uint8" else facts["values"]
+    return [
+        ("store", "{file}, {bytes:,} bytes, format {format}".format(**facts)),
+        ("", checked),
+        ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
+        ("scale", scale_words(facts["scale"])),
+        ("values", f"{coded}{mean}"),
+        ("labels", f"of rows {rows}, of columns {columns}"),
+        ("files", ", ".join(f"{name} ({n_bytes:,} bytes)" for name, n_bytes in sorted(facts["files"].items()))),
+    ]
+
 
 # The lines of what was chosen: for the matrix and the machine, and on held-out entries.
 _CHOSEN = {"chosen": "chosen", "on entries": "chosen_on_entries"}
@@ -45,7 +101,6 @@ def inspect(
 
     Or: deepmf inspect ratings.store --verify
     """
-    from deepmf.cli.store_facts import is_store, store_facts, store_lines
 
     of_store = is_store(file)
     facts = store_facts(file, verified=verified) if of_store else _model_facts(file, verified=verified)
@@ -57,7 +112,7 @@ def inspect(
 
 
 def _model_facts(path: Path, *, verified: bool) -> dict[str, Any]:
-    from deepmf.models.load import load, verify
+    from deepmf.models.base import load, verify
     from deepmf.storage.model_folder import is_model_folder
 
     if path.is_dir() and not is_model_folder(path):

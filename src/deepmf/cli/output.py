@@ -1,4 +1,4 @@
-"""What commands write: tables and JSON on standard output, models; files are checked before the work."""
+"""Frames of predictions, written in chunks to standard output or to a file in the format of its extension."""
 
 from __future__ import annotations
 
@@ -7,22 +7,43 @@ import math
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from deepmf.errors import BadSetting, CannotSave, DeepMFError
+from deepmf.storage.frame_file import check_ending, text_pieces, write_frame_file
+from deepmf.training.progress import is_terminal
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from deepmf.matrix.scale import Scale
-    from deepmf.models.model import Model
+    from deepmf.models.base import Model
+
+
+@contextmanager
+def show_share(title: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield what shows how much is done of how much (None: unknown), and the time left; nothing where unseen."""
+    if not is_terminal():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
 
 STANDARD = "-"  # standard input or output
+
 _ASKED = 8  # pairs that are predicted when a saved model is read back
 
 
@@ -91,7 +112,7 @@ def check_writable(path: Path, *, inputs: Iterable[Path | None]) -> None:
     if str(path) == STANDARD:
         raise BadSetting("this cannot be written to standard output; give it the name of a file")
     check_distinct(path, inputs)
-    from deepmf.files.atomic import write_atomically
+    from deepmf.files import write_atomically
 
     with suppress(_TriedOut):
         write_atomically(path, _try_out)
@@ -110,7 +131,7 @@ def check_model_target(path: Path, *, inputs: Iterable[Path | None]) -> None:
         if sys.stdout is None or sys.stdout.isatty():
             raise BadSetting("a model file is not for a terminal; pass it on by > or |, or name a file by -o FILE")
         return
-    from deepmf.files.atomic import write_folder_atomically
+    from deepmf.files import write_folder_atomically
     from deepmf.storage.model_folder import goes_to_folder, is_replaceable
 
     if goes_to_folder(path, n_bytes=0):
@@ -131,7 +152,7 @@ def save_model(model: Model, path: Path) -> None:
     if str(path) != STANDARD:
         model.save(path, check=check)
         return
-    from deepmf.files.leftovers import temporary_folder
+    from deepmf.files import temporary_folder
 
     with temporary_folder(Path(gettempdir())) as folder:
         file = folder / "model.safetensors"
@@ -143,7 +164,7 @@ def _check_answers(model: Model, file: Path) -> None:
     """Refuse a file from which a model cannot be loaded that predicts what the one in memory does."""
     import numpy as np
 
-    from deepmf.models.load import load
+    from deepmf.models.base import load
 
     rows, columns = model.entries_.rows, model.entries_.columns
     n_asked = min(_ASKED, max(len(rows), len(columns)))
@@ -200,3 +221,96 @@ def _try_out(temporary: Path) -> None:
 
 class _TriedOut(Exception):
     """Ends a trial before anything is renamed."""
+
+
+_SPREADSHEETS = (".csv", ".tsv")
+
+_FORMULA = r"^[=+\-@\t\r]"  # how a field begins that a spreadsheet takes for a formula
+
+
+def check_frame_target(
+    target: str, *, inputs: Iterable[Path | None], safe_csv: bool = False, as_json: bool = False
+) -> None:
+    """Refuse a file whose ending says no format, that cannot be written, or that is one of the inputs."""
+    ending = (".jsonl" if as_json else ".csv") if target == STANDARD else Path(target).suffix.lower()
+    if safe_csv and ending not in _SPREADSHEETS:
+        raise BadSetting(f"--safe-csv is for csv and tsv; got {'--json' if target == STANDARD else repr(target)}")
+    if target == STANDARD:
+        return
+    check_ending(target)
+    check_writable(Path(target), inputs=inputs)
+
+
+def write_frames(
+    frames: Iterable[pl.DataFrame],
+    schema: Mapping[str, Any],
+    target: str,
+    *,
+    standard_format: str = ".csv",
+    safe_csv: bool = False,
+) -> None:
+    """Write frames one after the other, whole or not at all; `-` is standard output.
+
+    With `safe_csv`, an apostrophe goes before a text that a spreadsheet would take for a formula.
+
+    It is done in another thread, which Ctrl-C cannot tear apart: inside polars it would come twice, and so in the
+    middle of cleaning up.
+    """
+    from concurrent.futures import ThreadPoolExecutor, wait
+
+    stopped = Event()
+    with ThreadPoolExecutor(1) as threads:
+        safe = map(_without_formulas, frames) if safe_csv else frames
+        writing = threads.submit(_write, _until(stopped, safe), schema, target, standard_format)
+        try:
+            while not wait([writing], timeout=0.1).done:  # once polars has run, Ctrl-C does not end a long wait
+                pass
+            writing.result()
+        finally:
+            stopped.set()
+
+
+def show_predicted(counts: Mapping[str, int], target: str, *, as_json: bool, n_unknown: int = 0) -> None:
+    """Say how many pairs of each area, and unknown ones, are in a file; nothing where it is standard output."""
+    if target == STANDARD:
+        return
+    n_predictions = sum(counts.values()) + n_unknown
+    if as_json:
+        found = {"predictions": n_predictions, "areas": dict(counts)} | ({"unknown": n_unknown} if n_unknown else {})
+        show_json(found | {"file": target})
+    else:
+        shown = [f"{count:,} in area {area}" for area, count in counts.items()] + [f"{n_unknown:,} unknown"] * (
+            n_unknown > 0
+        )
+        told = f"{n_predictions:,} predictions ({', '.join(shown)})" if shown else "no predictions"
+        say(f"{told} in {target}")
+
+
+def _until(stopped: Event, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    for frame in frames:
+        if stopped.is_set():
+            raise _Stopped
+        yield frame
+
+
+def _write(frames: Iterable[pl.DataFrame], schema: Mapping[str, Any], target: str, standard_format: str) -> None:
+    if target != STANDARD:
+        write_frame_file(frames, schema, target)
+        return
+    for piece in text_pieces(frames, schema, standard_format):
+        put_out(_visible_piece(piece) if sys.stdout is not None and sys.stdout.isatty() else piece)
+
+
+def _visible_piece(piece: memoryview) -> memoryview:
+    """Return what may go to a terminal."""
+    return memoryview(visible(str(piece, "utf-8"), kept="\n\t").encode())
+
+
+def _without_formulas(frame: pl.DataFrame) -> pl.DataFrame:
+    import polars
+
+    return frame.with_columns(polars.col(polars.String).str.replace(_FORMULA, "'${0}"))
+
+
+class _Stopped(Exception):
+    """Ends the writing after Ctrl-C."""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from deepmf.cli.feature_files import FeatureFiles
-from deepmf.cli.inputs import Reading, load_model
-from deepmf.cli.option_groups import Without, takes_groups
+from deepmf.cli.inputs import Pairs, Reading, load_model, read_pairs, refused_by_file, tell_unknown
 from deepmf.cli.options import (
     Extend,
     FrameFile,
@@ -18,18 +17,17 @@ from deepmf.cli.options import (
     ModelFile,
     SafeCsv,
     UnknownIds,
+    Without,
+    takes_groups,
 )
-from deepmf.cli.output import STANDARD
-from deepmf.cli.output_frames import check_frame_target, show_predicted, write_frames
-from deepmf.cli.pairs import Pairs, read_pairs
-from deepmf.cli.unknown_ids import refused_by_file, tell_unknown
+from deepmf.cli.output import STANDARD, check_frame_target, show_predicted, write_frames
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from deepmf.models.label_pairs import Unknown
-    from deepmf.models.model import Model
+    from deepmf.models.base import Model
+    from deepmf.models.pairs import Unknown
 
 
 @takes_groups
@@ -71,8 +69,8 @@ def predict(
     import numpy as np
     import polars
 
-    from deepmf.matrix.table_form import TableForm
-    from deepmf.models.label_pairs import check_unknown
+    from deepmf.matrix.frames import TableForm
+    from deepmf.models.pairs import check_unknown
 
     check_unknown(unknown)
     fitted = load_model(model, extensions=extend or (), reading=reading, features=files)

@@ -9,29 +9,70 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli.feature_files import FeatureFiles, by_name
-from deepmf.cli.inputs import Reading, hinting_at_extension, like_label, load_model
-from deepmf.cli.label_list import read_column_list, read_row_list
-from deepmf.cli.option_groups import Without, takes_groups
+from deepmf.cli.inputs import (
+    Reading,
+    folded_in,
+    hinting_at_extension,
+    like_label,
+    load_model,
+    read_column_list,
+    read_row_list,
+)
 from deepmf.cli.options import (
     Extend,
     FeatureValues,
     FrameJson,
     History,
+    Json,
     ModelFile,
     RowId,
     SafeCsv,
+    Without,
+    takes_groups,
 )
-from deepmf.cli.output import STANDARD, say, show_json, show_table
-from deepmf.cli.output_frames import check_frame_target, write_frames
-from deepmf.cli.progress import show_share
-from deepmf.cli.row_history import folded_in
+from deepmf.cli.output import STANDARD, check_frame_target, say, show_json, show_share, show_table, write_frames
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from deepmf.models.model import Model
+    from deepmf.models.base import Model
     from deepmf.models.ranking import Ranking
+
+
+@takes_groups
+def similar(
+    model: ModelFile,
+    column: Annotated[str | None, typer.Option("--column", metavar="ID", help="A column that the model knows.")] = None,
+    row: RowId = None,
+    n: Annotated[int, typer.Option("-n", metavar="N", help="How many columns, or rows.")] = 10,
+    extend: Extend = None,
+    *,
+    files: Annotated[FeatureFiles, Without("kinds")],
+    as_json: Json = False,
+) -> None:
+    """Show the columns most similar to a column, or the rows most similar to a row, with the cosines of their latents.
+
+    Example: deepmf similar model.safetensors --column Alien
+    """
+    if (row is None) == (column is None):
+        raise BadSetting("give either --column ID or --row ID")
+    fitted = load_model(model, extensions=extend or (), reading=Reading(), features=files)
+    with hinting_at_extension():
+        if column is not None:
+            axis, label = "column", like_label(column, fitted.entries_.columns, axis="column")
+            found = fitted.similar_columns(label, n)
+        else:
+            assert row is not None
+            axis, label = "row", like_label(row, fitted.entries_.rows, axis="row")
+            found = fitted.similar_rows(label, n)
+    lines = list(zip(found.labels.tolist(), found.values.tolist(), strict=True))
+    if as_json:
+        show_json({axis: label, "similar": [{axis: other, "cosine": cosine} for other, cosine in lines]})
+        return
+    names = fitted.entries_.train.form.ids_beside(["cosine"])
+    heading = names[0] if axis == "row" else names[1]
+    show_table([heading, "cosine"], ((str(other), cosine) for other, cosine in lines))
 
 
 @takes_groups
@@ -168,7 +209,7 @@ class _Lines:
     """The lines of a file of recommendations, counted as they are made."""
 
     def __init__(self, model: Model, rows: Iterable[Any] | None, n: int, choice: dict[str, Any]) -> None:
-        from deepmf.models.recommendations import Recommendations
+        from deepmf.models.ranking import Recommendations
 
         self.found = Recommendations.of(model.entries_, model.predictor_, rows, n, **choice)
         self.n_rows, self.n_lines = int(self.found.rows.size), 0

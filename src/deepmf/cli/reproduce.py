@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.options import Device, Json
+from deepmf.cli.options import Device, Json, table_names
 from deepmf.cli.output import say, show_json, show_table
-from deepmf.cli.shell_completion import table_names
 from deepmf.errors import FileAbsent
-from deepmf.training.epoch_progress import is_terminal
+from deepmf.training.progress import is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,9 +61,7 @@ def reproduce(
     """
     from deepmf.experiments.recipe import on_device, read_table
     from deepmf.experiments.recipe import quick as quickly
-    from deepmf.experiments.results import Results
-    from deepmf.experiments.run import run
-    from deepmf.experiments.trial import run_trial, trials_of
+    from deepmf.experiments.run import Results, run, run_trial, trials_of
 
     recipes = read_table(table, only=only or ())
     if quick:
@@ -89,11 +86,10 @@ def _publish(
     table: str, folder: Path, records: list[dict[str, Any]], *, pictures: bool, quick: bool, as_json: bool
 ) -> None:
     """Write the table and its pictures beside the results, and show it."""
+    from deepmf.experiments.plots import draw
     from deepmf.experiments.recipe import layout_of
-    from deepmf.experiments.remarks import remarks
-    from deepmf.experiments.result_plots import draw
-    from deepmf.experiments.result_table import as_csv, costs, lines, markdown
-    from deepmf.files.atomic import write_atomically
+    from deepmf.experiments.tables import as_csv, costs, lines, markdown, remarks
+    from deepmf.files import write_atomically
 
     layout = layout_of(table)
     said = [*([QUICK] if quick else []), *remarks(table, records)]

@@ -68,8 +68,8 @@ def serve(
 
     with ExitStack() as stack:
         if model is None:
-            from deepmf.files.leftovers import temporary_folder
-            from deepmf.serve.served_demo import write_demo_model
+            from deepmf.files import temporary_folder
+            from deepmf.serve.server import write_demo_model
 
             model = stack.enter_context(temporary_folder(Path(gettempdir()))) / "films.safetensors"
             write_demo_model(model, seed=seed or 0)
@@ -98,7 +98,7 @@ def api_key(
 
     Example: deepmf api-key keys.txt --name phone --role write
     """
-    from deepmf.serve.keys import add_key
+    from deepmf.serve.auth import add_key
 
     text = add_key(keys, name=name, role=role)
     if as_json:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli.feature_files import FeatureFiles, told
-from deepmf.cli.inputs import Reading
-from deepmf.cli.option_groups import takes_groups
+from deepmf.cli.inputs import Reading, split_off
 from deepmf.cli.options import (
     VALIDATION_SHARE,
     Assignments,
@@ -27,16 +26,16 @@ from deepmf.cli.options import (
     Seed,
     Validation,
     ValidationShare,
+    takes_groups,
 )
 from deepmf.cli.output import check_writable, say, show_json, show_table
-from deepmf.cli.setting_options import check_effort, gather_settings, parse_scale, show_value
-from deepmf.cli.validation_entries import split_off
+from deepmf.cli.settings import check_effort, gather_settings, parse_scale, show_value
 from deepmf.errors import BadSetting, DeepMFWarning, TrainingInterrupted
 from deepmf.models.registry import model_class
-from deepmf.training.epoch_progress import show_epochs
+from deepmf.training.progress import show_epochs
 
 if TYPE_CHECKING:
-    from deepmf.tuning.study import Study
+    from deepmf.tuning import Study
 
 
 @takes_groups
@@ -78,7 +77,7 @@ def tune(
     Example: deepmf tune ratings.csv --model als --trials 30 --picture importance.svg
     """
     from deepmf.plots import check_picture
-    from deepmf.tuning.study import Study
+    from deepmf.tuning import Study
 
     if trials < 1:
         raise BadSetting(f"--trials must be at least 1; got {trials}")
@@ -186,7 +185,7 @@ def _show(summary: dict[str, Any], study: Study, *, as_json: bool) -> None:
 
 def _draw(summary: dict[str, Any], path: Path, *, title: str) -> None:
     from deepmf.plots import add_title, plot_importances, save_svg
-    from deepmf.tuning.study import FEWEST_FOR_IMPORTANCE
+    from deepmf.tuning import FEWEST_FOR_IMPORTANCE
 
     if summary["importances"]:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in summary["importances"].items())

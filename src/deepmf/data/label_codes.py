@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.data.ids import whole_or_text
+from deepmf.data.delimited import whole_or_text
 from deepmf.errors import BadEntries
-from deepmf.files.frame_library import import_polars
+from deepmf.files import import_polars
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.labels import Labels, label_array
-from deepmf.matrix.text_codes import text_codes
-from deepmf.matrix.text_labels import TextLabels
+from deepmf.matrix.text_labels import TextLabels, text_codes
 
 if TYPE_CHECKING:
     import polars as pl
 
+
 CodeKind = Literal["int", "text", "object"]
+
 
 _WAITING = 1 << 22  # ints that are collected before they join the distinct ones
 

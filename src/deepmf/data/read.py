@@ -7,28 +7,143 @@ import reprlib
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.data.messy_numbers import check_decimal
-from deepmf.data.missing_values import Missing, check_missing, whole_lines
-from deepmf.data.role_columns import Column, read_columns
-from deepmf.data.roles import ENTRIES
-from deepmf.data.source import check_expansion, checked_path, first_sentence, is_folder
-from deepmf.data.wide_file import read_wide
+from deepmf.data.delimited import (
+    DelimitedFile,
+    check_expansion,
+    checked_path,
+    first_sentence,
+    is_folder,
+    reading,
+    whole_or_text,
+)
+from deepmf.data.roles import (
+    ENDINGS,
+    ENTRIES,
+    TABLE,
+    Column,
+    check_decimal,
+    parsed,
+    read_columns,
+    read_typed,
+    recognise,
+    scan_typed,
+    without_blank_end,
+)
 from deepmf.errors import BadEntries, BadSetting, OffScale, UnreadableFile
-from deepmf.matrix.coded_values import pieces
+from deepmf.files import import_polars
+from deepmf.matrix.arrays import pieces
+from deepmf.matrix.frames import PLAIN, TableForm, choose_columns
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.matrix_file import FORM, LABELS
+from deepmf.matrix.packed import check_entries, open_store
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates
-from deepmf.matrix.store_reader import check_entries, open_store
-from deepmf.matrix.table_form import PLAIN, TableForm
+from deepmf.matrix.write import FORM, LABELS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+Missing = Literal["error", "drop"]
+
+MISSING_HINT = "missing='drop' leaves them out"
+
+
+class KeptLines(NamedTuple):
+    """The lines that hold an entry, where each of them stood (None: where it stands), and how many were left out."""
+
+    frame: pl.DataFrame
+    places: npt.NDArray[np.int64] | None
+    n_dropped: int
+
+    def place(self, at: int) -> int:
+        """Return where a line stood before others were left out."""
+        return at if self.places is None else int(self.places[at])
+
+
+def check_missing(missing: str) -> None:
+    """Refuse a value that `missing` cannot have."""
+    if missing not in get_args(Missing):
+        raise BadSetting(f"missing must be 'error' or 'drop'; got {missing!r}")
+
+
+def whole_lines(frame: pl.DataFrame, missing: Missing, *, n_before: int | None = None) -> KeptLines:
+    """Return the lines with a row, a column and a value, in this order; others are an error, or left out.
+
+    n_before: of a file that is read some lines at a time, how many came before these; how many there are is not known.
+    """
+    polars = import_polars()
+    value = frame.get_columns()[2]
+    if value.dtype.is_float() and value.is_nan().any():
+        frame = frame.with_columns(value.fill_nan(None))
+    n_lines = frame.height
+    if not any(series.null_count() for series in frame.get_columns()):
+        return KeptLines(frame, None, 0)
+    whole = frame.select(polars.all_horizontal(polars.all().is_not_null())).to_series()
+    n_missing = n_lines - int(whole.sum())
+    if missing == "error":
+        first = int((~whole).arg_true()[0])
+        line = dict(zip(("row id", "column id", "value"), frame.row(first), strict=True))
+        what = next(name for name in ("value", "row id", "column id") if line[name] is None)
+        counted = f"so it is in {n_missing:,} of {n_lines:,} lines: " if n_before is None else ""
+        raise BadEntries(f"the {what} is missing; {counted}{MISSING_HINT}", position=first + (n_before or 0))
+    return KeptLines(frame.filter(whole), whole.arg_true().to_numpy().astype(np.int64), n_missing)
+
+
+class WideFile(NamedTuple):
+    """The table, the name of the column with the row ids, and the number of its first line (None: it has no lines)."""
+
+    frame: pl.DataFrame
+    row: str
+    first_line: int | None
+
+
+def read_wide(path: Path, *, row: Column, separator: str | None, header: bool | None, decimal: str) -> WideFile:
+    """Read a wide table; the row ids are in the column asked for, otherwise in the first."""
+    if path.suffix.lower() in ENDINGS:
+        frame = read_typed(path, lambda lazy: lazy.collect_schema().names())
+        return _checked(path, WideFile(frame, _row(path, frame.columns, row), None))
+    file = DelimitedFile(path)
+    header = True if isinstance(row, str) and header is None else header
+    layout = recognise(file, TABLE, separator=separator, header=header, is_known=lambda _: False, decimal=decimal)
+    name = _row(path, layout.names, row)
+    with reading(path, "text"):
+        texts = without_blank_end(scan_typed(file, layout, {}).select(layout.names).collect())
+    if texts[name].null_count():
+        line = int(texts[name].is_null().arg_true()[0]) + layout.first_line
+        raise BadEntries(f"{path}, line {line}: the row id is missing")
+    columns = [texts[name] if name in layout.quoted else whole_or_text(texts[name])]
+    for series in texts.drop(name).get_columns():
+        try:
+            columns.append(parsed(series, decimal=decimal))
+        except BadEntries as error:
+            assert error.position is not None
+            place = f"line {error.position + layout.first_line}, column {series.name!r}"
+            raise BadEntries(f"{path}, {place}: {error.message}") from error
+    return _checked(path, WideFile(import_polars().DataFrame(columns), name, layout.first_line))
+
+
+def _row(path: Path, names: list[str], row: Column) -> str:
+    try:
+        return choose_columns(names, {"row": 0 if row is None else row})["row"]
+    except BadEntries as error:
+        raise BadEntries(f"{path}: {error.message}") from error
+
+
+def _checked(path: Path, wide: WideFile) -> WideFile:
+    values = wide.frame.drop(wide.row)
+    if values.width == 0 or sum(series.len() - series.null_count() for series in values.get_columns()) == 0:
+        raise UnreadableFile(f"{path} holds no entries")
+    return wide
+
 
 T = TypeVar("T")
+
 
 _INDEX_BYTES = 4  # of a row or a column that has no entry
 

@@ -18,8 +18,10 @@ from deepmf.metrics import interval_coverage_score
 # The shares that intervals should hold.
 COVERAGES = (0.5, 0.8, 0.9, 0.95)
 
+
 # Probabilities looked at together: some 100 MB with what is computed from them.
 _FORECASTS_AT_A_TIME = 1 << 22
+
 _INTERVALS_AT_A_TIME = 1 << 17  # of as many bins as a model has
 
 

@@ -14,12 +14,8 @@ from pathlib import Path
 
 from deepmf.errors import UserError
 from deepmf.experiments.recipe import Recipe, read_table
-from deepmf.experiments.remarks import notes
-from deepmf.experiments.result_table import costs, markdown
-from deepmf.experiments.results import Results
-from deepmf.experiments.run import Progress, run
-from deepmf.experiments.search import best_of, candidates
-from deepmf.experiments.trial import run_choice, run_trial, trials_of
+from deepmf.experiments.run import Progress, Results, best_of, candidates, run, run_choice, run_trial, trials_of
+from deepmf.experiments.tables import costs, markdown, notes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,19 +2,480 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+import hashlib
+import json
 import multiprocessing
 import os
+import platform
+import statistics
+import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass, replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
-from deepmf.errors import BadSetting, UserError
-from deepmf.experiments.results import Results
-from deepmf.experiments.trial import Record, Trial
+from deepmf.data.datasets import DATASETS
+from deepmf.errors import BadSetting, CannotSave, UnreadableFile, UserError
+from deepmf.evaluation.areas import cold_start, cold_start_curve, confusion, evaluate
+from deepmf.evaluation.calibration import calibration
+from deepmf.evaluation.compare import Problem, extended_for, peak_memory_mb, some_empty
+from deepmf.experiments.recipe import NAMES, PROTOCOLS, Recipe, layout_of
+from deepmf.matrix.labels import Labelled
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.base import Model
+from deepmf.models.registry import model_class
+from deepmf.training.runtime import Runtime
+
+PACKAGE = Path(__file__).parents[1]
+
+# The parts of the package that decide what a method learns and predicts.
+LEARNING = ("deepmf.models", "deepmf.layers", "deepmf.training")
+
+
+def stamp() -> dict[str, str]:
+    """Return what a record says of the source: its `commit`, which a person may have given, and its `digest`."""
+    return {"commit": commit(), "digest": digest()}
+
+
+def commit() -> str:
+    """Return the commit that runs, and whether the source has changed since.
+
+    The checkout's, or DEEPMF_COMMIT on a machine that has only the files.
+    """
+    if given := os.environ.get("DEEPMF_COMMIT"):
+        return given
+    commit = _git("rev-parse", "--short", "HEAD")
+    changed = _git("status", "--porcelain", "--", str(PACKAGE))
+    return (commit or "unknown") + ("-changed" if changed else "")
+
+
+def digest(folder: Path = PACKAGE) -> str:
+    """Return the SHA-256 of a package's Python files and recipes, by their paths inside it and what they hold."""
+    files = {
+        path.relative_to(folder).as_posix(): path for ending in ("py", "toml") for path in folder.rglob(f"*.{ending}")
+    }
+    whole = hashlib.sha256()
+    for name in sorted(files):
+        # A hash of each file has a fixed length, so no other files give the same bytes.
+        whole.update(name.encode() + b"\0" + hashlib.sha256(files[name].read_bytes()).digest())
+    return whole.hexdigest()
+
+
+@functools.cache
+def changed_since(commit: str, module: str) -> bool:
+    """Return whether the code of a method has changed since a commit: its module, or learning code that it imports.
+
+    So it has if nobody can tell, because the commit is not in the checkout's history.
+    """
+    changed = _changed_files(commit.removesuffix("-changed"))
+    return changed is None or not changed.isdisjoint(source_files(module))
+
+
+@functools.cache
+def source_files(module: str) -> frozenset[Path]:
+    """Return the files that a module runs: its own, and those it imports from its package or LEARNING, at any depth."""
+    parts = (*LEARNING, module.rpartition(".")[0])
+    found: set[Path] = set()
+    pending = [module]
+    while pending:
+        path = _file_of(pending.pop())
+        if path is not None and path not in found:
+            found.add(path)
+            pending += [name for name in _imported(path) if name.startswith(parts)]
+    return frozenset(found)
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """Yield the names that a file imports; of `from a import b` both a.b, which may be a module, and a."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+            yield node.module
+
+
+def _file_of(module: str) -> Path | None:
+    place = PACKAGE.parent / module.replace(".", "/")
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists()), None)
+
+
+@functools.cache
+def _changed_files(commit: str) -> frozenset[Path] | None:
+    """Return the files that differ from those of a commit; None where there is no such commit."""
+    if not commit or not _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"):
+        return None
+    root = Path(_git("rev-parse", "--show-toplevel"))
+    return frozenset(root / name for name in _git("diff", "--name-only", commit, "--", str(PACKAGE)).splitlines())
+
+
+def _git(*words: str) -> str:
+    shown = subprocess.run(["git", "-C", str(PACKAGE), *words], capture_output=True, text=True, check=False)
+    return shown.stdout.strip()
+
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A recipe, and the split to run it on."""
+
+    recipe: Recipe
+    seed: int
+    new_share: float
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What tells this trial from all others of a table."""
+        return {
+            "recipe": self.recipe.name,
+            "seed": self.seed,
+            "new_share": self.new_share if self.recipe.has_areas else None,
+        }
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that the model is made with."""
+        return {"seed": self.seed} | dict(self.recipe.settings)
+
+
+def trials_of(recipe: Recipe, *, n_splits: int | None = None) -> list[Trial]:
+    """Return the trials that a recipe asks for, on the first splits or on all."""
+    if n_splits is not None and n_splits < 1:
+        raise BadSetting(f"splits must be at least 1; got {n_splits}")
+    shares = recipe.new_shares if recipe.has_areas else recipe.new_shares[:1]
+    return [Trial(recipe, seed, share) for share in shares for seed in recipe.seeds[:n_splits]]
+
+
+def run_trial(trial: Trial) -> list[Record]:
+    """Fit once, and return one record for each area of the test entries."""
+    return _measured(trial, on_validation=False)
+
+
+def run_choice(trial: Trial) -> list[Record]:
+    """Fit once, and return one record for each area of the validation entries, to choose settings by."""
+    return _measured(trial, on_validation=True)
+
+
+def _measured(trial: Trial, *, on_validation: bool) -> list[Record]:
+    recipe, source = trial.recipe, stamp()  # before the fit: files may be edited while it runs
+    problem = PROTOCOLS[recipe.protocol](recipe.data, seed=trial.seed, new_share=trial.new_share)
+    chosen = model_class(recipe.model)(**trial.settings)
+    start = time.perf_counter()
+    chosen.fit(problem.train, problem.validation, progress=False)
+    model = _refitted(chosen, problem, trial.settings) if recipe.refit and not on_validation else chosen
+    seconds = time.perf_counter() - start
+    extended = _extended(model, problem, joined=recipe.joined and not on_validation)
+    wanted = problem.choice if on_validation else problem.test
+    common = trial.key | source | _circumstances(trial, chosen, seconds)
+    records = [
+        common | {"area": area} | _errors(extended, test) for area, test in wanted.items() if area in model.predicts
+    ]
+    for record in records:
+        if record["area"] == "II" and not on_validation:
+            record |= _cold_start_curve(model, problem, wanted["II"])
+    records[0] |= {"curve": _curve(chosen)} | _quantizer(extended, wanted["I"])  # once for each trial
+    return records
+
+
+def _refitted(chosen: Model, problem: Problem, settings: dict[str, Any]) -> Model:
+    """Return a model fitted on training and validation entries, for as many epochs as these found best."""
+    best = chosen.history_.best_epoch
+    if best is not None:
+        settings = settings | {"epochs": best + 1}
+    return type(chosen)(**settings).fit(_together(problem.train, problem.validation), progress=False)
+
+
+def _together(train: ObservedMatrix, validation: ObservedMatrix) -> ObservedMatrix:
+    """Return the entries of two parts of a split, which have the same rows and columns, as one matrix."""
+    parts = train, validation
+    return ObservedMatrix.from_positions(
+        Labelled(train.rows, np.concatenate([part.entry_rows for part in parts])),
+        Labelled(train.columns, np.concatenate([part.by_row.columns for part in parts])),
+        np.concatenate([part.values.astype(np.float64) for part in parts]),
+        scale=train.scale,
+    )
+
+
+def _extended(model: Model, problem: Problem, *, joined: bool) -> Model:
+    """Return the model with everything that describes new rows and columns, as far as it can take it."""
+    model = extended_for(model, problem)
+    return model.extend(problem.validation) if joined else model
+
+
+def _errors(model: Model, test: ObservedMatrix) -> Record:
+    overall = asdict(evaluate(model, test)[-1])
+    errors: Record = {name: value for name, value in overall.items() if name != "area" and value is not None}
+    errors["cold_start"] = [list(astuple(group)) for group in cold_start(model, test)]
+    if model.scale_.levels is not None:
+        errors["confusion"] = confusion(model, test).tolist()
+        if model.gives_distribution:
+            found = calibration(model, test, coverage=0.9)
+            errors |= {"calibration_error": found.error, "coverage": found.coverage}
+    return errors
+
+
+def _cold_start_curve(model: Model, problem: Problem, test: ObservedMatrix) -> Record:
+    """Return the errors for new rows as more and more of their entries become known."""
+    assert problem.extension is not None
+    extension, train = problem.extension, problem.train
+    new_rows = np.flatnonzero(train.rows.find(extension.row_labels) < 0)
+    known_columns = np.flatnonzero(train.columns.find(extension.column_labels) >= 0)
+    with some_empty():
+        curve = cold_start_curve(model, extension.take(new_rows, known_columns), test)
+    return {"cold_start_curve": [list(astuple(point)) for point in curve]}
+
+
+def _quantizer(model: Model, test: ObservedMatrix) -> Record:
+    """Return the learned boundaries of a model that has some, and how its scores spread over the scale."""
+    boundaries = getattr(model, "boundaries_", None)
+    if boundaries is None or model.scale_.levels is None:
+        return {}
+    counts, edges = np.histogram(
+        model.scores(*test.entries()[:2]), bins=80, range=(model.scale_.low, model.scale_.high)
+    )
+    learned = {"levels": model.scale_.levels.tolist(), "boundaries": boundaries.tolist()}
+    return learned | {"scores": {"edges": edges.tolist(), "counts": counts.tolist()}}
+
+
+def _curve(model: Model) -> list[list[float | None]]:
+    """Return epoch, loss and validation error wherever the latter was looked at."""
+    records = model.history_.records
+    return [[each.epoch, each.loss, each.validation_error] for each in records if each.validation_error is not None]
+
+
+def _circumstances(trial: Trial, model: Model, seconds: float) -> Record:
+    history = model.history_
+    device = getattr(model.settings, "device", "cpu")
+    return {
+        "model": trial.recipe.model,
+        "data": trial.recipe.data,
+        "protocol": trial.recipe.protocol,
+        "joined": trial.recipe.joined,
+        "refit": trial.recipe.refit,
+        "settings": model.settings.to_dict(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "hardware": Runtime(device).describe() if device != "cpu" else f"CPU, {torch.get_num_threads()} threads",
+        "runtime": f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}",
+        "seconds": round(seconds, 2),
+        "peak_memory_mb": peak_memory_mb(),
+        "epochs": len(history),
+        "best_epoch": history.best_epoch,
+        "validation_rmse": history.best_error,
+    }
+
+
+Key = tuple[str, int, float | None]
+
+
+_NEEDED = {"recipe", "seed", "new_share", "area", "commit", "data", "settings"}
+
+
+AFRESH = "delete the folder to start from scratch, or give another with --out"
+
+
+class Results:
+    """The finished trials of all tables under one folder; a run that was killed continues behind them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def records(self, recipes: Iterable[Recipe]) -> list[Record]:
+        """Return the records of some recipes, which may be rows of several tables."""
+        names = {recipe.name for recipe in recipes}
+        tables = sorted({name.partition("/")[0] for name in names})
+        records = [record for table in tables for record in self._of(table).records()]
+        return [record for record in records if record["recipe"] in names]
+
+    def missing(self, trials: Sequence[Trial]) -> list[Trial]:
+        """Return the trials that are still to run; results of another source or of other settings are refused."""
+        tables = {trial.recipe.table for trial in trials}
+        done: set[Key] = set()
+        for table in tables:
+            done |= self._of(table).finished([trial for trial in trials if trial.recipe.table == table])
+        return [trial for trial in trials if _key(trial.key) not in done]
+
+    def check_writable(self, trials: Iterable[Trial]) -> None:
+        """Raise now what adding records of these trials would raise after the first fit."""
+        for table in {trial.recipe.table for trial in trials}:
+            self._of(table).add([])
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Append the records of one trial, all of them or none."""
+        self._of(records[0]["recipe"].partition("/")[0]).add(records)
+
+    def _of(self, table: str) -> _TableResults:
+        return _TableResults(self.folder / table)
+
+
+class _TableResults:
+    """The finished trials of one table."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "results.jsonl"
+
+    def records(self) -> list[Record]:
+        """Return all records; a last line that was cut off by a kill does not count."""
+        if not self.path.exists():
+            return []
+        try:
+            lines = self.path.read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UnreadableFile(f"{self.path} cannot be read ({error})") from error
+        records: list[Record] = []
+        found: dict[tuple[object, ...], int] = {}
+        for number, line in enumerate(lines, start=1):
+            if not line:
+                continue
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                if number == len(lines):  # no newline behind it: it was being written
+                    break
+                raise UnreadableFile(f"line {number} of {self.path} is not JSON ({error})") from error
+            if not isinstance(record, dict) or not record.keys() >= _NEEDED:
+                raise UnreadableFile(f"line {number} of {self.path} is not a result; {AFRESH}")
+            first = found.setdefault((*_key(record), record["area"]), number)
+            if first != number:  # a mean over both would count one split twice
+                raise UnreadableFile(
+                    f"lines {first} and {number} of {self.path} are both {record['recipe']}, split {record['seed']}, "
+                    f"area {record['area']}; delete one of them"
+                )
+            records.append(_in_present_terms(record))
+        return records
+
+    def finished(self, trials: Sequence[Trial]) -> set[Key]:
+        """Return the keys of the trials that are here; results that are not of these trials' kind are refused."""
+        self._refuse_others(trials)
+        return {_key(record) for record in self.records()}
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Append the records of one trial, all of them or none."""
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._cut_off_rest()
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise CannotSave(f"{self.path} could not be written ({error.strerror})") from error
+
+    def _cut_off_rest(self) -> None:
+        """Remove a last line that a kill cut off."""
+        if not self.path.exists():
+            return
+        whole = self.path.read_bytes()
+        if whole and not whole.endswith(b"\n"):
+            with self.path.open("r+b") as file:
+                file.truncate(whole.rfind(b"\n") + 1)
+
+    def _refuse_others(self, trials: Sequence[Trial]) -> None:
+        now = stamp()
+        wanted = {_key(trial.key): trial for trial in trials}
+        for record in self.records():
+            for part, here in now.items():
+                if record.get(part, here) != here:  # older records have no digest
+                    raise BadSetting(
+                        f"{self.folder} holds results of {part} {record[part]}; this is {here}, and the two "
+                        f"are not mixed: {AFRESH}"
+                    )
+            trial = wanted.get(_key(record))
+            if trial is not None:
+                differing = _differing(record, trial)
+                if differing:
+                    raise BadSetting(
+                        f"{self.folder} holds {record['recipe']} with other settings ({differing}): {AFRESH}"
+                    )
+
+
+def _in_present_terms(record: Record) -> Record:
+    """Return a record whose two errors of levels are those of the same levels.
+
+    Where a model had a distribution, records once kept the absolute error of its median levels as `level_mae`, beside
+    the squared error of those nearest its mean. Of the latter they kept all counts, so their absolute error is known.
+    """
+    if "calibration_error" not in record or "median_mae" in record:
+        return record
+    now = {key: value for key, value in record.items() if key != "level_mae"} | {"median_mae": record["level_mae"]}
+    levels = DATASETS[record["data"]].scale.levels if record["data"] in DATASETS else None
+    if levels is not None:
+        counts = np.array(record["confusion"])
+        now["level_mae"] = float(np.sum(counts * np.abs(levels[None, :] - levels[:, None])) / np.sum(counts))
+    return now
+
+
+def _key(holder: dict[str, Any]) -> Key:
+    return holder["recipe"], holder["seed"], holder["new_share"]
+
+
+def _differing(record: Record, trial: Trial) -> str:
+    """Name the settings in which a record and a trial differ; those that its fit chose are no part of the trial."""
+    model = model_class(trial.recipe.model)(**trial.settings)
+    settings, chosen = model.own_settings, model.settings.to_dict().keys() - model.own_settings.keys()
+    recipe = trial.recipe
+    beside = {"data": recipe.data, "protocol": recipe.protocol, "joined": recipe.joined, "refit": recipe.refit}
+    own = json.loads(json.dumps(settings | beside))
+    fitted = {name: value for name, value in record["settings"].items() if name not in chosen}
+    kept = fitted | {name: record.get(name) for name in beside}
+    return ", ".join(name for name in own | kept if own.get(name) != kept.get(name))
+
+
+def candidates(recipe: Recipe, *, n_splits: int = 1) -> list[Trial]:
+    """Return the trials of every combination of settings that a recipe's search names, on the first splits."""
+    return [
+        trial
+        for candidate in recipe.candidates()
+        for trial in trials_of(
+            replace(candidate, name=_named(candidate), new_shares=candidate.new_shares[:1]), n_splits=n_splits
+        )
+    ]
+
+
+def best_of(recipes: Iterable[Recipe], records: Sequence[Record]) -> str:
+    """Return, for each recipe, its candidates from best to worst by the mean over areas of its table's first metric."""
+    text = []
+    for recipe in recipes:
+        names = [_named(candidate) for candidate in recipe.candidates()]
+        metric = layout_of(recipe.table).metrics[0]
+        if not any(record["recipe"] in names for record in records):
+            continue
+        ranked = sorted((_mean_error(records, name, metric), name) for name in names)
+        areas = dict.fromkeys(record["area"] for record in records if record["recipe"] in names)
+        text.append(f"\n{recipe.title}\n\n| settings | {' | '.join(areas)} | mean {NAMES[metric]} | seconds |")
+        text.append(f"| --- |{' --- |' * (len(areas) + 2)}")
+        for mean, name in ranked:
+            own = [record for record in records if record["recipe"] == name]
+            if not own:
+                text.append(f"| {name.partition('?')[2]} |{' - |' * (len(areas) + 2)}")
+                continue
+            shown = [f"{_mean_error(own, name, metric, area):.4f}" for area in areas]
+            seconds = statistics.mean(record["seconds"] for record in own)
+            text.append(f"| {name.partition('?')[2]} | {' | '.join(shown)} | {mean:.4f} | {seconds:.0f} |")
+    return "\n".join(text) + "\n"
+
+
+def _named(candidate: Recipe) -> str:
+    """Name a candidate by what is searched: `table1/i-autorec?gamma=100`."""
+    given = ", ".join(f"{name}={json.dumps(candidate.settings[name])}" for name in candidate.search)
+    return f"{candidate.name}?{given}"
+
+
+def _mean_error(records: Sequence[Record], name: str, metric: str, area: str | None = None) -> float:
+    own = [record for record in records if record["recipe"] == name and area in (None, record["area"])]
+    return statistics.mean(record[metric] for record in own) if own else float("inf")
+
 
 Work = Callable[[Trial], list[Record]]
 

@@ -1,19 +1,164 @@
-"""The labels of one axis of a matrix, and the position of each."""
+"""The kinds of labels that files hold: ints, floats, and those that are written as text and read back from it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, UnknownLabel
+from deepmf.errors import BadEntries, BadSetting, UnknownLabel
 from deepmf.matrix.arrays import IndexArray
-from deepmf.matrix.label_arrays import checked_labels, kind_of, n_distinct
-from deepmf.matrix.label_index import IntegerIndex, gathered_integers, gathered_objects
+
+
+def checked_labels(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
+    """Return labels as one array of one kind: int64, or objects; nulls and mixtures are errors."""
+    if isinstance(items, str | bytes):
+        raise BadEntries(f"{axis}s must be a list of labels; got the single label {items!r}")
+    if not isinstance(items, Iterable):
+        raise BadEntries(f"{axis}s must be a list of labels; got {items!r}")
+    array = items if isinstance(items, np.ndarray) else _from_iterable(items)
+    if array.ndim != 1:
+        raise BadEntries(f"{axis} labels must be one-dimensional; got shape {array.shape}")
+    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise BadEntries(
+            f"{axis} labels must fit in 64 bits with a sign; give larger ids, such as {array.max()}, as strings"
+        )
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind in "mM":
+        array = array.astype(f"{array.dtype.kind}8[us]")  # what Python's own dates and times can hold
+    if array.dtype.kind != "O":
+        array = array.astype(object)  # Python's own str, float, datetime: kept as given
+    return _checked_objects(array, axis=axis)
+
+
+def n_distinct(labels: npt.NDArray[Any]) -> int:
+    """Return how many different labels there are."""
+    return len(set(labels.tolist()))
+
+
+def kind_of(array: npt.NDArray[Any]) -> str:
+    """Name what labels are, for messages; there is at least one."""
+    return "ints" if array.dtype.kind == "i" else f"{type(array[0]).__name__}s"
+
+
+def _from_iterable(items: Iterable[Any]) -> npt.NDArray[Any]:
+    if isinstance(items, range):
+        return np.arange(items.start, items.stop, items.step, dtype=np.int64)
+    sequence = items if isinstance(items, Sequence) else list(items)
+    return np.fromiter(sequence, dtype=object, count=len(sequence))
+
+
+def _checked_objects(array: npt.NDArray[Any], *, axis: str) -> npt.NDArray[Any]:
+    kinds = set(map(type, array))
+    if any(issubclass(kind, np.generic) for kind in kinds):
+        plain = (item.item() if isinstance(item, np.generic) else item for item in array)
+        return _checked_objects(np.fromiter(plain, dtype=object, count=array.size), axis=axis)
+    if kinds & {type(None), float, Decimal}:
+        where = next((i for i, item in enumerate(array) if _is_missing(item)), None)
+        if where is not None:
+            raise BadEntries(f"the {axis} id is missing ({array[where]})", position=where)
+    if len(kinds) > 1:
+        firsts = [next(item for item in array if type(item) is kind) for kind in kinds]
+        shown = " and ".join(sorted(f"{type(item).__name__} {item!r}" for item in firsts))
+        raise BadEntries(f"{axis} labels must be of one kind; got {shown}")
+    if kinds == {int}:
+        try:
+            return array.astype(np.int64)
+        except OverflowError as error:
+            raise BadEntries(f"{axis} labels must fit in 64 bits; give larger ids as strings") from error
+    for kind in kinds:
+        if kind.__hash__ is None:
+            raise BadEntries(f"{axis} labels must be hashable; {kind.__name__} is not, such as {array[0]!r}")
+    return array
+
+
+def _is_missing(item: Any) -> bool:
+    return item is None or (item.is_nan() if isinstance(item, Decimal) else bool(item != item))
+
+
+# Integer labels spread over at most this many times their number are looked up in a table, not by sorting.
+_TABLE_SPREAD = 8
+
+
+class IntegerIndex:
+    """Where integers stand among distinct ones: looked up in a table or, where those lie far apart, searched for.
+
+    >>> IntegerIndex(np.array([4, 2, 9])).find(np.array([9, 3, 4]))
+    array([ 2, -1,  0])
+    """
+
+    def __init__(self, labels: IndexArray) -> None:
+        self._labels = labels
+        self._low, self._high = int(labels.min()), int(labels.max())
+
+    def find(self, items: IndexArray) -> IndexArray:
+        """Return where each item stands, -1 for an unknown one."""
+        if _is_spread(self._low, self._high, self._labels.size):
+            near = np.minimum(np.searchsorted(self._sorted, items), self._labels.size - 1)
+            positions = self._order[near]
+            return np.where(self._labels[positions] == items, positions, -1)
+        inside = (items >= self._low) & (items <= self._high)
+        return np.where(inside, self._table[np.where(inside, items - self._low, 0)], -1)
+
+    @cached_property
+    def _table(self) -> IndexArray:
+        """Where each integer from the lowest label to the highest stands, -1 for those between that are none."""
+        table = np.full(self._high - self._low + 1, -1, dtype=np.int64)
+        table[self._labels - self._low] = np.arange(self._labels.size)
+        return table
+
+    @cached_property
+    def _order(self) -> IndexArray:
+        return np.argsort(self._labels, kind="stable")
+
+    @cached_property
+    def _sorted(self) -> IndexArray:
+        ordered: IndexArray = self._labels[self._order]
+        return ordered
+
+
+def gathered_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
+    """Return the distinct ones of some integers, rising, and the position of each integer among them."""
+    if array.size == 0:
+        return array.copy(), array.copy()
+    low, high = int(array.min()), int(array.max())
+    if _is_spread(low, high, array.size):
+        distinct, positions = np.unique(array, return_inverse=True)
+        return distinct, positions
+    offsets = array - low if low else array
+    seen = np.zeros(high - low + 1, dtype=bool)
+    seen[offsets] = True
+    # 32-bit positions halve the memory that every later pass over the entries moves.
+    position_of = np.cumsum(seen, dtype=np.int64) - 1
+    if seen.size < 2**31:
+        position_of = position_of.astype(np.int32)
+    return np.flatnonzero(seen) + low, position_of[offsets]
+
+
+def gathered_objects(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IndexArray]:
+    """Return the distinct ones of some objects, sorted where they have an order, and the position of each."""
+    items = array.tolist()
+    distinct = list(dict.fromkeys(items))
+    with suppress(TypeError):  # labels without an order
+        distinct.sort()
+    index = dict(zip(distinct, range(len(distinct)), strict=True))
+    labels = np.fromiter(distinct, dtype=object, count=len(distinct))
+    return labels, np.fromiter(map(index.__getitem__, items), dtype=np.int64, count=len(items))
+
+
+def _is_spread(low: int, high: int, count: int) -> bool:
+    """Say whether a table from the lowest integer to the highest would be much larger than their number."""
+    return high - low > _TABLE_SPREAD * count + 1024
+
 
 # Of labels joined again and again, each part is at least this many times as long as the next.
 _PART_GROWTH = 8
@@ -299,3 +444,57 @@ def _numbers_at(numbers: range, position: Any) -> Any:
     if positions.size and not -len(numbers) <= positions.min() <= positions.max() < len(numbers):
         raise IndexError(f"there are {len(numbers)} labels; got a position from {positions.min()} to {positions.max()}")
     return np.where(positions < 0, positions + len(numbers), positions).astype(np.int64)[()]
+
+
+ENCODING = ("utf-8", "surrogatepass")  # half surrogates come from odd file names; kept as given
+
+
+class TextKind(NamedTuple):
+    """A kind of label that is stored as text: the type of its labels, and the way there and back."""
+
+    type: type
+    write: Callable[[Any], str]
+    read: Callable[[str], Any]
+
+    def label(self, text: str) -> Any:
+        """Return the label that a text stands for; only the text that the label is written as is read."""
+        try:
+            label = self.read(text)
+        except (ValueError, LookupError, ArithmeticError) as error:  # ArithmeticError: of decimals
+            raise ValueError(f"{text!r} is no {self.type.__name__}") from error
+        if self.write(label) != text:
+            raise ValueError(f"{text!r} is no {self.type.__name__}")
+        return label
+
+
+AS_TEXT = {
+    kind.type.__name__: kind
+    for kind in (
+        TextKind(str, str, str),
+        TextKind(bool, str, {"False": False, "True": True}.__getitem__),
+        TextKind(bytes, lambda label: label.decode("latin-1"), lambda text: text.encode("latin-1")),
+        TextKind(date, date.isoformat, date.fromisoformat),
+        TextKind(datetime, datetime.isoformat, datetime.fromisoformat),
+        TextKind(Decimal, str, Decimal),
+        TextKind(UUID, str, UUID),
+    )
+}
+
+
+def stored_kind(labels: Labels) -> str:
+    """Return the kind that a file calls labels by; those of a kind that no file can hold are refused."""
+    some = labels[:1]
+    if some.dtype.kind == "i":
+        return "int"
+    found = type(some[0]) if len(labels) else str
+    if found is datetime and any(type(label.tzinfo) not in (type(None), timezone) for label in labels.array):
+        raise BadSetting(
+            f"{labels.axis} labels with a named time zone cannot be saved, such as {some[0]!r}; "
+            "use times in UTC, or strings"
+        )
+    known = {float: "float"} | {kind.type: name for name, kind in AS_TEXT.items()}
+    if found not in known:
+        raise BadSetting(
+            f"{labels.axis} labels of type {found.__name__} cannot be saved, such as {some[0]!r}; use ints or strings"
+        )
+    return known[found]

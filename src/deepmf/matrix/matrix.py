@@ -3,24 +3,191 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.errors import BadEntries, BadSetting
-from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.checks import check_finite, check_on_scale, numbers
-from deepmf.matrix.description import Description, describe
-from deepmf.matrix.entry_orders import ByColumn, ByRow, ValueArray, both_orders, compact
+from deepmf.formatting import format_amount, format_count, format_percent, format_short
+from deepmf.matrix.arrays import FloatArray, IndexArray, pieces
+from deepmf.matrix.axis_entries import ByColumn, ByRow, ValueArray, both_orders, compact
+from deepmf.matrix.frames import PLAIN, TableForm
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.matrix_view import matrix_html
+from deepmf.matrix.packed import StoreOrigin, StoreParts
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import Duplicates, OrderedEntries, check_duplicates, ordered_entries, tell_moved
-from deepmf.matrix.store_reader import StoreOrigin, StoreParts
-from deepmf.matrix.table_form import PLAIN, TableForm
+from deepmf.matrix.sorting import (
+    Duplicates,
+    OrderedEntries,
+    check_duplicates,
+    check_finite,
+    check_on_scale,
+    numbers,
+    ordered_entries,
+    tell_moved,
+)
+from deepmf.plots import build_notebook_view, plot_bars
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+AREAS = ("I", "II", "III", "IV")
+
+
+def area_codes(row_is_new: npt.NDArray[np.bool_], column_is_new: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
+    """Return the position in `AREAS` of each pair: new rows are II, new columns III, both IV."""
+    return row_is_new.astype(np.int8) + 2 * column_is_new.astype(np.int8)
+
+
+_QUANTILES = {"min": 0.0, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "max": 1.0}
+
+
+@dataclass(frozen=True)
+class Description:
+    """Counts, density, quantiles of entries per row and column, and the histogram of the values.
+
+    `histogram` maps each level to its number of entries; for an interval, the middle of each of ten bins.
+    """
+
+    n_rows: int
+    n_columns: int
+    n_entries: int
+    density: float
+    n_empty_rows: int
+    n_empty_columns: int
+    mean: float
+    standard_deviation: float
+    scale: Scale
+    entries_per_row: dict[str, float]
+    entries_per_column: dict[str, float]
+    histogram: dict[float, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain Python values, ready for JSON."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        levels = self.scale.levels
+        plain["scale"] = {
+            "low": self.scale.low,
+            "high": self.scale.high,
+            "levels": None if levels is None else levels.tolist(),
+        }
+        plain["histogram"] = {f"{value:g}": count for value, count in self.histogram.items()}
+        return plain
+
+    def _repr_html_(self) -> str:
+        return matrix_html("Description", self)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.n_entries:,} entries in {self.n_rows:,} rows x {self.n_columns:,} columns "
+            f"({100 * self.density:.3g} % observed)",
+            f"scale {self.scale}; mean {self.mean:.4g}, standard deviation {self.standard_deviation:.4g}",
+            _quantile_line("entries per row", self.entries_per_row, self.n_empty_rows),
+            _quantile_line("entries per column", self.entries_per_column, self.n_empty_columns),
+        ]
+        most = max(self.histogram.values(), default=1) or 1
+        for value, count in self.histogram.items():
+            share = count / max(self.n_entries, 1)
+            lines.append(f"{value:>10.4g} {100 * share:5.1f} % {'█' * round(30 * count / most)}")
+        return "\n".join(lines)
+
+
+def describe(
+    *,
+    shape: tuple[int, int],
+    scale: Scale,
+    values: npt.NDArray[np.floating[Any]],
+    row_counts: npt.NDArray[np.integer[Any]],
+    column_counts: npt.NDArray[np.integer[Any]],
+) -> Description:
+    """Count what a matrix of this shape holds; both arrays of counts are reordered."""
+    n_rows, n_columns = shape
+    mean, deviation = _moments(values)
+    return Description(
+        n_rows=n_rows,
+        n_columns=n_columns,
+        n_entries=int(values.size),
+        density=values.size / max(n_rows * n_columns, 1),
+        n_empty_rows=int(np.count_nonzero(row_counts == 0)),
+        n_empty_columns=int(np.count_nonzero(column_counts == 0)),
+        mean=mean,
+        standard_deviation=deviation,
+        scale=scale,
+        entries_per_row=_quantiles(row_counts),
+        entries_per_column=_quantiles(column_counts),
+        histogram=_histogram(scale, values),
+    )
+
+
+def _moments(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:
+    """Return the mean and the standard deviation, computed some values at a time."""
+    if not values.size:
+        return float("nan"), float("nan")
+    mean = sum(float(piece.sum(dtype=np.float64)) for piece in pieces(values)) / values.size
+    with np.errstate(over="ignore"):  # the squares of huge values: infinite is what they deviate
+        squares = sum(float(np.square(piece.astype(np.float64) - mean).sum()) for piece in pieces(values))
+    return mean, float(np.sqrt(squares / values.size))
+
+
+def _quantiles(counts: npt.NDArray[np.integer[Any]]) -> dict[str, float]:
+    if counts.size == 0:
+        return dict.fromkeys(_QUANTILES, 0.0)
+    quantiles = np.quantile(counts, list(_QUANTILES.values()), overwrite_input=True)  # a copy of 10^8 counts is dear
+    return dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
+
+
+def _histogram(scale: Scale, values: npt.NDArray[np.floating[Any]]) -> dict[float, int]:
+    if scale.levels is not None:
+        counts = np.zeros(scale.levels.size, dtype=np.int64)
+        for piece in pieces(values):
+            counts += np.bincount(scale.level_positions(piece), minlength=counts.size)
+        return dict(zip(scale.levels.tolist(), counts.tolist(), strict=True))
+    counts, edges = np.zeros(10, dtype=np.int64), np.histogram_bin_edges([], bins=10, range=(scale.low, scale.high))
+    for piece in pieces(values):
+        inside = np.clip(piece, scale.low, scale.high)  # outliers count in the first and last bins
+        counts += np.histogram(inside, bins=10, range=(scale.low, scale.high))[0]
+    return dict(zip(((edges[:-1] + edges[1:]) / 2).tolist(), counts.tolist(), strict=True))
+
+
+def _quantile_line(name: str, quantiles: dict[str, float], n_empty: int) -> str:
+    shown = ", ".join(f"{label} {count:g}" for label, count in quantiles.items())
+    return f"{name}: {shown}" + (f"; {n_empty:,} without any" if n_empty else "")
+
+
+def matrix_html(name: str, shown: Description) -> str:
+    """Return a description with a plot of the values, as a notebook shows it."""
+    facts = {
+        "size": f"{format_count(shown.n_rows)} rows x {format_count(shown.n_columns)} columns",
+        "entries": f"{format_count(shown.n_entries)} ({format_percent(shown.density, digits=2)} observed)",
+        "scale": str(shown.scale),
+        "values": f"mean {format_amount(shown.mean)}, standard deviation {format_amount(shown.standard_deviation)}",
+        "entries per row": _spread(shown.entries_per_row, shown.n_empty_rows),
+        "entries per column": _spread(shown.entries_per_column, shown.n_empty_columns),
+    }
+    if shown.n_entries == 0:
+        return build_notebook_view(name, facts, {})
+    return build_notebook_view(name, facts, {"Number of entries by value": lambda: plot_values(shown)})
+
+
+def plot_values(shown: Description, ax: Axes | None = None) -> Axes:
+    """Draw how many entries have each value."""
+    return plot_bars(
+        [format_short(float(f"{value:.3g}")) for value in shown.histogram],
+        {"entries": list(shown.histogram.values())},
+        ax,
+        x_label="value" if shown.scale.levels is None else "level",
+        y_label="entries",
+    )
+
+
+def _spread(counts: dict[str, float], n_empty: int) -> str:
+    said = f"{counts['min']:g} to {counts['max']:g}, median {counts['median']:g}"
+    return said + (f"; {format_count(n_empty)} without any" if n_empty else "")
+
 
 # A part of a matrix that is mapped from a store is a store too, but for one of so few entries.
 IN_MEMORY = 1 << 20
@@ -306,7 +473,7 @@ class ObservedMatrix:
         """
         is_mask = which.dtype == bool
         if self.origin is not None and (np.count_nonzero(which) if is_mask else which.size) > IN_MEMORY:
-            from deepmf.matrix.store_part import part_on_disk
+            from deepmf.matrix.packed import part_on_disk
 
             part = part_on_disk(self, which if is_mask else np.sort(which))
             return ObservedMatrix.from_store(part, scale=self.scale)
@@ -318,7 +485,7 @@ class ObservedMatrix:
     def take(self, rows: IndexArray, columns: IndexArray) -> ObservedMatrix:
         """Return the part with the rows and columns at the given positions, in that order."""
         if self.origin is not None and self.n_entries > IN_MEMORY and _rise(rows) and _rise(columns):
-            from deepmf.matrix.store_part import axes_on_disk
+            from deepmf.matrix.packed import axes_on_disk
 
             return ObservedMatrix.from_store(axes_on_disk(self, rows, columns), scale=self.scale)
         new_row = np.full(len(self.rows), -1, dtype=np.int64)
@@ -376,7 +543,7 @@ class ObservedMatrix:
 
         It is written whole or not at all; a store is a new folder. What came from a wide table is written as one.
         """
-        from deepmf.matrix.matrix_file import write_matrix
+        from deepmf.matrix.write import write_matrix
 
         write_matrix(self, path)
 

@@ -11,18 +11,21 @@ import numpy.typing as npt
 import torch
 
 from deepmf.errors import NotEnoughMemory
-from deepmf.files.frame_library import import_polars
+from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.entries import EntryStore
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import batches
 from deepmf.storage.frame_file import label_type, write_frame_file
-from deepmf.training.free_memory import free_bytes
+from deepmf.training.runtime import free_bytes
 
 # What is completed in memory may take this much; beyond it, complete_to streams.
 MOST_BYTES = 8 << 30
+
 _BYTES_A_VALUE = 8
+
 _BYTES_A_LINE = 3 * 8  # of a long frame, at least: two labels and a value
+
 _GIB = 1 << 30
 
 

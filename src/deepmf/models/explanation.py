@@ -10,7 +10,7 @@ import numpy.typing as npt
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import FeatureEncoding
 from deepmf.matrix.labels import Labels
 from deepmf.models.predictor import Predictor
@@ -18,10 +18,13 @@ from deepmf.models.ranking import check_n
 
 Axis = Literal["row", "column"]
 
+
 # At most this many entries are left out in turn.
 _MOST_CANDIDATES = 256
+
 # Entries that the fold-ins of one explanation have together, unless n asks for more, and those encoded at a time.
 _MOST_ENTRIES = 1 << 18
+
 _ENTRIES_AT_A_TIME = 1 << 16
 
 

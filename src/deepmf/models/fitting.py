@@ -3,30 +3,199 @@
 from __future__ import annotations
 
 import hashlib
+import reprlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from deepmf.errors import BadSetting, NotBetterThanMeans, TrainingDiverged, TrainingInterrupted
-from deepmf.layers.ranks import ranks_here
-from deepmf.matrix.coded_values import pieces
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.errors import (
+    BadEntries,
+    BadFeatures,
+    BadModelFile,
+    BadSetting,
+    DeepMFWarning,
+    NotBetterThanMeans,
+    NothingObserved,
+    TrainingDiverged,
+    TrainingInterrupted,
+)
+from deepmf.matrix.arrays import IndexArray, pieces
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.warm_start import WarmStart
-from deepmf.training.checkpoint import Checkpoint, numbered_states, remove_checkpoint
-from deepmf.training.epoch_progress import EpochDisplay
+from deepmf.nn.ranks import ranks_here
+from deepmf.storage.matrices import check_storable
+from deepmf.training.checkpoint import Checkpoint, ShardedCheckpoint, numbered_states, remove_checkpoint
 from deepmf.training.history import History
-from deepmf.training.loop import Callback, Loop, Task
+from deepmf.training.loop import Callback, Loop, Task, ValidationEntries
+from deepmf.training.progress import EpochDisplay
+from deepmf.training.runtime import Threads
 from deepmf.training.settings import LoopSettings, Settings
-from deepmf.training.sharded_checkpoint import ShardedCheckpoint
-from deepmf.training.threads import Threads
 from deepmf.training.trainer import Trainer
-from deepmf.training.validation import ValidationEntries
+
+# As many entries as a choice needs, and no more than it needs.
+_FEWEST, _MOST = 20, 50_000
+
+# From the warning to the caller of `fit`: set_aside, _warm_task, _learn, fit, the caller.
+_TO_FIT = 5
+
+
+def set_aside(
+    train: ObservedMatrix, *, seed: int, one_in: int = 20, start: WarmStart | None = None
+) -> tuple[ObservedMatrix, ValidationEntries | None]:
+    """Return a matrix without some of its entries, and these; all of it, and none, where there are too few.
+
+    one_in: one entry in this many is held out, where these are as many as a choice needs.
+    start: what a warm fit begins with; entries are then held out among those that it was not trained on, half of them
+    at most. Where too few are new to it, they come from all, with a warning.
+    """
+    n_held_out = min(train.n_entries // one_in, _MOST)
+    if n_held_out < _FEWEST:
+        return train, None
+    eligible = np.arange(train.n_entries)
+    if start is not None:
+        unseen = np.flatnonzero(start.are_unseen(train.entry_rows, train.by_row.columns))
+        if unseen.size // 2 >= _FEWEST:
+            eligible, n_held_out = unseen, min(n_held_out, unseen.size // 2)
+        else:
+            warnings.warn(
+                f"{unseen.size} of {train.n_entries} entries are new to start_from, too few to choose the best epoch "
+                "by: it may have been trained on those that are held out; pass validation entries that it has not seen",
+                DeepMFWarning,
+                stacklevel=_TO_FIT,
+            )
+    chosen = np.zeros(train.n_entries, dtype=bool)
+    chosen[np.random.default_rng(seed).choice(eligible, n_held_out, replace=False)] = True
+    seen = train.take_entries(np.flatnonzero(~chosen))
+    values = train.values[chosen].astype(np.float64)
+    held_out = ValidationEntries(train.entry_rows[chosen], train.by_row.columns[chosen], values)
+    return seen, held_out
+
+
+Conflicts = Literal["error", "replace"]
+
+
+def check_trainable(train: Any) -> None:
+    """Refuse what is no matrix that a model could learn from and be saved with."""
+    check_matrix(train, "fit")
+    for labels in (train.rows, train.columns):
+        check_storable(labels)  # known now rather than when the model is saved
+    if train.n_entries == 0:
+        raise BadEntries("there is nothing to learn: the matrix has no entries")
+
+
+def check_matrix(given: Any, taker: str) -> None:
+    """Refuse what is no matrix, and say what makes one of it."""
+    if not isinstance(given, ObservedMatrix):
+        raise BadEntries(f"{taker} takes an ObservedMatrix; got {type(given).__name__} ({_makes_one(given)})")
+
+
+def _makes_one(given: Any) -> str:
+    """Say what makes a matrix of something else."""
+    if isinstance(given, str | Path):
+        return "read_matrix reads one from a file"
+    kinds = {"from_frame, or from_table for a wide one,": "columns", "from_sparse": "tocoo", "from_array": "__array__"}
+    makers = [maker for maker, attribute in kinds.items() if hasattr(given, attribute)]
+    return f"ObservedMatrix.{makers[0] if makers else 'from_entries'} makes one"
+
+
+def check_features(given: Any, name: str) -> None:
+    """Refuse what is no features."""
+    if not isinstance(given, Features):
+        kind = type(given).__name__
+        raise BadFeatures(f"{name} must be Features (Features.from_frame makes them); got {kind}")
+
+
+def training_entries(
+    train: ObservedMatrix,
+    row_features: Features | None,
+    column_features: Features | None,
+    *,
+    method: str,
+    takes_features: bool,
+) -> EntryStore:
+    """Return the entries of a matrix with the features of its rows and columns, where the method reads any."""
+    for name, features in (("row_features", row_features), ("column_features", column_features)):
+        if features is None:
+            continue
+        check_features(features, name)
+        if not takes_features:
+            raise BadFeatures(f"{method} reads entries alone, no features; Means, ALS, DMF, DMFD and OrdinalDMF do")
+    return EntryStore.of(
+        train,
+        None if row_features is None else AxisFeatures.of(train.rows, row_features, train.row_counts),
+        None if column_features is None else AxisFeatures.of(train.columns, column_features, train.column_counts),
+    )
+
+
+def check_extension(
+    new: Any, row_features: Features | None, column_features: Features | None, conflicts: Conflicts
+) -> None:
+    """Refuse what no model could be extended by."""
+    if new is not None or (row_features is None and column_features is None):
+        check_matrix(new, "extend")
+    if conflicts not in ("error", "replace"):
+        raise BadSetting(f"conflicts must be 'error' or 'replace'; got {conflicts!r}")
+    for name, features in (("row_features", row_features), ("column_features", column_features)):
+        if features is not None:
+            check_features(features, name)
+
+
+def warn_of_nothing(seen: EntryStore, axis: Literal["row", "column"], positions: IndexArray) -> None:
+    """Warn of rows, or columns, at some positions that nothing describes; to be called by what users call."""
+    entries = seen.row_entries(positions) if axis == "row" else seen.column_entries(positions)
+    empty = positions[entries.describe_nothing]
+    if empty.size:
+        labels = (seen.rows if axis == "row" else seen.columns)[empty[:3]].tolist()
+        other = "columns" if axis == "row" else "rows"
+        shown = ", ".join(map(repr, labels)) + (", ..." if empty.size > 3 else "")
+        warnings.warn(
+            f"{empty.size} {axis}(s) have no entry over the trained {other} ({shown}): "
+            "they are predicted from an empty description",
+            NothingObserved,
+            stacklevel=3,
+        )
+
+
+class SettingsChoice(NamedTuple):
+    """The settings of a fit, and those of them that were chosen, by name."""
+
+    settings: Settings
+    chosen: dict[str, Any]
+
+
+def settings_with_choice(
+    settings: Settings, given: Set[str], suitable: Mapping[str, Any], earlier: Settings | None
+) -> SettingsChoice:
+    """Return settings in which those that were not given are the suitable ones, or those of an earlier model."""
+    if earlier is not None:
+        # Epochs that are given have a schedule of their own.
+        kept = {each.name for each in fields(LoopSettings)} if "epochs" in given else set()
+        known = earlier.to_dict()
+        suitable = {name: value if name in kept else known[name] for name, value in suitable.items()}
+    chosen = {name: value for name, value in suitable.items() if name not in given}
+    return SettingsChoice(replace(settings, **chosen), chosen)
+
+
+def settings_without_choice(settings: Settings, given: Set[str]) -> dict[str, Any]:
+    """Return the settings that no fit chooses, by name."""
+    chosen = set(settings.chosen_at_fit) - given
+    return {name: value for name, value in settings.to_dict().items() if name not in chosen}
+
+
+def stored_choice(names: Any, settings: Settings) -> dict[str, Any]:
+    """Return the settings that were chosen, by their stored names; anything else raises `BadModelFile`."""
+    known = settings.to_dict()
+    if not isinstance(names, list) or not all(isinstance(name, str) and name in known for name in names):
+        raise BadModelFile(f"the stored choice must name settings; got {reprlib.repr(names)}")
+    return {name: known[name] for name in names}
+
 
 # The settings that most often mend a fit that is no better than the means.
 _TO_TRY = ("epochs", "learning_rate", "dropout", "penalty", "latent_size")

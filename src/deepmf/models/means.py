@@ -2,26 +2,94 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import scipy.linalg
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
-from deepmf.matrix.entry_store import EntryStore
-from deepmf.models.fallback import mean_at, shrunk_effects
-from deepmf.models.feature_ridge import NO_WEIGHTS, FeatureRidge, FeatureWeights, prior, stored_weights
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.feature_encoding import FeatureVectors
+from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents
-from deepmf.models.means_settings import MeansSettings
-from deepmf.models.model import Model
-from deepmf.models.predictor import Encoder, Predictor, unpack_latents
-from deepmf.models.readout import Readout
-from deepmf.storage.packed import Packed, Tensors
-from deepmf.training.declarations import takes_settings
+from deepmf.models.pairs import SHRINKAGE, mean_at, shrunk_effects
+from deepmf.models.predictor import Encoder, Predictor, Readout, unpack_latents
+from deepmf.storage.model_file import Packed, Tensors, numbers
 from deepmf.training.history import History
-from deepmf.training.settings import Settings
-from deepmf.training.validation import ValidationEntries
+from deepmf.training.loop import ValidationEntries
+from deepmf.training.settings import Settings, number, settings_dataclass, takes_settings
+
+
+@settings_dataclass
+class MeansSettings(Settings):
+    """The settings of the shrunk means."""
+
+    shrinkage: float = number(
+        SHRINKAGE,
+        low=0.0,
+        meaning="How many entries of the overall mean each row's and column's own entries are mixed with.",
+    )
+    feature_penalty: float = number(
+        10.0,
+        above=0.0,
+        meaning="How strongly the weights of features are drawn to 0, where there are any: as by this many rows or "
+        "columns that say so.",
+    )
+
+
+class FeatureWeights(NamedTuple):
+    """The weights (inputs, width) of the features of rows and of columns; None where there are no features."""
+
+    rows: npt.NDArray[Any] | None = None
+    columns: npt.NDArray[Any] | None = None
+
+    def tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """Return them under the names that they have in a file."""
+        return {f"features.{axis}": table for axis, table in self._asdict().items() if table is not None}
+
+
+NO_WEIGHTS = FeatureWeights()
+
+
+def stored_weights(entries: EntryStore, tensors: Tensors, *, width: int, kind: str) -> FeatureWeights:
+    """Return the weights that a model packed; any that do not fit its features raise `BadModelFile`."""
+    return FeatureWeights(
+        *(
+            None if features is None else numbers(tensors, f"features.{axis}", kind, (features.n_inputs, width))
+            for axis, features in (("rows", entries.row_features), ("columns", entries.column_features))
+        )
+    )
+
+
+def prior(entries: AxisEntries, weights: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+    """Return what the features of some rows (or columns) say (vectors, width); None where there are none."""
+    if weights is None or entries.features is None:
+        return None
+    return entries.features.product(weights)
+
+
+class FeatureRidge:
+    """The ridge regression of numbers of rows (or columns) on their features, laid out once.
+
+    precisions: how much the numbers of each vector count, (vectors,). penalty: as many vectors of average precision.
+    """
+
+    def __init__(self, features: FeatureVectors, precisions: FloatArray, penalty: float) -> None:
+        table = features.sparse().astype(np.float64)
+        self._weighted = table.multiply(precisions[:, None]).T.tocsr()
+        gram = (self._weighted @ table).toarray()
+        counted = precisions[precisions > 0]
+        gram[np.diag_indices_from(gram)] += penalty * (counted.mean() if counted.size else 1.0)
+        self._factor = scipy.linalg.cho_factor(gram)
+
+    def weights(self, targets: npt.NDArray[Any]) -> FloatArray:
+        """Return the weights (inputs, width) for numbers (vectors, width)."""
+        solved: FloatArray = scipy.linalg.cho_solve(self._factor, self._weighted @ targets.astype(np.float64))
+        return solved
+
 
 _N_BESIDE = 2  # of a latent: both its numbers, (mean + row effect, 1) and (1, column effect), in double precision
 

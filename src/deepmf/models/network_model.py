@@ -13,17 +13,17 @@ import torch
 from torch import nn
 
 from deepmf.errors import BadModelFile
-from deepmf.layers.dropout import use_generator
-from deepmf.layers.vectors import SparseVectors, feature_batch
 from deepmf.matrix.axis_entries import AxisEntries
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting
-from deepmf.models.model import Model
 from deepmf.models.predictor import Encoder, Predictor
 from deepmf.models.warm_start import LineOf, WarmStart
-from deepmf.storage.packed import Packed, Tensors, has_values_to_check, numbers
-from deepmf.training.fit_memory import check_memory, fit_bytes
+from deepmf.nn.branch import use_generator
+from deepmf.nn.inputs import SparseVectors, feature_batch
+from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, numbers
+from deepmf.training.memory import check_memory, fit_bytes
 from deepmf.training.runtime import Runtime
 from deepmf.training.settings import TrainingSettings
 from deepmf.training.trainer import Trainer

@@ -1,7 +1,6 @@
 """Every model by its name in commands and recipes: the modules of its class and settings, and a description.
 
-Nothing heavy is imported, not even with the settings.
-"""
+Nothing heavy is imported, not even with the settings."""
 
 from __future__ import annotations
 
@@ -11,47 +10,47 @@ from typing import TYPE_CHECKING, Any
 from deepmf.errors import BadSetting, nearest_name
 
 if TYPE_CHECKING:
-    from deepmf.models.model import Model
+    from deepmf.models.base import Model
     from deepmf.training.settings import Settings
+
 
 # name: (module, class)
 HOMES = {
-    "dmf": ("deepmf.models.dmf.dmf", "DMF"),
-    "dmf-d": ("deepmf.models.dmf.dmfd", "DMFD"),
-    "dmf-o": ("deepmf.models.ordinal.ordinal_dmf", "OrdinalDMF"),
-    "i-autorec": ("deepmf.models.autoencoders.autorec", "IAutoRec"),
-    "u-autorec": ("deepmf.models.autoencoders.autorec", "UAutoRec"),
-    "deep-u-autorec": ("deepmf.models.autoencoders.deep_autorec", "DeepUAutoRec"),
-    "i-cf-nade": ("deepmf.models.autoencoders.cfnade", "ICFNADE"),
-    "u-cf-nade": ("deepmf.models.autoencoders.cfnade", "UCFNADE"),
-    "optspace": ("deepmf.models.factorization.optspace", "OptSpace"),
-    "rankk": ("deepmf.models.factorization.rankk", "RankK"),
-    "rdmc": ("deepmf.models.factorization.rdmc", "RDMC"),
-    "odmc": ("deepmf.models.factorization.odmc", "ODMC"),
-    "als": ("deepmf.models.factorization.als", "ALS"),
+    "dmf": ("deepmf.models.dmf", "DMF"),
+    "dmf-d": ("deepmf.models.dmfd", "DMFD"),
+    "dmf-o": ("deepmf.models.ordinal.model", "OrdinalDMF"),
+    "i-autorec": ("deepmf.models.autorec", "IAutoRec"),
+    "u-autorec": ("deepmf.models.autorec", "UAutoRec"),
+    "deep-u-autorec": ("deepmf.models.autorec", "DeepUAutoRec"),
+    "i-cf-nade": ("deepmf.models.cfnade", "ICFNADE"),
+    "u-cf-nade": ("deepmf.models.cfnade", "UCFNADE"),
+    "optspace": ("deepmf.models.low_rank", "OptSpace"),
+    "rankk": ("deepmf.models.low_rank", "RankK"),
+    "rdmc": ("deepmf.models.low_rank", "RDMC"),
+    "odmc": ("deepmf.models.odmc", "ODMC"),
+    "als": ("deepmf.models.als", "ALS"),
     "means": ("deepmf.models.means", "Means"),
 }
 
-_AUTOENCODERS = "deepmf.models.autoencoders.autoencoder_settings"
-_FACTORIZATION = "deepmf.models.factorization.factorization_settings"
 
 # name: (module, class) of its settings
 SETTINGS_HOMES = {
-    "dmf": ("deepmf.models.dmf.dmf_settings", "DMFSettings"),
-    "dmf-d": ("deepmf.models.dmf.dmf_settings", "DMFDSettings"),
-    "dmf-o": ("deepmf.models.ordinal.ordinal_settings", "OrdinalDMFSettings"),
-    "i-autorec": (_AUTOENCODERS, "AutoRecSettings"),
-    "u-autorec": (_AUTOENCODERS, "UAutoRecSettings"),
-    "deep-u-autorec": (_AUTOENCODERS, "DeepAutoRecSettings"),
-    "i-cf-nade": (_AUTOENCODERS, "CFNADESettings"),
-    "u-cf-nade": (_AUTOENCODERS, "UCFNADESettings"),
-    "optspace": (_FACTORIZATION, "OptSpaceSettings"),
-    "rankk": (_FACTORIZATION, "RankKSettings"),
-    "rdmc": (_FACTORIZATION, "RDMCSettings"),
-    "odmc": (_FACTORIZATION, "ODMCSettings"),
-    "als": (_FACTORIZATION, "ALSSettings"),
-    "means": ("deepmf.models.means_settings", "MeansSettings"),
+    "dmf": ("deepmf.models.dmf", "DMFSettings"),
+    "dmf-d": ("deepmf.models.dmfd", "DMFDSettings"),
+    "dmf-o": ("deepmf.models.ordinal.settings", "OrdinalDMFSettings"),
+    "i-autorec": ("deepmf.models.autorec", "AutoRecSettings"),
+    "u-autorec": ("deepmf.models.autorec", "UAutoRecSettings"),
+    "deep-u-autorec": ("deepmf.models.autorec", "DeepAutoRecSettings"),
+    "i-cf-nade": ("deepmf.models.cfnade", "CFNADESettings"),
+    "u-cf-nade": ("deepmf.models.cfnade", "UCFNADESettings"),
+    "optspace": ("deepmf.models.low_rank", "OptSpaceSettings"),
+    "rankk": ("deepmf.models.low_rank", "RankKSettings"),
+    "rdmc": ("deepmf.models.low_rank", "RDMCSettings"),
+    "odmc": ("deepmf.models.odmc", "ODMCSettings"),
+    "als": ("deepmf.models.als", "ALSSettings"),
+    "means": ("deepmf.models.means", "MeansSettings"),
 }
+
 
 # name: description
 SUMMARIES = {

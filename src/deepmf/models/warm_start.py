@@ -18,24 +18,28 @@ from torch import Tensor
 
 from deepmf.errors import BadEntries, BadSetting, DeepMFWarning
 from deepmf.matrix.arrays import IndexArray
-from deepmf.matrix.axis_features import AxisFeatures
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Predictor
+from deepmf.training.loop import ValidationEntries
 from deepmf.training.settings import Settings, TrainingSettings
-from deepmf.training.validation import ValidationEntries
 
 # A warm fit has half the epochs. With a quarter, fits to a matrix of which a tenth was new were worse than cold ones.
 _SHARE = 0.5
 
+
 # What a learned table has a line for: each row, each column, or (None) nothing that a label stands for.
 LineOf = Literal["row", "column"] | None
+
 # A branch for rows reads the columns of a matrix, one for columns its rows.
 TWO_BRANCHES: dict[str, LineOf] = {"rows.first.weight": "column", "columns.first.weight": "row"}
+
 # The weights that read features, and the features that they read.
 FEATURE_WEIGHTS = {"rows.features.weight": "row_features", "columns.features.weight": "column_features"}
+
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 

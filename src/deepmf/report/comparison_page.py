@@ -5,16 +5,15 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from deepmf.evaluation.comparison import ComparedModel, Comparison
-from deepmf.evaluation.split_errors import ALL
-from deepmf.files.atomic import write_atomically
+from deepmf.evaluation.compare import ALL, ComparedModel, Comparison
+from deepmf.files import write_atomically
 from deepmf.formatting import format_amount, format_count, format_percent, format_quantity
 from deepmf.plots import plot_bars, plot_comparison
-from deepmf.report.content import Figure, LeftOut, Section, Table, shortened
-from deepmf.report.error_sections import MEANINGS
-from deepmf.report.rendering import rendered
+from deepmf.report.content import Figure, LeftOut, Section, Table, rendered, shortened
+from deepmf.report.sections import MEANINGS
 
 _METRICS = {"rmse": "RMSE", "mae": "MAE", "level_rmse": "RMSE of levels", "level_mae": "MAE of levels"}
+
 _LONGEST = 40
 
 
@@ -23,7 +22,7 @@ def write_comparison(comparison: Comparison, path: str | Path, *, title: str | N
 
     >>> import tempfile
     >>> from deepmf.data.synthetic import generate
-    >>> from deepmf.evaluation.compare_models import compare
+    >>> from deepmf.evaluation.compare import compare
     >>> found = compare(["means"], generate(30, 20, density=0.4, seed=0).matrix, folds=2, own_processes=False)
     >>> path = Path(tempfile.mkdtemp(), "comparison.html")
     >>> write_comparison(found, path)

@@ -1,12 +1,15 @@
-"""The content of a page, as data for its templates: sections with figures and tables, or why there are none."""
+"""Templates filled in: whatever is not markup already is escaped, and a name that is not there is an error."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
-from deepmf.plots import render_svg
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from deepmf.plots import colour_rules, render_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,3 +73,23 @@ def shortened(text: object, longest: int = 80) -> str:
     """
     whole = str(text)
     return whole if len(whole) <= longest else f"{whole[: longest - 1]}…"
+
+
+def rendered(template: str, **content: object) -> str:
+    """Return a template of this package with its content."""
+    return _environment().get_template(template).render(**content)
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("deepmf.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters["shortened"] = shortened
+    made.globals["plot_colours"] = colour_rules()
+    return made

@@ -11,24 +11,31 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, NothingObserved
-from deepmf.evaluation.area_evaluation import AreaErrors, count_seen, evaluate, known_entries
+from deepmf.evaluation.areas import (
+    AreaErrors,
+    ColdStart,
+    ColumnErrors,
+    cold_start,
+    column_errors,
+    confusion,
+    count_seen,
+    evaluate,
+    known_entries,
+)
 from deepmf.evaluation.calibration import Calibration, IntervalCoverage, calibration, interval_coverages
-from deepmf.evaluation.cold_start import ColdStart, cold_start
-from deepmf.evaluation.columns import ColumnErrors, column_errors
-from deepmf.evaluation.confusion import confusion
-from deepmf.evaluation.ranking_evaluation import RankingEvaluation, evaluate_ranking
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.evaluation.ranking import RankingEvaluation, evaluate_ranking
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.base import Model
 from deepmf.models.explanation import Explanation
 from deepmf.models.fitting import Fitting
-from deepmf.models.label_pairs import Unknown
 from deepmf.models.means import Means
-from deepmf.models.model import Model
-from deepmf.models.predictor import Predictor
-from deepmf.models.readout import LevelReadout
+from deepmf.models.pairs import Unknown
+from deepmf.models.predictor import LevelReadout, Predictor
 
 # Pairs that are scored for the ranking of a page, so that it is soon made however many rows there are.
 _MOST_RANKED = 1 << 26
+
 _EXPLAINED = 10  # entries of an explanation
 
 

@@ -6,22 +6,29 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from deepmf.evaluation.area_evaluation import UNKNOWN
-from deepmf.evaluation.ranking_evaluation import RankingEvaluation
-from deepmf.files.atomic import write_atomically
+from deepmf.evaluation.areas import UNKNOWN
+from deepmf.evaluation.ranking import RankingEvaluation
+from deepmf.files import write_atomically
 from deepmf.formatting import format_amount, format_count, format_difference, format_percent, format_quantity
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.label_pairs import Unknown
-from deepmf.models.model import Model
-from deepmf.report.content import LeftOut, Section
-from deepmf.report.data_section import data_section
-from deepmf.report.error_sections import area_section, cold_start_section, column_section
-from deepmf.report.explanation_section import explanation_section
+from deepmf.models.base import Model
+from deepmf.models.pairs import Unknown
+from deepmf.report.content import LeftOut, Section, rendered
 from deepmf.report.findings import Findings, find
-from deepmf.report.fit_sections import learning_section, settings_section
-from deepmf.report.level_sections import boundary_section, calibration_section, confusion_section, hit_shares
-from deepmf.report.ranking_section import ranking_section
-from deepmf.report.rendering import rendered
+from deepmf.report.sections import (
+    area_section,
+    boundary_section,
+    calibration_section,
+    cold_start_section,
+    column_section,
+    confusion_section,
+    data_section,
+    explanation_section,
+    hit_shares,
+    learning_section,
+    ranking_section,
+    settings_section,
+)
 
 SECTIONS = (
     data_section,
@@ -36,6 +43,7 @@ SECTIONS = (
     boundary_section,
     settings_section,
 )
+
 # Of fewer test entries every number is largely chance.
 FEW = 100
 

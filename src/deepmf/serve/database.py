@@ -1,27 +1,215 @@
-"""The database: how it is opened, made durable, and brought to the newest tables."""
+"""The entries and features that came since training, in a database: read whole or in part, changed in transactions."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from contextlib import suppress
+import time
+from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import psycopg
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection, Engine, create_engine, event
+from psycopg.abc import RV, PQGen
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Dialect,
+    Double,
+    Engine,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    and_,
+    bindparam,
+    case,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.types import TypeDecorator
 
 from deepmf.errors import BadSetting, MissingDependency, UnreadableFile
+from deepmf.serve.changes import AxisName, Changes, FeatureChanges, Given, Pair
+
+
+class IdBytes(TypeDecorator[Any]):
+    """An id as bytes: `s` and UTF-8 for text, `i` and digits for a number; any character survives any database."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> bytes | None:
+        """Return an id as it is stored."""
+        if value is None:
+            return None
+        return b"i%d" % value if isinstance(value, int) else b"s" + str(value).encode("utf-8", "surrogatepass")
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        """Return the id that was stored."""
+        if value is None:
+            return None
+        stored = bytes(value)
+        return int(stored[1:]) if stored[:1] == b"i" else stored[1:].decode("utf-8", "surrogatepass")
+
+
+METADATA = MetaData()
+
+
+# One line. data_version: counts transactions that changed entries; exported_version: what it was at the last export.
+STATE = Table(
+    "state",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("data_version", BigInteger, nullable=False),
+    Column("model_version", BigInteger, nullable=False),
+    Column("exported_version", BigInteger, nullable=False),
+)
+
+
+# The model files that were served, by the digest of their bytes.
+MODELS = Table(
+    "models",
+    METADATA,
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("digest", String(64), nullable=False),
+)
+
+
+# Entries that differ from the model's file. A value of null: forgotten.
+# first_version: the data version at which the pair came; 0 where a model's file has, or had, it.
+ENTRIES = Table(
+    "entries",
+    METADATA,
+    Column("row_id", IdBytes, primary_key=True),
+    Column("column_id", IdBytes, primary_key=True),
+    Column("value", Double, nullable=True),
+    Column("version", BigInteger, nullable=False),
+    Column("first_version", BigInteger, nullable=False),
+    Index("entries_by_column", "column_id"),
+)
+
+
+# Features that differ from the model's file: values by name, as JSON, as they were given. A content of null: forgotten.
+# first_version: as for entries.
+FEATURES = Table(
+    "features",
+    METADATA,
+    Column("axis", String(6), primary_key=True),
+    Column("label", IdBytes, primary_key=True),
+    Column("content", LargeBinary, nullable=True),
+    Column("version", BigInteger, nullable=False),
+    Column("first_version", BigInteger, nullable=False),
+)
+
+
+# Which rows and columns a transaction changed: other workers read these anew. Old lines are removed.
+CHANGES = Table(
+    "changes",
+    METADATA,
+    Column("version", BigInteger, primary_key=True),
+    Column("axis", String(6), primary_key=True),
+    Column("label", IdBytes, primary_key=True),
+)
+
+
+# Answers to writes that came with an Idempotency-Key, for a day.
+RECEIPTS = Table(
+    "receipts",
+    METADATA,
+    Column("key", String(64), primary_key=True),
+    Column("request", String(64), nullable=False),
+    Column("answer", LargeBinary, nullable=False),
+    Column("time", Double, nullable=False),
+    Index("receipts_by_time", "time"),
+)
+
+
+# Errors of predictions made before the entry arrived, by model version and area.
+LIVE_ERRORS = Table(
+    "live_errors",
+    METADATA,
+    Column("model_version", BigInteger, primary_key=True, autoincrement=False),
+    Column("area", String(3), primary_key=True),
+    Column("n_entries", BigInteger, nullable=False),
+    Column("squared_error", Double, nullable=False),
+    Column("absolute_error", Double, nullable=False),
+)
+
+
+_STATEMENT_SECONDS = 60  # after which the server itself ends a statement that nobody waits for any more
+
+
+class PatientConnection(psycopg.Connection[Any]):
+    """A connection that is given up once the server has said nothing for some seconds while it was waited for.
+
+    The limits of the server (`statement_timeout`) do not help where the server itself hangs, and the system goes on
+    acknowledging what it is sent.
+    """
+
+    patience: float
+
+    @classmethod
+    def open(cls, *given: Any, patience: float, **named: Any) -> PatientConnection:
+        """Connect as psycopg does, with limits for the connection and the statements; what is given comes first."""
+        named.setdefault("connect_timeout", max(2, round(patience)))
+        named.setdefault("tcp_user_timeout", round(1000 * patience))
+        limits = f"-c statement_timeout={_STATEMENT_SECONDS}s -c lock_timeout={round(800 * patience)}ms"
+        named["options"] = f"{limits} {named.get('options', '')}"
+        connection = cls.connect(*given, **named)
+        connection.patience = patience
+        return connection
+
+    def wait(self, gen: PQGen[RV], *given: Any, **named: Any) -> RV:
+        """Wait for what a statement needs."""
+        try:
+            return super().wait(_until_silent(gen, getattr(self, "patience", 10.0)), *given, **named)
+        except TimeoutError as error:
+            self.close()
+            raise psycopg.OperationalError("the database does not answer") from error
+
+
+def _until_silent(steps: PQGen[RV], seconds: float) -> PQGen[RV]:
+    """Yield what each step waits for; give up where nothing came for some seconds."""
+    since = time.monotonic()
+    try:
+        wanted = next(steps)
+        while True:
+            ready = yield wanted
+            now = time.monotonic()
+            if ready:
+                since = now
+            elif now - since > seconds:
+                raise TimeoutError
+            wanted = steps.send(ready)
+    except StopIteration as end:
+        result: RV = end.value
+        return result
+
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
+
 _EXPECTED = "give a file, or postgresql://user@host/name"
+
 _SECONDS = 5.0  # how long a database may be silent, or a transaction wait for another one; less than a request may take
 
 
@@ -74,7 +262,6 @@ def _engine(url: str, patience: float) -> Engine:
 
 def _postgresql(url: URL, patience: float) -> Engine:
     engine = create_engine(url, pool_pre_ping=True, pool_timeout=patience, isolation_level="READ COMMITTED")
-    from deepmf.serve.postgres_connection import PatientConnection
 
     @event.listens_for(engine, "do_connect")
     def connect(_: Any, __: Any, given: Any, named: Any) -> Any:
@@ -155,3 +342,275 @@ def _migrate(connection: Connection) -> None:
 def _missing(error: ModuleNotFoundError) -> MissingDependency:
     extra = "postgres" if "psycopg" in str(error) else "serve"
     return MissingDependency(f"{error.name} is not installed; pip install 'deepmf[{extra}]' brings it")
+
+
+RECEIPT_SECONDS = 24 * 3600.0
+
+
+class StateLine(NamedTuple):
+    """The versions that the database is at."""
+
+    data_version: int
+    model_version: int
+    exported_version: int
+
+
+class Receipt(NamedTuple):
+    """The answer that a request with an Idempotency-Key was given, and the digest of that request."""
+
+    request: str
+    answer: bytes
+
+
+class AreaError(NamedTuple):
+    """Sums of the errors of predictions made before their entries arrived."""
+
+    n_entries: int
+    squared: float
+    absolute: float
+
+
+class EntryDatabase:
+    """The database behind a service; several processes may use it at once."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._reading = engine.execution_options(reading=True)
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """Begin a transaction that no other one runs beside; it is durable when the block ends."""
+        with self._engine.begin() as connection:
+            yield Transaction(connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """Begin a transaction that sees one state of the database and changes nothing."""
+        with self._reading.connect() as connection:
+            if connection.dialect.name == "postgresql":
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield Transaction(connection)
+
+    def state(self) -> StateLine:
+        """Return the versions that the database is at."""
+        with self.reading() as transaction:
+            return transaction.state()
+
+    def erase(self, version: int, *, largest: float = float("inf")) -> bool:
+        """Erase the bytes of what was forgotten up to a version from a SQLite file and its log.
+
+        Return False where somebody is in the way. SQLite overwrites what is deleted, but not copies of it from when
+        it moved lines to other pages: the file is written anew, unless it has more than `largest` bytes.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return True
+        with self._engine.connect() as connection:
+            cursor = connection.connection.cursor()
+            (forgotten,) = cursor.execute("PRAGMA user_version").fetchone()
+            if 0 < forgotten <= version and Path(str(self._engine.url.database)).stat().st_size <= largest:
+                cursor.execute("VACUUM")
+                cursor.execute("BEGIN IMMEDIATE")  # more may have been forgotten meanwhile
+                if cursor.execute("PRAGMA user_version").fetchone() == (forgotten,):
+                    cursor.execute("PRAGMA user_version=0")
+                cursor.execute("COMMIT")
+            (patience,) = cursor.execute("PRAGMA busy_timeout").fetchone()
+            cursor.execute("PRAGMA busy_timeout=100")  # milliseconds: nobody can write meanwhile
+            try:
+                is_busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                cursor.execute(f"PRAGMA busy_timeout={patience}")
+        return not is_busy
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._engine.dispose()
+
+
+class Transaction:
+    """What is read and written between a begin and its commit."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._locked: StateLine | None = None
+
+    def lock(self) -> StateLine:
+        """Wait until no other transaction writes, and return the versions as they are then."""
+        line = self._connection.execute(select(STATE).with_for_update()).one()
+        self._locked = StateLine(line.data_version, line.model_version, line.exported_version)
+        return self._locked
+
+    def state(self) -> StateLine:
+        """Return the versions as they were at the beginning."""
+        if self._locked is not None:
+            return self._locked
+        line = self._connection.execute(select(STATE)).one()
+        return StateLine(line.data_version, line.model_version, line.exported_version)
+
+    def all_entries(self) -> dict[Pair, float | None]:
+        """Return every entry that differs from the model's file; None where it is forgotten."""
+        found = self._connection.execute(select(ENTRIES.c.row_id, ENTRIES.c.column_id, ENTRIES.c.value))
+        return {(row, column): value for row, column, value in found}
+
+    def entries_at(self, axis: AxisName, label: Any) -> dict[Pair, float | None]:
+        """Return those of one row, or of one column."""
+        where = (ENTRIES.c.row_id if axis == "row" else ENTRIES.c.column_id) == label
+        found = self._connection.execute(select(ENTRIES.c.row_id, ENTRIES.c.column_id, ENTRIES.c.value).where(where))
+        return {(row, column): value for row, column, value in found}
+
+    def all_features(self) -> dict[tuple[AxisName, Any], Given | None]:
+        """Return the features that differ from the model's file, by axis and label; None where they are forgotten."""
+        found = self._connection.execute(select(FEATURES.c.axis, FEATURES.c.label, FEATURES.c.content))
+        return {(axis, label): _features(content) for axis, label, content in found}
+
+    def features_at(self, axis: AxisName, label: Any) -> dict[tuple[AxisName, Any], Given | None]:
+        """Return those of one row, or of one column, if there are any."""
+        at = and_(FEATURES.c.axis == axis, FEATURES.c.label == label)
+        found = self._connection.execute(select(FEATURES.c.content).where(at)).first()
+        return {} if found is None else {(axis, label): _features(found.content)}
+
+    def changed_since(self, version: int) -> list[tuple[AxisName, Any]] | None:
+        """Return which rows and columns changed after a version; None where that is no longer known."""
+        oldest = self._connection.execute(select(func.min(CHANGES.c.version))).scalar()
+        if oldest is None or oldest > version + 1:  # every version has some
+            return [] if version == self.state().data_version else None
+        asked = select(CHANGES.c.axis, CHANGES.c.label).where(CHANGES.c.version > version).distinct()
+        return [(axis, label) for axis, label in self._connection.execute(asked)]
+
+    def change(
+        self,
+        changes: Changes,
+        in_file: set[Pair],
+        touched: Iterable[tuple[AxisName, Any]],
+        *,
+        features: FeatureChanges | None = None,
+        described_in_file: Set[tuple[AxisName, Any]] = frozenset(),
+    ) -> int:
+        """Write changes and which rows and columns they are of; return the new data version.
+
+        `in_file` are the pairs that the model's file has: what is forgotten of them stays forgotten. So do entries
+        that an earlier file had, or that were exported, as a model may have been trained on them; any other is gone
+        from the database. So it is with features and `described_in_file`, the rows and columns of which the model's
+        file has any.
+        """
+        version = self.state().data_version + 1
+        self._put_entries(changes, in_file, version)
+        self._put_features(features or {}, described_in_file, version)
+        lines = [{"version": version, "axis": axis, "label": label} for axis, label in touched]
+        self._connection.execute(insert(CHANGES), lines)
+        self._connection.execute(update(STATE).values(data_version=version))
+        return version
+
+    def prune(self, version: int) -> None:
+        """Remove what nobody asks for: which rows and columns changed up to a version, and receipts that are old."""
+        self._connection.execute(delete(CHANGES).where(CHANGES.c.version <= version))
+        self._connection.execute(delete(RECEIPTS).where(RECEIPTS.c.time < time.time() - RECEIPT_SECONDS))
+
+    def _put_entries(self, changes: Changes, in_file: Set[Pair], version: int) -> None:
+        lines = [
+            {
+                "row_id": row,
+                "column_id": column,
+                "value": value,
+                "version": version,
+                "first_version": 0 if (row, column) in in_file else version,
+            }
+            for (row, column), value in changes.items()
+        ]
+        self._put(ENTRIES, lines, keys=("row_id", "column_id"), content="value")
+
+    def _put_features(self, features: FeatureChanges, in_file: Set[tuple[AxisName, Any]], version: int) -> None:
+        lines = [
+            {
+                "axis": axis,
+                "label": label,
+                "content": None if values is None else json.dumps(dict(values)).encode(),
+                "version": version,
+                "first_version": 0 if (axis, label) in in_file else version,
+            }
+            for (axis, label), values in features.items()
+        ]
+        self._put(FEATURES, lines, keys=("axis", "label"), content="content")
+
+    def _put(self, table: Table, lines: list[dict[str, Any]], *, keys: tuple[str, str], content: str) -> None:
+        """Write lines over those of the same keys, and remove those without content that no model can have."""
+        if not lines:
+            return
+        dialect = postgresql if self._connection.dialect.name == "postgresql" else sqlite
+        put = dialect.insert(table)
+        first, given = table.c.first_version, put.excluded.first_version
+        put = put.on_conflict_do_update(
+            index_elements=keys,
+            set_={
+                content: put.excluded[content],
+                "version": put.excluded.version,
+                "first_version": case((given < first, given), else_=first),
+            },
+        )
+        self._connection.execute(put, lines)
+        dropped = [{f"b_{key}": line[key] for key in keys} for line in lines if line[content] is None]
+        if dropped:
+            at = and_(*(table.c[key] == bindparam(f"b_{key}") for key in keys))
+            unknown_to_models = first > self.state().exported_version
+            self._connection.execute(delete(table).where(at, unknown_to_models), dropped)
+            if dialect is sqlite:  # a number in the header that is ours to use: the version for `erase`
+                self._connection.exec_driver_sql(f"PRAGMA user_version={lines[0]['version']}")
+
+    def receipts(self, keys: Iterable[str]) -> dict[str, Receipt]:
+        """Return the receipts of some keys."""
+        asked = select(RECEIPTS.c.key, RECEIPTS.c.request, RECEIPTS.c.answer).where(
+            RECEIPTS.c.key.in_(list(keys)), RECEIPTS.c.time >= time.time() - RECEIPT_SECONDS
+        )
+        return {line.key: Receipt(line.request, bytes(line.answer)) for line in self._connection.execute(asked)}
+
+    def keep_receipts(self, receipts: Mapping[str, Receipt]) -> None:
+        """Write receipts; one of the same key that is too old to count is replaced."""
+        if not receipts:
+            return
+        self._connection.execute(delete(RECEIPTS).where(RECEIPTS.c.key.in_(list(receipts))))
+        lines = [
+            {"key": key, "request": one.request, "answer": one.answer, "time": time.time()}
+            for key, one in receipts.items()
+        ]
+        self._connection.execute(insert(RECEIPTS), lines)
+
+    def add_live_errors(self, model_version: int, errors: Mapping[str, AreaError]) -> None:
+        """Add to the sums of errors by area."""
+        known = self.live_errors(model_version) if errors else {}
+        for area, error in errors.items():
+            old = known.get(area, AreaError(0, 0.0, 0.0))
+            self._connection.execute(
+                delete(LIVE_ERRORS).where(LIVE_ERRORS.c.model_version == model_version, LIVE_ERRORS.c.area == area)
+            )
+            line = {
+                "model_version": model_version,
+                "area": area,
+                "n_entries": old.n_entries + error.n_entries,
+                "squared_error": old.squared + error.squared,
+                "absolute_error": old.absolute + error.absolute,
+            }
+            self._connection.execute(insert(LIVE_ERRORS), line)
+
+    def live_errors(self, model_version: int) -> dict[str, AreaError]:
+        """Return the sums of errors by area since a model version was first served."""
+        found = self._connection.execute(select(LIVE_ERRORS).where(LIVE_ERRORS.c.model_version == model_version))
+        return {line.area: AreaError(line.n_entries, line.squared_error, line.absolute_error) for line in found}
+
+    def register_model(self, digest: str) -> int:
+        """Return the version of a model file by its digest: that of the newest where it is the same, or one more."""
+        newest = self._connection.execute(select(MODELS).order_by(MODELS.c.version.desc()).limit(1)).first()
+        if newest is not None and newest.digest == digest:
+            return int(newest.version)
+        version = 1 if newest is None else int(newest.version) + 1
+        self._connection.execute(insert(MODELS), {"version": version, "digest": digest})
+        self._connection.execute(update(STATE).values(model_version=version))
+        return version
+
+    def mark_exported(self) -> None:
+        """Remember that everything up to now may be in the training data of a later model."""
+        self._connection.execute(update(STATE).values(exported_version=STATE.c.data_version))
+
+
+def _features(content: bytes | None) -> Given | None:
+    values: dict[str, Any] | None = None if content is None else json.loads(bytes(content))
+    return values

@@ -12,13 +12,15 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deepmf.serve.refusals import Refusal
+from deepmf.serve.errors import Refusal
+from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.service import ServiceLimits
-from deepmf.serve.service_metrics import ServiceMetrics
 
 logger = logging.getLogger("deepmf.serve")
 
+
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
 
 HEADERS = {
     "content-security-policy": (
@@ -32,6 +34,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
+
 _RAW_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 

@@ -3,39 +3,222 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from deepmf.matrix.arrays import IndexArray
-from deepmf.models.column_neighbours import ColumnNeighbours
-from deepmf.models.folded import FoldedRows
-from deepmf.models.model import Model
-from deepmf.models.ranking import Ranking
-from deepmf.serve.column_index import ColumnIndex
-from deepmf.serve.entry_bodies import ColumnValue
-from deepmf.serve.latent_map import Projection
-from deepmf.serve.model_bodies import FoundColumn, FoundColumns, Place
-from deepmf.serve.prediction_bodies import (
+from deepmf.errors import CannotExtend
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.entries import EntryStore
+from deepmf.models.base import Model
+from deepmf.models.explanation import explained_all
+from deepmf.models.fold_in import FoldedRows
+from deepmf.models.latents import Latents
+from deepmf.models.pairs import Unknown
+from deepmf.models.predictor import Predictor
+from deepmf.models.ranking import ColumnNeighbours, Ranking
+from deepmf.serve.changes import Given, check_features, features_of
+from deepmf.serve.errors import Refusal
+from deepmf.serve.ids import Id, as_labels, is_visitors, known_label, known_labels, shown
+from deepmf.serve.schemas import (
     BestColumn,
     BestColumns,
+    ColumnValue,
     ExplainedPrediction,
     ExplainRequest,
+    FeatureReason,
+    FoundColumn,
+    FoundColumns,
     PairPrediction,
+    Place,
     Predictions,
     PredictRequest,
+    Reason,
     RecommendRequest,
     RowOrHistory,
     SimilarLabel,
     SimilarLabels,
     SimilarRequest,
 )
-from deepmf.serve.predictions import PairFigures
-from deepmf.serve.reasons import Reasons, reasons_of
-from deepmf.serve.refusals import Refusal
-from deepmf.serve.served_features import Given, check_features, features_of
 from deepmf.serve.snapshot import Snapshot
-from deepmf.serve.wire_ids import Id, as_labels, is_visitors, known_label, known_labels, shown
+
+
+class FoundPage(NamedTuple):
+    """The positions of one page of what was found, and how many there are on all pages."""
+
+    positions: list[int]
+    total: int
+
+
+class ColumnIndex:
+    """The ids of all columns as text without case, those with most entries first."""
+
+    def __init__(self, entries: EntryStore) -> None:
+        self.columns = entries.columns
+        self.order: list[int] = np.argsort(-entries.column_counts, kind="stable").tolist()
+        labels = entries.columns.array.tolist()
+        self._texts = [str(labels[at]).casefold() for at in self.order]
+
+    def search(self, text: str, *, offset: int, limit: int) -> FoundPage:
+        """Return a page of the columns that begin with a text, then of those that contain it elsewhere."""
+        wanted = text.casefold()
+        if not wanted:
+            return FoundPage(self.order[offset : offset + limit], len(self.order))
+        first: list[int] = []
+        later: list[int] = []
+        for at, known in zip(self.order, self._texts, strict=True):
+            if wanted in known:
+                (first if known.startswith(wanted) else later).append(at)
+        found = first + later
+        return FoundPage(found[offset : offset + limit], len(found))
+
+
+MOST_ROWS = MOST_COLUMNS = 1_000  # shown
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The plane that a map shows, made once of a model as its file has it, and what lies on it.
+
+    columns: labels of the columns with most entries, and where they are (columns, 2).
+    rows: where some rows are, evenly chosen (rows, 2).
+    """
+
+    centre: FloatArray
+    plane: FloatArray  # (latent, 2)
+    columns: list[Any]
+    column_places: FloatArray
+    rows: FloatArray
+
+    @classmethod
+    def of(cls, model: Model) -> Projection:
+        """Return the map of a model; one without latents is refused (`BadSetting`)."""
+        entries, predictor = model.entries_, model.predictor_
+        row_at = np.linspace(0, len(entries.rows) - 1, min(len(entries.rows), MOST_ROWS)).astype(np.int64)
+        column_at = np.argsort(-entries.column_counts, kind="stable")[:MOST_COLUMNS]
+        rows = predictor.directions(Latents(predictor.rows.take(row_at))).astype(np.float64)
+        columns = predictor.directions(Latents(predictor.columns.take(column_at))).astype(np.float64)
+        together = np.concatenate([rows, columns])
+        centre = together.mean(axis=0)
+        _, _, axes = np.linalg.svd(together - centre, full_matrices=False)
+        plane = np.zeros((together.shape[1], 2))
+        plane[:, : min(2, len(axes))] = axes[:2].T
+        plane *= np.where(plane.sum(axis=0) < 0, -1.0, 1.0)  # an axis has no direction of its own
+        labels = entries.columns[column_at].tolist()
+        return cls(centre, plane, labels, (columns - centre) @ plane, (rows - centre) @ plane)
+
+    def place(self, predictor: Predictor, row: int) -> tuple[float, float]:
+        """Return where a row of a predictor lies, by its position."""
+        directions = predictor.directions(Latents(predictor.rows.take(np.array([row])))).astype(np.float64)
+        x, y = ((directions[0] - self.centre) @ self.plane).tolist()
+        return x, y
+
+
+COVERAGE = 0.9
+
+
+@dataclass(frozen=True)
+class PairFigures:
+    """The expected values of pairs, their areas, and what else the model has: all are (pairs, ...)."""
+
+    expected: FloatArray
+    areas: npt.NDArray[np.str_]
+    levels: FloatArray | None
+    support: FloatArray | None
+    probabilities: FloatArray | None
+    ends: FloatArray | None  # (pairs, 2)
+
+    @classmethod
+    def at(
+        cls, predictor: Predictor, rows: IndexArray, columns: IndexArray, areas: npt.NDArray[np.str_]
+    ) -> PairFigures:
+        """Return what a predictor says of pairs of positions."""
+        scores, readout = predictor.score_pairs(rows, columns), predictor.readout
+        levels = None if readout.scale.levels is None else readout.levels(scores)
+        if not predictor.gives_distribution:
+            return cls(readout.units(scores), areas, levels, None, None, None)
+        found = predictor.distribution(rows, columns)
+        ends = found.ends(COVERAGE, readout.scale)
+        return cls(readout.units(scores), areas, levels, predictor.support, found.probabilities, ends)
+
+    @classmethod
+    def of_pairs(cls, model: Model, rows: Sequence[Any], columns: Sequence[Any], unknown: Unknown) -> PairFigures:
+        """Return what a model says of pairs of labels, some of which may be unknown."""
+        expected = model.scores(rows, columns, unknown=unknown)
+        areas = model.areas(rows, columns, unknown=unknown)
+        levels = None if model.scale_.levels is None else model.predict_levels(rows, columns, unknown=unknown)
+        if not model.gives_distribution:
+            return cls(expected, areas, levels, None, None, None)
+        probabilities = model.predict_distribution(rows, columns, unknown=unknown)
+        ends = np.stack(model.predict_interval(rows, columns, coverage=COVERAGE, unknown=unknown), axis=1)
+        return cls(expected, areas, levels, model.support_, probabilities, ends)
+
+    def fields(self) -> list[dict[str, Any]]:
+        """Return what is said of each pair, by the names that bodies have; what is not a number is null."""
+        expected, n_pairs = self.expected.tolist(), self.expected.size
+        parts = zip(
+            expected,
+            [None] * n_pairs if self.levels is None else self.levels.tolist(),
+            [None] * n_pairs if self.probabilities is None else self._distributions(self.probabilities),
+            [None] * n_pairs if self.ends is None else self._intervals(self.ends),
+            self.areas.tolist(),
+            strict=True,
+        )
+        names = ("expected", "level", "distribution", "interval")
+        return [
+            # NaN is what an unknown pair may be asked to give
+            (dict(zip(names, said, strict=True)) if said[0] == said[0] else dict.fromkeys(names))
+            | {"area": area or None}
+            for *said, area in parts
+        ]
+
+    def _distributions(self, probabilities: FloatArray) -> list[Any]:
+        assert self.support is not None
+        levels = self.support.tolist()
+        return [
+            [{"level": level, "probability": chance} for level, chance in zip(levels, chances, strict=True)]
+            for chances in np.nan_to_num(np.clip(probabilities, 0.0, 1.0)).tolist()
+        ]
+
+    def _intervals(self, ends: FloatArray) -> list[Any]:
+        return [{"low": low, "high": high, "coverage": COVERAGE} for low, high in ends.tolist()]
+
+
+class Reasons(NamedTuple):
+    """The entries and the features with the largest effects on a prediction, largest first."""
+
+    entries: list[Reason]
+    features: list[FeatureReason]
+
+
+def reasons_of(snapshot: Snapshot, guest: FoldedRows | None, row: Any, columns: Sequence[Any], n: int) -> list[Reasons]:
+    """Return for each column the n entries, and features, of a guest or of a known row with the largest effects."""
+    model, entries = snapshot.model, snapshot.model.entries_
+    targets = entries.columns.positions(columns)
+    if guest is not None:
+        own, predictor, described = 0, guest.predictor, guest.observed.below(entries.train.shape[1])
+    elif "II" in model.predicts:
+        at = entries.rows.positions([row])
+        own, predictor, described = int(at[0]), model.predictor_, entries.row_entries(at)
+    else:
+        raise CannotExtend(f"{type(model).__name__} cannot explain by the entries of a row: {model.cannot}")
+    encoding = None if entries.row_features is None else entries.row_features.encoding
+    found = explained_all(predictor, "row", described, entries.columns, own, targets, n, encoding=encoding)
+    return [
+        Reasons(
+            [
+                Reason(column=label, value=value, effect=effect)
+                for label, value, effect in zip(
+                    each.labels.tolist(), each.values.tolist(), each.effects.tolist(), strict=True
+                )
+            ],
+            [FeatureReason(name=name, value=value, effect=effect) for name, value, effect in each.features],
+        )
+        for each in found
+    ]
+
 
 MOST_EXPLAINED = 10  # of the best columns
 

@@ -18,32 +18,29 @@ import numpy as np
 from sqlalchemy.exc import SQLAlchemyError
 
 from deepmf.errors import BadSetting, DeepMFWarning, MissingDependency, UnknownLabel, UserError
-from deepmf.models.column_neighbours import ColumnNeighbours
-from deepmf.models.folded import FoldedRows
-from deepmf.models.load import load
-from deepmf.models.model import Model
+from deepmf.models.base import Model, load
+from deepmf.models.fold_in import FoldedRows
 from deepmf.models.predictor import Predictor
-from deepmf.serve.batching import Batcher
-from deepmf.serve.bodies import MOST_ENTRIES
-from deepmf.serve.column_index import ColumnIndex
-from deepmf.serve.entry_bodies import ColumnValue
-from deepmf.serve.entry_database import AreaError, EntryDatabase, Transaction
-from deepmf.serve.latent_map import Projection
-from deepmf.serve.queries import Guest, fold_in, guest_of
-from deepmf.serve.refusals import Refusal
-from deepmf.serve.replay import caught_up, replayed
-from deepmf.serve.served_features import Given
-from deepmf.serve.service_metrics import ServiceMetrics
-from deepmf.serve.snapshot import Snapshot
-from deepmf.serve.wire_ids import named_unknown
-from deepmf.serve.writer import AnyWrite, WriteReceipt, Written, write_together
+from deepmf.models.ranking import ColumnNeighbours
+from deepmf.serve.changes import Given
+from deepmf.serve.database import AreaError, EntryDatabase, Transaction
+from deepmf.serve.errors import Refusal
+from deepmf.serve.ids import named_unknown
+from deepmf.serve.metrics import ServiceMetrics
+from deepmf.serve.queries import ColumnIndex, Guest, Projection, fold_in, guest_of
+from deepmf.serve.schemas import MOST_ENTRIES, ColumnValue
+from deepmf.serve.snapshot import Snapshot, caught_up, replayed
+from deepmf.serve.writer import AnyWrite, Batcher, WriteReceipt, Written, write_together
 from deepmf.storage.model_folder import model_digest
 
 Body = TypeVar("Body")
 
+
 logger = logging.getLogger("deepmf.serve")
 
+
 _LARGEST_REWRITTEN = 200_000_000  # bytes of a SQLite file: it takes some seconds, in which nobody can write
+
 # From this number of columns on rankings are approximate; with fewer, scoring all of them takes some milliseconds.
 _LEAST_COLUMNS = 200_000
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.feature_vectors import FeatureVectors
-from deepmf.models.folded import FoldedRows, folded_matrix
-from deepmf.models.model import Model
+from deepmf.matrix.feature_encoding import FeatureVectors
+from deepmf.models.base import Model
+from deepmf.models.fold_in import FoldedRows, folded_matrix
 from deepmf.sklearn.observed_table import TableEntries
 
 

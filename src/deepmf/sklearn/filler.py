@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.feature_vectors import FeatureVectors
+from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.sklearn.completer import ByModel, Completer
 from deepmf.sklearn.model_choice import Residuals
 from deepmf.sklearn.observed_table import MaskArray, TableEntries

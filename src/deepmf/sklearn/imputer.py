@@ -16,12 +16,12 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, v
 
 from deepmf.errors import BadEntries, BadSetting, NothingObserved
 from deepmf.matrix.arrays import IndexArray
-from deepmf.matrix.feature_vectors import FeatureVectors
+from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.model import Model
-from deepmf.models.predictive_distribution import Interval, check_coverage
+from deepmf.models.base import Model
+from deepmf.models.distribution import Interval, check_coverage
 from deepmf.models.ranking import batches
 from deepmf.sklearn.candidates import WHOLE_ROWS, fitted
 from deepmf.sklearn.column_codes import ColumnCodes

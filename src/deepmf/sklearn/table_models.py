@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from deepmf.errors import BadSetting, CannotExtend, nearest_name
-from deepmf.models.model import Model
+from deepmf.models.base import Model
 from deepmf.models.registry import HOMES, model_class, settings_class
 from deepmf.sklearn.candidates import MODELS, WHOLE_ROWS, suitable
-from deepmf.training.declarations import declared
+from deepmf.training.settings import declared
 
 AUTO = "auto"
 

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from deepmf.errors import BadModelFile, FileAbsent
-from deepmf.files.atomic import write_folder_atomically
+from deepmf.files import write_folder_atomically
 from deepmf.storage.model_file import (
     MappedFile,
+    MappedTensors,
     Origin,
     StoredFile,
     checked_header,
@@ -25,13 +26,16 @@ from deepmf.storage.model_file import (
     read_origin,
     verify_file,
 )
-from deepmf.storage.packed import MappedTensors
 
 ENDING = ".model"  # of the names of folders
+
 LARGEST_FILE = 2 << 30  # bytes; a model whose arrays take more is a folder
+
 SHARD_BYTES = 1 << 30  # a tensor is never cut, so that it can be mapped: one that is larger is a shard of its own
 
+
 _MANIFEST = "model.json"  # written last
+
 _SHARD = "shard"  # what the files beside it hold
 
 

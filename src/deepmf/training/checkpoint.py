@@ -1,18 +1,25 @@
-"""The file in which a training keeps its state, so that a killed run continues."""
+"""The folder in which several ranks keep the state of their training, each its part of it."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from deepmf.errors import BadModelFile, BadSetting, CannotSave, DeepMFWarning
-from deepmf.layers.ranks import ranks_here
+from deepmf.files import temporary_folder
+from deepmf.nn.parallel import Division
+from deepmf.nn.ranks import ranks_here, together
 from deepmf.storage.model_file import read_file, write_file
 from deepmf.training.history import History
 from deepmf.training.loop import Loop, TrainingState
@@ -109,3 +116,199 @@ def numbered_states(path: Path) -> dict[int, Path]:
     """Return the folders of states in the folder in which several ranks keep them, by number; none in other folders."""
     found = path.iterdir() if path.is_dir() else ()
     return {int(each.name): each for each in found if each.name.isdecimal() and (each / CONTENT).is_file()}
+
+
+Decision = TypeVar("Decision")
+
+
+_SHARDS = "*.safetensors"
+
+
+@dataclass(frozen=True)
+class ShardedCheckpoint(Checkpoint):
+    """The state of one training in a folder, written and read by `torch.distributed.checkpoint`, as safetensors.
+
+    A state is a numbered folder in it: each rank's shard, and a file with everything else. It is made under another
+    name and renamed when it is whole; only then the one before it goes. Any number of ranks continues from it, also
+    one process alone.
+
+    divided: the tensors of which each rank has some lines, and how these are divided. They are stored as (channels,
+        inputs, ...), of which a rank's part is one range of inputs.
+    """
+
+    divided: Mapping[str, Division] = field(default_factory=dict)
+
+    def write(self, state: TrainingState) -> None:
+        """Keep a state, replacing the one before it whole or not at all."""
+        with ExitStack() as stack, together():
+            stack.callback(self._remove_if_empty)  # after a write that failed, of the first state
+            folder = _decided(lambda: stack.enter_context(temporary_folder(self._made())))
+            stored = {name: self._by_channel(name, tensor) for name, tensor in state.tensors.items()}
+            self._save(folder, {name: self._placed(name, tensor) for name, tensor in stored.items()})
+            _decided(lambda: self._finish(folder, state.content))
+
+    def read(self) -> TrainingState | None:
+        """Return the state kept last, None where there is none; that of another run is refused."""
+        with together():
+            found = _decided(self._last_content)
+            if found is None:
+                return None
+            folder, content = found
+            return TrainingState(content, self._load(folder))
+
+    def _made(self) -> Path:
+        with _saving(self.path):
+            self.path.mkdir(exist_ok=True)
+        return self.path
+
+    def _remove_if_empty(self) -> None:
+        with suppress(OSError):  # it is not, mostly
+            self.path.rmdir()
+
+    def _save(self, folder: Path, tensors: dict[str, Tensor]) -> None:
+        from torch.distributed.checkpoint.api import CheckpointException
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+        from torch.distributed.checkpoint.state_dict_saver import save
+
+        writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # one process alone is no mistake
+                save(tensors, storage_writer=writer, no_dist=ranks_here() is None)
+        except CheckpointException as error:
+            cause = _cause(error)
+            if not isinstance(cause, OSError):
+                raise cause from error
+            raise _cannot_save(self.path, cause) from error
+
+    def _finish(self, folder: Path, content: dict[str, Any]) -> None:
+        """Add what is no tensor, give the folder its number, and remove the state before it."""
+        before = numbered_states(self.path)
+        with _saving(self.path):
+            shards = {file.name: _checksum(file) for file in folder.glob(_SHARDS)}
+            write_file(
+                folder / CONTENT,
+                kind="checkpoint",
+                content={"fingerprint": self.fingerprint, "state": content, "shards": shards},
+                tensors={},
+            )
+            folder.rename(self.path / f"{1 + max(before, default=0):08d}")
+            _flush(self.path)
+        for old in before.values():
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _last_content(self) -> tuple[Path, dict[str, Any]] | None:
+        """Return the folder of the state kept last, with its content, once its shards are known to be whole."""
+        if self.path.is_file():
+            raise BadModelFile(
+                f"{self.path} is the checkpoint of a training in one process, which several cannot continue; "
+                "continue it with one process, or give another name"
+            )
+        numbered = numbered_states(self.path)
+        if not numbered:
+            return None
+        folder = numbered[max(numbered)]
+        stored = read_file(folder / CONTENT, kind="checkpoint").content
+        content, shards = self._content_of_run(stored), stored.get("shards")
+        present = {file.name for file in folder.glob(_SHARDS)}
+        if not isinstance(shards, dict) or present != shards.keys():
+            raise BadModelFile(f"{folder} lacks shards, or has more than it was written with; delete it")
+        for name, checksum in shards.items():
+            if _checksum(folder / name) != checksum:
+                raise BadModelFile(f"{folder / name} was changed since it was written; delete {folder}")
+        return folder, content
+
+    def _load(self, folder: Path) -> dict[str, Tensor]:
+        from torch.distributed.checkpoint.api import CheckpointException
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+        from torch.distributed.checkpoint.state_dict_loader import load
+
+        reader = HuggingFaceStorageReader(str(folder))
+        try:
+            described: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
+            local = {name: self._empty(name, each) for name, each in described.items()}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                placed = {name: self._placed(name, tensor) for name, tensor in local.items()}
+                load(placed, storage_reader=reader, no_dist=ranks_here() is None)
+        except BadModelFile:
+            raise
+        except Exception as error:  # a shard may hold anything, and torch raise anything of it
+            cause = _cause(error) if isinstance(error, CheckpointException) else error
+            raise BadModelFile(f"{folder} could not be read ({cause}); delete it") from error
+        return {
+            name: tensor if self._division(name) is None else tensor.flatten(0, 1) for name, tensor in local.items()
+        }
+
+    def _empty(self, name: str, described: Any) -> Tensor:
+        """Return a tensor for what this rank holds of a stored one."""
+        shape, division, ranks = list(described.size), self._division(name), ranks_here()
+        if division is not None:
+            if tuple(shape[:2]) != (division.n_channels, division.n_inputs):
+                raise BadModelFile(f"{self.path} holds {name} of shape {tuple(shape)}, which does not fit; delete it")
+            if ranks is not None:
+                own = ranks.lines(division.n_inputs)
+                shape[1] = own.stop - own.start
+        return torch.empty(shape, dtype=described.properties.dtype)
+
+    def _by_channel(self, name: str, tensor: Tensor) -> Tensor:
+        """Return a tensor as it is stored."""
+        division = self._division(name)
+        return tensor if division is None else division.by_channel(tensor)
+
+    def _placed(self, name: str, tensor: Tensor) -> Tensor:
+        """Return a stored tensor as torch has one that is divided over ranks; the others as they are."""
+        division, ranks = self._division(name), ranks_here()
+        if division is None or ranks is None:
+            return tensor
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import DTensor, Shard
+
+        mesh = init_device_mesh("cpu", (ranks.size,))
+        whole = torch.empty(division.n_channels, division.n_inputs, *tensor.shape[2:], device="meta")
+        return DTensor.from_local(tensor, mesh, [Shard(1)], run_check=False, shape=whole.shape, stride=whole.stride())
+
+    def _division(self, name: str) -> Division | None:
+        """Return how a tensor is divided; None for others. The best weights are as the last ones."""
+        return self.divided.get(f"learned.{name.removeprefix('good.')}" if name.startswith("good.") else name)
+
+
+def _decided(decide: Callable[[], Decision]) -> Decision:
+    """Return what the first rank decides, or this process alone."""
+    ranks = ranks_here()
+    return decide() if ranks is None else ranks.decided(decide)
+
+
+def _cause(error: Any) -> BaseException:
+    """Return what went wrong on the first of the ranks on which something did."""
+    cause: BaseException = error.failures[min(error.failures)][0]
+    return cause
+
+
+@contextmanager
+def _saving(path: Path) -> Iterator[None]:
+    """Name the checkpoint, not the temporary folder, where something cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        cause = error.__cause__ if isinstance(error, CannotSave) else error
+        raise _cannot_save(path, cause if isinstance(cause, OSError) else error) from error
+
+
+def _cannot_save(path: Path, error: OSError) -> CannotSave:
+    return CannotSave(f"{path} could not be written ({error.strerror or error}); nothing was changed")
+
+
+def _checksum(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _flush(folder: Path) -> None:
+    """Have the system put the rename on the disk, where it can."""
+    with suppress(OSError):  # the state is in place either way
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -9,12 +9,13 @@ from scipy.special import expit
 from tests.models.contract import additive
 
 from deepmf.errors import BadModelFile
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.factorization.als import ALS
-from deepmf.models.factorization.factorization_settings import ALSSettings
-from deepmf.models.feature_ridge import NO_WEIGHTS
+from deepmf.models.als import ALS, ALSSettings
+from deepmf.models.means import NO_WEIGHTS
+from deepmf.models.ordinal.encoder import stored_parts
+from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.linear_part import (
     Blend,
     LearnedLinear,
@@ -24,8 +25,6 @@ from deepmf.models.ordinal.linear_part import (
     linear_size,
     solved_linear,
 )
-from deepmf.models.ordinal.ordinal_encoder import stored_parts
-from deepmf.models.ordinal.ordinal_head import OrdinalHead
 
 SUPPORT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 CUTPOINTS = np.array([-2.0, -0.7, 0.7, 2.0], dtype=np.float32)

@@ -12,25 +12,28 @@ from scipy.special import expit
 
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
-from deepmf.matrix.entry_store import EntryStore
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.factorization.als import ALS
-from deepmf.models.factorization.factorization_settings import ALSSettings
-from deepmf.models.factorization.ridge_encoder import RidgeEncoder
-from deepmf.models.feature_ridge import NO_WEIGHTS, FeatureWeights
+from deepmf.models.als import ALS, ALSSettings, RidgeEncoder
 from deepmf.models.latents import Latents, pair_products
-from deepmf.models.ordinal.entry_parts import entry_parts
-from deepmf.models.ordinal.ordinal_head import OrdinalHead
+from deepmf.models.means import NO_WEIGHTS, FeatureWeights
+from deepmf.models.ordinal.head import OrdinalHead
+from deepmf.models.ordinal.views import entry_parts
 
 # The shares of the linear part that are compared, and its slopes: in those of a logistic distribution with the standard
 # deviation of its errors. On a scale without levels that distribution itself is what joins, up to almost alone.
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
 _SLOPES = (0.4, 0.5, 0.7, 1.0, 1.4)
+
 _SHARES_IN_VALUES = (*_SHARES, 0.99)
+
 _LOGISTIC = np.pi / np.sqrt(3.0)
+
 # A linear part that lowers the error by less is left out.
 _LEAST_GAIN = 2e-4
+
 # The fewest and the most latents.
 _FEWEST, _MOST = 24, 40
 

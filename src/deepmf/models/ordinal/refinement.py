@@ -1,4 +1,4 @@
-"""Refinement: a penalised Newton step of each latent on the ordinal loss of its own entries."""
+"""The penalties of a refinement: chosen by the error on entries that it does not see."""
 
 from __future__ import annotations
 
@@ -8,29 +8,115 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from deepmf.errors import TrainingDiverged
-from deepmf.layers.branch import Branch
-from deepmf.layers.vectors import SparseVectors, features_of
-from deepmf.models.ordinal.entry_views import PaddedEntries, outputs_by_view, outputs_without_each
-from deepmf.models.ordinal.landmarks import Landmarks
-from deepmf.models.ordinal.latent_layout import LatentLayout
-from deepmf.models.ordinal.ordinal_head import OrdinalHead
-from deepmf.models.ordinal.ordinal_network import OrdinalNetwork
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.models.ordinal.head import LatentLayout, OrdinalHead
+from deepmf.models.ordinal.network import OrdinalNetwork
+from deepmf.models.ordinal.views import PaddedEntries, outputs_by_view, outputs_without_each
+from deepmf.nn.branch import Branch
+from deepmf.nn.inputs import SparseVectors, features_of
+
+# The similarity of two directions at a cosine c is a sum of weight x exp(sharpness (c - 1)): a broad part, .37 at right
+# angles, by which errors carry over to all columns, and a sharp one, by which they do to the most similar alone.
+_PARTS = ((0.6, 1.0), (0.4, 10.0))  # weights, which sum to 1, and sharpnesses
+
+# What is left of a direction that needs no landmark of its own.
+_EXPLAINED = 1e-3
+
+# The least that a landmark has of its own; those that are chosen have 30 times as much.
+_LEAST_OWN = 1e-3
+
+# The largest number of directions that landmarks are chosen among.
+_LANDMARK_CANDIDATES = 16384
+
+
+class Landmarks:
+    """Features of directions whose inner products are the similarities (a kernel) of two of them.
+
+    A linear model on directions themselves changes its predictions for all of them at once; on these features it can
+    change those for a few similar ones alone. Exact features would need a number for every direction there is;
+    landmarks need one each (a partial Cholesky decomposition of the kernel).
+
+    directions: those of the landmarks (landmarks, latent).
+    """
+
+    def __init__(self, directions: Tensor) -> None:
+        self._directions = directions
+
+    def __len__(self) -> int:
+        return len(self._directions)
+
+    @cached_property
+    def _turn(self) -> Tensor:
+        """The inverse of the kernel's Cholesky factor: from similarities with the landmarks to features."""
+        factor = torch.linalg.cholesky(self._similarities(self._directions))
+        one = torch.eye(len(self), dtype=torch.float64, device=factor.device)
+        turn: Tensor = torch.linalg.solve_triangular(factor, one, upper=False)
+        return turn
+
+    def are_apart(self) -> bool:
+        """Return whether these can be landmarks: at most of length 1, none of them explained by the others."""
+        if not len(self) or bool((self._directions.norm(dim=1) > 1.001).any()):
+            return not len(self)
+        factor, failed = torch.linalg.cholesky_ex(self._similarities(self._directions))
+        return not bool(failed) and bool((factor.diagonal() > _LEAST_OWN).all())
+
+    def features(self, directions: Tensor) -> Tensor:
+        """Return the features (directions, landmarks) of any directions."""
+        return (self._similarities(directions) @ self._turn.T).float()
+
+    def _similarities(self, directions: Tensor) -> Tensor:
+        """Return the similarity of each direction to each landmark, in double precision."""
+        return _similarity(directions.double() @ self._directions.double().T)
+
+
+def landmarks_among(directions: Tensor, most: int) -> Tensor:
+    """Return the positions of landmarks: one by one, that which those before explain least."""
+    every = max(1, -(-len(directions) // _LANDMARK_CANDIDATES))
+    candidates = torch.arange(0, len(directions), every, device=directions.device)
+    directions = directions[candidates]
+    unexplained = _similarity(directions.square().sum(1))  # of each to itself
+    features = directions.new_zeros(len(directions), min(most, len(directions)))
+    chosen: list[int] = []
+    while len(chosen) < features.shape[1]:
+        position = int(unexplained.argmax())
+        if unexplained[position] < _EXPLAINED:
+            break
+        similarities = _similarity(directions @ directions[position])
+        feature = (similarities - features @ features[position]) / unexplained[position].sqrt()
+        features[:, len(chosen)] = feature
+        unexplained = (unexplained - feature.square()).clamp(min=0.0)
+        chosen.append(position)
+    return candidates[chosen]
+
+
+def _similarity(cosines: Tensor) -> Tensor:
+    """Return the similarities of directions (the kernel) by their cosines."""
+    parts = [weight * (sharpness * (cosines - 1.0)).exp() for weight, sharpness in _PARTS]
+    return torch.stack(parts).sum(0)
+
 
 # How much of a score's offset a unit of the last feature is, and how much of a row's own moves: both move a latent less
 # readily than directions do.
 _OFFSET_SIZE = 0.3
+
 _MOVE_SIZE = 0.3
+
 # A column with this many entries takes half of what the moves of rows say about its direction.
 _TRUSTED_HALF = 5.0
+
 # What is computed at a time: vectors times views, and entries; some 100 MB at 1024 numbers for a latent. A GPU, which
 # would mostly wait for its next task, takes more.
 _VIEWED_AT_A_TIME = 1024
+
 _ENTRIES_AT_A_TIME = 8192
+
 _MORE_ON_GPU = 16
+
 
 Solve = Callable[[Tensor, Tensor], Tensor]  # from matrices and right sides to solutions
 
@@ -324,3 +410,58 @@ def _with_landmarks(latents: Tensor, between: Tensor, layout: LatentLayout) -> T
     """Return the network's latents with the landmark fields behind the direction, and zeros for the linear part."""
     linear = latents.new_zeros(*latents.shape[:-1], layout.n_linear)
     return torch.cat([latents[..., layout.direction], between, linear, latents[..., layout.n_direction :]], dim=-1)
+
+
+# From a step that trusts the entries of a vector almost alone to none at all.
+_PENALTY_CANDIDATES = (0.75, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 200.0, 400.0, math.inf)
+
+# The most vectors that candidates are compared on.
+_COMPARED_ON = 1024
+
+
+VectorsOf = Callable[[IndexArray], SparseVectors]  # from the positions of some vectors to these
+
+
+class Penalties(NamedTuple):
+    """The ridge penalties of the refinement of rows and of columns; infinity: no refinement."""
+
+    rows: float
+    columns: float
+
+
+class HeldOutSide(NamedTuple):
+    """Entries that a refinement does not see, from the side of the vectors that it refines."""
+
+    own: IndexArray  # the positions of these vectors
+    others: IndexArray  # the positions on the other side
+    values: FloatArray
+    own_are_rows: bool
+
+
+def best_penalty(
+    refinement: Refinement, vectors_of: VectorsOf, held_out: HeldOutSide, layout: LatentLayout, *, seed: int
+) -> float:
+    """Return the penalty whose refined vectors predict held-out entries best."""
+    return _PENALTY_CANDIDATES[int(penalty_errors(refinement, vectors_of, held_out, layout, seed=seed).argmin())]
+
+
+def penalty_errors(
+    refinement: Refinement, vectors_of: VectorsOf, held_out: HeldOutSide, layout: LatentLayout, *, seed: int
+) -> FloatArray:
+    """Return the root mean squared error on held-out entries by each candidate."""
+    device = refinement.others.device
+    known = np.unique(held_out.own)
+    if known.size > _COMPARED_ON:
+        known = np.sort(np.random.default_rng(seed).choice(known, _COMPARED_ON, replace=False))
+    used = np.isin(held_out.own, known)
+    own = torch.from_numpy(np.searchsorted(known, held_out.own[used])).to(device)
+    others = refinement.others[torch.from_numpy(held_out.others[used]).to(device)]
+    values = torch.from_numpy(held_out.values[used]).to(device)
+    refined = refinement.by_penalty(vectors_of(known).to(device), _PENALTY_CANDIDATES)
+
+    def error(latents: Tensor) -> float:
+        rows, columns = (latents[own], others) if held_out.own_are_rows else (others, latents[own])
+        logits = refinement.head.logits((rows * columns).sum(1), rows[:, layout.response])
+        return float((refinement.head.expected(logits) - values).square().mean().sqrt())
+
+    return np.array([error(latents) for latents in refined])

@@ -1,0 +1,272 @@
+"""Plots of a table's results: areas, learning curves, the quantizer, confused levels, the cold start."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deepmf.evaluation.areas import ColdStart
+from deepmf.experiments.recipe import NAMES, Recipe, layout_of, read_table
+from deepmf.experiments.run import Record
+from deepmf.experiments.tables import Cell, cells
+from deepmf.matrix.matrix import AREAS
+from deepmf.plots import (
+    add_legend,
+    add_note,
+    add_title,
+    make_axes,
+    plot_boundaries,
+    plot_cold_start,
+    plot_comparison,
+    plot_confusion,
+    plot_lines,
+    save_svg,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+_SPREADS = "bars: standard deviation over splits"
+
+_LEAST = 30  # test entries of a group of rows: of fewer an error says little
+
+
+Drawn = tuple["Axes", str]  # a plot, and a sentence that describes it
+
+
+def draw(table: str, records: Sequence[Record], folder: Path) -> list[Path]:
+    """Draw every plot that the records allow as an SVG file; return the files."""
+    paths = []
+    for name, picture in PICTURES.items():
+        drawn = picture(table, records)
+        if drawn is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            paths.append(folder / f"{name}.svg")
+            save_svg(drawn[0], paths[-1], title=drawn[1])
+    return paths
+
+
+def plot_areas(table: str, records: Sequence[Record]) -> Drawn | None:
+    """Draw the error of each method in the four areas side by side, with the published figures as open marks."""
+    metric = layout_of(table).metrics[0]
+    shown = [cell for cell in cells(table, records) if cell.metric == metric and cell.mean is not None]
+    shown = [cell for cell in shown if cell.new_share in (None, _first_share(shown))]
+    if not shown:
+        return None
+    titles = list(dict.fromkeys(cell.recipe.title for cell in shown))
+    names = [area for area in AREAS if any(cell.area == area for cell in shown)]
+    beside = 6.8 * max(map(len, titles))
+    width = beside + (380.0 if len(names) == 1 else 190.0 * len(names))
+    axes = make_axes(1, len(names), width=width, height=26.0 * len(titles) + 96, sharey=True)
+    ours = "ours, mean and spread over splits" if any(cell.spread for cell in shown) else "ours"
+    for ax, area in zip(axes, names, strict=True):
+        own = {cell.recipe.title: cell for cell in shown if cell.area == area}
+        series = {ours: {title: cell.mean for title, cell in own.items() if cell.mean is not None}}
+        if any(cell.published is not None for cell in shown):
+            series["published"] = {title: cell.published for title, cell in own.items() if cell.published is not None}
+        spreads = {ours: {title: cell.spread for title, cell in own.items() if cell.spread is not None}}
+        plot_comparison(titles, series, ax, spreads=spreads, x_label=NAMES[metric])
+        add_title(ax, f"area {area}")
+    add_legend(axes[0])
+    return axes[0], f"{NAMES[metric]} of {len(titles)} methods in area {', '.join(names)}: {layout_of(table).title}"
+
+
+def plot_learning_curves(table: str, records: Sequence[Record]) -> Drawn | None:
+    """Draw the validation error of each method against the share of its epochs, on its first split."""
+    found = _first_of_each(table, [record for record in records if len(record.get("curve", ())) > 1])
+    if not found:
+        return None
+    curves = {}
+    for recipe, record in found:
+        epochs, _, errors = (np.array(column, dtype=float) for column in zip(*record["curve"], strict=True))
+        curves[recipe.title] = (((epochs + 1) / (epochs[-1] + 1)).tolist(), errors.tolist())
+    lowest = min(min(errors) for _, errors in curves.values())
+    ax = plot_lines(
+        curves,
+        _make_wide(len(curves)),
+        x_label="share of the epochs that were run",
+        y_label="RMSE on validation entries",
+        y_limits=(lowest - 0.01, lowest + 0.2),
+    )
+    add_legend(ax)
+    return ax, f"Validation error of {len(curves)} methods as they learn: {layout_of(table).title}"
+
+
+def plot_quantizer(table: str, records: Sequence[Record]) -> Drawn | None:
+    """Draw where the learned quantizer cuts the scale against the uniform one, under the histogram of scores."""
+    learned = _first_of_each(table, [record for record in records if "boundaries" in record])
+    if not learned:
+        return None
+    axes, descriptions = _make_grid(len(learned), 2, width=370.0, height=250.0), []
+    for ax, (recipe, record) in zip(axes, learned, strict=False):
+        levels, counts = np.array(record["levels"]), np.array(record["scores"]["counts"], dtype=float)
+        plot_boundaries(levels, ((levels[:-1] + levels[1:]) / 2).tolist(), record["boundaries"], counts, ax)
+        add_title(ax, recipe.title)
+        boundaries = ", ".join(f"{boundary:.2f}" for boundary in record["boundaries"])
+        descriptions.append(f"Boundaries that {recipe.title} learned: {boundaries}")
+    add_note(axes[0], "the level that a score becomes, uniformly and as learned")
+    return axes[0], "; ".join(descriptions)
+
+
+def plot_confusions(table: str, records: Sequence[Record]) -> Drawn | None:
+    """Draw how often each level is predicted where another is right, in area I, for each method."""
+    found = _first_of_each(table, [record for record in records if record["area"] == "I" and "confusion" in record])
+    if not found:
+        return None
+    axes = _make_grid(len(found), 4, width=225.0, height=235.0)
+    for ax, (recipe, record) in zip(axes, found, strict=False):
+        counts = np.array(record["confusion"], dtype=float)
+        shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        plot_confusion(shares, [str(level) for level in range(1, len(counts) + 1)], ax, deepest=1.0)
+        add_title(ax, recipe.title)
+    add_note(axes[0], "per cent of the test entries of each true level in area I; levels are counted from the lowest")
+    return axes[0], f"Predicted levels for each true level, {len(found)} methods: {layout_of(table).title}"
+
+
+def plot_by_entries(table: str, records: Sequence[Record]) -> Drawn | None:
+    """Draw the error against the number of observed entries of the row, all splits together.
+
+    New rows where there are any, otherwise known ones.
+    """
+    area = "II" if any(record["area"] == "II" for record in records) else "I"
+    shown = _of_each(table, [record for record in records if record["area"] == area and record["cold_start"]])
+    curves, margins = {}, {}
+    for recipe, own in shown:
+        middles, errors, spreads = _pool([group for record in own for group in record["cold_start"]])
+        if middles:
+            curves[recipe.title], margins[recipe.title] = (middles, errors), spreads
+    if not curves:
+        return None
+    ax = plot_lines(
+        curves,
+        _make_wide(len(curves)),
+        margins=margins,
+        x_label=f"observed entries of the {'new ' if area == 'II' else ''}row",
+        y_label=f"RMSE in area {area}",
+        log_x=True,
+    )
+    add_legend(ax, note="bars: standard error by the number of test entries")
+    return ax, f"Error by what is known of a row, {len(curves)} methods: {layout_of(table).title}"
+
+
+def plot_cold_start_curve(table: str, records: Sequence[Record]) -> Drawn | None:
+    """Draw the error for the same test entries of new rows as more and more of their other entries are known."""
+    shown = _of_each(table, [record for record in records if "cold_start_curve" in record])
+    if not shown:
+        return None
+    known = [str(n_known) for n_known, _ in shown[0][1][0]["cold_start_curve"]]
+    errors, margins = {}, {}
+    for recipe, own in shown:
+        each = [[error for _, error in record["cold_start_curve"]] + [record["rmse"]] for record in own]
+        columns = list(zip(*each, strict=True))
+        errors[recipe.title] = [statistics.mean(column) for column in columns]
+        if len(own) > 1:
+            margins[recipe.title] = [statistics.stdev(column) for column in columns]
+    ax = plot_cold_start(
+        [*known, "all"],
+        errors,
+        _make_wide(len(errors)),
+        margins=margins,
+        x_label="known entries of each new row, at most",
+        y_label="RMSE in area II",
+    )
+    add_legend(ax, note=_SPREADS if margins else "")
+    title = layout_of(table).title
+    return ax, f"Error for new rows as more of their entries are known, {len(errors)} methods: {title}"
+
+
+def plot_new_shares(table: str, records: Sequence[Record]) -> Drawn | None:
+    """Draw the error in each area against the share of new rows and columns, where several shares were run."""
+    of_areas = (cell for cell in cells(table, records) if cell.metric == "rmse" and cell.mean is not None)
+    shown = [cell for cell in of_areas if cell.new_share is not None]
+    if len({cell.new_share for cell in shown}) < 3:
+        return None
+    titles = list(dict.fromkeys(cell.recipe.title for cell in shown))
+    areas = [area for area in AREAS if any(cell.area == area for cell in shown)]
+    axes = _make_grid(len(areas), 2, width=380.0, height=275.0, sharey=True)
+    spread = any(cell.spread for cell in shown)
+    for ax, area in zip(axes, areas, strict=False):
+        curves, margins = _list_shares([cell for cell in shown if cell.area == area], titles)
+        plot_lines(curves, ax, margins=margins if spread else None, x_label="new rows and columns, %", y_label="RMSE")
+        add_title(ax, f"area {area}")
+    add_legend(axes[0], note=_SPREADS if spread else "")
+    return axes[0], f"RMSE by the share of new rows and columns, {len(titles)} methods: {layout_of(table).title}"
+
+
+PICTURES: dict[str, Callable[[str, Sequence[Record]], Drawn | None]] = {
+    "areas": plot_areas,
+    "learning-curves": plot_learning_curves,
+    "quantizer": plot_quantizer,
+    "confusion": plot_confusions,
+    "cold-start": plot_by_entries,
+    "cold-start-curve": plot_cold_start_curve,
+    "new-shares": plot_new_shares,
+}
+
+
+def _make_wide(n_series: int) -> Axes:
+    return make_axes(width=744.0, height=420.0 + 9 * n_series)[0]
+
+
+def _make_grid(n_axes: int, n_columns: int, *, width: float, height: float, **options: Any) -> list[Axes]:
+    """Return axes in rows of at most as many columns, each of this size; those beyond the number are hidden."""
+    columns = min(n_axes, n_columns)
+    rows = -(-n_axes // columns)
+    axes = make_axes(rows, columns, width=width * columns, height=height * rows + 40, **options)
+    for ax in axes[n_axes:]:
+        ax.set_visible(False)
+    return axes
+
+
+def _list_shares(
+    shown: Sequence[Cell], titles: Sequence[str]
+) -> tuple[Mapping[str, tuple[list[float], list[float]]], Mapping[str, list[float | None]]]:
+    """Return the error and the spread of each method by the share of new rows and columns, from the smallest."""
+    curves, margins = {}, {}
+    for title in titles:
+        points = sorted(
+            (100 * cell.new_share, cell.mean, cell.spread)
+            for cell in shown
+            if cell.recipe.title == title and cell.new_share is not None and cell.mean is not None
+        )
+        curves[title] = ([share for share, _, _ in points], [mean for _, mean, _ in points])
+        margins[title] = [spread for _, _, spread in points]
+    return curves, margins
+
+
+def _pool(groups: Sequence[Sequence[Any]]) -> tuple[list[float], list[float], list[float]]:
+    """Return the middle, the error and its margin of each group of rows over all splits, if it has enough entries."""
+    middles, errors, margins = [], [], []
+    for first, last in sorted({(group[0], group[1]) for group in groups}, key=lambda ends: int(ends[0])):
+        counts, each = np.array([group[2:] for group in groups if group[0] == first], dtype=float).T
+        if first > 0 and counts.sum() >= _LEAST:
+            pooled = ColdStart(first, last, int(counts.sum()), float(np.sqrt(np.average(each**2, weights=counts))))
+            middles.append(first if last is None else (first + last) / 2)
+            errors.append(pooled.rmse)
+            margins.append(pooled.margin)
+    return middles, errors, margins
+
+
+def _first_share(shown: Sequence[Cell]) -> float | None:
+    return next((cell.new_share for cell in shown if cell.new_share is not None), None)
+
+
+def _of_each(table: str, records: Sequence[Record]) -> list[tuple[Recipe, list[Record]]]:
+    """Return the records of each recipe at its first share, in the table's order, the first split first."""
+    found = []
+    for recipe in read_table(table):
+        own = [record for record in records if record["recipe"] == recipe.name]
+        own = [record for record in own if record["new_share"] in (None, recipe.new_shares[0])]
+        if own:
+            found.append((recipe, sorted(own, key=lambda record: int(record["seed"]))))
+    return found
+
+
+def _first_of_each(table: str, records: Sequence[Record]) -> list[tuple[Recipe, Record]]:
+    """Return the first split's record of each recipe, in the table's order."""
+    return [(recipe, own[0]) for recipe, own in _of_each(table, records)]

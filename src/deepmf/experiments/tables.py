@@ -1,0 +1,239 @@
+"""The notes under a table: use of validation entries, kind of levels, source that ran, assumptions."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deepmf.experiments.recipe import NAMES, Recipe, layout_of, read_table
+from deepmf.experiments.run import Record
+from deepmf.matrix.matrix import AREAS
+
+# The errors of median levels, which have a row of their own, and the columns that they stand in.
+COLUMN_OF = {"median_rmse": "level_rmse", "median_mae": "level_mae"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure: mean and standard deviation over splits (None where there are none yet), and what was published."""
+
+    recipe: Recipe
+    new_share: float | None
+    area: str
+    metric: str
+    mean: float | None
+    spread: float | None
+    n_splits: int
+    published: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the published figure."""
+        return None if self.mean is None or self.published is None else self.mean - self.published
+
+    def __str__(self) -> str:
+        """`0.8613 ± 0.0024 (0.850, +0.011)`: ours, its spread, the published figure, the difference; `-` where none."""
+        if self.mean is None:
+            return "-" if self.published is None else f"({self.published:.3f})"
+        spread = "" if self.spread is None else f" ± {self.spread:.4f}"
+        beside = "" if self.published is None else f" ({self.published:.3f}, {self.difference:+z.3f})"
+        return f"{self.mean:.4f}{spread}{beside}"
+
+
+def cells(table: str, records: Sequence[Record]) -> list[Cell]:
+    """Return every figure of a table that has results: recipes in their order, then shares, areas and metrics."""
+    metrics = _with_medians(layout_of(table).metrics)
+    run = {(record["recipe"], record["new_share"]) for record in records}
+    return [
+        _cell(recipe, share, area, metric, records)
+        for recipe in read_table(table)
+        for share in (recipe.new_shares if recipe.has_areas else (None,))
+        if (recipe.name, share) in run
+        for area in AREAS
+        for metric in metrics
+    ]
+
+
+def lines(table: str, records: Sequence[Record]) -> list[list[str]]:
+    """Return the header and the lines of a table, one line for each recipe and share, and one for its median levels."""
+    metrics = layout_of(table).metrics
+    found = cells(table, records)
+    areas = [area for area in AREAS if any(cell.area == area and str(cell) != "-" for cell in found)]
+    shares = any(cell.new_share for cell in found)  # otherwise nothing is new
+    uses = uses_of_validation(table, records)
+    differ = len(set(uses.values())) > 1  # otherwise a note says it of all rows
+    names = ["method", *["new"] * shares, *["validation entries"] * differ]
+    header = [*names, *(_heading(area, metric, areas, metrics) for area in areas for metric in metrics)]
+    rows = []
+    for run in _runs(found):
+        first = run[0]
+        title = first.recipe.title + (", median levels" if first.metric in COLUMN_OF else "")
+        share = f"{first.new_share:.0%}" if first.new_share else "none"
+        shown = {(cell.area, COLUMN_OF.get(cell.metric, cell.metric)): str(cell) for cell in run}
+        figures = [shown.get((area, metric), "-") for area in areas for metric in metrics]
+        rows.append([title, *[share] * shares, *[uses[first.recipe.name]] * differ, *figures])
+    return [header, *rows]
+
+
+def markdown(table: str, records: Sequence[Record]) -> str:
+    """Return a table as Markdown; the published figure, and how far ours is from it, stand in brackets."""
+    header, *rows = lines(table, records)
+    shown = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in shown) + "\n"
+
+
+def uses_of_validation(table: str, records: Sequence[Record]) -> dict[str, str]:
+    """Return what each recipe that was run does with validation entries: as its records say, or else the recipe."""
+    uses = {}
+    for recipe in read_table(table):
+        own = [record for record in records if record["recipe"] == recipe.name]
+        found = {_use(record.get("joined", recipe.joined), record.get("refit", recipe.refit)) for record in own}
+        if found:
+            uses[recipe.name] = " / ".join(sorted(found))
+    return uses
+
+
+def costs(records: Sequence[Record]) -> str:
+    """Return what each recipe took, as Markdown: seconds to fit, peak memory of the process, and on what; means."""
+    rows = [["row", "protocol", "fits", "seconds each", "peak main memory, MB", "on"]]
+    for recipe in dict.fromkeys(record["recipe"] for record in records):
+        own = [record for record in records if record["recipe"] == recipe and "curve" in record]  # once for each trial
+        means = [statistics.mean(record[name] for record in own) for name in ("seconds", "peak_memory_mb")]
+        first = own[0]
+        rows.append(
+            [
+                recipe.partition("/")[2],
+                first["protocol"],
+                str(len(own)),
+                f"{means[0]:.1f}",
+                f"{means[1]:.0f}",
+                first["hardware"],
+            ]
+        )
+    rows.insert(1, ["---"] * len(rows[0]))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+def as_csv(table: str, records: Sequence[Record]) -> str:
+    """Return every figure of a table as a line of CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    uses = uses_of_validation(table, records)
+    writer.writerow(
+        "recipe method new_share validation_entries area metric mean spread splits published difference".split()
+    )
+    for cell in cells(table, records):
+        if cell.mean is not None or cell.published is not None:
+            figures = (cell.mean, cell.spread, cell.n_splits, cell.published, cell.difference)
+            row = cell.recipe.name, cell.recipe.title, cell.new_share, uses[cell.recipe.name]
+            names = *row, cell.area, cell.metric
+            writer.writerow([_plain(value) for value in (*names, *figures)])
+    return text.getvalue()
+
+
+def _use(joined: bool, refit: bool) -> str:
+    then = {"inputs": joined, "training": refit}
+    return ", then ".join(["choose", *(use for use, is_so in then.items() if is_so)])
+
+
+def _runs(found: Iterable[Cell]) -> list[list[Cell]]:
+    """Return the cells of each row: those of a recipe and share, then those of its median levels if it has any."""
+    rows: dict[tuple[str, float | None, bool], list[Cell]] = {}
+    for cell in found:
+        rows.setdefault((cell.recipe.name, cell.new_share, cell.metric in COLUMN_OF), []).append(cell)
+    return [
+        row for (_, _, of_medians), row in rows.items() if not of_medians or any(cell.mean is not None for cell in row)
+    ]
+
+
+def _with_medians(metrics: Sequence[str]) -> list[str]:
+    return [*metrics, *(median for median, column in COLUMN_OF.items() if column in metrics)]
+
+
+def _cell(recipe: Recipe, share: float | None, area: str, metric: str, records: Iterable[Record]) -> Cell:
+    values = [
+        record[metric]
+        for record in records
+        if (record["recipe"], record["new_share"], record["area"]) == (recipe.name, share, area)
+        and record.get(metric) is not None
+    ]
+    mean = statistics.mean(values) if values else None
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    exists = share != 0 or area == "I"  # with nothing new, the other areas have no entries
+    published = recipe.published.get(area, {}).get(metric) if exists else None
+    return Cell(recipe, share, area, metric, mean, spread, len(values), published)
+
+
+def _heading(area: str, metric: str, areas: Sequence[str], metrics: Sequence[str]) -> str:
+    parts = ([f"area {area}"] if len(areas) > 1 else []) + ([NAMES[metric]] if len(metrics) > 1 else [])
+    return " ".join(parts) or NAMES[metric]
+
+
+def _plain(value: Any) -> Any:
+    return round(value, 6) if isinstance(value, float) else ("" if value is None else value)
+
+
+# What rows may do with validation entries: said once where all do the same, otherwise in a column.
+ALIKE = {
+    "choose": "Validation entries choose the best epoch; no row has them as inputs or learns from them.",
+    "choose, then inputs": "Validation entries choose the best epoch; every row has them as inputs at test time.",
+    "choose, then training": "Validation entries choose the best epoch; every row is then fitted on them too.",
+}
+
+USES = (
+    "Validation entries choose the best epoch in every row; where the column says so they are inputs at test time as "
+    'well ("inputs"), or the method is then fitted again on them too ("training"). Rows that differ in this have not '
+    "had the same information."
+)
+
+MEDIANS = (
+    "Both errors of a row are those of the same levels: the method's own, or its prediction rounded to the nearest. "
+    "Median levels are those of the same fits by the median of the predicted distribution, which is best by MAE; "
+    "- where they were not measured."
+)
+
+
+def remarks(table: str, records: Sequence[Record]) -> list[str]:
+    """Return what stands under a table: its remarks, where published figures are from, what was assumed for which."""
+    run = {record["recipe"] for record in records}
+    recipes = [recipe for recipe in read_table(table) if recipe.name in run]
+    sources = dict.fromkeys(f"Published in {recipe.source}." for recipe in recipes if recipe.source)
+    assumed: dict[str, list[str]] = {}
+    for recipe in recipes:
+        for assumption in recipe.assumptions:
+            assumed.setdefault(assumption, []).append(recipe.title)
+    assumptions = [f"Assumed for {', '.join(titles)}: {assumption}." for assumption, titles in assumed.items()]
+    return [*layout_of(table).remarks, *notes(table, records), *sources, *assumptions]
+
+
+def notes(table: str, records: Sequence[Record]) -> list[str]:
+    """Return what a table must never be shown without.
+
+    What its rows may do with validation entries, which levels its errors are of, and which source measured them.
+    """
+    uses = set(uses_of_validation(table, records).values())
+    said = [ALIKE.get(use, USES) for use in uses] if len(uses) < 2 else [USES]
+    if any(cell.mean is not None for cell in cells(table, records) if cell.metric in COLUMN_OF):
+        said.append(MEDIANS)
+    return said + _states(table, records)
+
+
+def _states(table: str, records: Sequence[Record]) -> list[str]:
+    """Return the state of the source that measured the rows: which rows each, where there are several."""
+    titles = {recipe.name: recipe.title for recipe in read_table(table)}
+    states: dict[str, dict[str, None]] = {}
+    for record in records:
+        states.setdefault(_state(record), {})[titles[record["recipe"]]] = None
+    if len(states) < 2:
+        return [f"Measured with {state}." for state in states]
+    shown = (f"{state[0].upper()}{state[1:]}: {'; '.join(rows)}." for state, rows in states.items())
+    return [f"Rows come from different states of the source. {' '.join(shown)}"]
+
+
+def _state(record: Record) -> str:
+    digest, commit = record.get("digest"), record.get("commit", "unknown")
+    return f"commit {commit}, digest {digest[:12]}" if digest else f"commit {commit}, no digest kept"

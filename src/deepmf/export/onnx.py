@@ -1,0 +1,429 @@
+"""A model as a folder of ONNX files, with the latents and labels that a service needs beside them."""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency
+from deepmf.files import check_parts, write_parts
+from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.labels import AS_TEXT, Labels, stored_kind
+from deepmf.matrix.scale import Scale
+from deepmf.models.als import LEAST_RIDGE, latent_ridges
+from deepmf.models.base import Model
+from deepmf.models.dmf import DMF
+from deepmf.models.dmfd import DMFD, Quantizer
+from deepmf.models.ordinal.encoder import OrdinalEncoder
+from deepmf.models.ordinal.head import OrdinalHead
+from deepmf.models.ordinal.linear_part import LinearPart
+from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.models.ordinal.refinement import Refinement, cholesky_solved
+from deepmf.models.ordinal.views import PaddedEntries
+from deepmf.models.registry import HOMES
+from deepmf.nn.branch import Branch, directions
+from deepmf.nn.inputs import channels
+from deepmf.storage.matrices import pack_scale
+
+
+class ExportModules(nn.Module):
+    """The three parts of a model with two branches, and the whole that they make.
+
+    `rows` and `columns` map values (vectors, inputs), NaN where nothing is observed, to latents (vectors, latent);
+    `head` maps row latents and column latents to a tuple with a tensor (rows, columns, ...) for each of `outputs`,
+    of which the first is "predictions".
+    """
+
+    def __init__(self, rows: nn.Module, columns: nn.Module, head: nn.Module, outputs: Sequence[str]) -> None:
+        super().__init__()
+        self.rows, self.columns, self.head = rows, columns, head
+        self.outputs = tuple(outputs)
+
+    def forward(self, row_values: Tensor, column_values: Tensor) -> tuple[Tensor, ...]:
+        """Return the latents of rows and of columns, and what the head makes of them."""
+        row_latents, column_latents = self.rows(row_values), self.columns(column_values)
+        return row_latents, column_latents, *self.head(row_latents, column_latents)
+
+
+def parts_of(model: Model) -> ExportModules:
+    """Return the parts of a fitted model; of one that has none, an error says which have."""
+    make = _MAKERS.get(type(model))
+    if make is None:
+        names = {class_name: name for name, (_, class_name) in HOMES.items()}
+        own, *can = (names.get(kind.__name__, kind.__name__) for kind in (type(model), *_MAKERS))
+        raise BadSetting(f"{own!r} cannot be exported; what can is {', '.join(can)}")
+    model.scale_  # noqa: B018 (says that the model is not fitted, where it is not)
+    return make(model)
+
+
+class ExportBranch(nn.Module):
+    """A branch that reads values in the scale's units, NaN where nothing is observed, and gives latents of length 1."""
+
+    def __init__(self, branch: Branch, *, inputs: str, scale: Scale) -> None:
+        super().__init__()
+        self.branch = branch
+        self._scaled, self._unit_map = inputs == "scaled", scale.unit_map
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Map values (vectors, inputs) to latents (vectors, latent)."""
+        inputs = self._unit_map.to_unit(values) if self._scaled else values
+        return directions(self.branch(torch.where(torch.isnan(values), 0.0, inputs)))
+
+
+@torch.library.custom_op("deepmf::solved", mutates_args=())
+def solved(matrices: Tensor, right: Tensor) -> Tensor:
+    """Return the solutions (n, unknowns, 1) of positive definite systems, as one operator of an exported graph."""
+    return cholesky_solved(matrices, right).contiguous()
+
+
+@solved.register_fake
+def _(matrices: Tensor, right: Tensor) -> Tensor:
+    return torch.empty_like(right)
+
+
+class RefinedBranch(nn.Module):
+    """A side of OrdinalDMF that reads values as they are: its views, refined as `Refinement` does it.
+
+    ONNX has no operator that solves a system of equations: `onnx_solver` puts conjugate gradients in its place.
+    """
+
+    def __init__(self, network: nn.Module, refinement: Refinement, *, scale: Scale) -> None:
+        super().__init__()
+        self.network = network  # the branch and the head of the refinement
+        self._refinement, self._unit_map = replace(refinement, solve=solved), scale.unit_map
+        with torch.no_grad():  # what is computed once is computed now, and is a constant of the graph
+            self.eval()(torch.full((1, refinement.side.views.shape[1]), float("nan")))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Map values (vectors, inputs) to latents (vectors, latent)."""
+        side, units = self._refinement.side, self._unit_map.to_unit(values)
+        seen = torch.where(side.views, units[:, None], float("nan")).flatten(0, 1)
+        outputs = side.branch(channels(seen, values.shape[1])).reshape(values.shape[0], len(side.views), -1)
+        real = ~torch.isnan(values)
+        every = torch.arange(values.shape[1])[None]
+        return self._refinement.refined(outputs, PaddedEntries(every, torch.where(real, units, 0.0), real))
+
+
+class LinearBranch(nn.Module):
+    """A refined side of OrdinalDMF with its linear part: the ridge solution of its values, given the other side.
+
+    factors: of the other side (inputs, latent), without effects. effects: of the other side (inputs,).
+    fields: where the linear part lies in latents.
+    """
+
+    lines: Tensor  # (inputs, latent + 1) the last for the effect
+    effects: Tensor
+
+    def __init__(
+        self, refined: RefinedBranch, part: LinearPart, factors: Tensor, effects: Tensor, *, fields: slice, scale: Scale
+    ) -> None:
+        super().__init__()
+        self.refined, self._part, self._fields, self._scale = refined, part, fields, scale
+        self.register_buffer("lines", functional.pad(factors, (0, 1), value=1.0).contiguous())
+        self.register_buffer("effects", effects.contiguous())
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Map values (vectors, inputs) to latents (vectors, latent)."""
+        latents, real = self.refined(values), ~torch.isnan(values)
+        left = torch.where(real, values - self._part.mean - self.effects, 0.0)
+        seen = real.float()
+        grams = (self.lines * seen[..., None]).mT @ self.lines
+        ridges = torch.maximum(self._ridges(seen.sum(1, keepdim=True)), LEAST_RIDGE * (seen @ self.lines.square()))
+        unit = torch.eye(self.lines.shape[1])
+        found = solved(grams + ridges[..., None] * unit, (left @ self.lines)[..., None]).squeeze(-1)
+        linear = self._placed(found, torch.ones_like(found[:, :1]), latents[:, -1:])
+        return torch.cat([latents[:, : self._fields.start], linear, latents[:, self._fields.stop :]], dim=1)
+
+    def _ridges(self, counts: Tensor) -> Tensor:
+        """Return the ridges (vectors, latent + 1) of vectors by their numbers of entries (vectors, 1)."""
+        settings = self._part.settings
+        of_latents = latent_ridges(counts, self._scale, settings).expand(-1, self.lines.shape[1] - 1)
+        ridges = functional.pad(of_latents, (0, 1), value=settings.effect_penalty)
+        return torch.where(counts > 0, ridges, 1.0)  # a vector without entries has no latents and no effect
+
+    def _placed(self, found: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class LinearRows(LinearBranch):
+    """Rows, whose linear part is weighted."""
+
+    def _placed(self, found: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
+        return torch.cat([found, ones, 0.0 * ones], dim=1) * (self._part.blend.weight * (-log_slopes).exp())
+
+
+class LinearColumns(LinearBranch):
+    """Columns."""
+
+    def _placed(self, found: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
+        return torch.cat([found[:, :-1], ones, found[:, -1:], ones], dim=1)
+
+
+class CosineHead(nn.Module):
+    """The head of DMF: cosines in the scale's units."""
+
+    def __init__(self, scale: Scale) -> None:
+        super().__init__()
+        self._unit_map = scale.unit_map
+
+    def forward(self, row_latents: Tensor, column_latents: Tensor) -> tuple[Tensor, ...]:
+        """Return the prediction of every pair (rows, columns)."""
+        return (self._unit_map.from_unit((row_latents @ column_latents.T).clamp(-1.0, 1.0)),)
+
+
+class QuantizingHead(CosineHead):
+    """The head of DMF-D: levels by the learned boundaries, and the scores to rank by."""
+
+    levels: Tensor  # (levels,)
+    boundaries: Tensor  # (levels - 1,)
+
+    def __init__(self, scale: Scale, quantizer: Quantizer) -> None:
+        super().__init__(scale)
+        self.register_buffer("levels", quantizer.levels)
+        self.register_buffer("boundaries", quantizer.boundaries.detach())
+
+    def forward(self, row_latents: Tensor, column_latents: Tensor) -> tuple[Tensor, ...]:
+        """Return the level and the score of every pair, each (rows, columns)."""
+        (scores,) = super().forward(row_latents, column_latents)
+        return self.levels[(scores.unsqueeze(-1) >= self.boundaries).sum(-1)], scores
+
+
+class DistributionHead(nn.Module):
+    """The head of OrdinalDMF: the expected value, and the probability of each value.
+
+    linear: the linear part, where there is one.
+    coverages: those stated by intervals that hold evenly spaced shares of held-out values; None: the shares.
+    """
+
+    linear_cutpoints: Tensor
+    coverages: Tensor | None
+
+    def __init__(self, head: OrdinalHead, linear: LinearPart | None, coverages: FloatArray | None) -> None:
+        super().__init__()
+        self.head, self._linear_share = head, 0.0 if linear is None else linear.blend.share
+        self.register_buffer("linear_cutpoints", None if linear is None else torch.from_numpy(linear.cutpoints(head)))
+        self.register_buffer("coverages", None if coverages is None else torch.from_numpy(coverages).float())
+
+    def forward(self, row_latents: Tensor, column_latents: Tensor) -> tuple[Tensor, ...]:
+        """Return the prediction (rows, columns) and the probabilities (rows, columns, values) of every pair."""
+        response, share = row_latents[:, None, -self.head.n_response :], self._linear_share
+        logits = (1.0 - share) * self.head.logits(row_latents @ column_latents.T, response)
+        if share:
+            logits = logits - share * self.linear_cutpoints
+        exceeded = functional.pad(functional.pad(self._calibrated(logits.sigmoid()), (1, 0), value=1.0), (0, 1))
+        return self.head.expected(logits), exceeded[..., :-1] - exceeded[..., 1:]
+
+    def _calibrated(self, exceedance: Tensor) -> Tensor:
+        """Return what `PredictiveDistribution.calibrated` does."""
+        if self.coverages is None:
+            return exceedance
+        from_median, held = 2.0 * exceedance - 1.0, torch.zeros_like(exceedance)
+        for below, above in itertools.pairwise(self.coverages):
+            held = held + ((from_median.abs() - below) / (above - below)).clamp(0.0, 1.0) / (len(self.coverages) - 1)
+        return (1.0 + from_median.sign() * held) / 2.0
+
+
+def _of_dmf(model: DMF) -> ExportModules:
+    return _with_head(model, CosineHead(model.scale_), ["predictions"])
+
+
+def _of_dmfd(model: DMFD) -> ExportModules:
+    return _with_head(model, QuantizingHead(model.scale_, model.network_.quantizer), ["predictions", "scores"])
+
+
+def _with_head(model: DMF, head: nn.Module, outputs: Sequence[str]) -> ExportModules:
+    inputs, scale, network = model.settings.inputs, model.scale_, model.network_
+    rows, columns = (ExportBranch(branch, inputs=inputs, scale=scale) for branch in (network.rows, network.columns))
+    return ExportModules(rows, columns, head, outputs).eval()
+
+
+def _of_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
+    encoder = copy.deepcopy(model.predictor_.encoder)  # on the CPU
+    assert isinstance(encoder, OrdinalEncoder)
+    network, scale, trained_rows = encoder.network, model.scale_, model.predictor_.rows.base
+    rows: nn.Module
+    columns: nn.Module
+    rows = of_rows = RefinedBranch(network, encoder.row_refinement(), scale=scale)
+    columns = of_columns = RefinedBranch(network, encoder.column_refinement(trained_rows), scale=scale)
+    if encoder.linear is not None:
+        part, fields = encoder.linear, encoder.layout.linear
+        begin = torch.from_numpy(encoder.refinement_columns[:, fields])
+        factors = torch.from_numpy(part.unweighted(trained_rows[:, fields], trained_rows[:, -1]))
+        rows = LinearRows(of_rows, part, begin[:, : part.size], begin[:, -2], fields=fields, scale=scale)
+        columns = LinearColumns(
+            of_columns, part, factors[:, : part.size], factors[:, part.size], fields=fields, scale=scale
+        )
+    head = DistributionHead(network.head, encoder.linear, encoder.coverages)
+    return ExportModules(rows, columns, head, ["predictions", "probabilities"]).eval()
+
+
+_MAKERS: dict[type[Model], Callable[..., ExportModules]] = {DMF: _of_dmf, DMFD: _of_dmfd, OrdinalDMF: _of_ordinal_dmf}
+
+
+FORMAT = 1
+
+FILES = ("rows.onnx", "columns.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "model.json")
+
+
+_OPSET = 18  # the version of ONNX's operators, known to every ONNX runtime since 2023
+
+_MOST_BYTES = 2**31 - 2**20  # of weights: an ONNX file cannot be larger than 2 GiB
+
+
+def export_onnx(model: Model, folder: str | Path) -> list[Path]:
+    """Write a fitted model to a folder, whole or not at all; return the files.
+
+    An earlier export is replaced at once; a folder with other files is refused.
+
+    rows.onnx: row_values (rows, trained columns), NaN where nothing is observed -> row_latents (rows, latent).
+    columns.onnx: column_values (columns, trained rows), NaN likewise -> column_latents (columns, latent).
+    head.onnx: row_latents, column_latents -> predictions (rows, columns); of DMFD these are levels, and it also gives
+        scores (rows, columns) to rank by; that of OrdinalDMF gives probabilities (rows, columns, values) as well.
+    row_latents.npy, column_latents.npy: the latents of all rows and columns that the model covers, single precision.
+    model.json: their labels in the same order, the scale (and the support of distributions), and how many of them are
+        trained.
+    """
+    parts, place = parts_of(model), Path(folder)
+    _make_parents(place)
+    check_parts(place, is_part=is_part)
+    if model.entries_.row_features is not None or model.entries_.column_features is not None:
+        warnings.warn(
+            "rows.onnx and columns.onnx read entries alone: what features say is in the latents of known rows and "
+            "columns",
+            DeepMFWarning,
+            stacklevel=2,
+        )
+    latents = {"row_latents": model.predictor_.rows, "column_latents": model.predictor_.columns}
+    whole = _exported(parts, *model.entries_.train.shape)
+    contents = {
+        "rows.onnx": _part(whole, ["row_values"], ["row_latents"]),
+        "columns.onnx": _part(whole, ["column_values"], ["column_latents"]),
+        "head.onnx": _part(whole, list(latents), parts.outputs),
+        **{f"{name}.npy": _npy(table.whole()) for name, table in latents.items()},
+        "model.json": json.dumps(_description(model), ensure_ascii=False).encode(),
+    }
+    assert tuple(contents) == FILES
+
+    def write(whole: Path) -> None:
+        for name, content in contents.items():
+            (whole / name).write_bytes(content)
+
+    write_parts(place, write, is_part=is_part)
+    return [place / name for name in contents]
+
+
+def is_part(file: Path) -> bool:
+    """Say whether a file may be of an earlier export."""
+    return file.is_file() and file.name in FILES
+
+
+def _make_parents(place: Path) -> None:
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotSave(f"{place} cannot be a folder ({error.strerror}); nothing was changed") from error
+
+
+def _exported(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
+    """Return the whole of a model as an ONNX graph; how many rows and columns it is given is left open."""
+    n_bytes = sum(parameter.nbytes for parameter in parts.parameters())
+    if n_bytes > _MOST_BYTES:
+        raise BadSetting(
+            f"the branches have {n_bytes / 2**30:.1f} GiB of weights; an ONNX file holds 2 GiB, "
+            "so smaller hidden_sizes could be exported"
+        )
+    with _quietly():
+        from deepmf.export.onnx_solver import enclose_constants, translations
+
+        program = torch.onnx.export(
+            parts,
+            (torch.zeros(2, n_columns, dtype=torch.float32), torch.zeros(3, n_rows, dtype=torch.float32)),
+            dynamo=True,
+            verbose=False,
+            opset_version=_OPSET,
+            custom_translation_table=translations(),
+            input_names=["row_values", "column_values"],
+            output_names=["row_latents", "column_latents", *parts.outputs],
+            dynamic_shapes=[{0: torch.export.Dim("rows")}, {0: torch.export.Dim("columns")}],
+        )
+    assert program is not None
+    for node in program.model.graph:
+        node.metadata_props.clear()  # they hold paths of the source on this computer
+    whole = program.model_proto
+    enclose_constants(whole.graph)
+    return whole
+
+
+def _part(whole: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
+    """Return what lies between some values of a graph, as the content of an ONNX file."""
+    from onnx.utils import Extractor
+
+    part = Extractor(whole).extract_model(list(inputs), list(outputs))
+    # Constants that only the body of a loop reads: no input of a node names them.
+    inner = [node for outer in part.graph.node for each in outer.attribute for node in each.g.node]
+    missing = {name for node in inner for name in node.input} - {each.name for each in part.graph.initializer}
+    part.graph.initializer.extend(each for each in whole.graph.initializer if each.name in missing)
+    content: bytes = part.SerializeToString()
+    return content
+
+
+def _npy(table: LatentArray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, table, allow_pickle=False)
+    return stream.getvalue()
+
+
+def _description(model: Model) -> dict[str, Any]:
+    n_rows, n_columns = model.entries_.train.shape
+    # What the last axis of probabilities stands for.
+    support = {"support": model.support_.tolist()} if model.gives_distribution else {}
+    return {
+        "format": FORMAT,
+        "model": type(model).__name__,
+        "scale": pack_scale(model.scale_),
+        **support,
+        "trained_rows": n_rows,  # the first of `rows`
+        "trained_columns": n_columns,
+        "rows": _plain_labels(model.entries_.rows),
+        "columns": _plain_labels(model.entries_.columns),
+    }
+
+
+def _plain_labels(labels: Labels) -> list[Any]:
+    """Return labels as JSON has them: numbers and texts as they are, others (dates, UUIDs, bytes) as text."""
+    kind = stored_kind(labels)
+    items: list[Any] = labels.array.tolist()
+    return [AS_TEXT[kind].write(item) for item in items] if kind in AS_TEXT and kind != "bool" else items
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep what torch's exporter says of torch's own insides and of packages that are not needed from the user."""
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise MissingDependency("export needs onnx and onnxscript: pip install 'deepmf[onnx]'") from error
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+    finally:
+        log.setLevel(level)

@@ -1,1 +1,0 @@
-"""Torch modules that several model families share: tensors in, tensors out."""

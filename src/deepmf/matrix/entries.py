@@ -1,0 +1,640 @@
+"""Forgetting: what a store of entries is once some rows, columns or entries are taken out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from deepmf.errors import BadEntries, BadFeatures, BadModelFile, BadSetting, OffScale
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import (
+    NOTHING,
+    AxisEntries,
+    PlacedEntries,
+    ValueArray,
+    among,
+    gathered,
+    grouped,
+    located,
+    looked_up,
+    spans,
+)
+from deepmf.matrix.feature_encoding import FeatureVectors
+from deepmf.matrix.features import AxisFeatures, Features
+from deepmf.matrix.labels import Labelled, Labels
+from deepmf.matrix.matrix import AREAS, ObservedMatrix, area_codes
+from deepmf.matrix.packed import check_unchanged
+from deepmf.matrix.scale import Scale
+
+
+class GroupedEntries(NamedTuple):
+    """Entries grouped by row (or by column): those of the k-th are `starts[k]:starts[k + 1]`, others increasing."""
+
+    starts: IndexArray  # (rows + 1,)
+    others: IndexArray  # (entries,) positions on the other axis
+    values: ValueArray  # (entries,)
+
+
+def row_entries_within(matrix: ObservedMatrix, columns: slice) -> GroupedEntries:
+    """Return of every row the entries in a range of columns: by column, they lie together, all but their values."""
+    starts, rows, places = matrix.by_column
+    starts, some = _range(starts, columns)
+    return _regrouped(starts, rows[some], matrix.values[places[some]], columns.start, matrix.shape[0])
+
+
+def column_entries_within(matrix: ObservedMatrix, rows: slice) -> GroupedEntries:
+    """Return of every column the entries in a range of rows: by row, they lie together."""
+    starts, some = _range(matrix.by_row.starts, rows)
+    return _regrouped(starts, matrix.by_row.columns[some], matrix.values[some], rows.start, matrix.shape[1])
+
+
+def _range(starts: IndexArray, groups: slice) -> tuple[IndexArray, slice]:
+    """Return the starts of a range of groups, from 0, and where their entries lie."""
+    own = starts[groups.start : groups.stop + 1]
+    return own - own[0], slice(int(own[0]), int(own[-1]))
+
+
+def _regrouped(starts: IndexArray, others: IndexArray, values: ValueArray, first: int, n_others: int) -> GroupedEntries:
+    """Return entries of groups, of which the first has the number `first`, grouped by what they have been over."""
+    by_group = scipy.sparse.csr_array((values, others, starts), shape=(starts.size - 1, n_others))
+    by_other = by_group.tocsc()  # a counting sort in compiled code
+    return GroupedEntries(by_other.indptr, by_other.indices + np.array(first, others.dtype), by_other.data)
+
+
+class AddedEntries:
+    """Entries that came after training, in row order; rows and columns that have none cost nothing.
+
+    rows, columns: positions, (entries,).
+    """
+
+    def __init__(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> None:
+        order = np.lexsort((columns, rows))
+        self.rows, self.columns, self.values = rows[order], columns[order], values[order]
+
+    @classmethod
+    def of(cls, extension: ObservedMatrix) -> AddedEntries:
+        """Return the entries of a matrix."""
+        rows, columns = extension.entry_rows.astype(np.int64), extension.by_row.columns.astype(np.int64)
+        return cls._in_order(rows, columns, extension.values.astype(np.float64))
+
+    @classmethod
+    def _in_order(cls, rows: IndexArray, columns: IndexArray, values: FloatArray) -> AddedEntries:
+        """Return entries that are in row order already."""
+        added = cls.__new__(cls)
+        added.rows, added.columns, added.values = rows, columns, values
+        return added
+
+    def followed_by(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> AddedEntries:
+        """Return these entries and others, which are sorted alone and put between these."""
+        new = AddedEntries(rows, columns, values)
+        width = 1 + max(int(part.max(initial=0)) for part in (self.columns, new.columns))
+        at = np.searchsorted(self.rows * width + self.columns, new.rows * width + new.columns)
+        return AddedEntries._in_order(
+            np.insert(self.rows, at, new.rows),
+            np.insert(self.columns, at, new.columns),
+            np.insert(self.values, at, new.values),
+        )
+
+    def kept(self, which: npt.NDArray[np.bool_]) -> AddedEntries:
+        """Return some of these entries, by a mask."""
+        if which.all():
+            return self
+        return AddedEntries._in_order(self.rows[which], self.columns[which], self.values[which])
+
+    def moved(self, rows: IndexArray, columns: IndexArray) -> AddedEntries:
+        """Return these entries at other positions, which are in the same order."""
+        return AddedEntries._in_order(rows, columns, self.values)
+
+    def of_rows(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
+        """Return the entries of some rows, those alone whose column is below a number."""
+        return looked_up(positions, PlacedEntries(self.rows, self.columns, self.values), below=below)
+
+    def of_columns(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
+        """Return the entries of some columns, those alone whose row is below a number."""
+        some = np.flatnonzero(np.isin(self.columns, positions)) if positions.size else NOTHING
+        some = some[np.argsort(self.columns[some], kind="stable")]
+        return looked_up(positions, PlacedEntries(self.columns[some], self.rows[some], self.values[some]), below=below)
+
+
+@dataclass(frozen=True)
+class EntryStore:
+    """The entries a model knows: the training matrix, less what was dropped of it, and what was added since.
+
+    dropped: which entries of the training matrix no longer hold, because they were replaced or forgotten: their places
+    in row order, rising. A replaced entry is dropped, and added with its new value.
+
+    On both axes trained rows and columns come first. A row is described by its entries over the trained columns, a
+    column by its entries over the trained rows: entries of area IV are remembered (they need no recommending) but
+    describe nothing. A store is a value; adding to it costs what is added, and what was added before.
+    """
+
+    train: ObservedMatrix
+    rows: Labels
+    columns: Labels
+    added: AddedEntries | None = None
+    dropped: IndexArray = field(default_factory=lambda: NOTHING)
+    row_features: AxisFeatures | None = None
+    column_features: AxisFeatures | None = None
+
+    @classmethod
+    def of(
+        cls,
+        train: ObservedMatrix,
+        row_features: AxisFeatures | None = None,
+        column_features: AxisFeatures | None = None,
+    ) -> EntryStore:
+        """Return what a model has seen right after training."""
+        check_unchanged(train)
+        return cls(train, train.rows, train.columns, row_features=row_features, column_features=column_features)
+
+    @classmethod
+    def stored(
+        cls, train: ObservedMatrix, extension: ObservedMatrix | None, dropped: npt.NDArray[Any] = NOTHING
+    ) -> EntryStore:
+        """Return what a stored model has seen; matrices that do not belong together raise `BadModelFile`."""
+        if train.n_entries == 0:
+            raise BadModelFile("the stored training matrix has no entries")
+        if dropped.size and not (
+            dropped[0] >= 0 and dropped[-1] < train.n_entries and np.all(dropped[1:] > dropped[:-1])
+        ):
+            raise BadModelFile("the stored places of dropped entries are not rising places of training entries")
+        if extension is None:
+            return cls(train, train.rows, train.columns, dropped=dropped)
+        for known, labels in ((train.rows, extension.rows), (train.columns, extension.columns)):
+            if len(labels) < len(known) or labels.take(np.arange(len(known))) != known:
+                raise BadModelFile(f"the {known.axis}s of the stored extension do not begin with the trained ones")
+        if extension.scale != train.scale:
+            raise BadModelFile(
+                f"the stored extension has the scale {extension.scale}; that of training is {train.scale}"
+            )
+        trained, later = (
+            matrix.entry_rows.astype(np.int64) * len(extension.columns) + matrix.by_row.columns
+            for matrix in (train, extension)
+        )
+        if np.isin(later, np.delete(trained, dropped), assume_unique=True).any():
+            raise BadModelFile("the stored extension has entries that the training matrix has too")
+        return cls(train, extension.rows, extension.columns, AddedEntries.of(extension), dropped)
+
+    @classmethod
+    def opened(
+        cls, train: ObservedMatrix, extension: ObservedMatrix | None, dropped: npt.NDArray[Any] = NOTHING
+    ) -> EntryStore:
+        """Return what a stored model has seen, of parts that are known to belong together, at the cost of what is new.
+
+        Its labels are those of training and, behind them, those that the extension has more.
+        """
+        if extension is None:
+            return cls(train, train.rows, train.columns, dropped=dropped)
+        rows, columns = train.rows.followed_by(extension.rows), train.columns.followed_by(extension.columns)
+        return cls(train, rows, columns, AddedEntries.of(extension), dropped)
+
+    @property
+    def scale(self) -> Scale:
+        """The scale of all entries."""
+        return self.train.scale
+
+    @property
+    def n_entries(self) -> int:
+        """Number of entries: those of training that still hold, and those added since."""
+        n_added = 0 if self.added is None else self.added.rows.size
+        return self.train.n_entries - int(self.dropped.size) + int(n_added)
+
+    @cached_property
+    def extension(self) -> ObservedMatrix | None:
+        """What was added since training, as a matrix with all rows and columns; None where nothing was."""
+        if self.added is None:
+            return None
+        rows, columns = Labelled(self.rows, self.added.rows), Labelled(self.columns, self.added.columns)
+        return ObservedMatrix.from_positions(rows, columns, self.added.values, scale=self.scale)
+
+    def trained_features(self) -> tuple[FeatureVectors | None, FeatureVectors | None]:
+        """Return the features of all trained rows, and of all trained columns."""
+        rows, columns = (
+            None if features is None else features.take(np.arange(count))
+            for features, count in zip((self.row_features, self.column_features), self.train.shape, strict=True)
+        )
+        return rows, columns
+
+    def extended(
+        self,
+        new: ObservedMatrix | None,
+        *,
+        conflicts: str = "error",
+        row_features: Features | None = None,
+        column_features: Features | None = None,
+    ) -> Extended:
+        """Return a store with new entries and features too, and which rows and columns are to be encoded anew.
+
+        By `conflicts="replace"`, the new value of an entry that is known takes the place of the old one; so do new
+        features. A label that has features alone is a row, or a column, too.
+        """
+        check_unchanged(self.train, new)
+        rows = self.rows if row_features is None else self.rows.join(Labels(row_features.labels, axis="row"))
+        columns = self.columns
+        if column_features is not None:
+            columns = columns.join(Labels(column_features.labels, axis="column"))
+        if new is None:
+            grown = Extended(
+                self._put(rows, columns, PlacedEntries(NOTHING, NOTHING, np.empty(0))),
+                np.arange(len(self.rows), len(rows)),
+                np.arange(len(self.columns), len(columns)),
+            )
+        else:
+            described = row_features is not None or column_features is not None
+            grown = self._with_entries(new, rows, columns, conflicts, described=described)
+        of_rows = _changed_features(self.row_features, row_features, grown.entries.rows)
+        of_columns = _changed_features(self.column_features, column_features, grown.entries.columns)
+        store = replace(grown.entries, row_features=of_rows.features, column_features=of_columns.features)
+        return Extended(
+            store, np.union1d(grown.rows, of_rows.positions), np.union1d(grown.columns, of_columns.positions)
+        )
+
+    def _with_entries(
+        self, new: ObservedMatrix, rows: Labels, columns: Labels, conflicts: str, *, described: bool
+    ) -> Extended:
+        """Return a store with some labels and new entries too."""
+        _check_scale(self.scale, new)
+        rows, columns = rows.join(new.rows), columns.join(new.columns)
+        row_of = rows.positions(new.row_labels)[new.entry_rows].astype(np.int64)
+        column_of = columns.positions(new.column_labels)[new.by_row.columns].astype(np.int64)
+        known = self.values_at(row_of, column_of)
+        contradicted = ~np.isnan(known) & (known != new.values)
+        if conflicts == "error" and np.any(contradicted):
+            raise _contradiction(new, known, int(np.flatnonzero(contradicted)[0]))
+        fresh = known != new.values  # also where nothing is known, which is NaN
+        if not described and rows is self.rows and columns is self.columns and not np.any(fresh):
+            raise BadEntries("nothing new to extend by: all rows, columns and entries are known already")
+        row_of, column_of = row_of[fresh], column_of[fresh]
+        store = self._put(rows, columns, PlacedEntries(row_of, column_of, new.values[fresh].astype(np.float64)))
+        n_rows, n_columns = self.train.shape
+        return Extended(
+            store,
+            np.union1d(row_of[column_of < n_columns], np.arange(len(self.rows), len(rows))),
+            np.union1d(column_of[row_of < n_rows], np.arange(len(self.columns), len(columns))),
+        )
+
+    def changed(self, rows: Labels, columns: Labels, added: AddedEntries, dropped: IndexArray) -> EntryStore:
+        """Return a store of the same training matrix; without anything added, it is as right after training."""
+        nothing = added.rows.size == 0 and (len(rows), len(columns)) == self.train.shape
+        return replace(self, rows=rows, columns=columns, added=None if nothing else added, dropped=dropped)
+
+    def _put(self, rows: Labels, columns: Labels, new: PlacedEntries) -> EntryStore:
+        """Return these observations with entries that are not among them, or have other values there."""
+        places = self.train_places(new.rows, new.columns)
+        trained = places >= 0
+        as_trained = np.zeros(places.size, dtype=bool)
+        as_trained[trained] = self.train.values[places[trained]] == new.values[trained]
+        dropped = np.union1d(self.dropped, places[trained]) if trained.any() else self.dropped
+        dropped = np.setdiff1d(dropped, places[as_trained], assume_unique=True) if as_trained.any() else dropped
+        added = self.added or AddedEntries(NOTHING, NOTHING, np.empty(0))
+        known, put = added.rows * len(columns) + added.columns, new.rows * len(columns) + new.columns
+        other = ~as_trained
+        held = added.kept(~np.isin(known, put)) if known.size else added
+        together = held.followed_by(new.rows[other], new.columns[other], new.values[other])
+        return self.changed(rows, columns, together, dropped)
+
+    def values_at(self, row_of: IndexArray, column_of: IndexArray) -> FloatArray:
+        """Return the value of each pair of positions, NaN where there is no entry."""
+        found = np.full(row_of.size, np.nan)
+        places = self.train_places(row_of, column_of)
+        held = (places >= 0) & ~among(places, self.dropped)
+        found[held] = self.train.values[places[held]]
+        if self.added is not None and self.added.rows.size:
+            touched = np.unique(row_of)
+            known = self.added.of_rows(touched)
+            keys = touched[known.rows] * len(self.columns) + known.columns  # rising, as added entries are in row order
+            at, inside = located(keys, row_of * len(self.columns) + column_of)
+            inside &= column_of < len(self.columns)
+            found[inside] = known.values[at[inside]]
+        return found
+
+    def train_places(self, row_of: IndexArray, column_of: IndexArray) -> IndexArray:
+        """Return where each pair of positions stands among the training entries, dropped ones too; -1: nowhere."""
+        places = np.full(row_of.size, -1, dtype=np.int64)
+        n_rows, n_columns = self.train.shape
+        possible = np.flatnonzero((row_of < n_rows) & (column_of < n_columns) & (row_of >= 0) & (column_of >= 0))
+        touched = np.unique(row_of[possible])
+        starts, columns = self.train.by_row
+        entry, which = spans(touched, starts)
+        keys = touched[which] * n_columns + columns[entry]
+        at, found = located(keys, row_of[possible] * n_columns + column_of[possible])
+        places[possible[found]] = entry[at[found]]
+        return places
+
+    def rows_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
+        """Say which rows are described by what described them in training."""
+        starts, _ = self.train.by_row
+        trained = positions < self.train.shape[0]
+        changed = np.zeros(positions.size, dtype=bool)
+        known = positions[trained]
+        changed[trained] = np.searchsorted(self.dropped, starts[known]) != np.searchsorted(
+            self.dropped, starts[known + 1]
+        )
+        if self.added is not None:
+            changed[self.added.of_rows(positions, below=self.train.shape[1]).rows] = True
+        if self.row_features is not None:
+            changed |= ~self.row_features.are_as_trained(positions)
+        return trained & ~changed
+
+    def columns_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
+        """Say which columns are described by what described them in training."""
+        changed = np.zeros(positions.size, dtype=bool)
+        if self.dropped.size:
+            changed |= np.isin(positions, self.train.by_row.columns[self.dropped])
+        if self.added is not None:
+            changed[self.added.of_columns(positions, below=self.train.shape[0]).rows] = True
+        if self.column_features is not None:
+            changed |= ~self.column_features.are_as_trained(positions)
+        return (positions < self.train.shape[1]) & ~changed
+
+    def row_entries(self, positions: IndexArray) -> AxisEntries:
+        """Return what describes some rows: their entries over the trained columns, and their features."""
+        starts, columns = self.train.by_row
+        known = [gathered(positions, starts, columns, self.train.values, dropped=self.dropped)]
+        if self.added is not None:
+            known.append(self.added.of_rows(positions, below=self.train.shape[1]))
+        return _described(grouped(positions.size, *known), self.row_features, positions)
+
+    def column_entries(self, positions: IndexArray) -> AxisEntries:
+        """Return what describes some columns: their entries over the trained rows, and their features."""
+        starts, rows, entries = self.train.by_column
+        known = [gathered(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)]
+        if self.added is not None:
+            known.append(self.added.of_columns(positions, below=self.train.shape[0]))
+        return _described(grouped(positions.size, *known), self.column_features, positions)
+
+    def seen_columns(self, positions: IndexArray) -> AxisEntries:
+        """Return all entries of some rows, those of area IV too."""
+        starts, columns = self.train.by_row
+        known = gathered(positions, starts, columns, self.train.values, dropped=self.dropped)
+        if self.added is None:
+            return grouped(positions.size, known)
+        return grouped(positions.size, known, self.added.of_rows(positions))
+
+    def seen_rows(self, positions: IndexArray) -> AxisEntries:
+        """Return all entries of some columns, those of area IV too."""
+        starts, rows, entries = self.train.by_column
+        known = gathered(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)
+        if self.added is None:
+            return grouped(positions.size, known)
+        return grouped(positions.size, known, self.added.of_columns(positions))
+
+    @cached_property
+    def column_counts(self) -> IndexArray:
+        """How many entries each column has, those of area IV too."""
+        counts = np.zeros(len(self.columns), dtype=np.int64)
+        n_trained = self.train.shape[1]
+        counts[:n_trained] = self.train.column_counts
+        counts[:n_trained] -= np.bincount(self.train.by_row.columns[self.dropped], minlength=n_trained)
+        if self.added is not None:
+            counts += np.bincount(self.added.columns, minlength=counts.size)
+        return counts
+
+    def areas(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[np.str_]:
+        """Return the area of each pair of positions."""
+        codes = area_codes(rows >= self.train.shape[0], columns >= self.train.shape[1])
+        return np.array(AREAS)[codes]
+
+
+class Extended(NamedTuple):
+    """A store after an extension, and the positions whose entries changed."""
+
+    entries: EntryStore
+    rows: IndexArray
+    columns: IndexArray
+
+
+class _ChangedFeatures(NamedTuple):
+    features: AxisFeatures | None
+    positions: IndexArray
+
+
+def _changed_features(known: AxisFeatures | None, new: Features | None, labels: Labels) -> _ChangedFeatures:
+    """Return the features of an axis with those of some labels set anew, and where these stand."""
+    if new is None:
+        return _ChangedFeatures(known, NOTHING)
+    if known is None:
+        raise BadFeatures(
+            f"the model was fitted without {labels.axis} features, and cannot read any; "
+            f"fit it with {labels.axis}_features"
+        )
+    positions = labels.positions(new.labels).astype(np.int64)
+    return _ChangedFeatures(known.changed(positions, new.encoded(known.encoding)), np.sort(positions))
+
+
+def _described(entries: AxisEntries, features: AxisFeatures | None, positions: IndexArray) -> AxisEntries:
+    return entries if features is None else entries._replace(features=features.take(positions))
+
+
+def _check_scale(scale: Scale, new: ObservedMatrix) -> None:
+    if not np.all(scale.holds(new.values)):
+        raise OffScale(f"the new entries have the scale {new.scale}; the model's is {scale}")
+
+
+def _contradiction(new: ObservedMatrix, known: FloatArray, at: int) -> BadEntries:
+    rows, columns, values = new.entries()
+    return BadEntries(
+        f"row {rows.tolist()[at]!r}, column {columns.tolist()[at]!r} is known with the value "
+        f"{known[at]:g}; extending by another one, {values[at]:g}, contradicts it"
+    )
+
+
+Pairs = ObservedMatrix | tuple[Iterable[Any], Iterable[Any]]  # entries, by their rows and columns
+
+
+class Forgotten(NamedTuple):
+    """A store after forgetting.
+
+    rows, columns: the positions, in the new store, whose description changed.
+    gone_rows, gone_columns: the positions, in the old one, of those that are no longer known.
+    """
+
+    store: EntryStore
+    rows: IndexArray
+    columns: IndexArray
+    gone_rows: IndexArray
+    gone_columns: IndexArray
+
+
+class Asked(NamedTuple):
+    """Positions to forget, each once: rows, columns, pairs of both, and rows and columns without their features."""
+
+    rows: IndexArray
+    columns: IndexArray
+    pairs: tuple[IndexArray, IndexArray]
+    undescribed: tuple[IndexArray, IndexArray] = (NOTHING, NOTHING)
+
+
+def asked_to_forget(
+    store: EntryStore,
+    rows: Iterable[Any] | None,
+    columns: Iterable[Any] | None,
+    entries: Pairs | None,
+    row_features: Iterable[Any] | None = None,
+    column_features: Iterable[Any] | None = None,
+    *,
+    missing: str,
+) -> Asked:
+    """Return the positions of what is to be forgotten; what is not there is an error, or by "ignore" left out."""
+    if missing not in ("error", "ignore"):
+        raise BadSetting(f"missing must be 'error' or 'ignore'; got {missing!r}")
+    if all(each is None for each in (rows, columns, entries, row_features, column_features)):
+        raise BadEntries(
+            "there is nothing to forget: give rows, columns or entries, or labels whose features are forgotten"
+        )
+    return Asked(
+        _asked_labels(store.rows, rows, store.seen_columns, store.row_features, len(store.train.rows), missing),
+        _asked_labels(
+            store.columns, columns, store.seen_rows, store.column_features, len(store.train.columns), missing
+        ),
+        _asked_pairs(store, entries, missing),
+        (
+            _asked_described(store.rows, row_features, store.row_features, missing),
+            _asked_described(store.columns, column_features, store.column_features, missing),
+        ),
+    )
+
+
+def without(store: EntryStore, asked: Asked) -> Forgotten:
+    """Return a store without some rows, columns and entries, at the cost of these and of what was added before.
+
+    Rows and columns that were added disappear; trained ones stay, without entries.
+    """
+    n_rows, n_columns = store.train.shape
+    places = _train_places(store, asked)
+    added = store.added or AddedEntries(NOTHING, NOTHING, np.empty(0))
+    leaving = _leaving(added, asked, len(store.columns))
+    rows = np.concatenate(
+        [
+            np.searchsorted(store.train.by_row.starts, places, side="right") - 1,
+            added.rows[leaving & (added.columns < n_columns)],
+        ]
+    )
+    columns = np.concatenate(
+        [store.train.by_row.columns[places], added.columns[leaving & (added.rows < n_rows)]],
+    )
+    gone_rows, gone_columns = asked.rows[asked.rows >= n_rows], asked.columns[asked.columns >= n_columns]
+    left = added.kept(~leaving)
+    row_labels = _labels_without(store.rows, store.train.rows, gone_rows)
+    column_labels = _labels_without(store.columns, store.train.columns, gone_columns)
+    moved = left.moved(_moved_up(left.rows, gone_rows), _moved_up(left.columns, gone_columns))
+    dropped = np.union1d(store.dropped, places) if places.size else store.dropped
+    of_rows, of_columns = asked.undescribed
+    left_over = replace(
+        store,
+        row_features=_features_left(store.row_features, of_rows, asked.rows),
+        column_features=_features_left(store.column_features, of_columns, asked.columns),
+    )
+    rows, columns = (
+        np.unique(np.concatenate(parts))
+        for parts in ((rows, asked.rows, of_rows), (columns, asked.columns, of_columns))
+    )
+    return Forgotten(
+        left_over.changed(row_labels, column_labels, moved, dropped),
+        _moved_up(np.setdiff1d(rows, gone_rows), gone_rows),
+        _moved_up(np.setdiff1d(columns, gone_columns), gone_columns),
+        gone_rows,
+        gone_columns,
+    )
+
+
+def _train_places(store: EntryStore, asked: Asked) -> IndexArray:
+    """Return the places of all training entries to forget that are not dropped already."""
+    n_rows, n_columns = store.train.shape
+    of_rows, _ = spans(asked.rows[asked.rows < n_rows], store.train.by_row.starts)
+    of_columns, _ = spans(asked.columns[asked.columns < n_columns], store.train.by_column.starts)
+    of_pairs = store.train_places(*asked.pairs)
+    places = np.concatenate([of_rows, store.train.by_column.entries[of_columns], of_pairs[of_pairs >= 0]])
+    return np.setdiff1d(places.astype(np.int64), store.dropped)
+
+
+def _leaving(added: AddedEntries, asked: Asked, n_columns: int) -> npt.NDArray[np.bool_]:
+    """Say which of the added entries are to be forgotten."""
+    leaving = np.isin(added.rows, asked.rows) | np.isin(added.columns, asked.columns)
+    if asked.pairs[0].size:
+        leaving |= np.isin(added.rows * n_columns + added.columns, asked.pairs[0] * n_columns + asked.pairs[1])
+    return leaving
+
+
+def _asked_labels(
+    labels: Labels,
+    given: Iterable[Any] | None,
+    seen: Any,
+    features: AxisFeatures | None,
+    n_trained: int,
+    missing: str,
+) -> IndexArray:
+    if given is None:
+        return NOTHING
+    positions = np.unique(labels.positions(given) if missing == "error" else labels.find(given))
+    positions = positions[positions >= 0]
+    trained = positions[positions < n_trained]
+    entries: AxisEntries = seen(trained)
+    nothing = np.diff(entries.starts) == 0
+    if features is not None:
+        nothing &= ~features.take(trained).are_known
+    empty = trained[nothing]
+    if empty.size and missing == "error":
+        raise BadEntries(f"{labels.axis} {labels[empty[:1]].tolist()[0]!r} has no entries to forget")
+    return positions
+
+
+def _asked_described(
+    labels: Labels, given: Iterable[Any] | None, features: AxisFeatures | None, missing: str
+) -> IndexArray:
+    if given is None:
+        return NOTHING
+    positions = np.unique(labels.positions(given) if missing == "error" else labels.find(given)).astype(np.int64)
+    positions = positions[positions >= 0]
+    known = np.zeros(positions.size, dtype=bool) if features is None else features.take(positions).are_known
+    if missing == "error" and not known.all():
+        raise BadFeatures(f"{labels.axis} {labels[positions[~known][:1]].tolist()[0]!r} has no features to forget")
+    return positions[known]
+
+
+def _features_left(features: AxisFeatures | None, undescribed: IndexArray, gone: IndexArray) -> AxisFeatures | None:
+    return None if features is None else features.cleared(undescribed).without(gone)
+
+
+def _asked_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> tuple[IndexArray, IndexArray]:
+    if entries is None:
+        return NOTHING, NOTHING
+    given = entries.entries()[:2] if isinstance(entries, ObservedMatrix) else entries
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise BadEntries(
+            f"entries must be an ObservedMatrix, or a pair (rows, columns) of lists; got {type(entries).__name__}"
+        )
+    row_of, column_of = (
+        labels.positions(items) if missing == "error" else labels.find(items)
+        for labels, items in zip((store.rows, store.columns), given, strict=True)
+    )
+    if row_of.size != column_of.size:
+        raise BadEntries(f"rows and columns are pairs, so of one length; got {row_of.size} and {column_of.size}")
+    known = (row_of >= 0) & (column_of >= 0)
+    row_of, column_of = row_of[known].astype(np.int64), column_of[known].astype(np.int64)
+    there = ~np.isnan(store.values_at(row_of, column_of))
+    if missing == "error" and not there.all():
+        at = int(np.flatnonzero(~there)[0])
+        row, column = store.rows[row_of[[at]]].tolist()[0], store.columns[column_of[[at]]].tolist()[0]
+        raise BadEntries(f"row {row!r} has no entry in column {column!r} to forget")
+    return row_of[there], column_of[there]
+
+
+def _labels_without(labels: Labels, trained: Labels, gone: IndexArray) -> Labels:
+    """Return labels of which some behind the trained ones are gone, at the cost of those behind."""
+    if gone.size == 0:
+        return labels
+    left = np.setdiff1d(np.arange(len(trained), len(labels)), gone)
+    return trained.join(labels.take(left)) if left.size else trained
+
+
+def _moved_up(positions: IndexArray, gone: IndexArray) -> IndexArray:
+    """Return positions as they are once some others are gone."""
+    moved: IndexArray = positions - np.searchsorted(gone, positions)
+    return moved

@@ -1,1 +1,0 @@
-"""Autoencoders: AutoRec, Deep AutoRec and CF-NADE."""

@@ -1,0 +1,559 @@
+"""Deep U-AutoRec: a deep autoencoder on rows, trained on its own outputs too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepmf.errors import CannotExtend
+from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Numbers, Scale, UnitMap
+from deepmf.models.fitting import Fitting
+from deepmf.models.latents import Latents
+from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
+from deepmf.models.predictor import Predictor, Readout, unpack_latents
+from deepmf.models.warm_start import LineOf
+from deepmf.nn.branch import Dropout, blank
+from deepmf.nn.inputs import Batch, SparseBatch, Vectors
+from deepmf.nn.sparse_linear import SampledLinear, SparseLinear
+from deepmf.storage.model_file import Tensors
+from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks
+from deepmf.training.loop import ValidationEntries
+from deepmf.training.runtime import private_generator
+from deepmf.training.settings import (
+    WIDEST,
+    Settings,
+    TrainingSettings,
+    choice,
+    number,
+    settings_dataclass,
+    sizes,
+    takes_settings,
+    whole,
+)
+from deepmf.training.trainer import SGD, Evaluate, Objective, Trainer
+
+
+@settings_dataclass
+class VectorSettings(TrainingSettings):
+    """The settings that all models share that read whole rows or columns."""
+
+    decay: float = 1.0
+    batch_size: int | None = whole(
+        None, low=1, optional=True, meaning="How many of the rows, or columns, that it reads make a step (none: all)."
+    )
+
+
+@settings_dataclass
+class AutoencoderSettings(VectorSettings):
+    """The settings that all autoencoders share."""
+
+    precision: str = "single"
+    inputs: str = choice(
+        "raw",
+        of=("raw", "centred", "scaled"),
+        meaning='How values enter and leave the network: "raw" (as they are), "centred" (minus the mean of all '
+        'training entries) or "scaled" (to [-1, 1]); what is missing is 0.',
+    )
+
+
+@settings_dataclass
+class AutoRecSettings(AutoencoderSettings):
+    """The settings of I-AutoRec; the defaults were chosen on validation entries of MovieLens-1M."""
+
+    epochs: int = 450
+    learning_rate: float = 2e-3
+    hidden_size: int = whole(500, low=1, high=WIDEST, meaning="The width of the hidden layer.")
+    initial: float = number(1.0, above=0.0, meaning="How large the first weights are, as a share of Xavier's.")
+    gamma: float = number(
+        200.0,
+        low=0.0,
+        meaning="The weight of the L2 penalty, lambda of the paper; squared errors count in the units of `inputs`.",
+    )
+
+
+@settings_dataclass
+class UAutoRecSettings(AutoRecSettings):
+    """The settings of U-AutoRec: those of I-AutoRec, with defaults for rows."""
+
+    epochs: int = 100
+    inputs: str = "centred"
+    initial: float = 0.3
+    gamma: float = 100.0
+
+
+@settings_dataclass
+class DeepAutoRecSettings(AutoencoderSettings):
+    """The settings of Deep U-AutoRec; the defaults are those of its paper, but for a larger step size (.005 there)."""
+
+    epochs: int = 100
+    validate_every: int = 2
+    learning_rate: float = 2e-2
+    decay: float = 0.5
+    decay_every: int | tuple[int, ...] = (24, 36, 48, 66, 72)
+    batch_size: int | None = 128
+    hidden_sizes: tuple[int, ...] = sizes(
+        (512, 512, 1024),
+        fewest=1,
+        meaning="The widths of the layers down to the code, which is the last of them; the decoder mirrors the others.",
+    )
+    dropout: float = number(0.8, low=0.0, high=0.99, meaning="The fraction dropped of the code.")
+    refeeds: int = whole(
+        1,
+        low=0,
+        meaning="How often the outputs for a batch are fed back as a batch of their own, each time for one more step.",
+    )
+    momentum: float = number(0.9, low=0.0, high=0.999, meaning="How much of the last step the next one keeps.")
+
+    @property
+    def layer_sizes(self) -> tuple[int, ...]:
+        """The widths of all hidden layers, encoder and decoder."""
+        return (*self.hidden_sizes, *reversed(self.hidden_sizes[:-1]))
+
+
+def identity(sums: Tensor) -> Tensor:
+    """Return sums as they are; a function with a name, which can be pickled."""
+    return sums
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "identity": identity,
+    "sigmoid": torch.sigmoid,
+    "selu": functional.selu,
+}
+
+
+class Autoencoder(nn.Module):
+    """Fully connected layers with an activation after each, dropout after the middle one, and a last layer.
+
+    It has as many outputs as inputs. `output_activation` is that of the last layer; `initial` times Xavier's are the
+    weights to start with.
+    """
+
+    def __init__(
+        self,
+        n_inputs: int,
+        sizes: Sequence[int],
+        *,
+        activation: str,
+        output_activation: str = "identity",
+        dropout: float = 0.0,
+        initial: float = 1.0,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.first = SparseLinear(n_inputs, sizes[0], generator=generator)
+        self.first_bias = nn.Parameter(torch.zeros(sizes[0], dtype=torch.float32))
+        self.others = nn.ModuleList(_linear(*shape, generator) for shape in pairwise(sizes))
+        self.last = SampledLinear(sizes[-1], n_inputs, generator=generator)
+        self.dropout = Dropout(dropout)
+        self.output_activation = ACTIVATIONS[output_activation]
+        self._activation = ACTIVATIONS[activation]
+        self._middle = len(sizes) // 2
+        with torch.no_grad():
+            for weight in self.weights():
+                weight.mul_(initial)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return all outputs (batch, outputs) of dense vectors, or those at the entries (entries,) of sparse ones."""
+        hidden = self.hidden(batch)
+        return self.outputs_at(hidden, batch) if isinstance(batch, SparseBatch) else self.outputs(hidden)
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """Return what the last layer reads of a batch of vectors, (batch, hidden)."""
+        hidden = self._activation(self.first(batch) + self.first_bias)
+        for depth, layer in enumerate([None, *self.others]):
+            if layer is not None:
+                hidden = self._activation(layer(hidden))
+            if depth == self._middle:
+                hidden = self.dropout(hidden)
+        return hidden
+
+    def outputs(self, hidden: Tensor) -> Tensor:
+        """Return all outputs, (batch, outputs), in the precision of the weights."""
+        return self.output_activation(self.last(hidden).to(self.last.weight.dtype))
+
+    def outputs_at(self, hidden: Tensor, entries: SparseBatch) -> Tensor:
+        """Return the outputs at the entries of each vector, (entries,)."""
+        return self.output_activation(self.last.at(hidden, entries.indices, entries.starts))
+
+    def weights(self) -> list[Tensor]:
+        """Return the weights of the layers, without the biases."""
+        return [layer.get_parameter("weight") for layer in (self.first, *self.others, self.last)]
+
+    def squared_weights(self) -> Tensor:
+        """Return the sum of all squared weights, for an L2 penalty."""
+        return torch.stack([weight.square().sum() for weight in self.weights()]).sum()
+
+
+def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
+    layer = blank(nn.Linear, n_inputs, n_outputs, dtype=torch.float32)
+    nn.init.xavier_uniform_(layer.weight, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+_VECTORS_AT_A_TIME = 1024
+
+
+# What such a network can predict for, and why not for the rest, by what it reads.
+PREDICTS: dict[AxisName, tuple[str, ...]] = {"row": ("I", "II"), "column": ("I", "III")}
+
+CANNOT: dict[AxisName, str] = {
+    "row": "it has one output for each column it was trained on",
+    "column": "it has one output for each row it was trained on",
+}
+
+
+# The weights that belong to labels of the other axis, by what a network reads.
+LINES: dict[AxisName, dict[str, LineOf]] = {
+    "row": {"first.weight": "column", "last.weight": "column", "last.bias": "column"},
+    "column": {"first.weight": "row", "last.weight": "row", "last.bias": "row"},
+}
+
+
+class VectorEncoder(NetworkEncoder):
+    """The latent of a vector is what the network's last layer reads of it, and a constant 1.
+
+    So an output's weights and its bias are a latent too. A vector that changes costs one pass through the network.
+
+    network: a module with `hidden`, which maps a batch of vectors to what its last layer reads.
+    inputs: from values of entries to what the network reads.
+    """
+
+    def __init__(self, network: Any, *, axis: AxisName, inputs: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> None:
+        super().__init__(network)
+        self.axis, self._inputs = axis, inputs
+
+    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return the latents of rows, where it reads these."""
+        return self._read("row", entries)
+
+    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return the latents of columns, where it reads these."""
+        return self._read("column", entries)
+
+    def placed(self, vectors: Vectors, outputs: Tensor) -> tuple[Latents, Latents]:
+        """Return the latents of rows and of columns, from the vectors that are read and (outputs, hidden + 1)."""
+        both = Latents(_with_constant(all_hidden(self.network, vectors))), Latents(outputs.cpu().numpy())
+        return both if self.axis == "row" else both[::-1]
+
+    @torch.no_grad()
+    def _read(self, axis: AxisName, entries: AxisEntries) -> LatentArray:
+        if axis != self.axis:
+            raise CannotExtend(f"new {axis}s cannot be encoded: {CANNOT[self.axis]}")
+        return _with_constant(all_hidden(self.network, sparse_vectors(entries, self._inputs(entries.values))))
+
+
+def n_outputs(train: ObservedMatrix, axis: AxisName) -> int:
+    """Return how many outputs a network has that reads the vectors of an axis."""
+    return train.shape[1] if axis == "row" else train.shape[0]
+
+
+def all_hidden(network: Any, vectors: Vectors) -> Tensor:
+    """Return what the last layer reads of all vectors (vectors, hidden), in single precision, some at a time."""
+    ids = torch.arange(len(vectors), device=network.first.weight.device)
+    return torch.cat([network.hidden(vectors.take(some)).float() for some in torch.split(ids, _VECTORS_AT_A_TIME)])
+
+
+def _with_constant(hidden: Tensor) -> LatentArray:
+    latents: LatentArray = torch.cat([hidden, torch.ones_like(hidden[:, :1])], dim=1).cpu().numpy()
+    return latents
+
+
+class ValueEncoding(NamedTuple):
+    """How values enter and leave a network: less a shift, or on [-1, 1]; what is missing enters as 0."""
+
+    shift: float = 0.0
+    unit_map: UnitMap | None = None
+
+    @classmethod
+    def of(cls, inputs: str, train: ObservedMatrix) -> ValueEncoding:
+        """Return the units of a setting: "raw", "centred" (minus the mean of all entries) or "scaled" (to [-1, 1])."""
+        if inputs == "scaled":
+            return cls(unit_map=train.scale.unit_map)
+        return cls(0.0 if inputs == "raw" else train.mean)
+
+    def encode(self, values: Numbers) -> Numbers:
+        """Return values in the units of the network's inputs and outputs."""
+        return values - self.shift if self.unit_map is None else self.unit_map.to_unit(values)
+
+    def decode(self, outputs: Numbers) -> Numbers:
+        """Return outputs in the scale's units."""
+        return outputs + self.shift if self.unit_map is None else self.unit_map.from_unit(outputs)
+
+
+class AutoencoderObjective(Objective):
+    """The predictions that all autoencoders share; a subclass defines the loss."""
+
+    def __init__(self, scale: Scale, encoding: ValueEncoding, *, axis: AxisName) -> None:
+        super().__init__()
+        self._scale, self._encoding, self._axis = scale, encoding, axis
+
+    def predictions(self, network: Autoencoder, source: VectorBlocks, rows: Tensor, columns: Tensor) -> Tensor:
+        """Return what the network predicts for pairs of positions, in the scale's units."""
+        vectors, outputs = (rows, columns) if self._axis == "row" else (columns, rows)
+        order = torch.argsort(vectors, stable=True)
+        starts = torch.searchsorted(vectors[order], torch.arange(len(source.vectors) + 1, device=vectors.device))
+        wanted = SparseBatch(outputs[order], starts, torch.empty(0, device=vectors.device))
+        found = network.outputs_at(all_hidden(network, source.vectors), wanted)
+        return self.read(torch.empty_like(found).index_copy_(0, order, found))
+
+    def read(self, outputs: Tensor) -> Tensor:
+        """Return outputs in the scale's units."""
+        values = self._encoding.decode(outputs)
+        return values.clamp(self._scale.low, self._scale.high) if self._scale.is_bounded else values
+
+
+class AutoencoderReadout(Readout):
+    """Products are sums of the last layer: its activation follows, and the way back to the scale's units."""
+
+    def __init__(self, scale: Scale, network: Autoencoder, encoding: ValueEncoding) -> None:
+        super().__init__(scale)
+        self._activation, self._encoding = network.output_activation, encoding
+
+    def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
+        """Return outputs of the network."""
+        return self._activation(torch.from_numpy(products)).numpy()
+
+    def units(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return outputs in the scale's units."""
+        return self.scale.clip(self._encoding.decode(scores.astype(np.float64)))
+
+
+def autoencoder_source(train: ObservedMatrix, settings: AutoencoderSettings, axis: AxisName) -> VectorBlocks:
+    """Return the blocks of an autoencoder: vectors whose values are what it reads and predicts."""
+    values = ValueEncoding.of(settings.inputs, train).encode(train.values.astype(np.float64))
+    return VectorBlocks(train, values, axis=axis, batch_size=settings.batch_size)
+
+
+def trained_autoencoder(
+    trainer: Trainer, entries: EntryStore, settings: AutoencoderSettings, axis: AxisName
+) -> Predictor:
+    """Return the predictor of a trained autoencoder."""
+    network, source = trainer.network, trainer.source
+    assert isinstance(network, Autoencoder) and isinstance(source, VectorBlocks)
+    encoding = ValueEncoding.of(settings.inputs, entries.train)
+    encoder = VectorEncoder(network, axis=axis, inputs=encoding.encode)
+    last = network.last
+    rows, columns = encoder.placed(source.vectors, torch.cat([last.weight, last.bias[:, None]], dim=1))
+    network.to("cpu")
+    return Predictor(rows, columns, encoder, AutoencoderReadout(entries.scale, network, encoding), n_beside=1)
+
+
+def restored_autoencoder(
+    network: Autoencoder, entries: EntryStore, tensors: Tensors, settings: AutoencoderSettings, axis: AxisName
+) -> Predictor:
+    """Return the predictor of a stored autoencoder."""
+    encoding = ValueEncoding.of(settings.inputs, entries.train)
+    rows, columns = unpack_latents(tensors, entries, width=network.last.weight.shape[1] + 1)
+    encoder = VectorEncoder(network, axis=axis, inputs=encoding.encode)
+    return Predictor(rows, columns, encoder, AutoencoderReadout(entries.scale, network, encoding), n_beside=1)
+
+
+def squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the sum of squared errors where there are targets; NaN is none."""
+    return torch.where(torch.isnan(targets), 0.0, outputs - targets).square().sum()
+
+
+class AutoRecObjective(AutoencoderObjective):
+    """Squared errors on observed entries plus the L2 penalty (Sedhain et al. 2015), for each of `n_entries`."""
+
+    def __init__(self, scale: Scale, encoding: ValueEncoding, *, axis: AxisName, gamma: float, n_entries: int) -> None:
+        super().__init__(scale, encoding, axis=axis)
+        self._gamma, self._n_entries = gamma, n_entries
+
+    def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
+        """Return the loss of some vectors, which stand for all of them."""
+        loss = squared_errors(network(block.inputs), block.targets) / block.share
+        if self._gamma:
+            loss = loss + self._gamma / 2 * network.squared_weights()
+        return loss / self._n_entries
+
+
+class AutoRec(NetworkModel):
+    """What I-AutoRec and U-AutoRec share."""
+
+    axis: ClassVar[AxisName]  # what it reads
+    settings: AutoRecSettings
+
+    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+        train = entries.train
+        objective = AutoRecObjective(
+            train.scale,
+            ValueEncoding.of(self.settings.inputs, train),
+            axis=self.axis,
+            gamma=self.settings.gamma,
+            n_entries=train.n_entries,
+        )
+        source = autoencoder_source(train, self.settings, self.axis)
+        return Trainer(self._new_network(entries), objective, source, self.settings, validation=validation)
+
+    def _new_network(self, entries: EntryStore) -> Autoencoder:
+        return Autoencoder(
+            n_outputs(entries.train, self.axis),
+            (self.settings.hidden_size,),
+            activation="sigmoid",
+            initial=self.settings.initial,
+            generator=private_generator(self.settings.seed, "weights"),
+        )
+
+    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+        return trained_autoencoder(trainer, entries, self.settings, self.axis)
+
+    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        network = self._stored_network(entries, tensors)
+        return restored_autoencoder(network, entries, tensors, self.settings, self.axis)
+
+
+class IAutoRec(AutoRec):
+    """I-AutoRec: the entries of a column in, one output for each row; it predicts for new columns.
+
+    Settings are keyword arguments; `AutoRecSettings` explains them.
+
+    >>> from deepmf.data.synthetic import checkerboard
+    >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    >>> model = IAutoRec(hidden_size=8, gamma=0.1, epochs=100, learning_rate=0.05, device="cpu").fit(board)
+    >>> model.predict_levels([0, 0, 1], [0, 1, 1])
+    array([5., 1., 5.])
+    """
+
+    axis: ClassVar[AxisName] = "column"
+    predicts: ClassVar[tuple[str, ...]] = PREDICTS["column"]
+    lines: ClassVar[Mapping[str, LineOf]] = LINES["column"]
+    cannot: ClassVar[str] = CANNOT["column"]
+    settings_class: ClassVar[type[Settings]] = AutoRecSettings
+
+    @takes_settings(AutoRecSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+
+class UAutoRec(AutoRec):
+    """U-AutoRec: the entries of a row in, one output for each column; it predicts for new rows.
+
+    Settings are keyword arguments; `UAutoRecSettings` and `AutoRecSettings` explain them.
+
+    >>> from deepmf.data.synthetic import checkerboard
+    >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    >>> model = UAutoRec(hidden_size=8, gamma=0.1, epochs=100, learning_rate=0.05, device="cpu").fit(board)
+    >>> model.predict_levels([0, 0, 1], [0, 1, 1])
+    array([5., 1., 5.])
+    """
+
+    axis: ClassVar[AxisName] = "row"
+    predicts: ClassVar[tuple[str, ...]] = PREDICTS["row"]
+    lines: ClassVar[Mapping[str, LineOf]] = LINES["row"]
+    cannot: ClassVar[str] = CANNOT["row"]
+    settings_class: ClassVar[type[Settings]] = UAutoRecSettings
+
+    @takes_settings(UAutoRecSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+
+class DeepAutoRecObjective(AutoencoderObjective):
+    """The mean squared error on the observed entries of some rows, then on all entries of the outputs for them.
+
+    Dense re-feeding (Kuchaiev and Ginsburg 2017): a network that has learned the matrix maps its own outputs,
+    which are full rows, to themselves; so they are training examples too.
+    """
+
+    def __init__(self, scale: Scale, encoding: ValueEncoding, *, refeeds: int) -> None:
+        super().__init__(scale, encoding, axis="row")
+        self._refeeds = refeeds
+
+    def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
+        """Return the mean squared error on the observed entries of some rows."""
+        return _mean_squared_error(network(block.inputs), block.targets)
+
+    def passes(self, network: Autoencoder, block: VectorBlock) -> Sequence[Evaluate]:
+        """Return the loss on a block, and that on its outputs, as often as they are fed back."""
+        fed_back: list[Tensor] = []  # the outputs of each pass, as they were before its step
+
+        def first() -> Tensor:
+            hidden = network.hidden(block.inputs)
+            if isinstance(block.inputs, SparseBatch):
+                with torch.no_grad():
+                    fed_back.append(network.outputs(hidden))
+                return _mean_squared_error(network.outputs_at(hidden, block.inputs), block.targets)
+            outputs = network.outputs(hidden)
+            fed_back.append(outputs.detach())
+            return _mean_squared_error(outputs, block.targets)
+
+        def again() -> Tensor:
+            inputs = fed_back[-1]
+            outputs: Tensor = network(inputs)
+            fed_back.append(outputs.detach())
+            return (outputs - inputs).square().mean()
+
+        return [first, *[again] * self._refeeds]
+
+
+class DeepUAutoRec(NetworkModel):
+    """Deep U-AutoRec: a row in, through a wide code, one output for each column; it predicts for new rows.
+
+    Settings are keyword arguments; `DeepAutoRecSettings` explains them. SELU follows every layer, the last too, so
+    outputs lie above -1.76: values far below zero need `inputs="scaled"`.
+
+    >>> from deepmf.data.synthetic import checkerboard
+    >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    >>> model = DeepUAutoRec(hidden_sizes=(16, 8), dropout=0.1, batch_size=10, device="cpu").fit(board)
+    >>> model.predict_levels([0, 0, 1], [0, 1, 1])
+    array([5., 1., 5.])
+    """
+
+    predicts: ClassVar[tuple[str, ...]] = PREDICTS["row"]
+    lines: ClassVar[Mapping[str, LineOf]] = LINES["row"]
+    cannot: ClassVar[str] = CANNOT["row"]
+    settings_class: ClassVar[type[Settings]] = DeepAutoRecSettings
+    settings: DeepAutoRecSettings
+
+    @takes_settings(DeepAutoRecSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+        train = entries.train
+        encoding = ValueEncoding.of(self.settings.inputs, train)
+        objective = DeepAutoRecObjective(train.scale, encoding, refeeds=self.settings.refeeds)
+        return Trainer(
+            self._new_network(entries),
+            objective,
+            autoencoder_source(train, self.settings, "row"),
+            self.settings,
+            validation=validation,
+            new_optimiser=partial(SGD, momentum=self.settings.momentum),
+        )
+
+    def _new_network(self, entries: EntryStore) -> Autoencoder:
+        return Autoencoder(
+            n_outputs(entries.train, "row"),
+            self.settings.layer_sizes,
+            activation="selu",
+            output_activation="selu",
+            dropout=self.settings.dropout,
+            generator=private_generator(self.settings.seed, "weights"),
+        )
+
+    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+        return trained_autoencoder(trainer, entries, self.settings, "row")
+
+    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        network = self._stored_network(entries, tensors)
+        return restored_autoencoder(network, entries, tensors, self.settings, "row")
+
+
+def _mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return squared_errors(outputs, targets) / (~torch.isnan(targets)).sum().clamp(min=1)

@@ -1,0 +1,471 @@
+"""CF-NADE-S: it learns to predict the levels of some entries of a row, or of a column, from any others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepmf.errors import BadModelFile
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.models.autorec import CANNOT, LINES, PREDICTS, VectorEncoder, VectorSettings, all_hidden, n_outputs
+from deepmf.models.distribution import PredictiveDistribution
+from deepmf.models.fitting import Fitting
+from deepmf.models.latents import Latents
+from deepmf.models.network_model import NetworkModel
+from deepmf.models.predictor import Positions, Predictor, Readout, unpack_latents
+from deepmf.models.warm_start import LineOf
+from deepmf.nn.branch import Dropout
+from deepmf.nn.inputs import Batch, SparseBatch
+from deepmf.nn.sparse_linear import SampledLinear, SparseLinear
+from deepmf.storage.model_file import Tensors
+from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks, dense_budget
+from deepmf.training.loop import ValidationEntries
+from deepmf.training.runtime import private_generator
+from deepmf.training.settings import (
+    WIDEST,
+    Settings,
+    choice,
+    number,
+    settings_dataclass,
+    takes_settings,
+    whole,
+)
+from deepmf.training.trainer import Objective, Trainer
+
+
+@settings_dataclass
+class CFNADESettings(VectorSettings):
+    """The settings of I-CF-NADE; but for `epochs` and `normalise`, the defaults are those of Zheng et al. 2016.
+
+    A `normalise` other than "none" is not in the paper: it makes what is learned from few shown entries fit many.
+    """
+
+    epochs: int = 200
+    learning_rate: float = 1e-3
+    averaging: float = 0.995
+    batch_size: int | None = 512
+    hidden_size: int = whole(500, low=1, high=WIDEST, meaning="The width of the hidden layer.")
+    gamma: float = number(
+        0.02,
+        low=0.0,
+        meaning="The weight of the L2 penalty, gamma / 2 (||W||^2 + ||V||^2), beside the cost of one column or row.",
+    )
+    normalise: str = choice(
+        "count",
+        of=("none", "root", "count"),
+        meaning="What the sum of a column's or row's inputs is multiplied by before the hidden layer: nothing "
+        '("none"), the root of 100 / count ("root"), or 100 / count ("count").',
+    )
+
+
+@settings_dataclass
+class UCFNADESettings(CFNADESettings):
+    """The settings of U-CF-NADE: those of I-CF-NADE, with a default for rows."""
+
+    normalise: str = "root"
+
+
+# By which power of (usual count / count) the sum over a vector's entries is scaled: not at all, halfway, to their mean.
+NORMALISATIONS = {"none": 0.0, "root": 0.5, "count": 1.0}
+
+_USUAL_COUNT = 100.0
+
+
+class Nade(nn.Module):
+    """One hidden layer of tanh on thermometers of levels, and a score for each level of each output.
+
+    It reads levels by their number: 1 for the lowest, 0 where a table (batch, places) has nothing. A level switches on
+    the weights of all levels up to it, on both sides: the input of level k is the sum of W^1 to W^k, the score of
+    level k is that of b^1 + V^1 h to b^k + V^k h (Zheng et al. 2016). Weights of a level lie together, by place.
+    `frequencies` of the levels, (levels,), are the distribution that the biases give before training.
+    """
+
+    def __init__(
+        self, n_places: int, hidden_size: int, *, frequencies: Tensor, normalise: str, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.n_places, self.n_levels = n_places, frequencies.numel()
+        self.first = SparseLinear(n_places * self.n_levels, hidden_size, generator=generator)
+        self.first_bias = nn.Parameter(torch.zeros(hidden_size, dtype=torch.float32))
+        self.last = SampledLinear(hidden_size, n_places * self.n_levels, generator=generator)
+        with torch.no_grad():
+            self.last.bias.copy_(frequencies.log().diff(prepend=frequencies.new_zeros(1)).repeat_interleave(n_places))
+        self.subset = Subset()
+        self._power = NORMALISATIONS[normalise]
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """Return the hidden activations of a batch of vectors, (batch, hidden)."""
+        if isinstance(batch, SparseBatch):
+            counts, sums = batch.starts.diff(), self.first(thermometers(batch, self.n_places))
+        else:
+            numbers = torch.arange(1, self.n_levels + 1, device=batch.device)
+            switched = (batch[:, None] >= numbers[:, None]).flatten(1)
+            counts, sums = (batch > 0).sum(1), self.first(switched.to(torch.bfloat16))  # 0 and 1 are exact in it
+        usual = (_USUAL_COUNT / counts.clamp(min=1).to(self.first_bias.dtype)) ** self._power
+        return torch.tanh(sums.to(self.first_bias.dtype) * usual[:, None] + self.first_bias)
+
+    def level_scores(self, hidden: Tensor, outputs: Tensor | None = None) -> Tensor:
+        """Return the scores of the levels of all outputs, or of some, (batch, levels, outputs)."""
+        weight: Tensor = self.last.weight
+        bias: Tensor = self.last.bias
+        if outputs is not None:
+            places = self._places(outputs).T.flatten()
+            weight, bias = weight[places], bias[places]
+        steps = functional.linear(hidden, weight).to(bias.dtype) + bias  # also where the product is in half precision
+        return steps.view(len(hidden), self.n_levels, -1).cumsum(1)
+
+    def level_scores_at(self, hidden: Tensor, outputs: Tensor, starts: Tensor) -> Tensor:
+        """Return those of some outputs of each vector, (entries, levels): of vector k at starts[k]:starts[k + 1]."""
+        steps = self.last.at(hidden, self._places(outputs).flatten(), starts * self.n_levels)
+        return steps.view(-1, self.n_levels).cumsum(1)
+
+    def squared_weights(self) -> Tensor:
+        """Return ||W||^2 + ||V||^2: the L2 penalty."""
+        return self.first.weight.square().sum() + self.last.weight.square().sum()
+
+    def _places(self, outputs: Tensor) -> Tensor:
+        """Return where the weights of all levels of some outputs lie, (outputs, levels)."""
+        return outputs.long()[:, None] + self.n_places * torch.arange(self.n_levels, device=outputs.device)
+
+
+class Subset(Dropout):
+    """Draws which of a vector's D entries it is shown: d of them, every d from 0 to D - 1 and every choice as likely.
+
+    With a random key for each entry, those below the key of one entry chosen at random are such a draw: its rank is
+    uniform, and all sets below it are as likely. That costs no sorting; equal keys are too rare to matter.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+
+    def of_table(self, observed: Tensor) -> Tensor:
+        """Return which places are shown, (batch, places), of those that are observed; two draws of fixed shape."""
+        keys, lots = (
+            torch.rand(observed.shape, generator=self.generator, device=observed.device, dtype=torch.float32)
+            for _ in range(2)
+        )
+        chosen = torch.where(observed, lots, -1.0).argmax(1, keepdim=True)
+        return observed & (keys < keys.gather(1, chosen))
+
+    def of_entries(self, starts: Tensor) -> Tensor:
+        """Return which entries are shown, (entries,), where those of vector k are at starts[k]:starts[k + 1]."""
+        counts = starts.diff()
+        n_entries = int(starts[-1])
+        keys, lots = (
+            torch.rand(size, generator=self.generator, device=starts.device, dtype=torch.float32)
+            for size in (n_entries, counts.numel())
+        )
+        chosen = (starts[:-1] + (lots * counts).long()).clamp(max=n_entries - 1)  # where a vector has none, of another
+        return keys < torch.repeat_interleave(keys[chosen], counts)
+
+
+def entries_where(batch: SparseBatch, kept: Tensor) -> SparseBatch:
+    """Return the vectors with some of their entries alone, by `kept` (entries,)."""
+    ends = functional.pad(kept.cumsum(0), (1, 0))
+    return SparseBatch(batch.indices[kept], ends[batch.starts], batch.weights[kept])
+
+
+def thermometers(batch: SparseBatch, n_places: int) -> SparseBatch:
+    """Return vectors of levels by number as vectors of ones at every level up to theirs.
+
+    Adding up the weights of the levels once for all places would save entries, and costs as much (measured with 5
+    levels); for a few vectors it would cost far more.
+    """
+    numbers = batch.weights.long()
+    ends = functional.pad(numbers.cumsum(0), (1, 0))
+    shifts = torch.repeat_interleave(batch.indices.long() - n_places * ends[:-1], numbers)
+    indices = shifts + n_places * torch.arange(shifts.numel(), device=shifts.device)
+    return SparseBatch(indices, ends[batch.starts], torch.ones_like(indices, dtype=batch.weights.dtype))
+
+
+def ordinal_costs(level_scores: Tensor, levels: Tensor) -> Tensor:
+    """Return the cost (batch, ...) of scores (batch, levels, ...) where the true levels are `levels` (batch, ...).
+
+    Zheng et al. 2016: the negative logarithm of the probability to pick first the true level, then each lower one in
+    turn, out of those that are not picked yet and not higher; and likewise upwards. Levels go by their number, from 1.
+    """
+    down = level_scores.logcumsumexp(1) - level_scores
+    up = level_scores.flip(1).logcumsumexp(1).flip(1) - level_scores
+    n_levels = level_scores.shape[1]
+    numbers = torch.arange(1, n_levels + 1, device=levels.device).view(n_levels, *[1] * (levels.ndim - 1))
+    true = levels[:, None]
+    return (torch.where(numbers <= true, down, 0.0) + torch.where(numbers >= true, up, 0.0)).sum(1)
+
+
+def expected_values(level_scores: Tensor, values: Tensor) -> Tensor:
+    """Return the mean (batch, ...) of the levels' values (levels,) by the softmax of scores (batch, levels, ...)."""
+    return level_scores.to(values.dtype).softmax(1).movedim(1, -1) @ values
+
+
+_PAIRS_AT_A_TIME = 1 << 14
+
+_SCORES_AT_A_TIME = 1 << 22  # 32 MB in double precision
+
+
+# How many numbers a dense step keeps, about, for each level of each place of its batch.
+_NUMBERS_A_SCORE = 12
+
+# The largest whole number that half precision counts up to.
+_MOST_DENSE_LEVELS = 256
+
+
+class CFNADEObjective(Objective):
+    """The ordinal cost of the entries of each vector that it is not shown, weighted as if it were that of all.
+
+    A vector of D entries is shown d of them; the cost of the others counts D / (D - d) times.
+    """
+
+    levels: Tensor
+
+    def __init__(self, levels: FloatArray, *, axis: AxisName, gamma: float) -> None:
+        super().__init__()
+        self._axis, self._gamma = axis, gamma
+        self.register_buffer("levels", torch.tensor(levels, dtype=torch.float32), persistent=False)
+
+    def loss(self, network: Nade, block: VectorBlock) -> Tensor:
+        """Return the loss of some vectors, of which the network is shown random entries."""
+        batch, subset = block.inputs, network.subset
+        shown = subset.of_entries(batch.starts) if isinstance(batch, SparseBatch) else subset.of_table(batch > 0)
+        loss = self.cost(network, batch, shown) / block.n_vectors
+        return loss + self._gamma / 2 * network.squared_weights() if self._gamma else loss
+
+    def cost(self, network: Nade, batch: Batch, shown: Tensor) -> Tensor:
+        """Return the sum of the vectors' costs, where they are shown some entries: (entries,) or (batch, places)."""
+        if isinstance(batch, SparseBatch):
+            inputs, targets = entries_where(batch, shown), entries_where(batch, ~shown)
+            scores = network.level_scores_at(network.hidden(inputs), targets.indices, targets.starts)
+            n_targets = targets.starts.diff()
+            weights = batch.starts.diff() / n_targets.clamp(min=1)
+            costs = ordinal_costs(scores, targets.weights)
+            return costs @ torch.repeat_interleave(weights, n_targets).to(costs.dtype)
+        hidden = network.hidden(torch.where(shown, batch, 0.0))
+        missing = (batch > 0) & ~shown
+        weights = (batch > 0).sum(1) / missing.sum(1).clamp(min=1)
+        costs = ordinal_costs(network.level_scores(hidden), batch)
+        return torch.where(missing, costs, 0.0).sum(1) @ weights.to(costs.dtype)
+
+    def predictions(self, network: Nade, source: VectorBlocks, rows: Tensor, columns: Tensor) -> Tensor:
+        """Return the expected values of pairs of positions, in the scale's units."""
+        vectors, outputs = (rows, columns) if self._axis == "row" else (columns, rows)
+        scores = pair_scores(network, all_hidden(network, source.vectors), vectors, outputs)
+        return expected_values(scores, self.levels)
+
+
+class NadeBlocks(VectorBlocks):
+    """The vectors of CF-NADE, by the numbers of their levels.
+
+    Dense tables are used on a GPU alone, where they and those of a step fit.
+    """
+
+    def __init__(
+        self, train: ObservedMatrix, *, axis: AxisName, batch_size: int | None, force_dense: bool | None = None
+    ) -> None:
+        numbers = level_numbers(train.scale, train.values)
+        super().__init__(train, numbers, axis=axis, batch_size=batch_size, force_dense=force_dense)
+        n_levels = train.scale.levels_for("CF-NADE").size
+        n_places = n_outputs(train, axis)
+        self._step_bytes = 4 * _NUMBERS_A_SCORE * (batch_size or sum(train.shape) - n_places) * n_places * n_levels
+        self._has_few_levels = n_levels <= _MOST_DENSE_LEVELS
+
+    def _prefers_dense(self, device: torch.device, *, half: bool) -> bool:
+        fits = device.type == "cuda" and self._has_few_levels and self._step_bytes <= dense_budget(device)
+        return fits and super()._prefers_dense(device, half=half)
+
+
+class NadePredictor(Predictor):
+    """Predicts from hidden activations by the network's scores of all levels, not by products of latents."""
+
+    @property
+    def gives_distribution(self) -> bool:
+        """It gives a distribution over the levels."""
+        return True
+
+    @property
+    def support(self) -> FloatArray:
+        """The levels."""
+        return self.readout.scale.levels_for("CF-NADE")
+
+    @property
+    def unit_boundaries(self) -> npt.NDArray[np.float32]:
+        """The middles between neighbouring levels, in units of [-1, 1]."""
+        return self.readout.scale.to_unit((self.support[:-1] + self.support[1:]) / 2.0).astype(np.float32)
+
+    def score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return the expected value of each pair of positions."""
+        return expected_values(self._level_scores(rows, columns), self._levels).numpy()
+
+    @torch.no_grad()
+    def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+        """Return the expected values (rows, columns) of all pairs of some positions."""
+        if isinstance(columns, slice):
+            columns = np.arange(columns.start, columns.stop)
+        latents, read, outputs = self._by_role(rows, columns)
+        every = outputs.size == self._network.n_places and np.array_equal(outputs, np.arange(outputs.size))
+        wanted = None if every else torch.from_numpy(outputs)
+        block = np.empty((read.size, outputs.size))
+        step = max(_SCORES_AT_A_TIME // max(outputs.size * self._levels.numel(), 1), 1)
+        for start in range(0, read.size, step):
+            some = slice(start, start + step)
+            hidden = torch.from_numpy(latents.take(read[some])[:, :-1])
+            block[some] = expected_values(self._network.level_scores(hidden, wanted), self._levels).numpy()
+        return block if self._reads_rows else block.T
+
+    def distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
+        """Return the distribution over levels of each pair of positions."""
+        probabilities: FloatArray = self._level_scores(rows, columns).double().softmax(1).numpy()
+        boundaries = (self.support[:-1] + self.support[1:]) / 2.0
+        return PredictiveDistribution.of_probabilities(self.support, boundaries, probabilities)
+
+    @torch.no_grad()
+    def _level_scores(self, rows: IndexArray, columns: IndexArray) -> Tensor:
+        """Return the scores of all levels for each pair of positions, (pairs, levels)."""
+        latents, read, outputs = self._by_role(rows, columns)
+        scores = torch.empty(read.size, self._network.n_levels, dtype=torch.float32)
+        for start in range(0, read.size, _PAIRS_AT_A_TIME):
+            some = slice(start, start + _PAIRS_AT_A_TIME)
+            distinct, which = np.unique(read[some], return_inverse=True)
+            hidden = torch.from_numpy(latents.take(distinct)[:, :-1])
+            scores[some] = pair_scores(self._network, hidden, torch.from_numpy(which), torch.from_numpy(outputs[some]))
+        return scores
+
+    def _by_role(self, rows: IndexArray, columns: IndexArray) -> tuple[Latents, IndexArray, IndexArray]:
+        """Return the latents of what is read, and which positions are read, and which are outputs."""
+        return (self.rows, rows, columns) if self._reads_rows else (self.columns, columns, rows)
+
+    @property
+    def _network(self) -> Nade:
+        assert isinstance(self.encoder, VectorEncoder)
+        network: Nade = self.encoder.network
+        return network
+
+    @property
+    def _reads_rows(self) -> bool:
+        assert isinstance(self.encoder, VectorEncoder)
+        return self.encoder.axis == "row"
+
+    @property
+    def _levels(self) -> Tensor:
+        return torch.tensor(self.support, dtype=torch.float64)
+
+
+class CFNADE(NetworkModel):
+    """What I-CF-NADE and U-CF-NADE share.
+
+    The latent of a vector is its hidden activations, and a constant 1. That of an output is how they change the
+    log-odds of the highest level against the lowest, and the constant part of these: so similar outputs have similar
+    latents. Predictions come from the hidden activations and the network's scores of all levels.
+    """
+
+    axis: ClassVar[AxisName]  # what it reads
+    settings: CFNADESettings
+
+    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+        network, train = self._new_network(entries), entries.train
+        objective = CFNADEObjective(train.scale.levels_for("CF-NADE"), axis=self.axis, gamma=self.settings.gamma)
+        source = NadeBlocks(train, axis=self.axis, batch_size=self.settings.batch_size)
+        return Trainer(network, objective, source, self.settings, validation=validation)
+
+    def _new_network(self, entries: EntryStore) -> Nade:
+        train = entries.train
+        levels = train.scale.levels_for("CF-NADE")
+        # One entry more of each level: one that never occurs is rare, not impossible.
+        counts = np.bincount(level_numbers(train.scale, train.values) - 1, minlength=levels.size) + 1.0
+        return Nade(
+            n_outputs(train, self.axis),
+            self.settings.hidden_size,
+            frequencies=torch.from_numpy(counts / counts.sum()).float(),
+            normalise=self.settings.normalise,
+            generator=private_generator(self.settings.seed, "weights"),
+        )
+
+    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+        network, source = trainer.network, trainer.source
+        assert isinstance(network, Nade) and isinstance(source, VectorBlocks)
+        encoder = self._encoder(network, entries.scale)
+        last = torch.cat([network.last.weight, network.last.bias[:, None]], dim=1)
+        outputs = last.view(network.n_levels, network.n_places, -1)[1:].sum(0)
+        rows, columns = encoder.placed(source.vectors, outputs)
+        network.to("cpu")
+        return NadePredictor(rows, columns, encoder, Readout(entries.scale), n_beside=1)
+
+    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        network = self._stored_network(entries, tensors)
+        rows, columns = unpack_latents(tensors, entries, width=self.settings.hidden_size + 1)
+        if (rows if self.axis == "row" else columns).largest().max(initial=0.0) > 1.0:
+            raise BadModelFile("the stored latents are no hidden activations, which lie between -1 and 1")
+        encoder = self._encoder(network, entries.scale)
+        return NadePredictor(rows, columns, encoder, Readout(entries.scale), n_beside=1)
+
+    def _encoder(self, network: Nade, scale: Scale) -> VectorEncoder:
+        return VectorEncoder(network, axis=self.axis, inputs=partial(level_numbers, scale))
+
+
+class ICFNADE(CFNADE):
+    """I-CF-NADE: the levels of a column's entries in, those of all its rows out; it predicts for new columns.
+
+    Predictions are means of a distribution over levels (`predict_distribution`), levels the nearest to these. For
+    matrices with at least two levels. Settings are keyword arguments; `CFNADESettings` explains them.
+
+    >>> from deepmf.data.synthetic import checkerboard
+    >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    >>> model = ICFNADE(hidden_size=8, epochs=100, learning_rate=0.02, device="cpu").fit(board)
+    >>> model.predict_levels([0, 0, 1], [0, 1, 1])
+    array([5., 1., 5.])
+    """
+
+    axis: ClassVar[AxisName] = "column"
+    predicts: ClassVar[tuple[str, ...]] = PREDICTS["column"]
+    lines: ClassVar[Mapping[str, LineOf]] = LINES["column"]
+    cannot: ClassVar[str] = CANNOT["column"]
+    settings_class: ClassVar[type[Settings]] = CFNADESettings
+
+    @takes_settings(CFNADESettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+
+class UCFNADE(CFNADE):
+    """U-CF-NADE: the levels of a row's entries in, those of all its columns out; it predicts for new rows.
+
+    Predictions are means of a distribution over levels (`predict_distribution`), levels the nearest to these. For
+    matrices with at least two levels. Settings are keyword arguments; `CFNADESettings` explains them.
+
+    >>> from deepmf.data.synthetic import checkerboard
+    >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    >>> model = UCFNADE(hidden_size=8, epochs=100, learning_rate=0.02, device="cpu").fit(board)
+    >>> model.predict_levels([0, 0, 1], [0, 1, 1])
+    array([5., 1., 5.])
+    """
+
+    axis: ClassVar[AxisName] = "row"
+    predicts: ClassVar[tuple[str, ...]] = PREDICTS["row"]
+    lines: ClassVar[Mapping[str, LineOf]] = LINES["row"]
+    cannot: ClassVar[str] = CANNOT["row"]
+    settings_class: ClassVar[type[Settings]] = UCFNADESettings
+
+    @takes_settings(UCFNADESettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+
+def level_numbers(scale: Scale, values: npt.ArrayLike) -> npt.NDArray[np.intp]:
+    """Return which levels values are, counted from 1."""
+    return scale.level_positions(values) + 1
+
+
+def pair_scores(network: Nade, hidden: Tensor, vectors: Tensor, outputs: Tensor) -> Tensor:
+    """Return the scores of all levels for each pair of a vector and an output, (pairs, levels)."""
+    order = torch.argsort(vectors, stable=True)
+    starts = torch.searchsorted(vectors[order], torch.arange(len(hidden) + 1, device=vectors.device))
+    scores = network.level_scores_at(hidden, outputs[order], starts)
+    return torch.empty_like(scores).index_copy_(0, order, scores)

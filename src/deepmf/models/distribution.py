@@ -1,0 +1,207 @@
+"""Distributions over ordered values: the levels of a scale, or the bins of an interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from deepmf.errors import BadSetting
+from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+
+# Added to the count of every value, so that one that never occurs still has a probability above 0.
+_PRIOR_COUNT = 0.5
+
+# How often the outermost bins of an interval are halved at most.
+_MOST_HALVED = 5
+
+# Between how many coverages, evenly spaced from 0 to 1, calibration interpolates; how many values that lie as the
+# distributions state are added to held-out ones; and by which part of a step stated coverages rise at least.
+_COVERAGE_STEPS, _STATED_COUNT, _LEAST_RISE = 20, 100, 1e-6
+
+
+class OrdinalSupport(NamedTuple):
+    """The values of a distribution, in increasing order: levels, or the means of bins.
+
+    boundaries: between neighbours, in units of [-1, 1]; what lies above one belongs to the values above it.
+    exceedance: for each boundary the share of entries above it.
+    """
+
+    values: list[float]
+    boundaries: list[float]
+    exceedance: list[float]
+
+
+def ordinal_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
+    """Return the levels of a matrix; where it has none, the means of at most `n_bins` bins.
+
+    >>> ordinal_support(ObservedMatrix.from_entries([0, 0, 1], [0, 1, 1], [1, 3, 3]), n_bins=8).values
+    [1.0, 3.0]
+    """
+    scale = matrix.scale
+    values = matrix.values.astype(np.float64)
+    if scale.levels is not None:
+        boundaries = (scale.levels[:-1] + scale.levels[1:]) / 2.0
+        support = scale.levels
+        counts = np.bincount(np.searchsorted(boundaries, values), minlength=support.size)
+    else:
+        values = np.clip(values, scale.low, scale.high)  # an outlier does not move the mean of its bin
+        boundaries = np.unique(np.quantile(values, _shares_below(n_bins)))
+        bin_of = np.searchsorted(boundaries, values)
+        counts = np.bincount(bin_of, minlength=boundaries.size + 1)
+        ends = np.clip(np.concatenate([[scale.low], boundaries, [scale.high]]), scale.low, scale.high)
+        middles = (ends[:-1] + ends[1:]) / 2.0
+        sums = np.bincount(bin_of, weights=values, minlength=counts.size)
+        support = np.where(counts > 0, sums / np.maximum(counts, 1), middles)
+    smooth = counts + _PRIOR_COUNT
+    exceedance = 1.0 - np.cumsum(smooth)[:-1] / smooth.sum()
+    return OrdinalSupport(support.tolist(), scale.to_unit(boundaries).tolist(), exceedance.tolist())
+
+
+def _shares_below(n_bins: int) -> FloatArray:
+    """Return the share of entries below each boundary of bins: of equal frequency, and halved towards both ends.
+
+    Of bins that are all as frequent, the mean of the outermost would stand for a whole tail.
+
+    >>> _shares_below(4).tolist()
+    [0.25, 0.5, 0.75]
+    >>> (1 / _shares_below(16)[:4]).tolist()
+    [48.0, 24.0, 12.0, 6.0]
+    """
+    n_halved = min(2 * (n_bins // 16), _MOST_HALVED)
+    n_alike = n_bins - 2 * n_halved
+    tail = 0.5 ** np.arange(n_halved, 0, -1) / n_alike
+    return np.concatenate([tail, np.arange(1, n_alike) / n_alike, 1.0 - tail[::-1]])
+
+
+class Interval(NamedTuple):
+    """The lower and upper ends of prediction intervals, both included."""
+
+    lower: FloatArray
+    upper: FloatArray
+
+
+@dataclass(frozen=True)
+class PredictiveDistribution:
+    """Distributions over ordered values, one for each pair.
+
+    support: the values, in increasing order.
+    boundaries: between neighbouring values, in their units.
+    exceedance: (pairs, values - 1) the probability of more than each value but the last.
+    """
+
+    support: FloatArray
+    boundaries: FloatArray
+    exceedance: FloatArray
+
+    @classmethod
+    def of_probabilities(
+        cls, support: FloatArray, boundaries: FloatArray, probabilities: FloatArray
+    ) -> PredictiveDistribution:
+        """Return the distributions with these probabilities (pairs, values)."""
+        exceedance: FloatArray = 1.0 - np.cumsum(probabilities, axis=1)[:, :-1]
+        return cls(support, boundaries, exceedance)
+
+    @property
+    def probabilities(self) -> FloatArray:
+        """The probability of each value (pairs, values)."""
+        return -np.diff(self.exceedance, axis=1, prepend=1.0, append=0.0)
+
+    def best(self, metric: str) -> FloatArray:
+        """Return the most probable value ("accuracy"), or the median ("mae")."""
+        if metric == "accuracy":
+            chosen: FloatArray = self.support[self.probabilities.argmax(axis=1)]
+            return chosen
+        median: FloatArray = self.support[(self.exceedance > 0.5).sum(axis=1)]
+        return median
+
+    def interval(self, coverage: float) -> tuple[FloatArray, FloatArray]:
+        """Return the ends of the interval of values whose probability is nearest to a coverage.
+
+        It grows from the likeliest value, each time to the likelier neighbour. A few values cannot add up to the
+        coverage exactly; the least that reaches it would be far more on average, the nearest is right on average.
+        """
+        chances = np.pad(self.probabilities, ((0, 0), (1, 1)), constant_values=-1.0)  # nothing lies beyond the ends
+        pairs = np.arange(len(chances))
+        first = last = chances.argmax(axis=1)
+        inside = chances[pairs, first]
+        best_first, best_last, smallest_gap = first, last, np.abs(inside - coverage)
+        for _ in range(self.support.size - 1):
+            down = chances[pairs, first - 1] >= chances[pairs, last + 1]
+            first, last = first - down, last + ~down
+            inside = inside + chances[pairs, np.where(down, first, last)]
+            nearer = np.abs(inside - coverage) < smallest_gap
+            smallest_gap = np.where(nearer, np.abs(inside - coverage), smallest_gap)
+            best_first, best_last = np.where(nearer, first, best_first), np.where(nearer, last, best_last)
+        return self.support[best_first - 1], self.support[best_last - 1]
+
+    def stated_coverages(self, values: FloatArray, *, seed: int) -> FloatArray:
+        """Return which coverages central intervals state that hold the shares 0, .05, ... 1 of values (pairs,), (21,).
+
+        A value that has a probability of its own lies at a random place in it, drawn with the seed.
+        """
+        edges, pairs = self._edges, np.arange(values.size)
+        bin_of = np.searchsorted(self.boundaries, values)
+        widths = (edges[1:] - edges[:-1])[bin_of]
+        drawn = np.random.default_rng(seed).random(values.size)
+        part = np.divide(values - edges[bin_of], widths, out=drawn, where=widths > 0)
+        shares = np.pad(1.0 - self.exceedance, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0)))
+        below, above = shares[pairs, bin_of], shares[pairs, bin_of + 1]
+        from_median = np.abs(2.0 * (below + np.clip(part, 0.0, 1.0) * (above - below)) - 1.0)
+        as_stated = (np.arange(_STATED_COUNT) + 0.5) / _STATED_COUNT
+        held = np.linspace(0.0, 1.0, _COVERAGE_STEPS + 1)
+        stated: FloatArray = np.quantile(np.concatenate([from_median, as_stated]), held)
+        stated[0], stated[-1] = 0.0, 1.0
+        return held + (1.0 - _LEAST_RISE) * (stated - held)
+
+    def calibrated(self, stated: FloatArray) -> PredictiveDistribution:
+        """Return distributions with the same medians, whose central intervals state the shares of values they hold.
+
+        stated: which coverages were stated by intervals that hold evenly spaced shares, from 0 to 1, of other values.
+        """
+        from_median = 2.0 * self.exceedance - 1.0
+        held = np.interp(np.abs(from_median), stated, np.linspace(0.0, 1.0, stated.size))
+        return replace(self, exceedance=(1.0 + np.sign(from_median) * held) / 2.0)
+
+    def ends(self, coverage: float, scale: Scale) -> FloatArray:
+        """Return both ends of prediction intervals on a scale, (pairs, 2)."""
+        if scale.levels is not None:
+            return np.stack(self.interval(coverage), axis=1)
+        tails = [self.quantiles((1.0 + side * coverage) / 2.0) for side in (-1, 1)]
+        return scale.clip(np.stack(tails, axis=1))
+
+    def drawn(self, shares: FloatArray, scale: Scale) -> FloatArray:
+        """Return a value of each distribution: that of a share (pairs,), which is drawn evenly between 0 and 1."""
+        if scale.levels is None:
+            return scale.clip(self.quantiles(shares))
+        levels: FloatArray = self.support[(1.0 - self.exceedance < shares[:, None]).sum(axis=1)]
+        return levels
+
+    def quantiles(self, share: float | FloatArray) -> FloatArray:
+        """Return the value that each distribution exceeds with probability 1 - share; within a bin all are as likely.
+
+        The outermost bins are taken to lie around their means.
+        """
+        edges = self._edges
+        below = np.pad(1.0 - self.exceedance, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0)))
+        bin_of = (below[:, 1:-1] < np.reshape(share, (-1, 1))).sum(axis=1)
+        pairs = np.arange(bin_of.size)
+        start, width = below[pairs, bin_of], below[pairs, bin_of + 1] - below[pairs, bin_of]
+        part = np.divide(share - start, width, out=np.full(start.shape, 0.5), where=width > 0)
+        quantiles: FloatArray = edges[bin_of] + np.clip(part, 0.0, 1.0) * (edges[bin_of + 1] - edges[bin_of])
+        return quantiles
+
+    @property
+    def _edges(self) -> FloatArray:
+        """The edges of bins, (values + 1,): the boundaries, and as far from the outermost means on their other side."""
+        inner, support = self.boundaries, self.support
+        return np.concatenate([[2 * support[0] - inner[0]], inner, [2 * support[-1] - inner[-1]]])
+
+
+def check_coverage(coverage: float) -> None:
+    """Refuse what is no probability between 0 and 1."""
+    if not isinstance(coverage, int | float) or not 0.0 < coverage < 1.0:
+        raise BadSetting(f"coverage must be between 0 and 1; got {coverage!r}")

@@ -1,0 +1,356 @@
+"""DMF: two branches and a cosine, which predict for new rows and columns without training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from deepmf.errors import BadSetting
+from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import ENCODINGS, Scale
+from deepmf.models.fitting import Fitting
+from deepmf.models.latents import Latents
+from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
+from deepmf.models.predictor import Predictor, Readout, unpack_latents
+from deepmf.models.warm_start import TWO_BRANCHES, LineOf, WarmStart
+from deepmf.nn.branch import Branch, Convolution, directions, inner_products
+from deepmf.nn.inputs import Batch, DenseVectors, FeatureBatch, Vectors, apply_mask, features_of
+from deepmf.nn.masking import Masking, positions
+from deepmf.nn.ranks import Total, itself
+from deepmf.storage.model_file import Tensors
+from deepmf.training.blocks import Block, MatrixBlocks
+from deepmf.training.loop import ValidationEntries
+from deepmf.training.runtime import private_generator
+from deepmf.training.settings import (
+    WIDEST,
+    Settings,
+    TrainingSettings,
+    choice,
+    number,
+    settings_dataclass,
+    sizes,
+    takes_settings,
+    whole,
+)
+from deepmf.training.trainer import Objective, Trainer
+
+
+@settings_dataclass
+class TwoBranchSettings(TrainingSettings):
+    """The settings of two branches: h_X and h_Y in section 2 of the paper."""
+
+    # Batch norm needs two vectors to have statistics.
+    block_rows: int = whole(300, low=2, meaning="The rows of a step's block.")
+    block_columns: int = whole(200, low=2, meaning="The columns of a step's block.")
+    hidden_sizes: tuple[int, ...] = sizes((2048,), meaning="The widths of a branch's layers but for the last.")
+    column_hidden_sizes: tuple[int, ...] | None = sizes(
+        None, optional=True, meaning="The same where the branch for columns has others (none: it has not)."
+    )
+    latent_size: int = whole(1024, low=1, high=WIDEST, meaning="The width of a branch's last layer.")
+    dropout: float = number(0.8, low=0.0, high=0.99, meaning="The fraction dropped after every hidden layer.")
+
+    @property
+    def branch_sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The widths of all layers of the branch for rows, and of the branch for columns."""
+        own = self.hidden_sizes if self.column_hidden_sizes is None else self.column_hidden_sizes
+        return (*self.hidden_sizes, self.latent_size), (*own, self.latent_size)
+
+
+@settings_dataclass
+class DMFSettings(TwoBranchSettings):
+    """The settings of DMF; the defaults are the paper's and its code's on MovieLens-1M."""
+
+    epochs: int = 1000
+    gamma: float = number(0.0, low=0.0, meaning="The weight of the L2 penalty in equation 1.")
+    loss: str = choice(
+        "root",
+        of=("root", "mean"),
+        meaning='A block\'s mean squared error ("mean", equation 1) or its root ("root", as in the authors\' code).',
+    )
+    inputs: str = choice(
+        "scaled",
+        of=("scaled", "raw"),
+        meaning='How values enter a branch: "scaled" to [-1, 1] (the paper\'s footnote 1) or "raw", as they are; what '
+        "is missing is 0.",
+    )
+    summary_filters: int = whole(
+        0,
+        low=0,
+        high=WIDEST,
+        meaning="Filters of a convolution before each branch, for wide vectors (0: none; the authors' code has 32).",
+    )
+
+
+class DMFNetwork(nn.Module):
+    """F of the paper: R_ij = cos(h_X(X_i), h_Y(Y_j)), for every pair of a batch of rows and a batch of columns.
+
+    masking: where there are features, what each step of training masks of these and of the entries.
+    """
+
+    def __init__(self, rows: Branch, columns: Branch, masking: Masking | None = None) -> None:
+        super().__init__()
+        self.rows = rows
+        self.columns = columns
+        self.masking = masking
+
+    def forward(
+        self,
+        rows: Batch,
+        columns: Batch,
+        row_features: FeatureBatch | None = None,
+        column_features: FeatureBatch | None = None,
+    ) -> Tensor:
+        """Return the cosines (rows, columns), in [-1, 1]."""
+        return inner_products(
+            directions(self.rows(rows, row_features)), directions(self.columns(columns, column_features))
+        )
+
+    def squared_weights(self) -> Tensor:
+        """Return ||W_X||^2 + ||W_Y||^2 of equation 1."""
+        squares = [weight.square().sum() for branch in (self.rows, self.columns) for weight in branch.weights()]
+        total = squares[0]
+        for square in squares[1:]:
+            total = total + square
+        return total
+
+
+_VECTORS_AT_A_TIME = 1024
+
+
+class DMFObjective(Objective):
+    """Equation 1: the (root) mean squared error of the cosines on a block's observed entries, plus an L2 penalty.
+
+    root: whether the root of a block's mean squared error is taken.
+    """
+
+    def __init__(self, scale: Scale, *, root: bool, gamma: float) -> None:
+        super().__init__()
+        self.scale, self.root, self.gamma = scale, root, gamma
+
+    def loss(self, network: DMFNetwork, block: Block) -> Tensor:
+        """Return the loss of a block."""
+        loss = self.error(network, _cosines(network, block), block.targets, block.total)
+        return loss + self.gamma * network.squared_weights() if self.gamma else loss
+
+    def error(self, network: DMFNetwork, cosines: Tensor, targets: Tensor, total: Total = itself) -> Tensor:
+        """Return the error of a block's cosines; targets (rows, columns) are NaN where nothing is observed."""
+        return self.squared_error(cosines, targets, total)
+
+    def squared_error(self, predictions: Tensor, targets: Tensor, total: Total = itself) -> Tensor:
+        """Return the mean squared error where there are targets, or its root; `total` is that of the block."""
+        observed = ~torch.isnan(targets)
+        squares = torch.where(observed, predictions - targets, 0.0).square().sum()
+        sums = total(torch.stack([squares, observed.sum().to(squares.dtype)]))
+        mean = sums[0] / sums[1].clamp(min=1)
+        # The smallest trace keeps the root's slope finite for a block that is predicted exactly, or has no entry.
+        return (mean + 1e-12).sqrt() if self.root else mean
+
+    def predictions(self, network: DMFNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor) -> Tensor:
+        """Return what the network predicts for pairs of positions, in the scale's units."""
+        row_directions = all_directions(network.rows, source.rows)
+        column_directions = all_directions(network.columns, source.columns)
+        return self.read(network, (row_directions[rows] * column_directions[columns]).sum(1))
+
+    def read(self, network: DMFNetwork, cosines: Tensor) -> Tensor:
+        """Return cosines in the scale's units."""
+        return self.scale.unit_map.from_unit(cosines)
+
+
+def _cosines(network: DMFNetwork, block: Block) -> Tensor:
+    """Return the cosines of a block; where there are features, some are masked, and all entries of some vectors."""
+    if network.masking is None or not network.training:
+        cosines: Tensor = network(block.rows, block.columns, block.row_features, block.column_features)
+        return cosines
+    masking, drawn = network.masking, network.masking.draw()
+    row_of, columns_of_row = positions(block.rows, block.row_ids)
+    column_of, rows_of_column = positions(block.columns, block.column_ids)
+    masked: Tensor = network(
+        apply_mask(block.rows, ~masking.masked(row_of, columns_of_row, drawn), missing=0.0),
+        apply_mask(block.columns, ~masking.masked(rows_of_column, column_of, drawn), missing=0.0),
+        masking.visible_features(block.row_features, block.row_ids, drawn),
+        masking.visible_features(block.column_features, block.column_ids, drawn),
+    )
+    return masked
+
+
+def all_directions(branch: Branch, vectors: Vectors, *, single_precision: bool = False) -> Tensor:
+    """Return the latents of all vectors, of length 1 (vectors, latent), some at a time."""
+    device = branch.first.weight.device
+    parts = []
+    for ids in torch.split(torch.arange(len(vectors), device=device), _VECTORS_AT_A_TIME):
+        batch = vectors.take(ids)
+        if single_precision and isinstance(batch, Tensor):
+            batch = batch.float()
+        parts.append(directions(branch(batch, features_of(vectors, ids))))
+    return torch.cat(parts)
+
+
+# Where there are features: the share of rows, or of columns, of which a step masks most or all entries.
+COLD_RATE = 0.125
+
+# The convolution's widths in the authors' code, for rows and for columns.
+_SUMMARY_WIDTHS = (20, 10)
+
+
+class CosineReadout(Readout):
+    """Products are cosines: from [-1, 1] to the scale."""
+
+    def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
+        """Return cosines without what rounding added."""
+        return np.clip(products, -1.0, 1.0, out=products)
+
+    def units(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return cosines in the scale's units."""
+        return self.scale.from_unit(scores)
+
+
+class BranchEncoder(NetworkEncoder):
+    """Latents are the directions that the two branches give the entries of a row, and of a column."""
+
+    def __init__(self, network: DMFNetwork, train: ObservedMatrix, settings: DMFSettings) -> None:
+        super().__init__(network)
+        self._scale: Scale = train.scale
+        self._n_rows, self._n_columns = train.shape
+        self._encoding = ENCODINGS[settings.inputs]
+        self._reads_tables = settings.summary_filters > 0
+
+    @torch.no_grad()
+    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return the latents of rows."""
+        return self.directions(self.network.rows, self._vectors(entries, self._n_columns))
+
+    @torch.no_grad()
+    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return the latents of columns."""
+        return self.directions(self.network.columns, self._vectors(entries, self._n_rows))
+
+    def directions(self, branch: Branch, vectors: Vectors) -> LatentArray:
+        """Return a branch's latents of vectors."""
+        directions: LatentArray = all_directions(branch, vectors, single_precision=True).cpu().numpy()
+        return directions
+
+    def _vectors(self, entries: AxisEntries, n_inputs: int) -> Vectors:
+        vectors = sparse_vectors(entries, self._encoding.encode(self._scale, entries.values))
+        if not self._reads_tables:
+            return vectors
+        table = torch.zeros(len(vectors), n_inputs, dtype=torch.float32)
+        table[torch.repeat_interleave(torch.arange(len(table)), vectors.starts.diff()), vectors.indices.long()] = (
+            vectors.weights
+        )
+        return DenseVectors(table, vectors.features)
+
+
+class DMF(NetworkModel):
+    """Deep matrix factorization: the cosine of two branches' latents of a row's and of a column's entries.
+
+    Settings are keyword arguments; `DMFSettings` explains them. A row or column without any entry is predicted from
+    its branch's latent of an empty vector.
+
+    >>> from deepmf.data.synthetic import checkerboard
+    >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    >>> model = DMF(hidden_sizes=(32,), latent_size=8, dropout=0.0, epochs=100, seed=0, device="cpu").fit(board)
+    >>> model.predict_levels([0, 0, 1], [0, 1, 1])
+    array([5., 1., 5.])
+    """
+
+    settings_class: ClassVar[type[Settings]] = DMFSettings
+    fits_on_ranks: ClassVar[bool] = True
+    settings: DMFSettings
+    takes_features: ClassVar[bool] = True
+    lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES
+
+    @takes_settings(DMFSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def _steps_of(self, train: ObservedMatrix) -> int:
+        blocks = zip(train.shape, (self.settings.block_rows, self.settings.block_columns), strict=True)
+        return min(-(-n // block) for n, block in blocks)
+
+    @property
+    def _latent_width(self) -> int:
+        return self.settings.latent_size
+
+    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+        train, settings = entries.train, self.settings
+        row_features, column_features = entries.trained_features()
+        source = MatrixBlocks(
+            train,
+            ENCODINGS[settings.inputs],
+            block_rows=settings.block_rows,
+            block_columns=settings.block_columns,
+            force_dense=True if settings.summary_filters else None,
+            row_features=row_features,
+            column_features=column_features,
+        )
+        return Trainer(self._new_network(entries), self._objective(train), source, settings, validation=validation)
+
+    def _begin_from(self, task: Trainer, start: WarmStart) -> None:
+        if self.settings.summary_filters and not start.same_labels:
+            raise BadSetting(
+                "with summary_filters, which read places, start_from must be of the same rows and columns in the same "
+                "order; this matrix has others"
+            )
+        super()._begin_from(task, start)
+
+    def _objective(self, train: ObservedMatrix) -> DMFObjective:
+        return DMFObjective(train.scale, root=self.settings.loss == "root", gamma=self.settings.gamma)
+
+    def _new_network(self, entries: EntryStore) -> DMFNetwork:
+        return DMFNetwork(*self._branches(entries), self._masking(entries))
+
+    def _masking(self, entries: EntryStore) -> Masking | None:
+        """Return what steps mask, where there are features; without any, all entries are always read."""
+        rates = [0.0 if features is None else COLD_RATE for features in (entries.row_features, entries.column_features)]
+        return Masking(0.0, cold_row_rate=rates[0], cold_column_rate=rates[1]) if any(rates) else None
+
+    def _branches(self, entries: EntryStore) -> tuple[Branch, Branch]:
+        """Return a branch that reads rows, and one that reads columns, with fresh weights."""
+        generator = private_generator(self.settings.seed, "weights")
+        n_filters = self.settings.summary_filters
+        branches: list[Branch] = []
+        features = entries.row_features, entries.column_features
+        for n_inputs, layer_sizes, width, known in zip(
+            reversed(entries.train.shape), self.settings.branch_sizes, _SUMMARY_WIDTHS, features, strict=True
+        ):
+            summary = (
+                Convolution(n_inputs, n_filters=n_filters, width=width, generator=generator) if n_filters else None
+            )
+            branches.append(
+                Branch(
+                    n_inputs,
+                    layer_sizes,
+                    dropout=self.settings.dropout,
+                    generator=generator,
+                    summary=summary,
+                    n_features=0 if known is None else known.n_inputs,
+                )
+            )
+        rows, columns = branches
+        return rows, columns
+
+    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+        network, source = trainer.network, trainer.source
+        assert isinstance(network, DMFNetwork) and isinstance(source, MatrixBlocks)
+        encoder = BranchEncoder(network, entries.train, self.settings)
+        rows = Latents(encoder.directions(network.rows, source.rows))
+        columns = Latents(encoder.directions(network.columns, source.columns))
+        network.to("cpu")
+        return Predictor(rows, columns, encoder, self._readout(network, entries.scale))
+
+    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        network = self._stored_network(entries, tensors)
+        rows, columns = unpack_latents(tensors, entries, width=self.settings.latent_size)
+        encoder = BranchEncoder(network, entries.train, self.settings)
+        return Predictor(rows, columns, encoder, self._readout(network, entries.scale))
+
+    def _readout(self, network: Any, scale: Scale) -> Readout:
+        return CosineReadout(scale)

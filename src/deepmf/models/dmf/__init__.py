@@ -1,1 +1,0 @@
-"""DMF and DMF-D: the paper's models."""

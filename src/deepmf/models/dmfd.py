@@ -1,0 +1,272 @@
+"""DMF-D: DMF with a learned quantizer, which predicts legal levels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from deepmf.errors import BadSetting
+from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.models.dmf import DMF, CosineReadout, DMFNetwork, DMFObjective, DMFSettings
+from deepmf.nn.branch import Branch
+from deepmf.nn.masking import Masking
+from deepmf.nn.ranks import Total, itself
+from deepmf.training.settings import Settings, number, settings_dataclass, takes_settings
+
+
+@settings_dataclass
+class DMFDSettings(DMFSettings):
+    """The settings of DMF-D: those of DMF, and those of the quantizer."""
+
+    sharpness: float = number(0.1, above=0.0, meaning="The sharpness lambda of equation 4 in the first epoch.")
+    sharpness_growth: float = number(1.015, low=1.0, meaning="What the sharpness is multiplied by from epoch to epoch.")
+    gamma_boundaries: float = number(
+        0.1,
+        low=0.0,
+        meaning="The weight gamma_2 of equation 5, which holds the boundaries near the uniform quantizer's.",
+    )
+
+
+# A larger sharpness could overflow float32: Adam squares gradients, and these grow with the sharpness.
+SHARPEST = 1e18
+
+
+class Quantizer(nn.Module):
+    """Maps scores in the scale's units to its levels: `soft` is the paper's G (equation 4), `hard` its Q (equation 3).
+
+    Interval v lies between the levels I_v and I_{v+1} and has one learned boundary b_v; with the step
+    Delta_v = I_{v+1} - I_v, which need not be the same in every interval,
+
+        G(x) = I_v + Delta_v sigmoid(sharpness (x - b_v))    and    Q(x) = I_v + Delta_v [x >= b_v].
+
+    Only the inner levels separate intervals, so a score at or beyond an end of the scale is in the first or last one.
+    The boundaries start at the uniform quantizer's midpoints. They are a plain parameter, so that gradients and
+    optimiser steps are the paper's, and each is moved back into its own open interval before every use: they always
+    increase, and none is lost where a clamp inside the graph would give it no gradient.
+
+    >>> quantizer = Quantizer([1, 2, 3, 4, 5])
+    >>> quantizer.boundaries.tolist()
+    [1.5, 2.5, 3.5, 4.5]
+    >>> scores = torch.tensor([1.0, 2.4, 2.5, 5.0])
+    >>> quantizer.hard(scores)
+    tensor([1., 2., 3., 5.])
+    >>> quantizer.soft(scores, sharpness=4.0)
+    tensor([1.1192, 2.4013, 2.5000, 4.8808], grad_fn=<AddBackward0>)
+    """
+
+    levels: Tensor  # (levels,)
+    steps: Tensor  # (levels - 1,), like all that follow
+    uniform: Tensor
+    least: Tensor
+    most: Tensor
+
+    def __init__(self, levels: Sequence[float]) -> None:
+        super().__init__()
+        exact = _checked_levels(levels)
+        dtype = torch.get_default_dtype()
+        uniform = ((exact[:-1] + exact[1:]) / 2).to(dtype)
+        infinity = torch.tensor(math.inf, dtype=dtype)
+        # All of this follows from the levels: the learned boundaries alone are state.
+        self.register_buffer("levels", exact.to(dtype), persistent=False)
+        self.register_buffer("steps", exact.diff().to(dtype), persistent=False)
+        self.register_buffer("uniform", uniform, persistent=False)
+        self.register_buffer("least", torch.nextafter(self.levels[:-1], infinity), persistent=False)
+        self.register_buffer("most", torch.nextafter(self.levels[1:], -infinity), persistent=False)
+        if not bool(self.steps.isfinite().all()):
+            raise BadSetting(f"the levels of a quantizer must fit {dtype}; got {levels!r}")
+        if not bool(((self.least <= uniform) & (uniform <= self.most)).all()):
+            raise BadSetting(f"the levels of a quantizer must leave room for a {dtype} between them; got {levels!r}")
+        self.free_boundaries = nn.Parameter(uniform.clone())
+
+    @property
+    def boundaries(self) -> Tensor:
+        """The boundaries, (levels - 1,): increasing, each strictly between its two levels."""
+        # `.data`: a second look changes nothing, so it must not spoil a graph that waits for its backward pass.
+        self.free_boundaries.data.clamp_(self.least, self.most)
+        return self.free_boundaries
+
+    def soft(self, scores: Tensor, sharpness: float | Tensor) -> Tensor:
+        """Return G of the scores, differentiable in the scores and the boundaries; same shape.
+
+        `sharpness` is the paper's lambda: a number, or a 0-dim tensor where a captured CUDA graph is to see it change.
+        """
+        interval, beyond = self._place(scores)
+        return self.levels[interval] + self.steps[interval] * torch.sigmoid(sharpness * beyond)
+
+    def hard(self, scores: Tensor) -> Tensor:
+        """Return Q of the scores, without gradient: each is exactly one of `levels`; same shape."""
+        return self.levels[self.positions(scores)]
+
+    def positions(self, scores: Tensor) -> Tensor:
+        """Return the positions of the `hard` levels among all levels, int64, from 0; same shape."""
+        with torch.no_grad():
+            interval, beyond = self._place(scores)
+            return interval + (beyond >= 0)
+
+    def penalty(self) -> Tensor:
+        """Return the mean squared distance from the uniform quantizer, the last term of equation 5 over its weight."""
+        return (self.boundaries - self.uniform).square().mean()
+
+    def _place(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Return each score's interval, from 0, and how far it lies above that interval's boundary."""
+        scores = scores.to(self.levels.dtype)
+        interval = torch.bucketize(scores.detach().contiguous(), self.levels[1:-1], right=True)
+        own: Tensor = _Pick.apply(self.boundaries, interval)  # type: ignore[no-untyped-call]
+        return interval, scores - own
+
+
+class _Pick(torch.autograd.Function):
+    """values[positions] with a gradient that is the same in every run: one sum for each value.
+
+    Plain indexing adds its gradient up in the order threads arrive on a CPU; on a GPU it sorts (1 million scores:
+    23 ms against 0.3 ms).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, positions: Tensor) -> Tensor:
+        ctx.save_for_backward(positions)
+        ctx.n_values = len(values)
+        return values[positions]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (positions,) = ctx.saved_tensors
+        each = torch.arange(ctx.n_values, device=positions.device)[:, None]
+        return torch.where(positions.flatten() == each, gradient.flatten(), 0).sum(1), None
+
+
+def sharpness_at(epoch: int, *, start: float = 0.1, growth: float = 1.015) -> float:
+    """Return start * growth**epoch, the sharpness of an epoch counted from 0, at most 1e18.
+
+    The cap keeps it, and the square of a gradient that it multiplies, within float32.
+    """
+    if not (0 < start < math.inf and 0 < growth < math.inf):
+        raise BadSetting(f"sharpness needs start and growth above 0; got start={start!r} and growth={growth!r}")
+    if math.log(start) + epoch * math.log(growth) >= math.log(SHARPEST):
+        return SHARPEST
+    return float(start * growth**epoch)
+
+
+def _checked_levels(levels: Sequence[float]) -> Tensor:
+    try:
+        exact = torch.tensor(list(levels), dtype=torch.float64)
+    except (TypeError, ValueError) as error:
+        raise BadSetting(f"the levels of a quantizer must be numbers; got {levels!r}") from error
+    if exact.ndim != 1 or len(exact) < 2:
+        raise BadSetting(f"a quantizer needs at least two levels; got {levels!r}")
+    if not bool(exact.isfinite().all()):
+        raise BadSetting(f"the levels of a quantizer must be finite; got {levels!r}")
+    if not bool((exact.diff() > 0).all()):
+        raise BadSetting(f"the levels of a quantizer must increase; got {levels!r}")
+    return exact
+
+
+class DMFDNetwork(DMFNetwork):
+    """Two branches, and the quantizer that is trained with them."""
+
+    def __init__(self, rows: Branch, columns: Branch, quantizer: Quantizer, masking: Masking | None = None) -> None:
+        super().__init__(rows, columns, masking)
+        self.quantizer = quantizer
+
+
+class DMFDObjective(DMFObjective):
+    """Equation 5: the error of the softly quantized scores, plus the penalty that holds the boundaries near uniform."""
+
+    sharpness: Tensor  # a buffer, so that it lies where a captured graph reads it
+
+    def __init__(self, scale: Scale, settings: DMFDSettings) -> None:
+        super().__init__(scale, root=settings.loss == "root", gamma=settings.gamma)
+        self._start, self._growth = settings.sharpness, settings.sharpness_growth
+        self._gamma_boundaries = settings.gamma_boundaries
+        self.register_buffer("sharpness", torch.zeros((), dtype=torch.float32), persistent=False)
+
+    def error(  # type: ignore[override]
+        self, network: DMFDNetwork, cosines: Tensor, targets: Tensor, total: Total = itself
+    ) -> Tensor:
+        """Return the error in the scale's units, with the bracket of equation 5 where it belongs: (G(F) - M)^2."""
+        in_scale = self.scale.unit_map.from_unit
+        quantized = network.quantizer.soft(in_scale(cosines), self.sharpness)
+        error = self.squared_error(quantized, in_scale(targets), total)
+        return error + self._gamma_boundaries * network.quantizer.penalty()
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Sharpen the quantizer."""
+        self.sharpness.fill_(sharpness_at(epoch, start=self._start, growth=self._growth))
+
+    def notes(self, network: DMFDNetwork) -> dict[str, Any]:
+        """Return the sharpness and the boundaries after an epoch."""
+        boundaries = network.quantizer.boundaries.detach().cpu().tolist()
+        return {"sharpness": self.sharpness.item(), "boundaries": boundaries}
+
+    def read(self, network: DMFDNetwork, cosines: Tensor) -> Tensor:  # type: ignore[override]
+        """Return the level of each cosine."""
+        return network.quantizer.hard(super().read(network, cosines))
+
+
+class QuantizedReadout(CosineReadout):
+    """Predictions are levels, chosen by the learned quantizer."""
+
+    predicts_levels = True
+
+    def __init__(self, scale: Scale, quantizer: Quantizer) -> None:
+        super().__init__(scale)
+        self._quantizer = quantizer
+
+    def values(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return levels."""
+        return self.levels(scores)
+
+    def levels(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return levels."""
+        levels = self.scale.levels
+        assert levels is not None
+        units = torch.from_numpy(self.units(scores).astype(np.float32))
+        chosen: FloatArray = levels[self._quantizer.positions(units).numpy()]
+        return chosen
+
+
+class DMFD(DMF):
+    """Discrete DMF: the quantizer between scores and levels is learned together with the branches.
+
+    Predictions are legal levels; rankings go by the scores underneath. For matrices with at least two levels.
+
+    >>> from deepmf.data.synthetic import checkerboard
+    >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    >>> model = DMFD(hidden_sizes=(32,), latent_size=8, dropout=0.0, epochs=100, seed=0, device="cpu").fit(board)
+    >>> model.predict([0, 0, 1], [0, 1, 1])
+    array([5., 1., 5.])
+    """
+
+    settings_class: ClassVar[type[Settings]] = DMFDSettings
+    settings: DMFDSettings
+
+    @takes_settings(DMFDSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    @property
+    def boundaries_(self) -> FloatArray:
+        """The learned boundaries between neighbouring levels."""
+        boundaries: Tensor = self.network_.quantizer.boundaries
+        return boundaries.detach().numpy().astype(np.float64)
+
+    def _objective(self, train: ObservedMatrix) -> DMFDObjective:
+        return DMFDObjective(train.scale, self.settings)
+
+    def _new_network(self, entries: EntryStore) -> DMFDNetwork:
+        levels = entries.scale.levels_for("DMF-D").tolist()
+        with torch.device("cpu"):  # of a network without weights, too: the levels are known
+            quantizer = Quantizer(levels)
+        return DMFDNetwork(*self._branches(entries), quantizer, self._masking(entries))
+
+    def _readout(self, network: DMFDNetwork, scale: Scale) -> QuantizedReadout:
+        return QuantizedReadout(scale, network.quantizer)

@@ -1,1 +1,0 @@
-"""Methods of linear algebra: ALS, OptSpace, RankK, RDMC and ODMC."""

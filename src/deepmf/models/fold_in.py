@@ -1,0 +1,276 @@
+"""Folded-in rows and columns: not stored, they predict and rank by the latents of their entries."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from deepmf.errors import BadEntries, BadFeatures, BadSetting, NothingObserved, OffScale
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.feature_encoding import FeatureVectors
+from deepmf.matrix.features import AxisFeatures
+from deepmf.matrix.labels import Labels
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.matrix.sorting import numbers
+from deepmf.models.distribution import Interval, check_coverage
+from deepmf.models.explanation import Axis, Explanation, explained
+from deepmf.models.latents import Latents
+from deepmf.models.predictor import Predictor
+from deepmf.models.ranking import ColumnNeighbours, Ranking, choice_of, ranked
+
+History = tuple[Iterable[Any], Iterable[float]]  # labels, and the values that a row (or column) has there
+
+FeatureValues = Mapping[str, Any]  # features of a row (or column) by name
+
+
+@dataclass(frozen=True)
+class Folded(ABC):
+    """Some rows, or some columns, that are not stored: their entries, and a predictor that has no others.
+
+    Methods that take labels of the other axis alone predict for each of them: arrays are (folded, labels, ...), without
+    the first axis where a single one was folded in.
+    """
+
+    entries: EntryStore
+    predictor: Predictor
+    observed: AxisEntries
+    single: bool
+
+    axis: ClassVar[Axis]  # what was folded in
+
+    @property
+    @abstractmethod
+    def _others(self) -> Labels:
+        """The labels of the other axis."""
+
+    @abstractmethod
+    def _placed(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
+        """Return positions as those of rows and of columns."""
+
+    def predict(self, labels: Iterable[Any], /) -> FloatArray:
+        """Return the predictions for some labels of the other axis."""
+        return self._shaped(self.predictor.readout.values(self.predictor.score_pairs(*self._pairs(labels))))
+
+    def predict_levels(self, labels: Iterable[Any], /, *, metric: str = "rmse") -> FloatArray:
+        """Return legal levels, the best by a metric."""
+        return self._shaped(self.predictor.levels(*self._pairs(labels), metric=metric))
+
+    def predict_distribution(self, labels: Iterable[Any], /) -> FloatArray:
+        """Return the probability of each level."""
+        return self._shaped(self.predictor.distribution(*self._pairs(labels)).probabilities)
+
+    def predict_interval(self, labels: Iterable[Any], /, *, coverage: float = 0.9) -> Interval:
+        """Return intervals that hold the true value with about this probability."""
+        check_coverage(coverage)
+        ends = self.predictor.distribution(*self._pairs(labels)).ends(coverage, self.entries.scale)
+        return Interval(*(self._shaped(end) for end in ends.T))
+
+    def explain(self, label: Any, /, n: int = 5) -> Explanation:
+        """Return the n entries of what was folded in that pulled its prediction for a label up or down the most."""
+        if not self.single:
+            raise BadSetting(f"explain is of a single {self.axis}; {len(self)} were folded in together")
+        position = int(self._others.positions([label])[0])
+        n_trained = self.entries.train.shape[1 if self.axis == "row" else 0]
+        row, column = self._placed(np.array([0]), np.array([position]))
+        described, pair = self.observed.below(n_trained), (int(row[0]), int(column[0]))
+        features = self.entries.row_features if self.axis == "row" else self.entries.column_features
+        return explained(
+            self.predictor,
+            self.axis,
+            described,
+            self._others,
+            pair,
+            n,
+            encoding=None if features is None else features.encoding,
+        )
+
+    def __len__(self) -> int:
+        return int(self.observed.starts.size) - 1
+
+    def _pairs(self, labels: Iterable[Any]) -> tuple[IndexArray, IndexArray]:
+        positions = self._others.positions(labels)
+        return self._placed(np.repeat(np.arange(len(self)), positions.size), np.tile(positions, len(self)))
+
+    def _shaped(self, predictions: FloatArray) -> FloatArray:
+        if self.single:
+            return predictions
+        return predictions.reshape(len(self), -1, *predictions.shape[1:])
+
+
+class FoldedRows(Folded):
+    """Some rows that nobody stored; they predict for columns, and rank them."""
+
+    axis: ClassVar[Axis] = "row"
+
+    @property
+    def _others(self) -> Labels:
+        return self.entries.columns
+
+    def _placed(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
+        return folded, others
+
+    def row(self, number: int) -> FoldedRows:
+        """Return one of the rows, by its number from 0, as if it had been folded in alone."""
+        one = np.array([number])
+        predictor = replace(self.predictor, rows=Latents(self.predictor.rows.take(one)))
+        return FoldedRows(self.entries, predictor, self.observed.take(one), single=True)
+
+    def predict_at(self, rows: IndexArray, columns: Iterable[Any]) -> FloatArray:
+        """Return the prediction for each pair of a row, by its number from 0, and a column."""
+        scores = self.predictor.score_pairs(rows, self.entries.columns.positions(columns))
+        return self.predictor.readout.values(scores)
+
+    def predict_levels_at(self, rows: IndexArray, columns: Iterable[Any], *, metric: str = "rmse") -> FloatArray:
+        """Return a legal level for each pair of a row, by its number from 0, and a column."""
+        return self.predictor.levels(rows, self.entries.columns.positions(columns), metric=metric)
+
+    def recommend(
+        self,
+        n: int = 10,
+        *,
+        among: Iterable[Any] | None = None,
+        exclude: Iterable[Any] | None = None,
+        min_entries: int = 0,
+        include_observed: bool = False,
+        neighbours: ColumnNeighbours | None = None,
+    ) -> Ranking:
+        """Return the n best columns, without those that the row has entries for.
+
+        `among` restricts the choice to some columns and `exclude` leaves some out, by labels or by a mask over all
+        columns; `min_entries` leaves out those with fewer entries. By `neighbours` (`Model.column_neighbours`), the
+        best are looked for among the columns near the row.
+        """
+        columns = self.entries.columns
+        choice = choice_of(self.entries, among, exclude, min_entries)
+        observed = None if include_observed else self.observed.take
+        every = np.arange(len(self))
+        best = ranked(self.predictor, columns, every, choice, n, observed=observed, neighbours=neighbours)
+        return Ranking(best.labels[0], best.values[0]).without_missing() if self.single else best
+
+
+class FoldedColumns(Folded):
+    """A column that nobody stored; it predicts for rows."""
+
+    axis: ClassVar[Axis] = "column"
+
+    @property
+    def _others(self) -> Labels:
+        return self.entries.rows
+
+    def _placed(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
+        return others, folded
+
+
+def folded_rows(
+    entries: EntryStore,
+    predictor: Predictor,
+    histories: Sequence[History],
+    features: Sequence[FeatureValues | None] | None = None,
+    *,
+    single: bool,
+) -> FoldedRows:
+    """Return the rows that have these entries over known columns, and these features."""
+    described = _features(entries.row_features, features, len(histories), of="row")
+    observed = _observed(entries.columns, entries.scale, histories, described, of="row")
+    return _folded_rows(entries, predictor, observed, single=single)
+
+
+def folded_column(
+    entries: EntryStore, predictor: Predictor, history: History, features: FeatureValues | None = None
+) -> FoldedColumns:
+    """Return the column that has these entries over known rows, and these features."""
+    given = _features(entries.column_features, None if features is None else [features], 1, of="column")
+    observed = _observed(entries.rows, entries.scale, [history], given, of="column")
+    described = observed.below(entries.train.shape[0])  # as in an extension, trained rows alone describe a column
+    _warn_of_nothing(described, "column", "rows", stacklevel=4)
+    return FoldedColumns(entries, predictor.with_columns(described), observed, single=True)
+
+
+def folded_matrix(
+    entries: EntryStore, predictor: Predictor, matrix: ObservedMatrix, features: FeatureVectors | None = None
+) -> FoldedRows:
+    """Return the rows of a matrix, whatever their labels, folded in with features; its columns must be known."""
+    if not np.all(entries.scale.holds(matrix.values)):
+        raise OffScale(f"the entries have the scale {matrix.scale}; the model's is {entries.scale}")
+    columns = entries.columns.positions(matrix.column_labels)[matrix.by_row.columns]
+    observed = AxisEntries(matrix.by_row.starts.astype(np.int64), columns, matrix.values.astype(np.float64), features)
+    return _folded_rows(entries, predictor, observed, single=False)
+
+
+def _folded_rows(entries: EntryStore, predictor: Predictor, observed: AxisEntries, *, single: bool) -> FoldedRows:
+    described = observed.below(entries.train.shape[1])  # as in an extension, trained columns alone describe a row
+    _warn_of_nothing(described, "row", "columns", stacklevel=6)
+    return FoldedRows(entries, predictor.with_rows(described), observed, single=single)
+
+
+def _warn_of_nothing(described: AxisEntries, axis: str, others: str, *, stacklevel: int) -> None:
+    n_empty = np.count_nonzero(described.describe_nothing)
+    if n_empty:
+        warnings.warn(
+            f"{n_empty} {axis}(s) have no entry over the trained {others}: "
+            "they are predicted from an empty description",
+            NothingObserved,
+            stacklevel=stacklevel,
+        )
+
+
+def _features(
+    known: AxisFeatures | None, given: Sequence[FeatureValues | None] | None, count: int, *, of: str
+) -> FeatureVectors | None:
+    """Return the features of what is folded in; None where the model knows of none."""
+    if known is None:
+        if given is not None:
+            raise BadFeatures(f"the model was fitted without {of} features, and cannot read any")
+        return None
+    given = [None] * count if given is None else given
+    if len(given) != count:
+        raise BadFeatures(f"features are given for {len(given)} {of}s, and entries for {count}")
+    vectors = FeatureVectors.empty(0, known.n_inputs)
+    for values in given:
+        vectors = vectors.followed_by(known.of_one(values))
+    return vectors
+
+
+def _observed(
+    others: Labels, scale: Scale, histories: Sequence[History], features: FeatureVectors | None, *, of: str
+) -> AxisEntries:
+    """Return the entries of some histories by position on the other axis, with features."""
+    described = np.zeros(len(histories), dtype=bool) if features is None else features.are_known
+    position_parts, value_parts, counts = [], [], []
+    for (labels, given_values), is_described in zip(histories, described.tolist(), strict=True):
+        positions, values = others.positions(labels), numbers(given_values)
+        if positions.size or values.size or not is_described:
+            _check(others, scale, positions, values, of=of, or_features=features is not None)
+        order = np.argsort(positions)  # as in a matrix: sums come out the same to the bit
+        position_parts.append(positions[order])
+        value_parts.append(values[order])
+        counts.append(positions.size)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    positions, values = np.concatenate(position_parts).astype(np.int64), np.concatenate(value_parts)
+    return AxisEntries(starts, positions, values, features)
+
+
+def _check(
+    others: Labels, scale: Scale, positions: IndexArray, values: FloatArray, *, of: str, or_features: bool
+) -> None:
+    axis = others.axis
+    if positions.size != values.size:
+        raise BadEntries(f"{axis}s and values are pairs, so of one length; got {positions.size} and {values.size}")
+    if positions.size == 0:
+        raise BadEntries(f"a {of} needs at least one entry{', or features,' if or_features else ''} to be folded in")
+    distinct, counts = np.unique(positions, return_counts=True)
+    if distinct.size < positions.size:
+        twice = others[int(distinct[counts > 1][0])]
+        raise BadEntries(f"the {axis} {twice!r} was given twice")
+    wrong = np.flatnonzero(~scale.holds(values))
+    if wrong.size:
+        label = others[int(positions[wrong[0]])]
+        raise OffScale(f"{axis} {label!r} has value {values[wrong[0]]:g}; the scale is {scale}")

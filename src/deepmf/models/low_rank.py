@@ -1,0 +1,709 @@
+"""RDMC: robust discrete matrix completion, least absolute error and nuclear norm over matrices of legal levels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.models.latents import entry_products
+from deepmf.models.predictor import LevelReadout
+from deepmf.models.solver import Arrays, FactorModel, Solver
+from deepmf.training.settings import WIDEST, LoopSettings, Settings, number, settings_dataclass, takes_settings, whole
+
+
+@settings_dataclass
+class OptSpaceSettings(LoopSettings):
+    """The settings of OptSpace; `latent_size` was chosen on validation entries of MovieLens-1M."""
+
+    epochs: int = whole(50, low=1, meaning="Steps of the descent; the authors make 50.")
+    latent_size: int = whole(12, low=1, high=WIDEST, meaning="The rank r, cut to the smaller side of the matrix.")
+    trimming: float = number(
+        2.0,
+        low=1.0,
+        meaning="For the start, rows and columns with more than this many times the mean number of entries are left "
+        "out.",
+    )
+
+
+@settings_dataclass
+class RankKSettings(LoopSettings):
+    """The settings of RankK; the defaults were chosen on validation entries of MovieLens-1M.
+
+    Of several that do as well there (to 0.005), they are those that also see through gross errors. Errors beyond
+    1 / mu count as gross: with a small `penalty` the first sweeps are least squares, from which few find back. As mu
+    grows, X moves less and less: a slow growth needs more sweeps and ends with less error; one of 1.05 and more needs
+    a smaller `penalty` to begin with.
+    """
+
+    epochs: int = 300
+    latent_size: int = whole(5, low=1, high=WIDEST, meaning="The rank k, cut to the smaller side of the matrix.")
+    penalty: float = number(
+        1.0,
+        above=0.0,
+        meaning="The penalty mu in the first sweep, in units of 1 / (mean absolute deviation of the entries from "
+        "their mean).",
+    )
+    penalty_growth: float = number(1.01, low=1.0, meaning="What mu is multiplied by from sweep to sweep.")
+
+
+@settings_dataclass
+class RDMCSettings(LoopSettings):
+    """The settings of RDMC; the defaults were chosen on validation entries of MovieLens-1M.
+
+    Both penalties are in units of 1 / (mean absolute deviation of the entries from their mean). The paper's hard
+    constraint is an infinite nu; ours starts weak and overtakes mu after some 100 sweeps. On MovieLens-1M levels do
+    not help: a `level_penalty` of 0 is as good, and more `epochs` or a larger nu are worse.
+    """
+
+    epochs: int = 70
+    latent_size: int = whole(
+        10, low=1, high=WIDEST, meaning="The largest rank of Z, cut to the smaller side of the matrix."
+    )
+    gamma: float = number(
+        0.4,
+        low=0.0,
+        meaning="The weight of the nuclear norm, in units of the spectral norm that random signs in place of the "
+        "observed entries have: the root of the mean number of entries of a row plus that of a column.",
+    )
+    penalty: float = number(0.3, above=0.0, meaning="The penalty mu in the first sweep.")
+    penalty_growth: float = number(1.03, low=1.0, meaning="What mu is multiplied by from sweep to sweep.")
+    level_penalty: float = number(
+        3e-4, low=0.0, meaning="The penalty nu in the first sweep, which draws X to the levels."
+    )
+    level_penalty_growth: float = number(1.1, low=1.0, meaning="What nu is multiplied by from sweep to sweep.")
+
+
+# Entries of a dense matrix that exist at a time, 16 MB: in smaller blocks the threads of a product wait for each other.
+_ENTRIES_AT_A_TIME = 1 << 21
+
+# A penalty that has grown so far holds its constraint to all digits that matter; more would only lose digits.
+_MOST_GROWTH = 1e9
+
+
+Vectors = npt.NDArray[Any]  # (rows or columns, vectors), in double or in single precision
+
+
+class LowRank(NamedTuple):
+    """A matrix of low rank by its singular vectors and values, the largest first."""
+
+    row_vectors: FloatArray  # (rows, rank), orthonormal; all 0 in the matrix 0 that methods start from
+    values: FloatArray  # (rank,)
+    column_vectors: FloatArray  # (columns, rank), orthonormal
+
+    @classmethod
+    def zero(cls, shape: tuple[int, int], *, rank: int, seed: int) -> LowRank:
+        """Return the matrix 0 with random column vectors, a start for `truncated_svd`; no rank exceeds the shape."""
+        rank = min(rank, *shape)
+        directions = np.random.default_rng(seed).standard_normal((shape[1], rank))
+        return cls(np.zeros((shape[0], rank)), np.zeros(rank), orthonormal(directions))
+
+    @classmethod
+    def of_factors(cls, rows: FloatArray, columns: FloatArray) -> LowRank:
+        """Return the product of factors (rows, rank) and (columns, rank)."""
+        (row_basis, row_core), (column_basis, column_core) = np.linalg.qr(rows), np.linalg.qr(columns)
+        left, values, right = np.linalg.svd(row_core @ column_core.T)
+        return cls(row_basis @ left, values, np.ascontiguousarray(column_basis @ right.T))
+
+    def times(self, block: FloatArray) -> FloatArray:
+        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
+        product: FloatArray = (self.row_vectors * self.values) @ (self.column_vectors.T @ block)
+        return product
+
+    def transposed_times(self, block: FloatArray) -> FloatArray:
+        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
+        product: FloatArray = (self.column_vectors * self.values) @ (self.row_vectors.T @ block)
+        return product
+
+    def at(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the entries at some pairs of positions, (pairs,)."""
+        return entry_products(self.row_vectors * self.values, self.column_vectors, rows, columns)
+
+    def thresholded(self, threshold: float) -> LowRank:
+        """Return the matrix with all singular values lowered by a threshold, those below it to 0.
+
+        Of the matrices of this rank it minimises threshold * (nuclear norm) + half the squared distance to this one.
+        """
+        return self._replace(values=soft_threshold(self.values, threshold))
+
+    def latents(self, mean: float) -> tuple[FloatArray, FloatArray]:
+        """Return latents (rows, rank + 1) and (columns, rank + 1) whose inner products are this matrix + mean."""
+        roots = np.sqrt(self.values)
+        rows, columns = self.row_vectors * roots, self.column_vectors * roots
+        return (
+            np.hstack([rows, np.full((len(rows), 1), mean)]),
+            np.hstack([columns, np.ones((len(columns), 1))]),
+        )
+
+
+class Products(Protocol):
+    """A matrix given by its products with vectors."""
+
+    def times(self, block: Vectors) -> Vectors:
+        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
+
+    def transposed_times(self, block: Vectors) -> Vectors:
+        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
+
+
+class Sparse(NamedTuple):
+    """A sparse matrix, and its transpose laid out for products as well."""
+
+    matrix: scipy.sparse.csr_array
+    transpose: scipy.sparse.csr_array
+
+    @classmethod
+    def of(cls, matrix: scipy.sparse.csr_array) -> Sparse:
+        """Lay a matrix out both ways."""
+        return cls(matrix, matrix.T.tocsr())
+
+    def times(self, block: Vectors) -> Vectors:
+        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
+        product: Vectors = self.matrix @ block
+        return product
+
+    def transposed_times(self, block: Vectors) -> Vectors:
+        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
+        product: Vectors = self.transpose @ block
+        return product
+
+
+class LowRankPlusSparse(NamedTuple):
+    """The sum of a matrix of low rank and a sparse one, never made dense."""
+
+    low_rank: LowRank
+    sparse: scipy.sparse.csr_array
+
+    def times(self, block: FloatArray) -> FloatArray:
+        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
+        product: FloatArray = self.low_rank.times(block) + self.sparse @ block
+        return product
+
+    def transposed_times(self, block: FloatArray) -> FloatArray:
+        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
+        product: FloatArray = self.low_rank.transposed_times(block) + self.sparse.T @ block
+        return product
+
+
+class RowBlocks(NamedTuple):
+    """A dense matrix of which only a block of rows exists at a time: `make` returns the rows (some, columns)."""
+
+    shape: tuple[int, int]
+    make: Callable[[slice], FloatArray]
+
+    def times(self, block: FloatArray) -> FloatArray:
+        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
+        product = np.empty((self.shape[0], block.shape[1]))
+        for some in self._slices():
+            product[some] = self.make(some) @ block
+        return product
+
+    def transposed_times(self, block: FloatArray) -> FloatArray:
+        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
+        product = np.zeros((self.shape[1], block.shape[1]))
+        for some in self._slices():
+            product += self.make(some).T @ block[some]
+        return product
+
+    def _slices(self) -> Iterator[slice]:
+        n_rows, n_columns = self.shape
+        step = max(1, _ENTRIES_AT_A_TIME // max(1, n_columns))
+        return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
+
+
+def truncated_svd(matrix: Products, *, start: Vectors, steps: int) -> LowRank:
+    """Return the part of a matrix with its largest singular values, by subspace iteration.
+
+    `start` (columns, rank) sets the rank, and with the matrix the precision. Warm from the vectors of a similar matrix,
+    one or two steps are enough, and a few from random ones give a rough part; the error falls in a step by the square
+    of the ratio of the first value left out to the last kept.
+    """
+    column_vectors = start
+    for _ in range(steps):
+        row_basis = orthonormal(matrix.times(column_vectors))
+        column_vectors, values, turn = np.linalg.svd(matrix.transposed_times(row_basis), full_matrices=False)
+    return LowRank(row_basis @ turn.T, values, np.ascontiguousarray(column_vectors))
+
+
+def krylov_svd(matrix: Products, *, start: Vectors, powers: int) -> LowRank:
+    """Return the part of a matrix with its largest singular values, by Rayleigh-Ritz in a block Krylov space.
+
+    `start` (columns, rank) sets the rank. From random vectors it is right to many digits where subspace iteration would
+    take hundreds of steps, as it keeps the blocks of all powers of the Gram matrix. ARPACK restarts at random where the
+    rank of the matrix is small; this gives the same vectors every time.
+    """
+    rank = start.shape[1]
+    blocks = [start]
+    for _ in range(powers):
+        blocks.append(orthonormal(matrix.transposed_times(matrix.times(blocks[-1]))))
+    basis = orthonormal(np.hstack(blocks[1:]))
+    left, values, right = np.linalg.svd(matrix.times(basis), full_matrices=False)
+    return LowRank(orthonormal(left[:, :rank]), values[:rank], orthonormal(basis @ right[:rank].T))
+
+
+def soft_threshold(values: FloatArray, threshold: float) -> FloatArray:
+    """Move each value towards 0 by a threshold, and not past it.
+
+    It minimises threshold * |x| + (x - value)^2 / 2.
+    """
+    return values - np.clip(values, -threshold, threshold)
+
+
+def grown(penalty: float, growth: float, sweeps: int) -> float:
+    """Return a penalty after a number of sweeps, multiplied by `growth` in each, but by 1e9 at most in all."""
+    return penalty * math.exp(min(sweeps * math.log(growth), math.log(_MOST_GROWTH)))
+
+
+def sparse_of(matrix: ObservedMatrix, values: npt.NDArray[np.floating[Any]]) -> scipy.sparse.csr_array:
+    """Return a sparse matrix with these values (entries,) where the given one is observed."""
+    return scipy.sparse.csr_array((values, matrix.by_row.columns, matrix.by_row.starts), shape=matrix.shape)
+
+
+def orthonormal(vectors: Vectors) -> Vectors:
+    """Return an orthonormal basis, row by row in memory as storage keeps it, so that products agree to the bit."""
+    basis: Vectors = np.ascontiguousarray(np.linalg.qr(vectors).Q)
+    return basis
+
+
+# Powers of the Gram matrix in the Krylov space of the start: on MovieLens-1M, rank 20, its vectors are right to 1e-7.
+_POWERS = 20
+
+# The parabola is below its start up to twice its minimiser, and F, for which S is solved anew, is flatter: long steps
+# pay. Twice was erratic from rank to rank on validation entries of MovieLens-1M, once slow.
+_OVERSHOOT = 1.8
+
+# A step must bring this share of the fall that the slope promises; a promise of less than this share of the squared
+# values is lost in rounding, and not worth a trial.
+_LEAST_FALL, _ROUNDING = 1e-4, 1e-14
+
+
+class Spaces(NamedTuple):
+    """A pair of subspaces: orthonormal bases X (rows, latent) and Y (columns, latent). Also a direction of moving."""
+
+    rows: FloatArray
+    columns: FloatArray
+
+    def moved(self, direction: Spaces, step: float) -> Spaces:
+        """Return the spaces a step further, back on the manifolds by a QR decomposition."""
+        return Spaces(*(orthonormal(here + step * to) for here, to in zip(self, direction, strict=True)))
+
+
+class Point(NamedTuple):
+    """The best matrix X S Y' of two spaces: its core S (latent, latent), its residuals (entries,), and F."""
+
+    spaces: Spaces
+    core: FloatArray
+    residuals: FloatArray
+    objective: float
+
+
+class OptSpaceSolver(Solver):
+    """Minimises F(X, Y) = min_S 1/2 sum over observed (i, j) of ((X S Y')_ij - M_ij)^2 over pairs of subspaces.
+
+    M are the values less their mean. The start is the leading singular vectors of M with zeros for what is missing,
+    after trimming (rescaling by cells / entries, as the paper does, changes singular values alone, and S is solved for
+    anyway). A sweep is one step of gradient descent on the two Grassmann manifolds with backtracking.
+    """
+
+    def __init__(self, train: ObservedMatrix, settings: OptSpaceSettings) -> None:
+        self._train, self.mean = train, train.mean
+        self.entry_rows, self.entry_columns = train.entry_rows, train.by_row.columns
+        self.values = train.values.astype(np.float64) - self.mean
+        self._rounding = _ROUNDING * float(self.values @ self.values)
+        self._centred, self._observed = (sparse_of(train, each) for each in (self.values, np.ones_like(self.values)))
+        trimmed = sparse_of(train, np.where(light_entries(train, settings.trimming), self.values, 0.0))
+        rank = min(settings.latent_size, *train.shape)
+        directions = np.random.default_rng(settings.seed).standard_normal((train.shape[1], rank))
+        start = krylov_svd(Sparse.of(trimmed), start=directions, powers=_POWERS)
+        self.point = self.best_at(Spaces(start.row_vectors, start.column_vectors))
+
+    def sweep(self) -> float:
+        """Step downhill, at first by 1.8 times the minimiser of the parabola that holds S fixed, then by less."""
+        gradient = self.gradient()
+        squared_slope = sum(float(np.sum(part * part)) for part in gradient)
+        downhill = Spaces(*(-part for part in gradient))
+        change = self._change(downhill)
+        bend = float(change @ change)
+        step = _OVERSHOOT * squared_slope / bend if bend > 0 else 0.0
+        while step * squared_slope > self._rounding:
+            trial = self.best_at(self.point.spaces.moved(downhill, step))
+            if trial.objective <= self.point.objective - _LEAST_FALL * step * squared_slope:
+                self.point = trial
+                break
+            step /= 2.0
+        return self.point.objective
+
+    def best_at(self, spaces: Spaces) -> Point:
+        """Return the best matrix of two spaces."""
+        core = self.best_core(spaces)
+        residuals = self._products(spaces.rows @ core, spaces.columns) - self.values
+        return Point(spaces, core, residuals, 0.5 * float(residuals @ residuals))
+
+    def best_core(self, spaces: Spaces) -> FloatArray:
+        """Return the S that minimises the error, by its normal equations; the smallest where many do.
+
+        With x_i and y_j for rows of X and Y, S_cd has in the equation of S_ab the coefficient sum over observed (i, j)
+        of x_ia x_ic y_jb y_jd: a sum over rows i of products of x_i by sums over columns j of products of y_j. As
+        products of pairs, only half of either is needed.
+        """
+        rank = spaces.rows.shape[1]
+        first, second = np.triu_indices(rank)
+        row_pairs, column_pairs = (space[:, first] * space[:, second] for space in spaces)
+        sums = row_pairs.T @ (self._observed @ column_pairs)  # (pairs, pairs)
+        pair = np.empty((rank, rank), dtype=np.intp)
+        pair[first, second] = pair[second, first] = np.arange(first.size)
+        coefficients = sums[pair[:, None, :, None], pair[None, :, None, :]].reshape(rank**2, rank**2)
+        right = spaces.rows.T @ (self._centred @ spaces.columns)
+        core: FloatArray = np.linalg.lstsq(coefficients, right.ravel(), rcond=1e-12)[0].reshape(rank, rank)
+        return core
+
+    def gradient(self) -> Spaces:
+        """Return the gradient of F: R Y S' and R' X S, where R are the sparse residuals.
+
+        It is tangent to the manifolds as it stands, for X'RY = 0 are the normal equations of S.
+        """
+        (rows, columns), core, residuals, _ = self.point
+        sparse = sparse_of(self._train, residuals)
+        return Spaces(sparse @ (columns @ core.T), sparse.T @ (rows @ core))
+
+    def _change(self, direction: Spaces) -> FloatArray:
+        """Return by how much the observed entries of X S Y' change along a direction, to first order: (entries,)."""
+        (rows, columns), core = self.point.spaces, self.point.core
+        return self._products(np.hstack([direction.rows @ core, rows @ core]), np.hstack([columns, direction.columns]))
+
+    def _products(self, row_latents: FloatArray, column_latents: FloatArray) -> FloatArray:
+        """Return the inner products (entries,) of latents where an entry is observed."""
+        return entry_products(row_latents, column_latents, self.entry_rows, self.entry_columns)
+
+    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
+        """Begin with the spaces of latents learned earlier."""
+        self.point = self.best_at(Spaces(orthonormal(rows[:, :-1]), orthonormal(columns[:, :-1])))
+
+    def latents(self) -> tuple[FloatArray, FloatArray]:
+        """Return X P d and Y Q d, where S = P d^2 Q', and a further column for the mean."""
+        (rows, columns), core = self.point.spaces, self.point.core
+        left, values, right = np.linalg.svd(core)
+        return LowRank(rows @ left, values, columns @ right.T).latents(self.mean)
+
+    def arrays(self) -> Arrays:
+        """Return the two spaces, from which all else follows."""
+        return dict(self.point.spaces._asdict())
+
+    def set_arrays(self, arrays: Arrays) -> None:
+        """Go back to two spaces."""
+        self.point = self.best_at(Spaces(**arrays))
+
+
+class OptSpace(FactorModel):
+    """OptSpace (Keshavan, Montanari and Oh, "Matrix Completion from a Few Entries", 2009) on values less their mean.
+
+    Without the paper's penalty on coherence, which overflows at the start from MovieLens-1M. Settings are keyword
+    arguments; `OptSpaceSettings` explains them. A row or column without any entry is predicted by the mean.
+
+    >>> from deepmf.data.synthetic import checkerboard
+    >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    >>> OptSpace(latent_size=1).fit(board).predict_levels([0, 0, 1], [0, 1, 1])
+    array([5., 1., 5.])
+    """
+
+    settings_class: ClassVar[type[Settings]] = OptSpaceSettings
+    settings: OptSpaceSettings
+    n_beside: ClassVar[int] = 1  # the mean
+
+    @takes_settings(OptSpaceSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def _solver(self, entries: EntryStore) -> OptSpaceSolver:
+        return OptSpaceSolver(entries.train, self.settings)
+
+
+def light_entries(matrix: ObservedMatrix, most: float) -> npt.NDArray[np.bool_]:
+    """Return for each entry whether its row and its column have at most `most` times the mean number of entries."""
+    light_rows, light_columns = (counts <= most * counts.mean() for counts in (matrix.row_counts, matrix.column_counts))
+    kept: npt.NDArray[np.bool_] = light_rows[matrix.entry_rows] & light_columns[matrix.by_row.columns]
+    return kept
+
+
+# Steps of subspace iteration in a sweep, from the vectors of the sweep before.
+_SVD_STEPS = 2
+
+
+class RankKSolver(Solver):
+    """Minimises the sum of |X - M| over the observed entries over all X of rank k, by an augmented Lagrangian.
+
+    M are the values less their mean. With errors E = X - M and multipliers Lambda, all on the observed entries,
+
+        L(X, E) = |E|_1 + <Lambda, X - M - E> + mu / 2 ||X - M - E||^2
+
+    is minimised over E (a soft threshold) and lowered over X: what is missing is filled in by the X at hand, and the
+    best rank-k matrix to that is a truncated SVD of low rank + sparse. Then Lambda += mu (X - M - E), and mu grows.
+    """
+
+    def __init__(self, train: ObservedMatrix, settings: RankKSettings) -> None:
+        self._train, self._settings = train, settings
+        self._rows, self._columns = train.entry_rows, train.by_row.columns
+        self.mean = train.mean
+        self.targets = train.values.astype(np.float64) - self.mean  # M
+        deviation = float(np.abs(self.targets).mean())
+        self._first_penalty = settings.penalty / (deviation or 1.0)
+        self.low_rank = LowRank.zero(train.shape, rank=settings.latent_size, seed=settings.seed)  # X
+        self.fitted = np.zeros_like(self.targets)  # X on the observed entries
+        self.errors = np.zeros_like(self.targets)  # E
+        self.multipliers = np.zeros_like(self.targets)  # Lambda
+        self.n_sweeps = 0
+
+    @property
+    def penalty(self) -> float:
+        """The penalty mu of the sweep at hand."""
+        return grown(self._first_penalty, self._settings.penalty_growth, self.n_sweeps)
+
+    def sweep(self) -> float:
+        """Update errors, matrix and multipliers; return the mean absolute error."""
+        self.update_errors()
+        self.update_low_rank()
+        self.update_multipliers()
+        return float(np.abs(self.fitted - self.targets).mean())
+
+    def update_errors(self) -> None:
+        """Minimise L over E."""
+        shifted = self.fitted - self.targets + self.multipliers / self.penalty
+        self.errors = soft_threshold(shifted, 1.0 / self.penalty)
+
+    def update_low_rank(self) -> None:
+        """Lower L over X of rank k."""
+        wanted = self.targets + self.errors - self.multipliers / self.penalty
+        filled = LowRankPlusSparse(self.low_rank, sparse_of(self._train, wanted - self.fitted))
+        self.low_rank = truncated_svd(filled, start=self.low_rank.column_vectors, steps=_SVD_STEPS)
+        self.fitted = self.low_rank.at(self._rows, self._columns)
+
+    def update_multipliers(self) -> None:
+        """Move the multipliers by what is left of the constraint, and let the penalty grow."""
+        self.multipliers = self.multipliers + self.penalty * (self.fitted - self.targets - self.errors)
+        self.n_sweeps += 1
+
+    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
+        """Begin with the matrix of latents learned earlier."""
+        self.low_rank = LowRank.of_factors(rows[:, :-1], columns[:, :-1])
+        self.fitted = self.low_rank.at(self._rows, self._columns)
+
+    def latents(self) -> tuple[FloatArray, FloatArray]:
+        """Return the factors of X, and a further column for the mean."""
+        return self.low_rank.latents(self.mean)
+
+    def arrays(self) -> Arrays:
+        """Return X, the multipliers and the number of sweeps, from which all else follows."""
+        return {
+            **self.low_rank._asdict(),
+            "multipliers": self.multipliers,
+            "n_sweeps": np.array(self.n_sweeps),
+        }
+
+    def set_arrays(self, arrays: Arrays) -> None:
+        """Go back to such arrays."""
+        self.low_rank = LowRank(*(arrays[name] for name in LowRank._fields))
+        self.fitted = self.low_rank.at(self._rows, self._columns)
+        self.multipliers, self.n_sweeps = arrays["multipliers"], int(arrays["n_sweeps"])
+
+    def notes(self) -> dict[str, Any]:
+        """Return the penalty that the next sweep will have."""
+        return {"penalty": self.penalty}
+
+
+class RankK(FactorModel):
+    """Rank-k matrix recovery (Huang et al., "Social Trust Prediction Using Rank-k Matrix Recovery", IJCAI 2013).
+
+    The paper leaves its solver's details open; ours are in `RankKSolver`. The mean is subtracted first. Settings are
+    keyword arguments; `RankKSettings` explains them. A row or column without any entry is predicted by the mean.
+
+    >>> from deepmf.data.synthetic import checkerboard
+    >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    >>> RankK(latent_size=1).fit(board).predict_levels([0, 0, 1], [0, 1, 1])
+    array([5., 1., 5.])
+    """
+
+    settings_class: ClassVar[type[Settings]] = RankKSettings
+    settings: RankKSettings
+    n_beside: ClassVar[int] = 1  # the mean
+
+    @takes_settings(RankKSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def _solver(self, entries: EntryStore) -> RankKSolver:
+        return RankKSolver(entries.train, self.settings)
+
+
+# Steps of subspace iteration in a sweep, from the vectors of the sweep before; each makes all blocks of rows twice.
+_RDMC_SVD_STEPS = 1
+
+
+class RDMCSolver(Solver):
+    """Minimises the sum of |X - M| over the observed entries + gamma * (nuclear norm of X), X drawn to the levels.
+
+    The constraint that every entry of X is a level is held by a penalty nu that grows. With errors E = X - M on the
+    observed entries, a copy Z + mean of X for the nuclear norm, and multipliers Lambda and Y on the observed entries,
+
+        L(E, X, Z) = |E|_1 + <Lambda, X - M - E> + mu / 2 ||X - M - E||^2
+                     + nu / 2 ||X - nearest levels||^2
+                     + gamma ||Z||_* + <Y, X - mean - Z> + mu / 2 ||X - mean - Z||^2
+
+    is minimised over E (a soft threshold), over X (a part of the way to the nearest level) and over Z (a threshold on
+    singular values) in turn. Then the multipliers move, and both penalties grow. There are no multipliers where
+    nothing is observed: X is a function of Z there, of which only a block of rows is ever made.
+    """
+
+    def __init__(self, train: ObservedMatrix, settings: RDMCSettings) -> None:
+        self._train, self._settings = train, settings
+        self._rows, self._columns = train.entry_rows, train.by_row.columns
+        self.targets = train.values.astype(np.float64)  # M
+        self.mean = float(self.targets.mean())
+        deviation = float(np.abs(self.targets - self.mean).mean())
+        self._unit = 1.0 / (deviation or 1.0)
+        self.gamma = settings.gamma * sum(np.sqrt(train.n_entries / size) for size in train.shape)
+        self.low_rank = LowRank.zero(train.shape, rank=settings.latent_size, seed=settings.seed)  # Z
+        self.scores = np.full_like(self.targets, self.mean)  # Z + mean on the observed entries
+        self.discrete = self.scores  # X on the observed entries
+        self.errors = np.zeros_like(self.targets)  # E
+        self.error_multipliers = np.zeros_like(self.targets)  # Lambda
+        self.copy_multipliers = np.zeros_like(self.targets)  # Y
+        self.n_sweeps = 0
+
+    @property
+    def penalty(self) -> float:
+        """The penalty mu of the sweep at hand."""
+        return grown(self._unit * self._settings.penalty, self._settings.penalty_growth, self.n_sweeps)
+
+    @property
+    def level_penalty(self) -> float:
+        """The penalty nu of the sweep at hand."""
+        return grown(self._unit * self._settings.level_penalty, self._settings.level_penalty_growth, self.n_sweeps)
+
+    def sweep(self) -> float:
+        """Update errors, discrete matrix, low-rank copy and multipliers; return the objective per observed entry.
+
+        It is that of Z + mean, so it falls while nu is small, and rises again as the levels take hold.
+        """
+        self.update_errors()
+        self.update_discrete()
+        self.update_low_rank()
+        self.update_multipliers()
+        absolute_error = np.abs(self.scores - self.targets).sum()
+        return float(absolute_error + self.gamma * self.low_rank.values.sum()) / self.targets.size
+
+    def update_errors(self) -> None:
+        """Minimise L over E."""
+        shifted = self.discrete - self.targets + self.error_multipliers / self.penalty
+        self.errors = soft_threshold(shifted, 1.0 / self.penalty)
+
+    def update_discrete(self) -> None:
+        """Minimise L over X where it is observed; elsewhere `update_low_rank` does, block by block."""
+        from_errors = self.targets + self.errors - self.error_multipliers / self.penalty
+        from_copy = self.scores - self.copy_multipliers / self.penalty
+        middle = (from_errors + from_copy) / 2.0
+        share = self.level_penalty / (2.0 * self.penalty + self.level_penalty)
+        self.discrete = drawn_to_levels(middle, self._train.scale, share=share)
+
+    def update_low_rank(self) -> None:
+        """Minimise L over Z."""
+        row_latents, column_latents = self.low_rank.latents(self.mean)
+        observed = self.discrete + self.copy_multipliers / self.penalty
+        starts, share = self._train.by_row.starts, self.level_penalty / (self.penalty + self.level_penalty)
+
+        def rows_of_discrete(some: slice) -> FloatArray:
+            rows = drawn_to_levels(row_latents[some] @ column_latents.T, self._train.scale, share=share)
+            entries = slice(starts[some.start], starts[some.stop])
+            rows[self._rows[entries] - some.start, self._columns[entries]] = observed[entries]
+            return rows - self.mean
+
+        matrix = RowBlocks(self._train.shape, rows_of_discrete)
+        nearest = truncated_svd(matrix, start=self.low_rank.column_vectors, steps=_RDMC_SVD_STEPS)
+        self.low_rank = nearest.thresholded(self.gamma / self.penalty)
+        self.scores = self._scores()
+
+    def update_multipliers(self) -> None:
+        """Move the multipliers by what is left of the two constraints, and let both penalties grow."""
+        self.error_multipliers = self.error_multipliers + self.penalty * (self.discrete - self.targets - self.errors)
+        self.copy_multipliers = self.copy_multipliers + self.penalty * (self.discrete - self.scores)
+        self.n_sweeps += 1
+
+    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
+        """Begin with the matrix of latents learned earlier."""
+        self.low_rank = LowRank.of_factors(rows[:, :-1], columns[:, :-1])
+        self.scores = self.discrete = self._scores()
+
+    def latents(self) -> tuple[FloatArray, FloatArray]:
+        """Return the factors of Z, and a further column for the mean."""
+        return self.low_rank.latents(self.mean)
+
+    def arrays(self) -> Arrays:
+        """Return Z, X on the observed entries, the multipliers and the number of sweeps; all else follows."""
+        return {
+            **self.low_rank._asdict(),
+            "discrete": self.discrete,
+            "error_multipliers": self.error_multipliers,
+            "copy_multipliers": self.copy_multipliers,
+            "n_sweeps": np.array(self.n_sweeps),
+        }
+
+    def set_arrays(self, arrays: Arrays) -> None:
+        """Go back to such arrays."""
+        self.low_rank = LowRank(*(arrays[name] for name in LowRank._fields))
+        self.scores = self._scores()
+        self.discrete, self.n_sweeps = arrays["discrete"], int(arrays["n_sweeps"])
+        self.error_multipliers, self.copy_multipliers = arrays["error_multipliers"], arrays["copy_multipliers"]
+
+    def notes(self) -> dict[str, Any]:
+        """Return the rank of Z, and the penalties that the next sweep will have."""
+        rank = int(np.count_nonzero(self.low_rank.values))
+        return {"rank": rank, "penalty": self.penalty, "level_penalty": self.level_penalty}
+
+    def _scores(self) -> FloatArray:
+        return self.mean + self.low_rank.at(self._rows, self._columns)
+
+
+class RDMC(FactorModel):
+    """Robust discrete matrix completion (Huang, Nie and Huang, "Robust Discrete Matrix Completion", AAAI 2013).
+
+    Predictions are legal levels, the nearest ones of the scores; rankings go by the scores underneath. For matrices
+    with at least two levels. The paper leaves its solver's details open; ours are in `RDMCSolver`, and differ in that
+    the entries are drawn to levels gradually, with the default number of sweeps a tenth of the way: held to levels from
+    the first sweep, missing entries stick to those they start from. Settings are keyword arguments; `RDMCSettings`
+    explains them.
+
+    >>> from deepmf.data.synthetic import checkerboard
+    >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    >>> RDMC().fit(board).predict([0, 0, 1], [0, 1, 1])
+    array([5., 1., 5.])
+    """
+
+    settings_class: ClassVar[type[Settings]] = RDMCSettings
+    settings: RDMCSettings
+    n_beside: ClassVar[int] = 1  # the mean
+
+    @takes_settings(RDMCSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def _solver(self, entries: EntryStore) -> RDMCSolver:
+        entries.train.scale.levels_for("RDMC")
+        return RDMCSolver(entries.train, self.settings)
+
+    def _readout(self, solver: Any, scale: Scale) -> LevelReadout:
+        return LevelReadout(scale)
+
+
+def drawn_to_levels(values: FloatArray, scale: Scale, *, share: float) -> FloatArray:
+    """Move each value a share of the way to its nearest level.
+
+    With share = nu / (mu + nu) it minimises nu / 2 (distance to the nearest level)^2 + mu / 2 (x - value)^2.
+    """
+    return values + share * (scale.nearest_level(values) - values)

@@ -1,0 +1,251 @@
+"""OrdinalDMF: two branches trained to predict masked entries; predictions are distributions over the levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from deepmf.errors import BadModelFile
+from deepmf.matrix.arrays import LatentArray
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.features import AxisFeatures
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import ENCODINGS
+from deepmf.metrics import rmse_error
+from deepmf.models.distribution import ordinal_support
+from deepmf.models.fitting import Fitting, set_aside
+from deepmf.models.latents import Latents
+from deepmf.models.network_model import NetworkModel
+from deepmf.models.ordinal.encoder import OrdinalEncoder, stored_parts, trained_encoder
+from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
+from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
+from deepmf.models.ordinal.refinement import Landmarks
+from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, chosen_settings
+from deepmf.models.pairs import Fallback
+from deepmf.models.predictor import Predictor, unpack_latents
+from deepmf.models.warm_start import TWO_BRANCHES, LineOf, WarmStart
+from deepmf.nn.branch import Branch
+from deepmf.nn.inputs import N_SUMMARY_FEATURES
+from deepmf.nn.masking import Masking, views
+from deepmf.storage.model_file import Tensors, has_values_to_check, numbers
+from deepmf.training.blocks import MatrixBlocks
+from deepmf.training.loop import ValidationEntries
+from deepmf.training.runtime import Runtime, private_generator
+from deepmf.training.settings import Settings, takes_settings
+from deepmf.training.trainer import Trainer
+
+# The largest logarithm of a slope: that of some 10^34.
+_STEEPEST = 80.0
+
+
+# What follows the epochs takes as long as this many passes over all entries for each view: on two cores 1.6 to 2, from
+# 27,000 to 900,000 entries.
+_PASSES_A_VIEW = 1.6
+
+
+class OrdinalDMF(NetworkModel):
+    """DMF with an ordinal head: trained on masked entries, it predicts a distribution over the levels.
+
+    `predict` gives the expected value. On a scale without levels the same head predicts bins of equal frequency,
+    and the expected value is a mean of the bins' mean values. Settings are keyword arguments; `OrdinalDMFSettings`
+    explains them. Sizes, schedule and the like that are not given are chosen for the matrix and the machine by `fit`.
+
+    The epoch, the penalties of the refinement and whether a linear part (ALS) joins the network are chosen on the
+    validation entries; where there are none, on one entry in twenty, which the network is then not trained on.
+
+    >>> from deepmf.data.synthetic import checkerboard
+    >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    >>> model = OrdinalDMF(hidden_sizes=(32,), latent_size=8, dropout=0.0, epochs=60, views=4, device="cpu").fit(board)
+    >>> model.predict_levels([0, 0, 1], [0, 1, 1])
+    array([5., 1., 5.])
+    >>> model.predict_distribution([0], [0]).round()
+    array([[0., 1.]])
+    """
+
+    settings_class: ClassVar[type[Settings]] = OrdinalDMFSettings
+    fits_on_ranks: ClassVar[bool] = True
+    settings: OrdinalDMFSettings
+    takes_features: ClassVar[bool] = True
+    holds_out: ClassVar[bool] = True
+    # Views are of places, and bins of one matrix.
+    lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES | dict.fromkeys(
+        ("row_views", "column_views", "head.support", "head.boundaries")
+    )
+
+    @takes_settings(OrdinalDMFSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    @property
+    def landmarks_(self) -> LatentArray:
+        """The directions (landmarks, direction) that give the features of columns in the refinement of rows."""
+        encoder = self.predictor_.encoder
+        assert isinstance(encoder, OrdinalEncoder)
+        return encoder.landmarks
+
+    @property
+    def chosen_on_entries_(self) -> dict[str, float]:
+        """What was chosen on held-out entries: penalties (infinite: no refinement), size and share of the linear part.
+
+        Without held-out entries, penalties are those that suit most matrices, and there is no linear part.
+        """
+        encoder = self.predictor_.encoder
+        assert isinstance(encoder, OrdinalEncoder)
+        return {
+            "row_penalty": encoder.penalties.rows,
+            "column_penalty": encoder.penalties.columns,
+            "linear_size": 0 if encoder.linear is None else encoder.linear.size,
+            "linear_share": encoder.linear_share,
+        }
+
+    def _steps_of(self, train: ObservedMatrix) -> int:
+        blocks = zip(train.shape, (self.settings.block_rows, self.settings.block_columns), strict=True)
+        return max(-(-n // block) for n, block in blocks)
+
+    def _share_after(self, train: ObservedMatrix) -> float:
+        settings, steps = self.settings, self._steps_of(train)
+        shares = (min(settings.block_rows / train.shape[0], 1.0), min(settings.block_columns / train.shape[1], 1.0))
+        passes = settings.epochs * steps * shares[0] * shares[1]
+        return _PASSES_A_VIEW * settings.views / passes
+
+    @property
+    def _latent_width(self) -> int:
+        return self._direction_size + self.settings.landmarks
+
+    @property
+    def _direction_size(self) -> int:
+        """How many numbers the directions of all networks are together."""
+        return self.settings.networks * self.settings.latent_size
+
+    def _chosen_for(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
+        facts = Facts(*train.shape, train.n_entries, Runtime(self.settings.device).is_gpu)
+        epochs = self.settings.epochs if "epochs" in self._given else None
+        return chosen_settings(facts, self.settings.effort, epochs=epochs)
+
+    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+        if validation is None:
+            return self._trainer(entries, *set_aside(entries.train, seed=self.settings.seed))
+        return self._trainer(entries, entries.train, validation)
+
+    def _warm_task(self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart) -> Trainer:
+        if validation is not None:
+            return super()._warm_task(entries, validation, start)  # type: ignore[no-any-return]
+        trainer = self._trainer(entries, *set_aside(entries.train, seed=self.settings.seed, start=start))
+        self._begin_from(trainer, start)
+        return trainer
+
+    def _trainer(self, entries: EntryStore, seen: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
+        """Return the trainer of a network for a matrix, on those of its entries that it sees."""
+        settings = self.settings
+        row_features, column_features = entries.trained_features()
+        source = MatrixBlocks(
+            seen,
+            ENCODINGS["scaled"],
+            block_rows=settings.block_rows,
+            block_columns=settings.block_columns,
+            whole_epochs=True,
+            missing=float("nan"),
+            row_features=row_features,
+            column_features=column_features,
+        )
+        return Trainer(self._new_network(entries), OrdinalObjective(), source, settings, validation=validation)
+
+    def _new_network(self, entries: EntryStore) -> OrdinalNetwork:
+        train = entries.train
+        n_rows, n_columns = train.shape
+        with torch.device("cpu"):  # of a network without weights, too: the support is known
+            support = ordinal_support(train, n_bins=self.settings.bins)
+            head = OrdinalHead(*support, groups=self.settings.networks)
+        generator = private_generator(self.settings.seed, "weights")
+        row_sizes, column_sizes = self.settings.branch_sizes
+        return OrdinalNetwork(
+            self._branch(n_columns, row_sizes, head.n_row_outputs, entries.row_features, generator),
+            self._branch(n_rows, column_sizes, head.n_column_outputs, entries.column_features, generator),
+            head,
+            Masking(
+                self.settings.mask_rate,
+                cold_row_rate=self.settings.cold_row_rate,
+                cold_column_rate=self.settings.cold_column_rate,
+            ),
+            row_views=self._views(n_columns),
+            column_views=self._views(n_rows),
+        )
+
+    def _branch(
+        self,
+        n_inputs: int,
+        sizes: Sequence[int],
+        n_beside: int,
+        features: AxisFeatures | None,
+        generator: torch.Generator,
+    ) -> Branch:
+        """Return a branch with fresh weights and some outputs beside the direction."""
+        sizes = (*sizes[:-1], sizes[-1] + n_beside)
+        return Branch(
+            2 * n_inputs,
+            sizes,
+            dropout=self.settings.dropout,
+            generator=generator,
+            n_summary_features=N_SUMMARY_FEATURES,
+            n_features=0 if features is None else features.n_inputs,
+            groups=self.settings.networks,
+        )
+
+    def _views(self, n_inputs: int) -> Tensor:
+        generator = private_generator(self.settings.seed, "views")
+        return views(self.settings.views, n_inputs, mask_rate=self.settings.mask_rate, generator=generator)
+
+    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+        network, source = trainer.network, trainer.source
+        assert isinstance(network, OrdinalNetwork) and isinstance(source, MatrixBlocks)
+        encoder, rows, columns, stages = trained_encoder(
+            network, source, entries, trainer.validation, self.settings, tell=fitting.tell_stage
+        )
+        if trainer.validation is not None and source.matrix is not entries.train:
+            self.history_.means_error = _means_error(source.matrix, trainer.validation)
+        if stages and self.history_.best_error is not None:
+            self.history_.stages = {"branches": self.history_.best_error} | stages
+            self.history_.best_error = list(stages.values())[-1]
+        return self._read_by(encoder, rows, columns)
+
+    def _read_by(self, encoder: OrdinalEncoder, rows: Latents, columns: Latents) -> Predictor:
+        layout = encoder.layout
+        readout = OrdinalReadout(
+            encoder.scale,
+            encoder.network.head,
+            layout,
+            encoder.linear_share,
+            encoder.linear_cutpoints,
+            coverages=encoder.coverages,
+        )
+        return Predictor(rows, columns, encoder, readout, n_beside=layout.n_beside)
+
+    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        landmarks = numbers(tensors, "refinement.landmarks", "float32", (None, self._direction_size))
+        if not Landmarks(torch.from_numpy(landmarks)).are_apart():
+            raise BadModelFile("the stored landmarks are no directions that differ")
+        network = self._stored_network(entries, tensors)
+        check_support(network.head, entries.scale)
+        encoder = OrdinalEncoder(
+            network,
+            entries.scale,
+            landmarks=landmarks,
+            refinement_columns=numbers(tensors, "refinement.columns", "float32", (entries.train.shape[1], None)),
+            **stored_parts(content, entries, tensors),
+        )
+        layout = encoder.layout
+        if encoder.refinement_columns.shape[1] != layout.width:
+            raise BadModelFile("the stored columns of the refinement are of another width than the latents")
+        rows, columns = unpack_latents(tensors, entries, width=layout.width)
+        if has_values_to_check(tensors) and len(rows) and rows.whole()[:, layout.response][:, -1].max() > _STEEPEST:
+            raise BadModelFile("the stored slopes of rows are so steep that they are not finite")
+        return self._read_by(encoder, rows, columns)
+
+
+def _means_error(seen: ObservedMatrix, held_out: ValidationEntries) -> float:
+    """Return the root mean squared error of the means of a matrix on entries that it does not have."""
+    means = Fallback(EntryStore.of(seen)).means(held_out.rows, held_out.columns)
+    return rmse_error(seen.scale.clip(means), held_out.values)

@@ -1,0 +1,231 @@
+"""The settings of OrdinalDMF."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any, ClassVar, NamedTuple
+
+from deepmf.models.dmf import TwoBranchSettings
+from deepmf.training.settings import WIDEST, choice, number, settings_dataclass, whole
+
+
+class Facts(NamedTuple):
+    """What settings are chosen by."""
+
+    n_rows: int
+    n_columns: int
+    n_entries: int
+    on_gpu: bool
+
+
+class Effort(NamedTuple):
+    """What an effort spends on a machine; passes are those of training over all entries, for many entries and few."""
+
+    networks: int
+    width: int  # of each
+    dropout: float  # for `_USUAL_ENTRIES`
+    passes: float
+    most_passes: float
+    most_blocks: int  # the steps of a pass, so long as each has `_ENTRIES_A_STEP`
+    views: int
+    landmarks: int
+
+
+_ON_CPU = {
+    "quick": Effort(1, 128, 0.1, passes=3, most_passes=10, most_blocks=100, views=4, landmarks=64),
+    "normal": Effort(1, 128, 0.1, passes=20, most_passes=25, most_blocks=25, views=8, landmarks=128),
+    "best": Effort(1, 512, 0.3, passes=45, most_passes=45, most_blocks=50, views=16, landmarks=256),
+}
+
+_ON_GPU = {
+    "quick": Effort(1, 512, 0.3, passes=15, most_passes=15, most_blocks=50, views=8, landmarks=128),
+    "normal": Effort(4, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=16, landmarks=512),
+    "best": Effort(8, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=32, landmarks=1024),
+}
+
+EFFORTS = tuple(_ON_CPU)
+
+# Up to this many entries there are most passes, above ever fewer.
+_FEW_ENTRIES = 100_000
+
+# A pass has at least this many steps.
+_FEWEST_BLOCKS = 9
+
+# Batch norm needs some vectors for its statistics.
+_LEAST_BLOCK = 100
+
+# A block has about this many entries, unless that makes too many or too few blocks.
+_ENTRIES_A_STEP = 3000
+
+# A matrix of this many entries takes the dropout of the effort; fewer take more of it, by a power.
+_USUAL_ENTRIES, _DROPOUT_POWER, _MOST_DROPOUT = 700_000, 0.29, 0.6
+
+# The step size that suits a schedule of this many steps; fewer take larger ones.
+_STEP_SIZE, _STEPS, _STEP_POWER, _LARGEST_STEP = 2e-3, 16_000, 0.37, 1e-2
+
+# The most bytes that first layers may take in training, on a CPU and on a GPU, and those of a weight: itself, its
+# gradient and two averages of Adam's.
+_MOST_BYTES, _BYTES_A_WEIGHT = {False: 512 << 20, True: 2 << 30}, 16
+
+# Above this many entries, ever fewer views.
+_MANY_ENTRIES, _FEWEST_VIEWS = 1_000_000, 4
+
+# How often the validation error is computed, on a CPU and on a GPU.
+_VALIDATIONS = {False: 4, True: 12}
+
+
+def chosen_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> dict[str, Any]:
+    """Return the settings for a matrix on a machine; those of the schedule suit the epochs, where these are given.
+
+    A pass over the entries costs the less the fewer blocks it is cut into, as every block reads all entries of its rows
+    and columns. Few entries are passed over often, as steps on them cost little. More entries need less dropout, and
+    fewer views of each row and column. Very long rows and columns are read by fewer and narrower networks, so that
+    memory is bounded.
+
+    >>> chosen = chosen_settings(Facts(6040, 3706, 712_648, on_gpu=True), "normal")
+    >>> chosen["networks"], chosen["hidden_sizes"], chosen["block_rows"], chosen["block_columns"]
+    (4, (512,), 755, 464)
+    >>> chosen_settings(Facts(22_000, 296_000, 830_000, on_gpu=False), "normal")["hidden_sizes"]
+    (52,)
+    """
+    spent = (_ON_GPU if facts.on_gpu else _ON_CPU)[effort]
+    most_weights = _MOST_BYTES[facts.on_gpu] // _BYTES_A_WEIGHT
+    widths = min(spent.networks * spent.width, max(16, most_weights // (2 * (facts.n_rows + facts.n_columns))))
+    networks = max(1, widths // spent.width)
+    width = widths // networks
+    blocks = min(max(facts.n_entries / _ENTRIES_A_STEP, _FEWEST_BLOCKS), spent.most_blocks)
+    block_rows, block_columns = _block(facts, blocks)
+    steps_an_epoch = max(-(-facts.n_rows // block_rows), -(-facts.n_columns // block_columns))
+    fewer = _FEW_ENTRIES / max(facts.n_entries, _FEW_ENTRIES)
+    passes = max(spent.passes, fewer * spent.most_passes)
+    epochs = epochs or max(1, round(passes * blocks / steps_an_epoch))
+    dropout = spent.dropout * (_USUAL_ENTRIES / facts.n_entries) ** _DROPOUT_POWER
+    step_size = _STEP_SIZE * (_STEPS / (epochs * steps_an_epoch)) ** _STEP_POWER
+    views = spent.views * math.sqrt(_MANY_ENTRIES / max(facts.n_entries, _MANY_ENTRIES))
+    return {
+        "hidden_sizes": (width,),
+        "latent_size": min(64, width),
+        "dropout": round(min(dropout, _MOST_DROPOUT), 2),
+        "networks": networks,
+        "block_rows": block_rows,
+        "block_columns": block_columns,
+        "epochs": epochs,
+        "validate_every": max(1, epochs // _VALIDATIONS[facts.on_gpu]),
+        "patience": max(1, epochs // 3),
+        "learning_rate": round(min(step_size, _LARGEST_STEP), 5),
+        "views": max(_FEWEST_VIEWS, round(views)),
+        "landmarks": spent.landmarks,
+    }
+
+
+def _block(facts: Facts, blocks: float) -> tuple[int, int]:
+    """Return the rows and columns of a block, so that one of some holds its share of the entries.
+
+    The same share of rows and columns, unless one side is so short that its share would be too few.
+    """
+    share = 1.0 / math.sqrt(blocks)
+    rows = min(max(share * facts.n_rows, _LEAST_BLOCK), facts.n_rows)
+    columns = min(max(share * facts.n_columns, _LEAST_BLOCK), facts.n_columns)
+    rows = min(max(facts.n_rows * facts.n_columns / (blocks * columns), _LEAST_BLOCK), facts.n_rows)
+    columns = min(max(facts.n_rows * facts.n_columns / (blocks * rows), _LEAST_BLOCK), facts.n_columns)
+    return _even(facts.n_rows, rows), _even(facts.n_columns, columns)
+
+
+def _even(n_vectors: int, size: float) -> int:
+    """Return a size of about some vectors by which blocks divide all of them evenly, so that none is much smaller.
+
+    >>> _even(943, 187.4)
+    189
+    """
+    n_blocks = min(round(n_vectors / size), n_vectors // _LEAST_BLOCK)
+    return max(2, math.ceil(n_vectors / max(1, n_blocks)))
+
+
+@settings_dataclass
+class OrdinalDMFSettings(TwoBranchSettings):
+    """The settings of OrdinalDMF."""
+
+    chosen_at_fit: ClassVar[Collection[str]] = tuple(chosen_settings(Facts(2, 2, 4, on_gpu=False), EFFORTS[0]))
+
+    effort: str = choice(
+        "normal",
+        of=EFFORTS,
+        meaning="How much time to spend for accuracy: sizes, schedule, blocks, dropout, views and landmarks that are "
+        "not given are chosen by it, for the matrix and the machine, when the model is fitted.",
+    )
+    epochs: int = 300
+    validate_every: int = 20
+    learning_rate: float = 2e-3
+    schedule: str = "cosine"
+    hidden_sizes: tuple[int, ...] = (1024,)
+    latent_size: int = 256
+    dropout: float = 0.7
+    networks: int = whole(
+        1,
+        low=1,
+        high=256,
+        meaning="How many networks are trained side by side, each by a loss of its own; scores are means over them.",
+    )
+    mask_rate: float = number(
+        0.6,
+        above=0.0,
+        high=0.95,
+        meaning="The share of all entries that each step masks from both branches, and predicts.",
+    )
+    cold_row_rate: float = number(
+        0.0625,
+        low=0.0,
+        high=1.0,
+        meaning="The share of rows of which a step masks more, up to everything, to train for rows of few entries.",
+    )
+    cold_column_rate: float = number(
+        0.125,
+        low=0.0,
+        high=1.0,
+        meaning="The share of columns of which a step masks more, up to everything.",
+    )
+    views: int = whole(
+        16,
+        low=1,
+        high=WIDEST,
+        meaning="How many masked views of a row or column are averaged to its latent; more are better and slower "
+        "(1: one view of all entries).",
+    )
+    row_penalty: float | None = number(
+        None,
+        low=0.01,
+        high=1e12,
+        optional=True,
+        meaning="The ridge penalty of the refinement of row latents by their own entries (none: chosen on "
+        "held-out entries, down to no refinement at all).",
+    )
+    column_penalty: float | None = number(
+        None,
+        low=0.01,
+        high=1e12,
+        optional=True,
+        meaning="The ridge penalty of the refinement of column latents by their own entries (none: likewise).",
+    )
+    landmarks: int = whole(
+        256,
+        low=1,
+        high=WIDEST,
+        meaning="By how many columns all others are known in the refinement of rows; more are better up to some "
+        "hundreds.",
+    )
+    linear_size: int | None = whole(
+        None,
+        low=0,
+        high=WIDEST,
+        optional=True,
+        meaning="How many latents ALS gives to the linear part, which joins the network where held-out entries say "
+        "that it helps (0: there is none; none: as many as rows and columns have entries, 24 to 40).",
+    )
+    bins: int = whole(
+        32,
+        low=2,
+        high=1 << 16,
+        meaning="In how many bins the values of a scale without levels are cut: of equal frequency, and from 16 bins "
+        "on ever rarer ones towards both ends.",
+    )

@@ -1,0 +1,223 @@
+"""The channels of a vector: its values, which of its entries are observed, and two features that summarise them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from deepmf.matrix.feature_encoding import FeatureVectors
+from deepmf.nn.ranks import Total, itself
+
+
+class SparseBatch(NamedTuple):
+    """Some vectors by their observed entries alone: entry t adds `weights[t]` at input `indices[t]`."""
+
+    indices: Tensor  # (entries,)
+    starts: Tensor  # (batch + 1,) where the entries of each vector start
+    weights: Tensor  # (entries,) the encoded values
+
+
+class FeatureBatch(NamedTuple):
+    """The features of some vectors, side by side: slot s of vector v adds `weights[v, s]` at input `inputs[v, s]`."""
+
+    inputs: Tensor  # (batch, slots)
+    weights: Tensor  # (batch, slots) 0 where padded
+
+    def take(self, ids: Tensor) -> FeatureBatch:
+        """Return the features of the vectors with these positions."""
+        return FeatureBatch(self.inputs.index_select(0, ids), self.weights.index_select(0, ids))
+
+    def to(self, device: torch.device) -> FeatureBatch:
+        """Return the same on a device."""
+        return FeatureBatch(self.inputs.to(device), self.weights.to(device))
+
+    def dense(self, n_inputs: int) -> Tensor:
+        """Return a table (batch, inputs)."""
+        table = self.weights.new_zeros(self.inputs.shape[0], n_inputs)
+        return table.scatter_add_(1, self.inputs, self.weights)
+
+
+class SparseVectors:
+    """Vectors kept as their observed entries, 8 or 12 bytes each; with features, where there are any.
+
+    counts: how many entries each vector has in all, where only a part of them is here.
+    """
+
+    def __init__(
+        self,
+        starts: Tensor,
+        indices: Tensor,
+        weights: Tensor,
+        *,
+        features: FeatureBatch | None = None,
+        counts: Tensor | None = None,
+    ) -> None:
+        self.starts = starts.long()
+        self.indices = indices
+        self.weights = weights
+        self.features = features
+        self._counts = counts
+
+    def __len__(self) -> int:
+        return self.starts.numel() - 1
+
+    @property
+    def counts(self) -> Tensor:
+        """How many entries each vector has."""
+        return self.starts.diff() if self._counts is None else self._counts
+
+    def to(self, device: torch.device) -> SparseVectors:
+        """Return the same vectors on a device."""
+        features = None if self.features is None else self.features.to(device)
+        counts = None if self._counts is None else self._counts.to(device)
+        arrays = (tensor.to(device) for tensor in (self.starts, self.indices, self.weights))
+        return SparseVectors(*arrays, features=features, counts=counts)
+
+    def take(self, ids: Tensor) -> SparseBatch:
+        """Return the vectors with these positions."""
+        places, starts = entry_places(self.starts, ids)
+        return SparseBatch(self.indices.index_select(0, places), starts, self.weights.index_select(0, places))
+
+
+class DenseVectors:
+    """Vectors kept as one table (vectors, inputs), 0 where nothing is observed; with features, where there are any."""
+
+    def __init__(self, table: Tensor, features: FeatureBatch | None = None) -> None:
+        self.table = table
+        self.features = features
+
+    def __len__(self) -> int:
+        return self.table.shape[0]
+
+    def take(self, ids: Tensor) -> Tensor:
+        """Return the vectors with these positions, (batch, inputs)."""
+        return self.table.index_select(0, ids)
+
+
+class StoredVectors:
+    """Vectors whose entries stay where they are, perhaps on disk, and are read when the vectors are taken.
+
+    read: from places among the entries to their inputs and weights.
+    """
+
+    def __init__(
+        self, starts: Tensor, read: Callable[[Tensor], tuple[Tensor, Tensor]], features: FeatureBatch | None = None
+    ) -> None:
+        self.starts, self._read = starts.long(), read
+        self.features = features
+
+    def __len__(self) -> int:
+        return self.starts.numel() - 1
+
+    @property
+    def counts(self) -> Tensor:
+        """How many entries each vector has."""
+        return self.starts.diff()
+
+    def take(self, ids: Tensor) -> SparseBatch:
+        """Return the vectors with these positions."""
+        places, starts = entry_places(self.starts, ids)
+        indices, weights = self._read(places)
+        return SparseBatch(indices, starts, weights)
+
+
+Vectors = SparseVectors | DenseVectors | StoredVectors
+
+Batch = SparseBatch | Tensor
+
+
+def feature_batch(features: FeatureVectors) -> FeatureBatch:
+    """Return features as tensors."""
+    return FeatureBatch(torch.from_numpy(features.inputs).long(), torch.from_numpy(features.weights))
+
+
+def features_of(vectors: Vectors, ids: Tensor) -> FeatureBatch | None:
+    """Return the features of the vectors with these positions, where there are any."""
+    return None if vectors.features is None else vectors.features.take(ids)
+
+
+def entry_places(starts: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where the entries of the vectors `ids` lie in the arrays, and where each vector starts among them."""
+    first = starts[ids]
+    counts = starts[ids + 1] - first
+    new_starts = torch.zeros(ids.numel() + 1, dtype=torch.int64, device=ids.device)
+    torch.cumsum(counts, 0, out=new_starts[1:])
+    shifts = torch.repeat_interleave(first - new_starts[:-1], counts)
+    return shifts + torch.arange(shifts.numel(), device=ids.device), new_starts
+
+
+N_SUMMARY_FEATURES = 2
+
+
+# Two entries of value 0, so that the mean of a few entries is not trusted as that of many.
+_SHRINKAGE = 2.0
+
+
+class Channels(NamedTuple):
+    """The inputs of a branch: the value of every place, whether it is observed, and features that summarise them."""
+
+    places: Batch  # (batch, 2 * inputs): all values, then all indicators, both over the root of the count
+    summary_features: Tensor  # (batch, 2): the mean, and how many entries there are, both of the size of an input
+
+
+class EntrySums(NamedTuple):
+    """What the first layer makes of the channels of sparse vectors before it is scaled: sums over their entries."""
+
+    lines: Tensor  # (batch, outputs) of a value's weights times the value, and of an indicator's weights
+    units: Tensor  # (batch,) of the values
+    counts: Tensor  # (batch,) how many entries there are
+
+    def scaled(self) -> Tensor:
+        """Return the sums over the root of the count."""
+        return self.lines * self.counts.clamp(min=1.0).rsqrt()[:, None]
+
+    def summary_features(self) -> Tensor:
+        """Return the features (batch, 2) that summarise the entries."""
+        return _summary_features(self.units, self.counts)
+
+
+def channels(batch: Batch, n_inputs: int, *, total: Total = itself) -> Channels:
+    """Return the channels of a batch of vectors; in dense ones (batch, inputs) what is missing is NaN.
+
+    Dividing by the root of the count keeps the sum over random entries at one size, however many there are; the
+    summary features give back what that takes away. Where a sparse batch has a part of the entries of its vectors,
+    `total` makes the sums over all of them from those over this part.
+    """
+    return _sparse(batch, n_inputs, total) if isinstance(batch, SparseBatch) else _dense(batch)
+
+
+def apply_mask(batch: Batch, visible: Tensor, *, missing: float = float("nan")) -> Batch:
+    """Return a batch without its masked entries: `visible` is for each entry, or for each place of dense vectors."""
+    if not isinstance(batch, SparseBatch):
+        return torch.where(visible, batch, missing)
+    kept = visible.nonzero().squeeze(1)
+    starts = torch.searchsorted(kept, batch.starts)
+    return SparseBatch(batch.indices.index_select(0, kept), starts, batch.weights.index_select(0, kept))
+
+
+def _dense(batch: Tensor) -> Channels:
+    observed = ~batch.isnan()
+    values = batch.nan_to_num(0.0)
+    counts = observed.sum(1)
+    places = torch.cat([values, observed.to(batch.dtype)], dim=1)
+    places *= counts.clamp(min=1).to(torch.float32).rsqrt()[:, None].to(batch.dtype)
+    return Channels(places, _summary_features(values.sum(1, dtype=torch.float32), counts))
+
+
+def _sparse(batch: SparseBatch, n_inputs: int, total: Total) -> Channels:
+    here = batch.starts.diff()
+    sums = torch.segment_reduce(batch.weights, "sum", offsets=batch.starts)
+    sums, counts = total(torch.stack([sums, here.to(sums.dtype)]))
+    scale = torch.repeat_interleave(counts.clamp(min=1).rsqrt(), here)
+    indices = torch.stack([batch.indices, batch.indices + n_inputs], dim=1).flatten()
+    weights = torch.stack([batch.weights * scale, scale], dim=1).flatten()
+    return Channels(SparseBatch(indices, 2 * batch.starts, weights), _summary_features(sums, counts))
+
+
+def _summary_features(sums: Tensor, counts: Tensor) -> Tensor:
+    # MovieLens' rows have 20 to 2000 entries: the logarithm's quarter less 1 is between -.3 and 1.
+    counts = counts.to(sums.dtype)
+    return torch.stack([2.0 * sums / (counts + _SHRINKAGE), (counts + 1.0).log() / 4.0 - 1.0], dim=1)

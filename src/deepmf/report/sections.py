@@ -1,0 +1,693 @@
+"""The section on ranking: how many of the columns ranked first are relevant, against popularity."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Sequence
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from deepmf.evaluation.areas import STARTS, UNKNOWN, AreaErrors, ColumnErrors
+from deepmf.evaluation.calibration import IntervalCoverage
+from deepmf.evaluation.ranking import MEASURES, RankingEvaluation
+from deepmf.formatting import (
+    format_amount,
+    format_count,
+    format_difference,
+    format_effect,
+    format_percent,
+    format_quantity,
+    format_short,
+)
+from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.models.dmfd import DMFD
+from deepmf.models.odmc import ODMC
+from deepmf.plots import (
+    MOST_WRITTEN,
+    describe_explanation,
+    list_points,
+    plot_areas,
+    plot_bars,
+    plot_boundaries,
+    plot_calibration,
+    plot_cold_start,
+    plot_confusion,
+    plot_explanation,
+)
+from deepmf.report.content import Figure, LeftOut, Section, Table, shortened
+from deepmf.report.findings import ExplainedPair, Findings
+from deepmf.training.history import History, describe_stages, learning_curves, training_in_words
+from deepmf.training.runtime import Runtime
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+_BINS = 20  # of values on a scale without levels
+
+_FACTS = ("entries", "rows", "columns", "density", "mean", "standard deviation")
+
+
+def data_section(found: Findings) -> Section:
+    """Return the section on the training entries and the test entries."""
+    train = found.seen.train
+    return Section(
+        title="The data",
+        how="The model learned from the training entries and predicts the test entries, so its errors are a "
+        "good estimate for future entries as far as these are distributed like the test entries.",
+        template="data.html",
+        content={
+            "sizes": _sizes(found),
+            "scale": _in_words(found.seen.scale),
+            "dropped": _dropped(found.seen.dropped.size),
+            "figures": [
+                _values(train, found.test),
+                _per_axis("row", train.row_counts),
+                _per_axis("column", train.column_counts),
+            ],
+        },
+    )
+
+
+def _sizes(found: Findings) -> Table:
+    parts = {"training": found.seen.train, "extension": found.seen.extension, "test": found.test}
+    there = {name: part for name, part in parts.items() if part is not None}
+    lines = [list(line) for line in zip(_FACTS, *(_facts(part) for part in there.values()), strict=True)]
+    return Table("How much there is", ["", *there], lines)
+
+
+def _dropped(number: int) -> str:
+    """Return how many training entries no longer hold, as a sentence; nothing where all do."""
+    return f"Of the training entries, {format_count(number)} were replaced or forgotten since." if number else ""
+
+
+def _in_words(scale: Scale) -> str:
+    """Return a scale in a few words."""
+    if scale.levels is None or len(str(scale)) <= 60:
+        return str(scale)
+    return f"on {scale.levels.size} levels from {scale.low:g} to {scale.high:g}"
+
+
+def _facts(part: ObservedMatrix) -> list[str]:
+    """Return the lines of one kind of entries."""
+    shown = part.describe()
+    n_rows, n_columns = shown.n_rows - shown.n_empty_rows, shown.n_columns - shown.n_empty_columns
+    return [
+        format_count(shown.n_entries),
+        format_count(n_rows),
+        format_count(n_columns),
+        format_percent(shown.n_entries / max(n_rows * n_columns, 1), digits=2),
+        format_amount(shown.mean),
+        format_amount(shown.standard_deviation),
+    ]
+
+
+def _values(train: ObservedMatrix, test: ObservedMatrix) -> Figure:
+    """Return the shares of values, in training and in the test."""
+    names, edges = _groups(train.scale, test)
+    shares = {name: _shares(train.scale, part, edges) for name, part in (("training", train), ("test", test))}
+    lines = [[name, *(format_percent(share[at]) for share in shares.values())] for at, name in enumerate(names)]
+    return Figure(
+        "Which values there are",
+        plot_bars(
+            names,
+            {name: share.tolist() for name, share in shares.items()},
+            x_label="level" if edges is None else "value",
+            y_label="share of entries",
+            percent=True,
+        ),
+        f"Share of entries by value, training and test; the most frequent value in training is "
+        f"{names[int(np.argmax(shares['training']))]}",
+        numbers=Table("Share of entries by value", ["value", *shares], lines),
+    )
+
+
+def _groups(scale: Scale, test: ObservedMatrix) -> tuple[list[str], FloatArray | None]:
+    """Return the names of the groups of values: the levels, or the middles of bins with their edges."""
+    if scale.levels is not None:
+        return [format_short(level) for level in scale.levels], None
+    low, high = min(scale.low, float(test.values.min())), max(scale.high, float(test.values.max()))
+    edges = np.linspace(low, high, _BINS + 1)
+    return [format_short(float(f"{middle:.3g}")) for middle in (edges[:-1] + edges[1:]) / 2], edges
+
+
+def _shares(scale: Scale, part: ObservedMatrix, edges: FloatArray | None) -> FloatArray:
+    if edges is not None:
+        counts, _ = np.histogram(part.values, edges)
+    else:
+        counts = np.bincount(
+            scale.level_positions(part.values), minlength=0 if scale.levels is None else scale.levels.size
+        )
+    shares: FloatArray = counts / max(part.n_entries, 1)
+    return shares
+
+
+def _per_axis(axis: str, counts: npt.NDArray[np.integer]) -> Figure:
+    """Return how many rows (or columns) have how many training entries."""
+    which = np.searchsorted(STARTS, counts, side="right") - 1
+    numbers = np.bincount(which, minlength=len(STARTS))
+    used = range(int(which.min()), int(which.max()) + 1)
+    names = [group_name(STARTS[at], STARTS[at + 1] - 1 if at + 1 < len(STARTS) else None) for at in used]
+    shown = [int(numbers[at]) for at in used]
+    median = float(np.median(counts))
+    return Figure(
+        f"Training entries per {axis}",
+        plot_bars(names, {f"{axis}s": shown}, x_label=f"entries of a {axis} (median {median:g})", y_label=f"{axis}s"),
+        f"Number of {axis}s by how many training entries they have; the median is {median:g}",
+        numbers=Table(
+            f"Training entries per {axis}",
+            ["entries", f"{axis}s"],
+            [[name, format_count(n)] for name, n in zip(names, shown, strict=True)],
+        ),
+    )
+
+
+def group_name(first: int, last: int | None) -> str:
+    """Return the name of a group of counts: 0, 2–4, 500+."""
+    if last is None:
+        return f"{first}+"
+    return f"{first}" if last == first else f"{first}–{last}"
+
+
+MEANINGS = {
+    "I": "known row, known column",
+    "II": "new row, known column",
+    "III": "known row, new column",
+    "IV": "new row, new column",
+    UNKNOWN: "a row or column that the model does not know: predicted by the means of what is known",
+    "all": "all areas together",
+}
+
+# The least number of test entries of a column that is compared, and how many columns are listed from either end.
+ENOUGH = 20
+
+_LISTED = 10
+
+
+def area_section(found: Findings) -> Section:
+    """Return the errors in each area, against those of the means."""
+    areas = _shown_areas(found.measured.areas)
+    return Section(
+        title="Error by area",
+        how="Shorter bars are better: RMSE is the typical size of an error in the units of the values, weighing large "
+        "errors more than small ones (MAE weighs them equally); the thin bars are its uncertainty.",
+        template="areas.html",
+        content={
+            "errors": _area_bars(found, areas),
+            "meanings": [
+                (part.area if part.area == UNKNOWN else f"Area {part.area}", MEANINGS[part.area])
+                for part in found.measured.areas
+                if part.area != "all"
+            ],
+            "baseline": None if found.baseline is None else found.baseline.name,
+            "numbers": _area_table(found, areas),
+        },
+    )
+
+
+def _shown_areas(errors: list[AreaErrors]) -> list[AreaErrors]:
+    """Return the areas to show: with one alone, all together is no news."""
+    return errors if len(errors) > 2 else errors[:1]
+
+
+def _area_bars(found: Findings, areas: list[AreaErrors]) -> Figure:
+    shown = {each.name: each.areas[: len(areas)] for each in found.compared}
+    errors = "; ".join(f"{part.area} {format_amount(part.rmse)}" for part in areas)
+    return Figure(
+        "RMSE on the test entries",
+        plot_areas(
+            [part.area for part in areas],
+            {name: [part.rmse for part in parts] for name, parts in shown.items()},
+            margins={name: [part.margin for part in parts] for name, parts in shown.items()},
+        ),
+        f"RMSE of {found.measured.name} by area: {errors}",
+    )
+
+
+def _area_table(found: Findings, areas: list[AreaErrors]) -> Table:
+    has_levels = areas[0].level_rmse is not None and not found.measured.answers_levels
+    names = ["area", "entries", "RMSE", "MAE"]
+    has_medians = areas[0].median_rmse is not None
+    names += ["RMSE of levels", "MAE of levels"] * has_levels
+    names += ["RMSE of median levels", "MAE of median levels"] * has_medians
+    names += [f"RMSE, {each.name}" for each in found.compared[1:]]
+    names += ["difference"] * (found.baseline is not None)
+    lines = []
+    for number, part in enumerate(areas):
+        line = [part.area, format_count(part.n_entries), format_amount(part.rmse), format_amount(part.mae)]
+        line += [format_amount(part.level_rmse), format_amount(part.level_mae)] * has_levels
+        line += [format_amount(part.median_rmse), format_amount(part.median_mae)] * has_medians
+        if found.baseline is not None:
+            means = found.baseline.areas[number].rmse
+            line += [format_amount(means), format_difference(part.rmse, means)]
+        lines.append(line)
+    return Table("Errors by area", names, lines)
+
+
+def cold_start_section(found: Findings) -> Section:
+    """Return the error against how many entries describe the row."""
+    groups = found.measured.cold_start
+    names = [group_name(group.first, group.last) for group in groups]
+    errors = {each.name: [group.rmse for group in each.cold_start] for each in found.compared}
+    margins = {each.name: [group.margin for group in each.cold_start] for each in found.compared}
+    lines = [
+        [name, format_count(group.n_entries), *(format_amount(own[at]) for own in errors.values())]
+        for at, (name, group) in enumerate(zip(names, groups, strict=True))
+    ]
+    shown = Figure(
+        "RMSE by what is known of the row",
+        plot_cold_start(names, errors, margins=margins),
+        "RMSE from rows with few entries to rows with many: "
+        + "; ".join(f"{name} {format_amount(group.rmse)}" for name, group in zip(names, groups, strict=True)),
+    )
+    numbers = Table(
+        "RMSE by entries of the row",
+        ["entries of the row", "test entries", *(f"RMSE, {name}" for name in errors)],
+        lines,
+    )
+    return Section(
+        title="Cold start",
+        how="From left to right come rows of which more is known, so a falling curve shows what further entries are "
+        "worth; the bars are the uncertainty of a point, which is largest where it has few test entries.",
+        template="cold_start.html",
+        content={"errors": shown, "numbers": numbers},
+    )
+
+
+def column_section(found: Findings) -> Section | LeftOut:
+    """Return the columns that are predicted worst and best, of those with enough test entries."""
+    title, errors = "Worst and best columns", found.measured.columns
+    enough = np.flatnonzero(errors.n_entries >= ENOUGH)
+    if enough.size < 2:
+        few = "no column has" if enough.size == 0 else "only one column has"
+        return LeftOut(title, f"{few} at least {ENOUGH} test entries, and of fewer an error says little")
+    by_error = enough[np.argsort(-errors.rmse[enough], kind="stable")]
+    n_listed = min(_LISTED, enough.size // 2)
+    return Section(
+        title=title,
+        how="A column at the top of the first table is where to look for what goes wrong, such as values that opinions "
+        "divide on; the number behind ± is how far an error would move by chance with other test entries.",
+        template="columns.html",
+        content={
+            "sentence": f"Of {format_quantity(errors.labels.size, 'column')} with test entries, "
+            f"{format_count(enough.size)} have at least {ENOUGH}; the median of their RMSE is "
+            f"{format_amount(float(np.median(errors.rmse[enough])))}.",
+            "worst": _column_table("Predicted worst", found, by_error[:n_listed]),
+            "best": _column_table("Predicted best", found, by_error[::-1][:n_listed]),
+        },
+    )
+
+
+def _column_table(caption: str, found: Findings, which: npt.NDArray[np.intp]) -> Table:
+    errors = found.measured.columns
+    names = ["column", "entries", "RMSE", *(f"RMSE, {each.name}" for each in found.compared[1:])]
+    lines = []
+    for at in which.tolist():
+        line = [
+            shortened(errors.labels[at : at + 1].tolist()[0]),
+            format_count(errors.n_entries[at]),
+            _with_margin(errors, at),
+        ]
+        if found.baseline is not None:
+            line.append(format_amount(float(found.baseline.columns.rmse[at])))
+        lines.append(line)
+    return Table(caption, names, lines)
+
+
+def _with_margin(errors: ColumnErrors, at: int) -> str:
+    return f"{format_amount(float(errors.rmse[at]))} ± {format_amount(float(errors.uncertainty[at]))}"
+
+
+def explanation_section(found: Findings) -> Section | LeftOut:
+    """Return a bar for each entry that pulled a prediction up or down, of the pairs that were asked for."""
+    title = "Why these predictions"
+    if not found.explained:
+        return LeftOut(title, "no pair was chosen: explain, on the command line --explain ROW COLUMN, does")
+    return Section(
+        title=title,
+        how="A bar to the right stands for an entry of the row that pulled the prediction up, one to the left for an "
+        "entry that pulled it down: its length is the prediction with all entries less the one without it; so for "
+        "features of the row, if any.",
+        template="explanations.html",
+        content={"figures": [_figure(pair) for pair in found.explained]},
+    )
+
+
+def _figure(pair: ExplainedPair) -> Figure:
+    found = pair.explanation
+    actual = "" if pair.value is None else f", {pair.value:g} in the test"
+    lines = [
+        [shortened(label), f"{value:g}", format_effect(effect)]
+        for label, value, effect in zip(
+            found.labels.tolist(), found.values.tolist(), found.effects.tolist(), strict=True
+        )
+    ]
+    lines += [[shortened(each.name), shortened(each.value), format_effect(each.effect)] for each in found.features]
+    row, column = shortened(pair.row, 40), shortened(pair.column, 40)
+    return Figure(
+        f"{column} for {row}: {format_amount(found.prediction)}{actual}",
+        plot_explanation(found),
+        describe_explanation(found, row=row, column=column),
+        numbers=Table(f"Effects on {column} for {row}", ["column", "value", "effect"], lines),
+    )
+
+
+def learning_section(found: Findings) -> Section | LeftOut:
+    """Return the loss and the validation error, epoch by epoch."""
+    title, history = "Learning curve", found.model.history_
+    errors = dict(list_points(history, "validation_error"))
+    if not list_points(history, "loss"):
+        return LeftOut(title, f"{found.measured.name} is not learned in epochs")
+    curves = [_learning_figure(history, name, plot()) for name, plot in learning_curves(history).items()]
+    how = (
+        "The curve should fall and level off; without validation entries it does not show whether the model has begun "
+        "to overfit the training entries."
+    )
+    if errors:
+        how = (
+            "Both curves should fall and level off; a validation error that rises while the loss still falls means "
+            "that the model has begun to overfit the training entries."
+        )
+    return Section(title, how, "learning.html", {"sentence": _sentence(history, errors), "curves": curves})
+
+
+def _learning_figure(history: History, name: str, plot: Axes) -> Figure:
+    """Return a learning curve, described by its first and its last number."""
+    points = list_points(history, "loss" if "Loss" in name else "validation_error")
+    ends = ", ".join(f"{number:.4g} in epoch {epoch}" for epoch, number in (points[0], points[-1]))
+    return Figure(name, plot, f"{name}: {ends}")
+
+
+def _sentence(history: History, errors: dict[int, float]) -> str:
+    sentence = f"Training ran for {training_in_words(history)}."
+    kept = len(history) if history.best_epoch is None else history.best_epoch + 1
+    if history.best_error is None:
+        return f"{sentence} There were no validation entries to choose an epoch by; the model is that of epoch {kept}."
+    lowest = errors.get(kept, history.best_error)
+    sentence += f" The model is that of epoch {kept}, whose validation RMSE of {lowest:.4f} is the lowest."
+    if history.stages:
+        sentence += f" What follows the epochs is not on the curve: {describe_stages(history.stages)}."
+    means = history.means_error
+    return sentence if means is None else f"{sentence} That of the shrunk means is {means:.4f}."
+
+
+def settings_section(found: Findings) -> Section:
+    """Return the settings of the model and what made this page."""
+    model = found.model
+    settings = [
+        [name, _setting(value) + (" (chosen)" if name in model.chosen_ else "")]
+        for name, value in model.settings.to_dict().items()
+    ]
+    runtime = [
+        ["page written", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())],
+        ["deepmf", _version()],
+        ["Python", platform.python_version()],
+        ["torch", str(torch.__version__)],
+        ["numpy", np.__version__],
+        ["system", f"{platform.system()}, {platform.machine()}"],
+        ["device", Runtime().describe()],
+    ]
+    return Section(
+        title="Settings and environment",
+        how="With these settings and the same entries the same model can be fitted again (those marked as chosen were "
+        "chosen for the matrix and the machine); the second table says where "
+        "this page was made, which need not be where the model was fitted.",
+        template="settings.html",
+        content={
+            "settings": Table(f"Settings of {type(model).__name__}", ["setting", "value"], settings),
+            "runtime": Table("What made this page", ["what", "which"], runtime),
+        },
+    )
+
+
+def _setting(value: Any) -> str:
+    """Return the value of a setting as text."""
+    if isinstance(value, list | tuple):
+        return ", ".join(_setting(item) for item in value)
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("deepmf")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+_SCORE_BINS = 60
+
+
+def confusion_section(found: Findings) -> Section | LeftOut:
+    """Return which levels were predicted where others were right."""
+    title = "Confusion of levels"
+    if found.confusion is None or found.model.scale_.levels is None:
+        return LeftOut(title, f"the scale {found.model.scale_} has no levels")
+    counts, levels = found.confusion, [format_short(level) for level in found.model.scale_.levels]
+    totals = counts.sum(axis=1)
+    shares: FloatArray = counts / np.maximum(totals, 1)[:, None]
+    lines = [
+        [level, format_count(totals[at]), *(format_percent(share, digits=0) for share in shares[at])]
+        for at, level in enumerate(levels)
+    ]
+    few = len(levels) <= MOST_WRITTEN
+    numbers = (
+        Table("Predicted levels (across) for each true level (down)", ["true level", "entries", *levels], lines)
+        if few
+        else None
+    )
+    hits = _hits(found)
+    shown = Figure(
+        "Predicted levels for each true level, " + ("in per cent" if few else f"up to {format_percent(shares.max())}"),
+        plot_confusion(shares, levels),
+        f"Map of predicted levels for each true level. {hits}",
+        numbers=numbers,
+    )
+    return Section(
+        title=title,
+        how="Each line of the map is a true level and shows what was predicted for it; a perfect model has everything "
+        "on the diagonal from the lower left to the upper right.",
+        template="confusion.html",
+        content={"map": shown, "hits": hits, "ends": _ends(found)},
+    )
+
+
+def _hits(found: Findings) -> str:
+    exact, near = map(format_percent, hit_shares(found))
+    return (
+        f"The predicted level is exactly right for {exact} of the test entries, and at most one level off for {near}."
+    )
+
+
+def hit_shares(found: Findings) -> tuple[float, float]:
+    """Return the share of test entries whose level is exactly right, and at most one level off."""
+    assert found.confusion is not None
+    counts = found.confusion
+    n_levels = counts.shape[0]
+    off = np.abs(np.arange(n_levels)[:, None] - np.arange(n_levels))
+    return float(counts[off == 0].sum() / counts.sum()), float(counts[off <= 1].sum() / counts.sum())
+
+
+def _ends(found: Findings) -> str:
+    """Return how often the lowest and the highest level are predicted, against how often they are right."""
+    assert found.confusion is not None
+    assert found.model.scale_.levels is not None
+    counts, levels = found.confusion, found.model.scale_.levels
+    n_entries = counts.sum()
+    return "; ".join(
+        f"{levels[at]:g} is {format_percent(counts[:, at].sum() / n_entries)} of the predictions and "
+        f"{format_percent(counts[at].sum() / n_entries)} of the truth"
+        for at in sorted({0, levels.size - 1})
+    )
+
+
+def calibration_section(found: Findings) -> Section | LeftOut:
+    """Return how well the model's probabilities and intervals are calibrated."""
+    title, held = "Calibration", found.calibration
+    if found.intervals is not None:
+        return _interval_section(title, found.intervals)
+    if held is None:
+        return LeftOut(title, f"{found.measured.name} predicts no probabilities")
+    lines = [
+        [format_percent(each.forecast), format_percent(each.observed), format_count(each.n_forecasts)]
+        for each in held.bins
+    ]
+    shown = Figure(
+        "What came true against what was forecast",
+        plot_calibration(
+            [each.forecast for each in held.bins],
+            [each.observed for each in held.bins],
+            [each.n_forecasts for each in held.bins],
+            margins=[each.margin for each in held.bins],
+        ),
+        f"Reliability diagram; the expected calibration error is {format_percent(held.error, digits=2)}",
+        numbers=Table("Forecasts by probability", ["forecast", "came true", "forecasts"], lines),
+    )
+    return Section(
+        title=title,
+        how="Points on the diagonal mean that probabilities are calibrated (of ten forecasts of "
+        "30\N{NO-BREAK SPACE}%, three come true); above it they come true more often than forecast, below it less.",
+        template="calibration.html",
+        content={
+            "reliability": shown,
+            "error": format_percent(held.error, digits=2),
+            "wanted_coverage": format_percent(held.wanted_coverage, digits=0),
+            "coverage": format_percent(held.coverage),
+            "width": format_amount(held.width),
+        },
+    )
+
+
+def _interval_section(title: str, held: Sequence[IntervalCoverage]) -> Section:
+    """Return how many real values lie inside intervals of several coverages."""
+    told = "; ".join(f"{format_percent(each.wanted, digits=0)}: {format_percent(each.coverage)}" for each in held)
+    shown = Figure(
+        "Values inside intervals against what was forecast",
+        plot_calibration(
+            [each.wanted for each in held],
+            [each.coverage for each in held],
+            [each.n_entries for each in held],
+            margins=[each.margin for each in held],
+            x_label="nominal coverage",
+            y_label="share of values inside",
+        ),
+        f"Share of test values inside intervals, by nominal coverage: {told}",
+    )
+    lines = [
+        [
+            format_percent(each.wanted, digits=0),
+            f"{format_percent(each.coverage)} ± {format_percent(each.margin)}",
+            format_amount(each.width),
+        ]
+        for each in held
+    ]
+    return Section(
+        title=title,
+        how="Points on the diagonal mean that intervals hold as many values as they should; below it they are too "
+        "narrow, above it too wide, and of two models on it the one with narrower intervals is better.",
+        template="intervals.html",
+        content={
+            "coverage": shown,
+            "numbers": Table("Intervals by nominal coverage", ["nominal", "values inside", "mean width"], lines),
+        },
+    )
+
+
+def boundary_section(found: Findings) -> Section | LeftOut:
+    """Return the learned boundaries between levels beside those of rounding."""
+    title, model = "Learned boundaries", found.model
+    if not isinstance(model, DMFD | ODMC):
+        return LeftOut(title, f"{found.measured.name} has none")
+    levels = model.scale_.levels_for(found.measured.name)
+    uniform, learned = (levels[:-1] + levels[1:]) / 2, model.boundaries_
+    scores, _ = np.histogram(model.scores(*found.test.entries()[:2]), bins=_SCORE_BINS, range=(levels[0], levels[-1]))
+    furthest = int(np.argmax(np.abs(learned - uniform)))
+    sentence = (
+        f"The boundary that moved furthest is the one between {levels[furthest]:g} and {levels[furthest + 1]:g}: "
+        f"from {format_amount(uniform[furthest])} to {format_amount(learned[furthest])}."
+    )
+    numbers = _boundary_table(levels, uniform, learned)
+    few = levels.size <= MOST_WRITTEN
+    shown = Figure(
+        "Which level a score becomes",
+        plot_boundaries(levels, uniform.tolist(), learned.tolist(), scores.astype(float)),
+        sentence,
+        numbers=None if few else numbers,
+    )
+    return Section(
+        title=title,
+        how="The model computes a real number, the score, and predicts the level whose interval the score falls into; "
+        "a level whose interval is wider than the uniform one is predicted more often than by rounding.",
+        template="boundaries.html",
+        content={"strips": shown, "numbers": numbers if few else None, "sentence": sentence},
+    )
+
+
+def _boundary_table(levels: FloatArray, uniform: FloatArray, learned: FloatArray) -> Table:
+    lines = [
+        [f"{low:g} and {high:g}", format_amount(middle), format_amount(own), _shift(own - middle)]
+        for low, high, middle, own in zip(levels[:-1], levels[1:], uniform, learned, strict=True)
+    ]
+    return Table("Boundaries between levels", ["between", "uniform", "learned", "shift"], lines)
+
+
+def _shift(number: float) -> str:
+    return f"{'+' if number > 0 else '−' if number < 0 else ''}{abs(number):.3g}"
+
+
+SCORE_NAMES = {"precision": "precision", "recall": "recall", "ndcg": "NDCG", "hit_rate": "hit rate"}
+
+
+def ranking_section(found: Findings) -> Section | LeftOut:
+    """Return how the model ranks columns for the rows of the test, beside popularity."""
+    title, ranked = "Ranking", found.ranking
+    if ranked is None:
+        return LeftOut(title, found.no_ranking)
+    both = (ranked.model, ranked.popularity)
+    scores = {each.name: [getattr(each, measure) for measure in MEASURES] for each in both}
+    margins = {each.name: [each.margins[measure] for measure in MEASURES] for each in both}
+    names = [SCORE_NAMES[measure] for measure in MEASURES]
+    told = "; ".join(f"{name} {format_amount(getattr(ranked.model, each))}" for each, name in SCORE_NAMES.items())
+    shown = Figure(
+        f"The first {ranked.n} columns of each row",
+        plot_bars(names, scores, margins=margins, y_label="score"),
+        f"Scores of the first {ranked.n} columns of each row, ranked by {ranked.model.name}: {told}",
+    )
+    lines = [
+        [name, *(_share_with_margin(scores[model][at], margins[model][at]) for model in scores)]
+        for at, name in enumerate(names)
+    ]
+    return Section(
+        title=title,
+        how="Longer bars are better: for each row, the columns it has no entry for are ranked, and the scores say how "
+        f"many of its relevant test entries are among the first {ranked.n}.",
+        template="ranking.html",
+        content={
+            "scores": shown,
+            "meanings": _meanings(ranked),
+            "sentence": _ranking_sentence(ranked),
+            "numbers": Table(f"Scores at {ranked.n}", ["", *scores], lines),
+        },
+    )
+
+
+def _share_with_margin(score: float, margin: float | None) -> str:
+    return f"{score:.3f} ± {'–' if margin is None else f'{margin:.3f}'}"
+
+
+def _meanings(ranked: RankingEvaluation) -> list[tuple[str, str]]:
+    return [
+        (
+            "precision",
+            f"the share of the first {ranked.n} that is relevant; what was never rated counts as not relevant",
+        ),
+        (
+            "recall",
+            f"the share of a row\N{RIGHT SINGLE QUOTATION MARK}s relevant entries that is among the first {ranked.n}",
+        ),
+        ("NDCG", "the same with more weight on the first places; 1 where all relevant entries come first"),
+        ("hit rate", f"the share of rows with a relevant entry among the first {ranked.n}"),
+    ]
+
+
+def _ranking_sentence(ranked: RankingEvaluation) -> str:
+    rows = f"{format_quantity(ranked.n_rows, 'row')} with {format_quantity(ranked.n_relevant, 'relevant test entry')}"
+    left_out = (
+        f"{format_count(ranked.n_without)} without any are left out" if ranked.n_without else "no row is without any"
+    )
+    sentence = f"Test entries from {ranked.relevant_from:g} on are relevant: {rows}; {left_out}."
+    if ranked.n_not_drawn:
+        share = format_percent(ranked.n_rows / (ranked.n_rows + ranked.n_not_drawn))
+        sentence += f" These rows were drawn at random, {share} of all with relevant entries."
+    if ranked.min_entries:
+        sentence += f" Columns with fewer than {format_count(ranked.min_entries)} entries are not ranked."
+    return (
+        f"{sentence} Popularity, the baseline, ranks columns by their number of entries; as what is popular gets most "
+        "values, a model that predicts them well may still score below it."
+    )

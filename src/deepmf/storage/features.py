@@ -1,0 +1,170 @@
+"""Features as they were given, as tensors and JSON, and back: what another process fits a model with."""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadModelFile
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.feature_encoding import (
+    LARGEST_WEIGHT,
+    CategoryEncoding,
+    ColumnEncoding,
+    DateEncoding,
+    FeatureEncoding,
+    FeatureVectors,
+    ListEncoding,
+    NumberEncoding,
+)
+from deepmf.matrix.features import AxisFeatures, Features
+from deepmf.matrix.labels import Labels
+from deepmf.storage.matrices import pack_labels, unpack_labels
+from deepmf.storage.model_file import Packed, Tensors, field, number, numbers, vector
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def pack_features(features: AxisFeatures, prefix: str) -> Packed:
+    """Return features of one axis: their encoding, those of training, and those that came since."""
+    extra = features.extra or FeatureVectors.empty(0, features.n_inputs)
+    tensors: dict[str, Any] = {f"{prefix}.positions": features.positions}
+    for name, vectors in (("base", features.base), ("extra", extra)):
+        tensors |= {f"{prefix}.{name}.inputs": vectors.inputs, f"{prefix}.{name}.weights": vectors.weights}
+    return Packed(features.encoding.to_dict(), tensors)
+
+
+def unpack_features(entries: EntryStore, content: Any, tensors: Tensors) -> EntryStore:
+    """Return a store with the features that were packed; what could not have been any raises `BadModelFile`."""
+    rows, columns = (
+        _unpack(name, content[name], tensors, n_trained, len(labels)) if name in content else None
+        for name, n_trained, labels in zip(
+            ("row_features", "column_features"), entries.train.shape, (entries.rows, entries.columns), strict=True
+        )
+    )
+    return replace(entries, row_features=rows, column_features=columns)
+
+
+def _unpack(prefix: str, content: Any, tensors: Tensors, n_trained: int, count: int) -> AxisFeatures:
+    encoding = _encoding(content)
+    positions = numbers(tensors, f"{prefix}.positions", "int64", (None,))
+    if positions.size and not (positions[0] >= 0 and positions[-1] < count and np.all(np.diff(positions) > 0)):
+        raise BadModelFile(f"the stored positions of {prefix} are not rising ones of known labels")
+    base = _vectors(f"{prefix}.base", tensors, n_trained, encoding.n_inputs)
+    extra = _vectors(f"{prefix}.extra", tensors, positions.size, encoding.n_inputs)
+    return AxisFeatures(encoding, base, positions, extra if positions.size else None)
+
+
+def _vectors(prefix: str, tensors: Tensors, count: int, n_inputs: int) -> FeatureVectors:
+    inputs = numbers(tensors, f"{prefix}.inputs", "int32", (count, None))
+    weights = numbers(tensors, f"{prefix}.weights", "float32", inputs.shape)
+    if inputs.size and not 0 <= inputs.min() <= inputs.max() < n_inputs:
+        raise BadModelFile(f"the stored tensor {prefix}.inputs points outside the {n_inputs} inputs of its features")
+    if weights.size and np.abs(weights).max() > LARGEST_WEIGHT:
+        raise BadModelFile(f"the stored tensor {prefix}.weights has weights beyond {LARGEST_WEIGHT:g}")
+    return FeatureVectors(inputs, weights, n_inputs)
+
+
+def _encoding(content: Any) -> FeatureEncoding:
+    columns = field(content, "columns")
+    if not isinstance(columns, list):
+        raise BadModelFile(f"the stored features must be a list; got {reprlib.repr(columns)}")
+    encoding = FeatureEncoding(tuple(map(_column, columns)))
+    if len(set(encoding.names)) < len(columns):
+        raise BadModelFile("the stored features have a name twice")
+    return encoding
+
+
+def _column(content: Any) -> ColumnEncoding:
+    kind, name = field(content, "kind"), _text(field(content, "name"))
+    if kind == "number":
+        return _number(content)
+    if kind in ("category", "list"):
+        categories = field(content, "categories")
+        if not isinstance(categories, list) or len(set(map(_text, categories))) < len(categories):
+            raise BadModelFile(f"the stored categories of {name!r} must be a list of different texts")
+        return (CategoryEncoding if kind == "category" else ListEncoding)(name, tuple(categories))
+    if kind == "date":
+        latest = _text(field(content, "latest"))
+        if not _DATE.fullmatch(latest):
+            raise BadModelFile(f"the stored date of {name!r} must be written as 2001-12-31; got {reprlib.repr(latest)}")
+        try:
+            np.datetime64(latest, "D")
+        except ValueError as error:
+            raise BadModelFile(f"the stored date of {name!r} is none: {reprlib.repr(latest)}") from error
+        return DateEncoding(name, latest, _number(field(content, "year")), _number(field(content, "age")))
+    raise BadModelFile(f"the stored feature {name!r} is of the unknown kind {reprlib.repr(kind)}")
+
+
+def _number(content: Any) -> NumberEncoding:
+    name, knots = _text(field(content, "name")), field(content, "knots")
+    if not isinstance(knots, list):
+        raise BadModelFile(f"the stored knots of {name!r} must be a list; got {reprlib.repr(knots)}")
+    mean, spread, *places = (
+        number(each, f"the feature {name!r}") for each in (field(content, "mean"), field(content, "spread"), *knots)
+    )
+    if (
+        not (np.isfinite([mean, spread, *places]).all() and spread > 0 and np.all(np.diff(places) > 0))
+        or len(knots) == 1
+    ):
+        raise BadModelFile(f"the stored numbers of the feature {name!r} cannot be those of one")
+    return NumberEncoding(name, mean, spread, tuple(places))
+
+
+def _text(item: Any) -> str:
+    if not isinstance(item, str):
+        raise BadModelFile(f"features are named by texts; got {reprlib.repr(item)}")
+    return item
+
+
+def pack_raw_features(features: Features, prefix: str) -> Packed:
+    """Return the labels of features, and the values of each: numbers, days, or positions among its categories."""
+    labels = pack_labels(Labels(features.labels, axis="feature"), f"{prefix}.labels")
+    content: dict[str, Any] = {"labels": labels.content, "kinds": features.kinds, "categories": {}}
+    tensors = dict(labels.tensors)
+    for at, (name, kind) in enumerate(features.kinds.items()):
+        values, key = features.values(name), f"{prefix}.{at}"
+        if kind in ("number", "date"):
+            tensors[key] = values if kind == "number" else values.astype(np.int64)
+            continue
+        lists = [(item,) if isinstance(item, str) else item for item in values.tolist()]
+        found = Labels.gather(list(chain.from_iterable(each for each in lists if each is not None)), axis="category")
+        packed = pack_labels(found.labels, f"{key}.categories")
+        content["categories"][name] = packed.content
+        counts = np.fromiter((-1 if each is None else len(each) for each in lists), dtype=np.int64, count=len(lists))
+        tensors |= packed.tensors | {f"{key}.counts": counts, f"{key}.codes": found.positions.astype(np.int64)}
+    return Packed(content, tensors)
+
+
+def unpack_raw_features(prefix: str, content: Any, tensors: Tensors) -> Features:
+    """Return the features that were packed."""
+    labels = unpack_labels(f"{prefix}.labels", field(content, "labels"), tensors, axis="feature")
+    kinds = field(content, "kinds")
+    columns: dict[str, Any] = {}
+    for at, (name, kind) in enumerate(kinds.items()):
+        key = f"{prefix}.{at}"
+        if kind == "number":
+            columns[name] = vector(tensors, key, "float64")
+        elif kind == "date":
+            columns[name] = vector(tensors, key, "int64").astype("datetime64[D]")
+        else:
+            stored = unpack_labels(f"{key}.categories", content["categories"][name], tensors, axis="category")
+            lists = _lists(
+                stored.array, vector(tensors, f"{key}.counts", "int64"), vector(tensors, f"{key}.codes", "int64")
+            )
+            columns[name] = [each and each[0] for each in lists] if kind == "category" else lists
+    return Features(labels.array, columns, kinds=kinds)
+
+
+def _lists(categories: npt.NDArray[Any], counts: npt.NDArray[Any], codes: npt.NDArray[Any]) -> list[Any]:
+    """Return the lists of categories, None for those that are missing."""
+    texts, ends = categories[codes].tolist(), np.cumsum(np.maximum(counts, 0)).tolist()
+    return [
+        None if count < 0 else tuple(texts[end - count : end]) for count, end in zip(counts.tolist(), ends, strict=True)
+    ]

@@ -1,0 +1,284 @@
+"""A matrix as a model folder holds it: labels and both orders of its entries as they lie in memory, to be mapped."""
+
+from __future__ import annotations
+
+import reprlib
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadModelFile, BadSetting
+from deepmf.matrix.axis_entries import ByColumn, ByRow, are_positions
+from deepmf.matrix.frames import PLAIN, TableForm
+from deepmf.matrix.labels import AS_TEXT, ENCODING, Labelled, Labels, TextKind, stored_kind
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.matrix.text_labels import TextLabels, has_half_characters
+from deepmf.storage.model_file import (
+    Packed,
+    Tensors,
+    check_ends,
+    check_starts,
+    field,
+    has_values_to_check,
+    number,
+    refusing,
+    vector,
+)
+
+KINDS = ("int", "float", *AS_TEXT)
+
+
+def check_storable(labels: Labels) -> None:
+    """Refuse labels that no file can hold, before anything is learned that could not be kept."""
+    if stored_kind(labels) == "str" and has_half_characters(labels):
+        raise BadSetting(f"some {labels.axis} labels hold half of a surrogate pair, which no text file can hold")
+
+
+def pack_labels(labels: Labels, prefix: str) -> Packed:
+    """Return labels as one tensor of ints or floats, or as one text and where in it each label starts.
+
+    >>> packed = pack_labels(Labels(["Alien", "Big"], axis="column"), "movies")
+    >>> packed.content
+    {'kind': 'str'}
+    >>> unpack_labels("movies", *packed, axis="column")
+    Labels(2 columns: 'Alien', 'Big')
+    """
+    kind = stored_kind(labels)
+    if kind == "int":
+        return Packed({"kind": kind}, {f"{prefix}.labels": labels.array})
+    if kind == "float":
+        return Packed({"kind": kind}, {f"{prefix}.labels": labels.array.astype(np.float64)})
+    items = list(map(AS_TEXT[kind].write, labels.array.tolist()))
+    starts = np.zeros(len(items) + 1, dtype=np.int64)  # in characters
+    np.cumsum(np.fromiter(map(len, items), dtype=np.int64, count=len(items)), out=starts[1:])
+    text = np.frombuffer("".join(items).encode(*ENCODING), dtype=np.uint8)
+    return Packed({"kind": kind}, {f"{prefix}.text": text, f"{prefix}.starts": starts})
+
+
+def unpack_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> Labels:
+    """Return the labels that were packed."""
+    kind = field(content, "kind")
+    if kind == "int":
+        array = vector(tensors, f"{prefix}.labels", "int64")
+    elif kind == "float":
+        array = vector(tensors, f"{prefix}.labels", "float64")
+    elif isinstance(kind, str) and kind in AS_TEXT:
+        array = _from_text(prefix, tensors, AS_TEXT[kind])
+    else:
+        raise BadModelFile(f"the stored {axis} labels are of the unknown kind {reprlib.repr(kind)}")
+    with refusing(f"{axis} labels"):
+        return Labels(array, axis=axis)
+
+
+def _from_text(prefix: str, tensors: Tensors, kind: TextKind) -> npt.NDArray[Any]:
+    try:
+        text = vector(tensors, f"{prefix}.text", "uint8").tobytes().decode(*ENCODING)
+    except UnicodeDecodeError as error:
+        raise BadModelFile(f"the tensor {prefix}.text is not UTF-8 ({error.reason})") from error
+    starts = vector(tensors, f"{prefix}.starts", "int64")
+    check_starts(starts, starts.size - 1, len(text), name=f"{prefix}.starts")
+    items = [text[start:end] for start, end in pairwise(starts.tolist())]
+    labels = items if kind.type is str else [_read(item, kind) for item in items]
+    return np.fromiter(labels, dtype=object, count=len(labels))
+
+
+def _read(text: str, kind: TextKind) -> Any:
+    """Return the label that a text stands for."""
+    try:
+        return kind.label(text)
+    except ValueError as error:
+        raise BadModelFile(f"the stored label {text!r} is no {kind.type.__name__}") from error
+
+
+_A_SCALE = "a stored scale"
+
+
+def pack_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
+    """Return a matrix by row: where each row starts, the column and the value of each entry."""
+    rows = pack_labels(matrix.rows, f"{prefix}.rows")
+    columns = pack_labels(matrix.columns, f"{prefix}.columns")
+    entries = {
+        f"{prefix}.entries.starts": matrix.by_row.starts,
+        f"{prefix}.entries.columns": matrix.by_row.columns,
+        f"{prefix}.entries.values": np.asarray(matrix.values),
+    }
+    content: dict[str, Any] = {"rows": rows.content, "columns": columns.content, "scale": pack_scale(matrix.scale)}
+    content |= {} if matrix.form == PLAIN else {"form": matrix.form.to_dict()}
+    return Packed(content, rows.tensors | columns.tensors | entries)
+
+
+def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
+    """Return the matrix that was packed; anything that could not have been one raises `BadModelFile`."""
+    rows = unpack_labels(f"{prefix}.rows", field(content, "rows"), tensors, axis="row")
+    columns = unpack_labels(f"{prefix}.columns", field(content, "columns"), tensors, axis="column")
+    scale = unpack_scale(field(content, "scale"))
+    form = unpack_form(content["form"]) if "form" in content else PLAIN
+    column_of = vector(tensors, f"{prefix}.entries.columns", "int32", "int64")
+    values = vector(tensors, f"{prefix}.entries.values", "float32", "float64")
+    starts = vector(tensors, f"{prefix}.entries.starts", "int32", "int64")
+    check_starts(starts, len(rows), values.size, name=f"{prefix}.entries.starts")
+    if column_of.size != values.size:
+        raise BadModelFile(f"the stored matrix {prefix!r} has {column_of.size} columns for {values.size} values")
+    if column_of.size and not (column_of.min() >= 0 and column_of.max() < len(columns)):
+        raise BadModelFile(f"the stored matrix {prefix!r} has entries outside its {len(columns)} columns")
+    row_of = np.repeat(np.arange(len(rows), dtype=starts.dtype), np.diff(starts))
+    with refusing(f"matrix {prefix!r}"), np.errstate(all="ignore"):
+        return ObservedMatrix.from_positions(
+            Labelled(rows, row_of), Labelled(columns, column_of), values.astype(np.float64), scale=scale, form=form
+        )
+
+
+def unpack_form(content: Any) -> TableForm:
+    """Return the form that was packed."""
+    form = TableForm.from_dict(content)
+    if form is None:
+        raise BadModelFile(
+            "the stored form of a table must have three names, a bool, and types of whole numbers if any; "
+            f"got {reprlib.repr(content)}"
+        )
+    return form
+
+
+def pack_scale(scale: Scale) -> dict[str, Any]:
+    """Return a scale as JSON content, exact to the bit; without `bounded`, as in older files, it is bounded."""
+    if scale.levels is not None:
+        return {"levels": scale.levels.tolist()}
+    return {"low": scale.low, "high": scale.high} | ({} if scale.is_bounded else {"bounded": False})
+
+
+def unpack_scale(content: Any) -> Scale:
+    """Return the scale that was packed."""
+    with refusing("scale"):
+        if not isinstance(content, dict) or "levels" not in content:
+            low, high = (number(field(content, end), _A_SCALE) for end in ("low", "high"))
+            return Scale(low=low, high=high, bounded=content.get("bounded", True))
+        if not isinstance(content["levels"], list):
+            raise BadModelFile(f"the levels of a stored scale must be a list; got {reprlib.repr(content['levels'])}")
+        return Scale(levels=[number(level, _A_SCALE) for level in content["levels"]])
+
+
+_INDEX = ("int32", "int64")
+
+_ORDERED = "mean"  # what the content of such a matrix has, and that of one in a file has not
+
+
+def pack_ordered(matrix: ObservedMatrix, prefix: str) -> Packed:
+    """Return a matrix by row and by column, so that opening it sorts nothing."""
+    labels = {"rows": _pack_labels(matrix.rows, f"{prefix}.rows")}
+    labels["columns"] = _pack_labels(matrix.columns, f"{prefix}.columns")
+    tensors = {
+        f"{prefix}.entries.starts": matrix.by_row.starts,
+        f"{prefix}.entries.columns": matrix.by_row.columns,
+        f"{prefix}.entries.values": np.asarray(matrix.values),
+        f"{prefix}.by_column.starts": matrix.by_column.starts,
+        f"{prefix}.by_column.rows": matrix.by_column.rows,
+        f"{prefix}.by_column.entries": matrix.by_column.entries,
+    }
+    content: dict[str, Any] = {axis: packed.content for axis, packed in labels.items()}
+    content |= {"scale": pack_scale(matrix.scale), _ORDERED: matrix.mean}
+    content |= {} if matrix.form == PLAIN else {"form": matrix.form.to_dict()}
+    return Packed(content, tensors | labels["rows"].tensors | labels["columns"].tensors)
+
+
+def unpack_either(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
+    """Return a matrix that was packed for a file or for a folder."""
+    is_ordered = isinstance(content, dict) and _ORDERED in content
+    return (unpack_ordered if is_ordered else unpack_matrix)(prefix, content, tensors)
+
+
+def unpack_ordered(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
+    """Return the matrix that was packed; of one that is mapped into memory, lengths and positions alone are checked."""
+    rows = _unpack_labels(f"{prefix}.rows", field(content, "rows"), tensors, axis="row")
+    columns = _unpack_labels(f"{prefix}.columns", field(content, "columns"), tensors, axis="column")
+    values = vector(tensors, f"{prefix}.entries.values", "float32", "float64")
+    by_row = ByRow(
+        vector(tensors, f"{prefix}.entries.starts", *_INDEX), vector(tensors, f"{prefix}.entries.columns", *_INDEX)
+    )
+    by_column = ByColumn(*(vector(tensors, f"{prefix}.by_column.{part}", *_INDEX) for part in ByColumn._fields))
+    if not by_row.columns.size == by_column.rows.size == by_column.entries.size == values.size:
+        raise BadModelFile(f"the stored matrix {prefix!r} has other numbers of rows and columns than of values")
+    check_starts(by_row.starts, len(rows), values.size, name=f"{prefix}.entries.starts")
+    check_starts(by_column.starts, len(columns), values.size, name=f"{prefix}.by_column.starts")
+    _check_positions(by_row, by_column, (len(rows), len(columns)), prefix)
+    opened = ObservedMatrix.from_order(
+        rows,
+        columns,
+        unpack_scale(field(content, "scale")),
+        by_row,
+        by_column,
+        values,
+        mean=float("nan") if field(content, _ORDERED) is None else number(content[_ORDERED], "a stored mean"),
+        form=unpack_form(content["form"]) if "form" in content else PLAIN,
+    )
+    if has_values_to_check(tensors):
+        _check(opened, prefix)
+    return opened
+
+
+def _check_positions(by_row: ByRow, by_column: ByColumn, shape: tuple[int, int], prefix: str) -> None:
+    """Refuse entries outside the matrix: whatever computes with them would read other memory."""
+    n_rows, n_columns = shape
+    positions = (by_row.columns, n_columns), (by_column.rows, n_rows), (by_column.entries, by_row.columns.size)
+    if not all(are_positions(array, count) for array, count in positions):
+        raise BadModelFile(f"the stored matrix {prefix!r} has entries outside its {n_rows} rows x {n_columns} columns")
+
+
+def _check(opened: ObservedMatrix, prefix: str) -> None:
+    """Refuse entries that are not those of a matrix, or not the same in both orders."""
+    (starts, column_of), values = opened.by_row, opened.values
+    row_of = np.repeat(np.arange(len(opened.rows), dtype=starts.dtype), np.diff(starts))
+    with refusing(f"matrix {prefix!r}"), np.errstate(all="ignore"):
+        again = ObservedMatrix.from_positions(
+            Labelled(opened.rows, row_of),
+            Labelled(opened.columns, column_of),
+            values.astype(np.float64),
+            scale=opened.scale,
+        )
+    orders = zip((*again.by_row, *again.by_column), (*opened.by_row, *opened.by_column), strict=True)
+    if not all(np.array_equal(one, other) for one, other in orders):
+        raise BadModelFile(f"the stored matrix {prefix!r} is not in order, or not the same by row and by column")
+    if not np.isclose(again.mean, opened.mean, equal_nan=True):
+        raise BadModelFile(f"the stored matrix {prefix!r} has the mean {again.mean:g}, not {opened.mean:g}")
+
+
+def _pack_labels(labels: Labels, prefix: str) -> Packed:
+    """Return labels; those that are stored as text with where each starts in bytes, to be decoded one by one."""
+    kind = stored_kind(labels)
+    if kind not in AS_TEXT:
+        return pack_labels(labels, prefix)
+    text = TextLabels.of(labels, kind)
+    content = {"kind": kind, "sorted": text.is_sorted}
+    return Packed(content, {f"{prefix}.text": text.text, f"{prefix}.starts": text.starts})
+
+
+def _unpack_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> Labels:
+    kind = field(content, "kind")
+    if not isinstance(kind, str) or kind not in AS_TEXT:
+        if kind not in ("int", "float") or has_values_to_check(tensors):
+            return unpack_labels(prefix, content, tensors, axis=axis)
+        return Labels.of_distinct(vector(tensors, f"{prefix}.labels", f"{kind}64"), axis=axis)
+    is_sorted = field(content, "sorted")
+    if not isinstance(is_sorted, bool):
+        raise BadModelFile(f"whether the stored {axis} labels are sorted must be true or false; got {is_sorted!r}")
+    text, starts = vector(tensors, f"{prefix}.text", "uint8"), vector(tensors, f"{prefix}.starts", "int64")
+    check_ends(starts, starts.size - 1, text.size, name=f"{prefix}.starts")
+    labels = TextLabels(text, starts, kind=kind, is_sorted=is_sorted, axis=axis)
+    if has_values_to_check(tensors):
+        _check_labels(labels, prefix)
+    return labels
+
+
+def _check_labels(labels: TextLabels, prefix: str) -> None:
+    """Refuse texts that are no labels, or not distinct, or not sorted although they are said to be."""
+    check_starts(labels.starts, len(labels), labels.text.size, name=f"{prefix}.starts")
+    try:
+        array = labels.array
+    except ValueError as error:  # also where bytes are no UTF-8
+        raise BadModelFile(f"the tensor {prefix}.text holds no labels of type {labels.kind} ({error})") from error
+    with refusing(f"{labels.axis} labels"):
+        again = Labels(array, axis=labels.axis)
+    if TextLabels.of(again, labels.kind).is_sorted != labels.is_sorted:
+        raise BadModelFile(f"the stored {labels.axis} labels are{'' if labels.is_sorted else ' not'} said to be sorted")

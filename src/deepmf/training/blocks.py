@@ -1,0 +1,456 @@
+"""Blocks of a matrix: some rows and some columns as vectors, and the values where they meet."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from deepmf.errors import BadEntries
+from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.entries import GroupedEntries, column_entries_within, row_entries_within
+from deepmf.matrix.feature_encoding import FeatureVectors
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Encoding
+from deepmf.nn.inputs import (
+    Batch,
+    DenseVectors,
+    FeatureBatch,
+    SparseBatch,
+    SparseVectors,
+    StoredVectors,
+    Vectors,
+    feature_batch,
+    features_of,
+)
+from deepmf.nn.ranks import Ranks, Total, itself
+from deepmf.training.runtime import free_bytes
+
+
+class SampledAxis(NamedTuple):
+    """The positions of an axis that have entries, and how many of them make a block."""
+
+    positions: Tensor
+    block: int
+
+
+class BlockSampler:
+    """Shuffled passes over one axis or both, a block of each at a time.
+
+    An epoch ends when all of one axis has been passed once, or of every axis (`whole`). Blocks are of one size: the
+    last one of a pass is filled up from its start. Everything a step reads lies on the device.
+    """
+
+    def __init__(self, axes: Sequence[SampledAxis], *, generator: torch.Generator, whole: bool = False) -> None:
+        self._passes = [_Pass(axis, generator) for axis in axes]
+        self._step = torch.zeros((), dtype=torch.int64, device=axes[0].positions.device)
+        self.n_steps = (max if whole else min)(one.n_blocks for one in self._passes)
+
+    def begin_epoch(self) -> None:
+        """Shuffle every pass and go back to its start."""
+        for one in self._passes:
+            one.shuffle()
+        self._step.zero_()
+
+    def next_block(self) -> tuple[Tensor, ...]:
+        """Return the positions of the next block, those of each axis."""
+        block = tuple(one.block(self._step) for one in self._passes)
+        self._step += 1
+        return block
+
+
+class _Pass:
+    """One shuffled pass over an axis."""
+
+    def __init__(self, axis: SampledAxis, generator: torch.Generator) -> None:
+        self._positions, self._generator = axis.positions, generator
+        self._order = axis.positions.clone()
+        self._offsets = torch.arange(min(axis.block, self._order.numel()), device=self._order.device)
+        self.n_blocks = math.ceil(self._order.numel() / self._offsets.numel())
+
+    def shuffle(self) -> None:
+        order = torch.randperm(self._positions.numel(), generator=self._generator)
+        self._order.copy_(self._positions[order.to(self._positions.device)])
+
+    def block(self, step: Tensor) -> Tensor:
+        return self._order[(step * self._offsets.numel() + self._offsets) % self._order.numel()]
+
+
+# On a CPU torch's sparse products run at a seventh of the speed of its dense ones (docs/log.md), so a dense first layer
+# wins when more than a seventh of the matrix is observed; on a GPU it always does, as long as the tables fit into this
+# many bytes and into this share of its free memory.
+DENSE_SHARE_ON_CPU = 1 / 7
+
+DENSE_BYTES_ON_GPU = 16 << 30
+
+DENSE_SHARE_OF_FREE = 1 / 3
+
+
+class BlockSource(ABC):
+    """The blocks of an epoch, one for each step.
+
+    A source is made from a matrix; `prepare` puts what steps read on a device. Dense tables are used where a measured
+    rule says that they are faster and fit: every step then runs the same kernels on the same shapes.
+    """
+
+    whole_epochs: bool = False  # whether an epoch passes all of every axis
+    dense: bool  # known once it is prepared
+    _ranks: Ranks | None = None
+    _sampler: BlockSampler
+
+    def prepare(
+        self, device: torch.device, *, half: bool, generator: torch.Generator, ranks: Ranks | None = None
+    ) -> None:
+        """Put the entries on a device, in half precision where tables allow it; `generator` shuffles epochs.
+
+        Where several ranks train together, it may be a part of the entries, of which the others have the rest.
+        """
+        self._ranks = ranks
+        self._place(device, half=half)
+        placed = [SampledAxis(axis.positions.to(device), axis.block) for axis in self._axes()]
+        self._sampler = BlockSampler(placed, generator=generator, whole=self.whole_epochs)
+
+    @abstractmethod
+    def _place(self, device: torch.device, *, half: bool) -> None:
+        """Put the entries on a device."""
+
+    @abstractmethod
+    def _axes(self) -> Sequence[SampledAxis]:
+        """Return the axes that blocks are cut from."""
+
+    @property
+    def n_steps(self) -> int:
+        """How many blocks an epoch has."""
+        return self._sampler.n_steps
+
+    def begin_epoch(self) -> None:
+        """Shuffle."""
+        self._sampler.begin_epoch()
+
+    def join(self) -> None:
+        """Have vectors be whole on every rank; training is over."""
+        self._ranks = None
+
+    @abstractmethod
+    def next_block(self) -> Any:
+        """Return what the next step reads and predicts."""
+
+
+def prefer_dense(matrix: ObservedMatrix, device: torch.device, *, half: bool) -> bool:
+    """Return whether dense tables of a matrix are faster on a device, and fit."""
+    if device.type == "cuda":
+        return dense_bytes(matrix, half=half) <= dense_budget(device)
+    return matrix.n_entries >= DENSE_SHARE_ON_CPU * matrix.shape[0] * matrix.shape[1]
+
+
+def dense_budget(device: torch.device) -> float:
+    """Return how many bytes dense tables may take on a GPU."""
+    free = free_bytes(device)
+    return DENSE_BYTES_ON_GPU if free is None else min(DENSE_BYTES_ON_GPU, DENSE_SHARE_OF_FREE * free)
+
+
+def dense_bytes(matrix: ObservedMatrix, *, half: bool) -> int:
+    """Return the bytes of dense tables: targets in single precision, and inputs by row and by column."""
+    return matrix.shape[0] * matrix.shape[1] * (4 + 2 * (2 if half else 4))
+
+
+def tensor_on(device: torch.device, array: npt.NDArray[Any]) -> Tensor:
+    """Return a copy of an array on a device: a matrix's own arrays are read-only."""
+    return torch.from_numpy(np.array(array)).to(device)
+
+
+def dense_table(matrix: ObservedMatrix, values: npt.NDArray[Any], device: torch.device, *, missing: float) -> Tensor:
+    """Return values of entries as a table (rows, columns) in single precision, `missing` where nothing is observed."""
+    table = torch.full(matrix.shape, missing, dtype=torch.float32, device=device)
+    places = tensor_on(device, matrix.entry_rows).long(), tensor_on(device, matrix.by_row.columns).long()
+    table[places] = tensor_on(device, values.astype(np.float32))
+    return table
+
+
+AxisName = Literal["row", "column"]
+
+
+class VectorBlock(NamedTuple):
+    """Some vectors, and the values of their entries.
+
+    share: how much of all vectors that have entries they are.
+    """
+
+    inputs: Batch
+    targets: Tensor  # (vectors, outputs) with NaN where nothing is observed; (entries,) where the inputs are sparse
+    n_vectors: int
+    share: float
+
+
+class VectorBlocks(BlockSource):
+    """The rows of a matrix, or its columns, as `vectors`, some at a time (None: all).
+
+    values: those of the entries in row order, as the network is to read and predict them.
+    force_dense: overrides the rule that chooses between a dense table and sparse vectors.
+    """
+
+    vectors: SparseVectors | DenseVectors
+
+    def __init__(
+        self,
+        matrix: ObservedMatrix,
+        values: npt.NDArray[Any],
+        *,
+        axis: AxisName,
+        batch_size: int | None,
+        force_dense: bool | None = None,
+    ) -> None:
+        self._matrix, self._values, self._axis = matrix, values, axis
+        self._force_dense = force_dense
+        counts = matrix.row_counts if axis == "row" else matrix.column_counts
+        self._positions = np.flatnonzero(counts)  # of the vectors that have entries
+        self._batch_size = batch_size or self._positions.size
+
+    def next_block(self) -> VectorBlock:
+        """Return the next vectors."""
+        (ids,) = self._sampler.next_block()
+        return self.block(ids)
+
+    def block(self, ids: Tensor) -> VectorBlock:
+        """Return the vectors with these positions; where they are all that have entries, all there are, in order.
+
+        All at once they need no gathering, and a step on them sums up in the same order every time. Those without
+        entries have no targets.
+        """
+        n_vectors, share = ids.numel(), ids.numel() / self._positions.size
+        if n_vectors == self._positions.size:
+            return VectorBlock(*self._whole(), n_vectors, share)
+        inputs = self.vectors.take(ids)
+        targets = inputs.weights if isinstance(inputs, SparseBatch) else self._targets.index_select(0, ids)
+        return VectorBlock(inputs, targets, n_vectors, share)
+
+    def _axes(self) -> Sequence[SampledAxis]:
+        return [SampledAxis(torch.from_numpy(self._positions), self._batch_size)]
+
+    def _place(self, device: torch.device, *, half: bool) -> None:
+        matrix, values = self._matrix, self._values
+        self.dense = self._prefers_dense(device, half=half) if self._force_dense is None else self._force_dense
+        if self.dense:
+            table = dense_table(matrix, values, device, missing=float("nan"))
+            self._targets = table if self._axis == "row" else table.T.contiguous()
+            inputs = self._targets.nan_to_num(0.0).to(torch.bfloat16 if half else torch.float32)
+            self.vectors = DenseVectors(inputs)
+            return
+        if self._axis == "row":
+            arrays = matrix.by_row.starts, matrix.by_row.columns, values
+        else:
+            starts, rows, entries = matrix.by_column
+            arrays = starts, rows, values[entries]
+        starts, indices, weights = arrays
+        self.vectors = SparseVectors(
+            *(tensor_on(device, array) for array in (starts, indices, weights.astype(np.float32)))
+        )
+
+    def _prefers_dense(self, device: torch.device, *, half: bool) -> bool:
+        return prefer_dense(self._matrix, device, half=half)
+
+    def _whole(self) -> tuple[Batch, Tensor]:
+        if isinstance(self.vectors, DenseVectors):
+            return self.vectors.table, self._targets
+        starts, indices, weights = self.vectors.starts, self.vectors.indices, self.vectors.weights
+        return SparseBatch(indices, starts, weights), weights
+
+
+class BlockEntries(NamedTuple):
+    """The entries of a block: their places in it, and their values in units of [-1, 1]."""
+
+    row_at: Tensor
+    column_at: Tensor
+    units: Tensor
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows and some columns, as their branches read them, and what is observed where they meet.
+
+    observed: a table (rows, columns) in units of [-1, 1], NaN where nothing is observed; or the entries alone.
+    total: from sums over what is observed here to those over all of the block: several ranks have a part of it each.
+    """
+
+    row_ids: Tensor
+    column_ids: Tensor
+    rows: Batch
+    columns: Batch
+    observed: Tensor | BlockEntries
+    row_features: FeatureBatch | None = None
+    column_features: FeatureBatch | None = None
+    total: Total = itself
+
+    @property
+    def targets(self) -> Tensor:
+        """The table of what is observed, NaN elsewhere."""
+        if isinstance(self.observed, Tensor):
+            return self.observed
+        row_at, column_at, units = self.observed
+        shape = self.row_ids.numel(), self.column_ids.numel()
+        table = torch.full(shape, float("nan"), dtype=torch.float32, device=units.device)
+        table[row_at, column_at] = units
+        return table
+
+
+class MatrixBlocks(BlockSource):
+    """Blocks of rows x columns; `rows` and `columns` are the vectors of all of them.
+
+    Each of several ranks has of sparse vectors the entries that its lines of the first layers' tables are for: those of
+    all rows in some columns, and those of all columns in some rows. Dense tables it has whole.
+
+    force_dense: overrides the rule that chooses between dense tables and sparse vectors.
+    missing: what stands in dense vectors where nothing is observed.
+    row_features, column_features: what is known of all rows and columns beside their entries.
+    whole_epochs: whether an epoch passes all rows and all columns, or ends when either are passed.
+    """
+
+    rows: Vectors
+    columns: Vectors
+
+    def __init__(
+        self,
+        matrix: ObservedMatrix,
+        encoding: Encoding,
+        *,
+        block_rows: int,
+        block_columns: int,
+        force_dense: bool | None = None,
+        missing: float = 0.0,
+        whole_epochs: bool = False,
+        row_features: FeatureVectors | None = None,
+        column_features: FeatureVectors | None = None,
+    ) -> None:
+        self.whole_epochs = whole_epochs
+        self._features = row_features, column_features
+        self.matrix, self._encoding = matrix, encoding
+        self._block_sizes = block_rows, block_columns
+        self._force_dense, self._missing = force_dense, missing
+
+    def next_block(self) -> Block:
+        """Return the next rows and columns."""
+        row_ids, column_ids = self._sampler.next_block()
+        return self.block(row_ids, column_ids)
+
+    def block(self, row_ids: Tensor, column_ids: Tensor) -> Block:
+        """Return the block of some rows and columns."""
+        rows = self.rows.take(row_ids)
+        return Block(
+            row_ids,
+            column_ids,
+            rows,
+            self.columns.take(column_ids),
+            self._observed(row_ids, column_ids, rows),
+            features_of(self.rows, row_ids),
+            features_of(self.columns, column_ids),
+            itself if self.dense or self._ranks is None else self._ranks.total,
+        )
+
+    def join(self) -> None:
+        """Have `rows` and `columns` be whole on every rank: sparse ones are read from the matrix as they are taken."""
+        super().join()
+        if self.dense:
+            return
+        device = self._targets.device
+        del self._targets, self._column_place
+        row_features, column_features = self._features_on(device)
+        starts, others = self.matrix.by_row
+        self.rows = self._stored(starts, others, None, row_features, device)
+        self.columns = self._stored(*self.matrix.by_column, column_features, device)
+
+    def _axes(self) -> Sequence[SampledAxis]:
+        positions = np.flatnonzero(self.matrix.row_counts), np.flatnonzero(self.matrix.column_counts)
+        if min(positions[0].size, positions[1].size) < 2:
+            raise BadEntries(
+                "a model with two branches learns from at least two rows and two columns with entries; "
+                f"got {positions[0].size} and {positions[1].size}"
+            )
+        return [
+            SampledAxis(torch.from_numpy(those), size) for those, size in zip(positions, self._block_sizes, strict=True)
+        ]
+
+    def _place(self, device: torch.device, *, half: bool) -> None:
+        matrix = self.matrix
+        self.dense = self._prefers_dense(device, half=half) if self._force_dense is None else self._force_dense
+        if not self.dense:
+            self._place_sparse(device)
+            return
+        self._target_table = dense_table(matrix, matrix.scale.to_unit(matrix.values), device, missing=float("nan"))
+        inputs = self._encoding.encode(matrix.scale, matrix.values)
+        table = dense_table(matrix, inputs, device, missing=self._missing)
+        table = table.to(torch.bfloat16 if half else torch.float32)
+        row_features, column_features = self._features_on(device)
+        self.rows = DenseVectors(table, row_features)
+        self.columns = DenseVectors(table.T.contiguous(), column_features)
+
+    def _prefers_dense(self, device: torch.device, *, half: bool) -> bool:
+        """Say whether dense tables are faster and fit; on every rank, as ranks take the same steps."""
+        prefers = prefer_dense(self.matrix, device, half=half)
+        return prefers if self._ranks is None else all(self._ranks.collected(prefers))
+
+    def _place_sparse(self, device: torch.device) -> None:
+        matrix, ranks = self.matrix, self._ranks
+        row_features, column_features = self._features_on(device)
+        by_row = GroupedEntries(*matrix.by_row, matrix.values)
+        if ranks is not None:
+            by_row = row_entries_within(matrix, ranks.lines(matrix.shape[1]))
+        self._targets = tensor_on(device, matrix.scale.to_unit(by_row.values).astype(np.float32))
+        self._column_place = torch.full((matrix.shape[1],), -1, dtype=torch.int32, device=device)
+        self.rows = self._vectors(by_row, matrix.row_counts, row_features, device)
+        if ranks is None:
+            starts, rows, entries = matrix.by_column
+            by_column = GroupedEntries(starts, rows, matrix.values[entries])
+        else:
+            by_column = column_entries_within(matrix, ranks.lines(matrix.shape[0]))
+        self.columns = self._vectors(by_column, matrix.column_counts, column_features, device)
+
+    def _vectors(
+        self, entries: GroupedEntries, counts: IndexArray, features: FeatureBatch | None, device: torch.device
+    ) -> SparseVectors:
+        """Return entries as a branch reads them; `counts` are those of all entries, of which these may be a part."""
+        inputs = self._encoding.encode(self.matrix.scale, entries.values).astype(np.float32)
+        starts, indices, weights = (tensor_on(device, array) for array in (entries.starts, entries.others, inputs))
+        in_all = None if self._ranks is None else tensor_on(device, counts)
+        return SparseVectors(starts, indices, weights, features=features, counts=in_all)
+
+    def _stored(
+        self,
+        starts: IndexArray,
+        others: IndexArray,
+        order: IndexArray | None,
+        features: FeatureBatch | None,
+        device: torch.device,
+    ) -> StoredVectors:
+        """Return the rows, or the columns, of the matrix; `order` says where their entries have their values."""
+        scale, values = self.matrix.scale, self.matrix.values
+
+        def read(places: Tensor) -> tuple[Tensor, Tensor]:
+            some = places.cpu().numpy()
+            inputs = self._encoding.encode(scale, values[some if order is None else order[some]])
+            return tensor_on(device, others[some]), tensor_on(device, inputs.astype(np.float32))
+
+        return StoredVectors(tensor_on(device, starts), read, features)
+
+    def _features_on(self, device: torch.device) -> list[FeatureBatch | None]:
+        return [None if each is None else feature_batch(each).to(device) for each in self._features]
+
+    def _observed(self, row_ids: Tensor, column_ids: Tensor, rows: Batch) -> Tensor | BlockEntries:
+        """Return what is observed in a block with these rows."""
+        if isinstance(rows, Tensor):
+            return self._target_table.index_select(0, row_ids).index_select(1, column_ids)
+        assert isinstance(self.rows, SparseVectors)
+        self._column_place.fill_(-1)
+        places = torch.arange(column_ids.numel(), dtype=torch.int32, device=column_ids.device)
+        self._column_place[column_ids] = places
+        column_at = self._column_place.index_select(0, rows.indices)
+        inside = (column_at >= 0).nonzero().squeeze(1)
+        row_at = torch.searchsorted(rows.starts, inside, right=True) - 1
+        entries = self.rows.starts[row_ids].index_select(0, row_at) + inside - rows.starts.index_select(0, row_at)
+        return BlockEntries(row_at, column_at.index_select(0, inside).long(), self._targets.index_select(0, entries))

@@ -1,1 +1,0 @@
-"""Tuning: the search for the settings of a model that predict validation entries best."""

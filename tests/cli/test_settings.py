@@ -1,0 +1,172 @@
+"""Settings from the command line: literals, words, TOML, scales."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepmf.cli.settings import gather_settings, parse_assignment, parse_scale, parse_value, read_config, show_value
+from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
+from deepmf.matrix.scale import Scale
+from deepmf.models.ordinal.settings import Facts, chosen_settings
+from deepmf.models.registry import HOMES, SUMMARIES, settings_class
+from deepmf.training.settings import declared
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("512,256", (512, 256)),
+        ("512,", (512,)),
+        ("[512, 256]", [512, 256]),
+        ("(512,)", (512,)),
+        (".5", 0.5),
+        ("1e-3", 1e-3),
+        ("100", 100),
+        ("None", None),
+        ("none", None),
+        ("null", None),
+        ("true", True),
+        ("raw", "raw"),
+        ("'raw'", "raw"),
+        ("1.2.3", "1.2.3"),
+        ("[1, 2", "[1, 2"),
+    ],
+)
+def test_values(text: str, value: object) -> None:
+    assert parse_value(text) == value
+    assert type(parse_value(text)) is type(value)
+
+
+@pytest.mark.parametrize("text", ["dropout", "=3", "dropout=", ""])
+def test_not_an_assignment(text: str) -> None:
+    with pytest.raises(BadSetting, match="--set takes name=value"):
+        parse_assignment(text)
+
+
+def test_a_value_may_hold_an_equals_sign() -> None:
+    assert parse_assignment("inputs=a=b") == ("inputs", "a=b")
+
+
+@pytest.mark.parametrize("head", ["", "[settings]\n"])
+def test_config_and_what_wins_over_it(tmp_path: Path, head: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(f"{head}dropout = 0.5\nhidden_sizes = [64, 32]\n")
+    assert gather_settings(path, ["dropout=0.1"]) == {"dropout": 0.1, "hidden_sizes": [64, 32]}
+    assert gather_settings(None, None, seed=None) == {}
+    assert gather_settings(None, ["seed=1", "dropout=0.1"], seed=2, device=None) == {"seed": 2, "dropout": 0.1}
+
+
+def test_bad_configs(tmp_path: Path) -> None:
+    with pytest.raises(FileAbsent):
+        read_config(tmp_path / "none.toml")
+    with pytest.raises(UnreadableFile, match="cannot be read"):
+        read_config(tmp_path)
+    path = tmp_path / "config.toml"
+    path.write_text("dropout: 0.5")
+    with pytest.raises(UnreadableFile, match="not a TOML file"):
+        read_config(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(UnreadableFile, match="not a TOML file"):
+        read_config(path)
+    path.write_text("settings = 3")
+    with pytest.raises(UnreadableFile, match="must be a table"):
+        read_config(path)
+
+
+def test_scales() -> None:
+    assert parse_scale(None) is None
+    assert parse_scale("1,2.5,5") == Scale(levels=[1, 2.5, 5])
+    assert parse_scale("-1:1") == Scale(low=-1, high=1)
+    for text in ("", "stars", "1;2", "1:2:3"):
+        with pytest.raises(BadSetting, match="--scale takes levels"):
+            parse_scale(text)
+    with pytest.raises(BadSetting, match="must increase"):
+        parse_scale("5,1")
+
+
+@pytest.mark.parametrize("model", HOMES)
+def test_a_table_of_all_settings(run: Any, model: str) -> None:
+    code, out, err = run("settings", model)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == f"{HOMES[model][1]}: {SUMMARIES[model]}"
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+    shown = {line[0]: line[1:] for line in lines if line[0]}
+    assert list(shown) == [setting.name for setting in declared(settings_class(model))]
+    for setting in declared(settings_class(model)):
+        default, values, meaning = shown[setting.name]
+        assert default == ("chosen" if setting.chosen else show_value(setting.default))
+        assert values and setting.rule.allowed.startswith(values)  # a long one goes on in the next line
+        assert meaning and setting.rule.meaning.startswith(meaning)
+
+
+def test_the_line_below_the_table_is_a_command_that_parses(run: Any) -> None:
+    last = run("settings", "als").out.splitlines()[-1]
+    assert last == "as in: deepmf fit ratings.csv -o model.safetensors --model als --set feature_penalty=10.0"
+
+
+@pytest.mark.parametrize("model", HOMES)
+def test_json_of_all_settings(run: Any, model: str) -> None:
+    code, out, _ = run("settings", model, "--json")
+    found = json.loads(out)
+    assert (code, found["model"], found["class"]) == (0, model, HOMES[model][1])
+    assert settings_class(model).from_names({each["name"]: each["default"] for each in found["settings"]})
+    for each, setting in zip(found["settings"], declared(settings_class(model)), strict=True):
+        assert (each["name"], each["type"], each["meaning"]) == (setting.name, setting.type, setting.rule.meaning)
+        assert each["optional"] == setting.rule.optional
+        assert {"high", "choices"} & each.keys()
+
+
+def test_json_has_ends_and_choices(run: Any) -> None:
+    found = {each.pop("name"): each for each in json.loads(run("settings", "dmf-o", "--json").out)["settings"]}
+    assert found["dropout"] == {
+        "type": "float",
+        "default": 0.7,
+        "chosen_at_fit": True,
+        "optional": False,
+        "low": 0.0,
+        "high": 0.99,
+        "meaning": "The fraction dropped after every hidden layer.",
+    }
+    assert found["mask_rate"]["above"] == 0.0
+    assert found["schedule"]["choices"] == ["steps", "cosine"]
+    assert found["row_penalty"]["optional"]
+    assert found["effort"]["choices"] == ["quick", "normal", "best"]
+
+
+def test_what_is_chosen_at_fit_is_marked(run: Any) -> None:
+    found = json.loads(run("settings", "dmf-o", "--json").out)["settings"]
+    marked = {each["name"] for each in found if each["chosen_at_fit"]}
+    assert marked == chosen_settings(Facts(60, 40, 300, on_gpu=True), "best").keys()
+    assert "chosen: at fit, for the matrix and the machine" in run("settings", "dmf-o").out
+    assert "chosen" not in run("settings", "means").out
+
+
+def test_without_a_model_the_models(run: Any) -> None:
+    code, out, _ = run("settings")
+    assert code == 0
+    assert all(f"│ {name} " in out and said in out for name, said in SUMMARIES.items())
+    found = json.loads(run("settings", "--json").out)["models"]
+    assert [(each["name"], each["class"]) for each in found] == [(name, home[1]) for name, home in HOMES.items()]
+
+
+def test_a_model_that_does_not_exist(run: Any) -> None:
+    assert run("settings", "dmff") == (2, "", "deepmf: there is no model 'dmff'; did you mean 'dmf'?\n")
+
+
+@pytest.mark.slow
+def test_nothing_heavy_is_loaded() -> None:
+    code = (
+        "import sys\nfrom deepmf.cli.app import main\n"
+        "for words in (['settings'], ['settings', 'dmf-o'], ['settings', 'als', '--json']):\n"
+        "    try:\n        main(words)\n    except SystemExit as ending:\n        assert ending.code == 0\n"
+        "sys.exit(repr({'torch', 'numpy', 'scipy', 'polars'} & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
+    assert ended.stderr == "set()\n"

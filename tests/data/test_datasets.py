@@ -1,0 +1,654 @@
+"""Downloading from a local server that behaves well and badly; unpacking archives, whole and corrupt."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import socket
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from deepmf.data import datasets as datasets
+from deepmf.data.datasets import DATASETS, Checksum, Dataset, download, extract
+from deepmf.errors import BadSetting, BadSplit, DatasetUnavailable, UnreadableFile
+from deepmf.matrix.matrix import ObservedMatrix
+
+CONTENT = bytes(range(256)) * 4096  # 1 MiB: more than one piece
+
+RIGHT = Checksum("sha256", hashlib.sha256(CONTENT).hexdigest(), "computed in this test")
+
+
+@dataclass
+class Served:
+    """What the server offers, how it behaves, and the `Range` of each request it got."""
+
+    address: str = ""
+    content: bytes = CONTENT
+    knows_ranges: bool = True
+    says_length: bool = True
+    stops_after: int | None = None
+    status: int = 200
+    ranges: list[str | None] = field(default_factory=list)
+
+
+def _handler(served: Served) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = self.headers.get("Range")
+            served.ranges.append(asked)
+            if served.status != 200:
+                self.send_error(served.status)
+                return
+            start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and served.knows_ranges else 0
+            if start >= len(served.content):
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{len(served.content)}")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            body = served.content[start:]
+            self.send_response(206 if start else 200)
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(served.content) - 1}/{len(served.content)}")
+            if served.says_length:
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body[: served.stops_after])
+
+        def log_message(self, *_: object) -> None:
+            """Stay silent."""
+
+    return Handler
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setenv("no_proxy", "*")
+    offer = Served()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(offer))
+    offer.address = f"http://127.0.0.1:{server.server_port}/data.zip"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield offer
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def _part(target: Path) -> Path:
+    return target.with_name(f"{target.name}.part")
+
+
+def test_a_file_arrives_whole_and_leaves_nothing_beside_it(served: Served, tmp_path: Path) -> None:
+    target = tmp_path / "new" / "data.zip"
+    download(served.address, target, checksum=RIGHT)
+    assert target.read_bytes() == CONTENT
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_progress_grows_to_the_total(served: Served, tmp_path: Path) -> None:
+    seen: list[tuple[int, int | None]] = []
+    download(served.address, tmp_path / "data.zip", progress=lambda *counts: seen.append(counts))
+    done = [counts[0] for counts in seen]
+    assert len(seen) > 1
+    assert done == sorted(set(done))
+    assert {counts[1] for counts in seen} == {len(CONTENT)}
+    assert done[-1] == len(CONTENT)
+
+
+def test_the_total_is_none_where_the_server_does_not_say(served: Served, tmp_path: Path) -> None:
+    served.says_length = False
+    seen: list[tuple[int, int | None]] = []
+    download(served.address, tmp_path / "data.zip", progress=lambda *counts: seen.append(counts))
+    assert seen[-1] == (len(CONTENT), None)
+
+
+def test_an_interrupted_download_continues_where_it_stopped(served: Served, tmp_path: Path) -> None:
+    target = tmp_path / "data.zip"
+    served.stops_after = 300_000
+    with pytest.raises(DatasetUnavailable, match="stopped after 300000 of 1048576 bytes"):
+        download(served.address, target, checksum=RIGHT)
+    assert not target.exists()
+    assert _part(target).read_bytes() == CONTENT[:300_000]
+
+    served.stops_after = None
+    seen: list[tuple[int, int | None]] = []
+    download(served.address, target, checksum=RIGHT, progress=lambda *counts: seen.append(counts))
+    assert served.ranges == [None, "bytes=300000-"]
+    assert target.read_bytes() == CONTENT
+    assert seen[0][0] > 300_000
+    assert {counts[1] for counts in seen} == {len(CONTENT)}
+    assert not _part(target).exists()
+
+
+def test_a_server_without_ranges_sends_everything_again(served: Served, tmp_path: Path) -> None:
+    target = tmp_path / "data.zip"
+    _part(target).write_bytes(CONTENT[:1000])
+    served.knows_ranges = False
+    download(served.address, target, checksum=RIGHT)
+    assert served.ranges == ["bytes=1000-"]
+    assert target.read_bytes() == CONTENT
+
+
+def test_a_part_that_is_whole_already_is_only_verified(served: Served, tmp_path: Path) -> None:
+    target = tmp_path / "data.zip"
+    _part(target).write_bytes(CONTENT)
+    download(served.address, target, checksum=RIGHT)
+    assert served.ranges == [f"bytes={len(CONTENT)}-"]
+    assert target.read_bytes() == CONTENT
+
+
+def test_a_part_longer_than_the_file_is_started_afresh(served: Served, tmp_path: Path) -> None:
+    target = tmp_path / "data.zip"
+    _part(target).write_bytes(CONTENT + b"more")
+    download(served.address, target, checksum=RIGHT)
+    assert served.ranges == [f"bytes={len(CONTENT) + 4}-", None]
+    assert target.read_bytes() == CONTENT
+
+
+def test_without_a_checksum_no_two_editions_are_joined(served: Served, tmp_path: Path) -> None:
+    target = tmp_path / "data.zip"
+    _part(target).write_bytes(b"an older edition")
+    download(served.address, target)
+    assert served.ranges == [None]
+    assert target.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("begun", [b"", b"of another file"])
+def test_wrong_bytes_are_deleted_and_the_digests_told(served: Served, tmp_path: Path, begun: bytes) -> None:
+    target = tmp_path / "data.zip"
+    if begun:
+        _part(target).write_bytes(begun)
+    else:
+        served.content = CONTENT[::-1]
+    with pytest.raises(DatasetUnavailable) as caught:
+        download(served.address, target, checksum=RIGHT)
+    for told in (served.address, RIGHT.digest, RIGHT.verified, str(target)):
+        assert told in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("harm", [{"status": 404}, {"stops_after": 10}, {"content": b"other bytes"}])
+def test_a_failure_leaves_an_older_target_alone(served: Served, tmp_path: Path, harm: dict[str, int | bytes]) -> None:
+    target = tmp_path / "data.zip"
+    target.write_bytes(b"the copy of last year")
+    for name, value in harm.items():
+        setattr(served, name, value)
+    with pytest.raises(DatasetUnavailable):
+        download(served.address, target, checksum=RIGHT)
+    assert target.read_bytes() == b"the copy of last year"
+
+
+def test_an_absent_file_is_told_in_one_sentence(served: Served, tmp_path: Path) -> None:
+    served.status = 404
+    target = tmp_path / "data.zip"
+    with pytest.raises(DatasetUnavailable) as caught:
+        download(served.address, target)
+    assert str(caught.value) == (
+        f"{served.address} could not be downloaded (404 Not Found); download it by other means and put it at {target}"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_server_is_told_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    with socket.socket() as unused:  # bound but not listening: connections are refused
+        unused.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}/data.zip"
+        with pytest.raises(DatasetUnavailable, match="Connection refused") as caught:
+            download(address, tmp_path / "data.zip")
+    assert address in str(caught.value)
+    assert str(tmp_path / "data.zip") in str(caught.value)
+
+
+def test_a_server_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        address = f"http://127.0.0.1:{mute.getsockname()[1]}/data.zip"
+        begun = time.monotonic()
+        with pytest.raises(DatasetUnavailable, match="timed out"):
+            download(address, tmp_path / "data.zip", timeout=0.1)
+    assert time.monotonic() - begun < 10
+
+
+def test_a_target_that_cannot_be_written_is_told(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(DatasetUnavailable, match="could not be downloaded"):
+        download(served.address, tmp_path / "file" / "data.zip")
+
+
+def _archive(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+def test_one_member_is_unpacked_and_no_other(tmp_path: Path) -> None:
+    archive = _archive(tmp_path / "a.zip", {"set/ratings.dat": CONTENT, "set/users.dat": b"1"})
+    target = tmp_path / "out" / "ratings.dat"
+    extract(archive, "set/ratings.dat", target, checksum=RIGHT)
+    assert target.read_bytes() == CONTENT
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_names_that_lead_out_of_the_folder_lead_nowhere(tmp_path: Path) -> None:
+    names = ["../../evil.txt", "/tmp/evil.txt", "..\\evil.txt", "../set/ratings.dat"]
+    archive = _archive(tmp_path / "a.zip", dict.fromkeys(names, b"evil") | {"set/ratings.dat": b"good"})
+    target = tmp_path / "deep" / "out" / "ratings.dat"
+    extract(archive, "set/ratings.dat", target)
+    assert target.read_bytes() == b"good"
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [archive, target]
+
+
+def test_an_archive_without_the_member_is_refused(tmp_path: Path) -> None:
+    archive = _archive(tmp_path / "a.zip", {"../set/ratings.dat": b"evil"})
+    with pytest.raises(UnreadableFile, match=r"a\.zip holds no set/ratings\.dat"):
+        extract(archive, "set/ratings.dat", tmp_path / "out" / "ratings.dat")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def _cut(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def _flipped(content: bytes) -> bytes:
+    return content[:2000] + bytes(255 - byte for byte in content[2000:2100]) + content[2100:]
+
+
+@pytest.mark.parametrize("harm", [_cut, _flipped, lambda content: b"<html>log in first</html>"])
+def test_a_corrupt_archive_leaves_nothing_behind(tmp_path: Path, harm: type) -> None:
+    noise = hashlib.shake_256(b"noise").digest(10_000)
+    archive = _archive(tmp_path / "a.zip", {"set/ratings.dat": noise})
+    archive.write_bytes(harm(archive.read_bytes()))
+    target = tmp_path / "out" / "ratings.dat"
+    with pytest.raises(UnreadableFile, match="not a whole zip archive"):
+        extract(archive, "set/ratings.dat", target)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_a_member_with_other_bytes_leaves_an_older_target_alone(tmp_path: Path) -> None:
+    archive = _archive(tmp_path / "a.zip", {"set/ratings.dat": b"other"})
+    target = tmp_path / "ratings.dat"
+    target.write_bytes(b"the copy of last year")
+    with pytest.raises(UnreadableFile, match=RIGHT.digest):
+        extract(archive, "set/ratings.dat", target, checksum=RIGHT)
+    assert target.read_bytes() == b"the copy of last year"
+    assert sorted(tmp_path.iterdir()) == [archive, target]
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    archive = _archive(tmp_path / "a.zip", {"set/ratings.dat": b"1"})
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(DatasetUnavailable, match="could not be unpacked"):
+        extract(archive, "set/ratings.dat", tmp_path / "file" / "ratings.dat")
+
+
+# (user, movie, rating): user 2 and movie 3 have no entry, as ids with gaps do.
+ENTRIES = [(1, 5, 3), (1, 1, 4), (3, 2, 1), (4, 5, 4), (4, 4, 2)]
+
+MATRIX = ObservedMatrix.from_entries(*zip(*ENTRIES, strict=True), datasets.info("ml-1m").scale)
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data folder, with every publisher out of reach."""
+    monkeypatch.setenv("DEEPMF_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("no_proxy", "*")
+    for name, dataset in list(DATASETS.items()):
+        monkeypatch.setitem(DATASETS, name, replace(dataset, address=_closed_address(dataset.archive)))
+    return tmp_path / "data"
+
+
+def _closed_address(file_name: str) -> str:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{unused.getsockname()[1]}/{file_name}"
+
+
+def _text(dataset: Dataset, entries: list[tuple[int, int, int]] = ENTRIES) -> bytes:
+    """Entries written as the publisher of a data set writes them."""
+    ratings = dataset.ratings
+    header = [] if isinstance(ratings.row, int) else [[ratings.row, ratings.column, ratings.value, "timestamp"]]
+    lines = [*header, *[[*entry, 978300760] for entry in entries]]
+    if "/" not in ratings.member:  # those not from MovieLens have no timestamps
+        lines = [line[:3] for line in lines]
+    return "".join(ratings.separator.join(map(str, line)) + "\n" for line in lines).encode()
+
+
+def _npz(entries: list[tuple[int, int, int]], shape: tuple[int, int] = (4, 6)) -> scipy.sparse.csr_matrix:
+    rows, columns, values = (np.array(part) for part in zip(*entries, strict=True))
+    return scipy.sparse.csr_matrix((values.astype(np.float32), (rows - 1, columns - 1)), shape=shape)
+
+
+def _put(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def _put_npz(path: Path, matrix: scipy.sparse.csr_matrix) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scipy.sparse.save_npz(path, matrix)
+    return path
+
+
+def _put_zip(path: Path, members: dict[str, bytes]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+def _expected(name: str) -> ObservedMatrix:
+    return ObservedMatrix.from_entries(*zip(*ENTRIES, strict=True), datasets.info(name).scale)
+
+
+# The catalogue
+
+
+def test_the_catalogue_is_consistent() -> None:
+    assert datasets.names() == list(DATASETS)
+    assert len(set(datasets.names())) == 9
+    for name in datasets.names():
+        dataset = datasets.info(name)
+        assert dataset.name == name
+        assert dataset.address.startswith("https://")
+        assert dataset.archive.endswith(".zip")
+        assert dataset.licence.endswith(".")
+        for checksum in (dataset.checksum, dataset.ratings.checksum):
+            if checksum is not None:
+                assert len(bytes.fromhex(checksum.digest)) == hashlib.new(checksum.algorithm).digest_size
+                assert checksum.verified
+    assert datasets.info("ml-latest-small").checksum is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("ml1m", "ml-1m"), ("GOODBOOKS-10K", "goodbooks-10k"), ("goodbooks", "goodbooks-10k")],
+)
+def test_an_unknown_name_is_told_with_the_nearest(wrong: str, right: str) -> None:
+    for ask in (datasets.info, datasets.find, datasets.fetch, datasets.load, datasets.load_split):
+        with pytest.raises(BadSetting, match=f"no data set '{wrong}'; the nearest name is '{right}'"):
+            ask(wrong)
+
+
+# The folder
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {"DEEPMF_DATA": "/d", "XDG_CACHE_HOME": "/x"}, "/d"),
+        ("linux", {"DEEPMF_DATA": "~/d"}, "/home/ann/d"),
+        ("linux", {"DEEPMF_DATA": "", "XDG_CACHE_HOME": "/x"}, "/x/deepmf"),
+        ("linux", {}, "/home/ann/.cache/deepmf"),
+        ("darwin", {}, "/home/ann/Library/Caches/deepmf"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/deepmf"),
+        ("win32", {}, "/home/ann/AppData/Local/deepmf"),
+    ],
+)
+def test_the_folder_follows_the_platform_and_the_environment(
+    monkeypatch: pytest.MonkeyPatch, platform: str, variables: dict[str, str], expected: str
+) -> None:
+    for name in ("DEEPMF_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": "/home/ann", **variables}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert datasets.folder() == Path(expected)
+
+
+# A copy that is there already
+
+
+@pytest.mark.parametrize("name", list(DATASETS))
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_the_official_file_is_found_and_read(data: Path, name: str, ending: str) -> None:
+    dataset = datasets.info(name)
+    layout = dataset.ratings.member if "/" in dataset.ratings.member else f"{name}/{dataset.ratings.member}"
+    content = _text(dataset)
+    path = _put(data / f"{layout}{ending}", gzip.compress(content) if ending else content)
+    assert datasets.find(name) == path
+    assert datasets.fetch(name) == path
+    assert datasets.load(name) == _expected(name)
+
+
+@pytest.mark.parametrize("name", list(DATASETS))
+@pytest.mark.parametrize("place", ["", "own folder"])
+def test_the_official_archive_is_found_unpacked_and_read(data: Path, name: str, place: str) -> None:
+    dataset = datasets.info(name)
+    archive = _put_zip(
+        (data / name if place else data) / dataset.archive,
+        {dataset.ratings.member: _text(dataset), "../evil.txt": b"evil"},
+    )
+    assert datasets.find(name) == archive
+    assert datasets.load(name) == _expected(name)
+    unpacked = data / name / Path(dataset.ratings.member).name
+    assert datasets.find(name) == unpacked
+    assert {path for path in data.parent.rglob("*") if path.is_file()} == {archive, unpacked}
+
+
+def test_another_file_of_an_archive_is_found_or_unpacked(data: Path) -> None:
+    _put_zip(data / "ml-1m.zip", {"ml-1m/users.dat": b"1::F::1::10::48067\n"})
+    unpacked = datasets.fetch_file("ml-1m", "ml-1m/users.dat")
+    assert unpacked == data / "ml-1m" / "users.dat"
+    assert unpacked.read_bytes() == b"1::F::1::10::48067\n"
+    unpacked.write_bytes(b"own\n")
+    assert datasets.fetch_file("ml-1m", "ml-1m/users.dat").read_bytes() == b"own\n"
+
+
+def test_a_file_under_the_name_of_the_set_is_found(data: Path) -> None:
+    path = _put(data / "ml-10m" / "ratings.dat", _text(datasets.info("ml-10m")))
+    assert datasets.find("ml-10m") == path
+    assert datasets.find("ml-1m") is None
+
+
+def test_a_file_without_a_folder_of_its_own_is_not_taken_for_a_set(data: Path) -> None:
+    _put(data / "ratings.csv", b"user_id,book_id,rating\n1,1,1\n")
+    assert all(datasets.find(name) is None for name in datasets.names())
+
+
+def test_the_npz_form_gives_the_matrix_of_the_text_form(data: Path) -> None:
+    path = _put_npz(data / "ml-1m" / "rating.npz", _npz(ENTRIES))
+    assert datasets.find("ml-1m") == path
+    from_npz = datasets.load("ml-1m")
+    assert from_npz.row_labels.tolist() == [1, 3, 4]
+    assert from_npz.column_labels.tolist() == [1, 2, 4, 5]
+    _put(data / "ml-1m" / "ratings.dat", _text(datasets.info("ml-1m")))
+    assert datasets.load("ml-1m") == from_npz == MATRIX
+
+
+def test_a_pair_that_the_publisher_repeats_keeps_its_last_value(data: Path) -> None:
+    _put(data / "filmtrust" / "ratings.txt", b"1 1 2\n1 2 3.5\n1 1 0.5\n")
+    assert datasets.load("filmtrust").values.tolist() == [0.5, 3.5]
+
+
+def test_a_corrupt_archive_of_the_user_is_told_and_kept(data: Path) -> None:
+    archive = _put(data / "ml-1m.zip", b"PK but no archive")
+    with pytest.raises(UnreadableFile, match="not a whole zip archive") as caught:
+        datasets.load("ml-1m")
+    assert datasets.info("ml-1m").address in str(caught.value)
+    assert archive.exists()
+
+
+# No copy here
+
+
+def test_offline_one_sentence_says_what_to_put_where(data: Path) -> None:
+    for name in datasets.names():
+        assert datasets.find(name) is None
+        with pytest.raises(DatasetUnavailable) as caught:
+            datasets.load(name)
+        told = str(caught.value)
+        assert datasets.info(name).address in told
+        assert told.endswith(f"put it at {data / datasets.info(name).archive}")
+        assert "\n" not in told
+
+
+def _publish(monkeypatch: pytest.MonkeyPatch, archive: Path, name: str, *, checksum: str | None = None) -> None:
+    """Let the catalogue name a local archive, with its own checksum or the one given."""
+    digest = checksum or hashlib.md5(archive.read_bytes()).hexdigest()
+    published = replace(
+        datasets.info(name),
+        address=archive.as_uri(),
+        checksum=Checksum("md5", digest, "computed in this test"),
+    )
+    monkeypatch.setitem(DATASETS, name, published)
+
+
+def test_a_set_is_downloaded_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = datasets.info("ml-20m")
+    archive = _put_zip(tmp_path / "publisher" / "ml-20m.zip", {"ml-20m/ratings.csv": _text(dataset)})
+    n_bytes = archive.stat().st_size
+    _publish(monkeypatch, archive, "ml-20m")
+    seen: list[tuple[int, int | None]] = []
+    assert datasets.load("ml-20m", progress=lambda *counts: seen.append(counts)) == _expected("ml-20m")
+    assert seen[-1] == (n_bytes, n_bytes)
+    archive.unlink()
+    assert datasets.fetch("ml-20m") == data / "ml-20m" / "ratings.csv"
+    assert datasets.load("ml-20m") == _expected("ml-20m")
+
+
+def test_a_download_with_another_checksum_leaves_nothing(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = _put_zip(tmp_path / "publisher" / "ml-1m.zip", {"ml-1m/ratings.dat": b"1::1::1::1\n"})
+    _publish(monkeypatch, archive, "ml-1m", checksum="0" * 32)
+    with pytest.raises(DatasetUnavailable, match="0" * 32):
+        datasets.load("ml-1m")
+    assert list(data.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "members"),
+    [
+        ("ml-100k", {"ml-100k/u.data": b"1\t1\t1\t1\n"}),  # not the bytes of the measured copy
+        ("ml-1m", {"ml-1m/other.dat": b"1::1::1::1\n"}),
+    ],
+)
+def test_a_downloaded_archive_that_holds_something_else_is_not_kept(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, members: dict[str, bytes]
+) -> None:
+    _publish(monkeypatch, _put_zip(tmp_path / "publisher" / f"{name}.zip", members), name)
+    with pytest.raises(DatasetUnavailable, match="not the archive that it should be"):
+        datasets.load(name)
+    assert [path for path in data.rglob("*") if path.is_file()] == []
+
+
+# Published splits
+
+
+def test_the_split_of_ml_1m_follows_the_masks(data: Path) -> None:
+    _put_npz(data / "ml-1m" / "rating.npz", _npz(ENTRIES))
+    parts = {"train": ENTRIES[:3], "val": ENTRIES[3:4], "test": ENTRIES[4:]}
+    for part, entries in parts.items():
+        _put_npz(data / "ml-1m" / f"{part}_mask.npz", _npz(entries).astype(bool))
+    split = datasets.load_split("ml-1m")
+    for matrix, entries in zip((split.train, split.validation, split.test), parts.values(), strict=True):
+        assert list(zip(*(part.tolist() for part in matrix.entries()), strict=True)) == sorted(entries)
+        assert matrix.rows == MATRIX.rows
+        assert matrix.columns == MATRIX.columns
+
+
+def test_a_mask_of_another_matrix_is_refused(data: Path) -> None:
+    _put_npz(data / "ml-1m" / "rating.npz", _npz(ENTRIES))
+    for part, entries in {"train": ENTRIES, "val": ENTRIES[:1], "test": [(2, 6, 1)]}.items():
+        _put_npz(data / "ml-1m" / f"{part}_mask.npz", _npz(entries).astype(bool))
+    with pytest.raises(BadSplit, match=r"test_mask\.npz does not belong to this matrix: row 2 is not known"):
+        datasets.load_split("ml-1m")
+
+
+def test_without_masks_one_sentence_says_what_to_put_where(data: Path) -> None:
+    _put_npz(data / "ml-1m" / "rating.npz", _npz(ENTRIES))
+    with pytest.raises(DatasetUnavailable) as caught:
+        datasets.load_split("ml-1m")
+    assert "https://github.com/nmduc/discrete-matrix-factorization" in str(caught.value)
+    assert str(caught.value).endswith(f"put it at {data / 'ml-1m' / 'train_mask.npz'}")
+
+
+@pytest.mark.parametrize("form", ["files", "archive"])
+def test_the_split_of_ml_100k_is_u1_without_validation(data: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    dataset = datasets.info("ml-100k")
+    assert dataset.split is not None
+    monkeypatch.setitem(DATASETS, "ml-100k", replace(dataset, split=replace(dataset.split, address=dataset.address)))
+    members = {
+        "ml-100k/u.data": _text(dataset),
+        "ml-100k/u1.base": _text(dataset, ENTRIES[1:]),
+        "ml-100k/u1.test": _text(dataset, ENTRIES[:1]),
+    }
+    if form == "archive":
+        _put_zip(data / "ml-100k.zip", members)
+    else:
+        for member, content in members.items():
+            _put(data / member, content)
+    split = datasets.load_split("ml-100k")
+    assert (split.train.n_entries, split.validation.n_entries, split.test.n_entries) == (4, 0, 1)
+    assert [part.tolist() for part in split.test.entries()] == [[1], [5], [3.0]]
+    assert split.train.rows == split.validation.rows == split.test.rows == MATRIX.rows
+
+
+def test_a_set_without_a_published_split_names_those_that_have_one() -> None:
+    with pytest.raises(BadSetting, match=r"ml-20m has no published split \(ml-100k, ml-1m have one\)"):
+        datasets.load_split("ml-20m")
+
+
+# The real files, where they are
+
+
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch) -> Path:
+    given = os.environ.get("DEEPMF_DATA")
+    place = Path(given) if given else Path(__file__).parents[3] / "shared" / "data"
+    if not place.is_dir():
+        pytest.skip("needs MovieLens files: set DEEPMF_DATA to the folder with ml-100k/ and ml-1m/")
+    monkeypatch.setenv("DEEPMF_DATA", str(place))
+    return place
+
+
+def _need(real: Path, *files: str) -> None:
+    for file in files:
+        if not (real / file).is_file():
+            pytest.skip(f"needs {file} in {real}")
+
+
+def test_real_ml_100k(real: Path) -> None:
+    _need(real, "ml-100k/u.data", "ml-100k/u1.base", "ml-100k/u1.test")
+    checksum = datasets.info("ml-100k").ratings.checksum
+    assert checksum is not None
+    assert hashlib.sha256((real / "ml-100k/u.data").read_bytes()).hexdigest() == checksum.digest
+    matrix = datasets.load("ml-100k")
+    assert matrix.shape == (943, 1682)
+    assert matrix.n_entries == datasets.info("ml-100k").n_entries
+    split = datasets.load_split("ml-100k")
+    assert (split.train.n_entries, split.validation.n_entries, split.test.n_entries) == (80_000, 0, 20_000)
+
+
+def test_real_ml_1m(real: Path) -> None:
+    _need(real, "ml-1m/rating.npz")
+    matrix = datasets.load("ml-1m")
+    assert matrix.shape == (6040, 3706)
+    assert matrix.n_entries == datasets.info("ml-1m").n_entries
+    assert matrix.row_labels.tolist() == list(range(1, 6041))
+    assert (matrix.column_labels[0], matrix.column_labels[-1]) == (1, 3952)
+
+
+def test_real_split_of_ml_1m(real: Path) -> None:
+    _need(real, "ml-1m/rating.npz", *(f"ml-1m/{part}_mask.npz" for part in ("train", "val", "test")))
+    split = datasets.load_split("ml-1m")
+    counts = (split.train.n_entries, split.validation.n_entries, split.test.n_entries)
+    assert counts == (712_648, 37_508, 250_053)

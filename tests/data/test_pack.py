@@ -1,0 +1,343 @@
+"""Packing: a store holds what reading the same files at once gives, and stands there whole or not at all."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import deepmf
+from deepmf.data import pack as entry_batches
+from deepmf.data import pack as packing
+from deepmf.data.pack import pack
+from deepmf.data.read import read_matrix
+from deepmf.data.synthetic import generate
+from deepmf.errors import (
+    BadEntries,
+    BadSetting,
+    CannotSave,
+    ConstantValues,
+    DuplicateEntries,
+    FileAbsent,
+    MeansOffLevels,
+    OffScale,
+    UnreadableFile,
+)
+from deepmf.matrix import packed as buckets
+from deepmf.matrix.arrays import ArrayFile
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+
+# Labels are texts, and sorted, as those of a file are.
+FILMS = ObservedMatrix.from_frame(generate(60, 40, density=0.3, seed=0).matrix.to_frame())
+
+
+@pytest.fixture(autouse=True)
+def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file takes several batches, and every matrix several buckets."""
+    monkeypatch.setattr(entry_batches, "LINES", 100)
+    monkeypatch.setattr(buckets, "BUCKET", 90)
+    monkeypatch.setattr(packing, "_SAMPLE", 4)
+
+
+def shuffled(matrix: ObservedMatrix, seed: int = 0) -> pl.DataFrame:
+    return matrix.to_frame().sample(fraction=1, shuffle=True, seed=seed)
+
+
+def same(ours: ObservedMatrix, theirs: ObservedMatrix) -> bool:
+    return (
+        ours == theirs
+        and ours.form == theirs.form
+        and all(map(np.array_equal, ours.by_column, theirs.by_column))
+        and ours.mean == pytest.approx(theirs.mean)
+    )
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet", ".npz", ".store"])
+def test_a_store_holds_what_its_file_holds(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"r{ending}"
+    frame = shuffled(FILMS)
+    if ending == ".parquet":
+        frame.write_parquet(file)
+    elif ending == ".jsonl":
+        frame.write_ndjson(file)
+    elif ending in (".csv", ".tsv"):
+        frame.write_csv(file, separator="," if ending == ".csv" else "\t")
+    else:
+        FILMS.write(file)
+    packed = pack(file, tmp_path / "packed.store")
+    assert same(packed, read_matrix(file))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([file.name, "packed.store"])
+
+
+def test_several_files_are_one_matrix(tmp_path: Path) -> None:
+    frame = shuffled(FILMS)
+    frame.head(300).write_parquet(tmp_path / "1.parquet")
+    frame.slice(300, 200).write_csv(tmp_path / "2.csv")
+    ObservedMatrix.from_frame(frame.slice(500)).write(tmp_path / "3.store")
+    files = [tmp_path / name for name in ("1.parquet", "2.csv", "3.store")]
+    assert same(pack(files, tmp_path / "all.store"), FILMS)
+
+
+def test_ids_have_the_type_that_all_files_together_give_them(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("user,item,rating\n10,1,5\n9,2,3\n")
+    (tmp_path / "2.csv").write_text("user,item,rating\nann,1,4\n9,3,3\n")
+    numbers = pack(tmp_path / "1.csv", tmp_path / "1.store")
+    assert numbers.row_labels.tolist() == [9, 10]
+    both = pack([tmp_path / "1.csv", str(tmp_path / "2.csv")], tmp_path / "2.store")
+    assert both.row_labels.tolist() == ["10", "9", "ann"]
+    assert both.column_labels.tolist() == [1, 2, 3]
+    assert [part.tolist() for part in both.entries()] == [["10", "9", "9", "ann"], [1, 2, 3, 1], [5, 3, 3, 4]]
+
+
+@pytest.mark.parametrize("duplicates", ["error", "first", "last", "mean"])
+def test_the_interval_of_real_values_is_the_same_as_in_memory(tmp_path: Path, duplicates: Any) -> None:
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=600)
+    values[5], values[300] = 100, -70
+    rows = np.arange(600) // 20 if duplicates == "error" else generator.integers(0, 20, 600)
+    pl.DataFrame({"user": rows, "item": np.arange(600) % 20, "rating": values}).write_csv(tmp_path / "r.csv")
+    theirs = read_matrix(tmp_path / "r.csv", duplicates=duplicates)
+    ours = pack(tmp_path / "r.csv", tmp_path / "r.store", duplicates=duplicates)
+    assert same(ours, theirs)
+    assert same(read_matrix(tmp_path / "r.store"), theirs)
+    assert not ours.scale.is_bounded and -10 < ours.scale.low < ours.scale.high < 10
+
+
+@pytest.mark.parametrize("duplicates", ["first", "last", "mean"])
+def test_repeats_are_merged_as_in_memory(tmp_path: Path, duplicates: Any) -> None:
+    generator = np.random.default_rng(0)
+    frame = pl.DataFrame(
+        {
+            "user": generator.integers(0, 20, 600),
+            "item": generator.integers(0, 20, 600),
+            "rating": generator.integers(1, 6, 600) * 2,
+        }
+    )
+    frame.write_csv(tmp_path / "r.csv")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        theirs = read_matrix(tmp_path / "r.csv", duplicates=duplicates)
+        ours = pack(tmp_path / "r.csv", tmp_path / "r.store", duplicates=duplicates)
+    assert same(ours, theirs)
+    assert [each.category for each in told] == [MeansOffLevels] * 2 * (duplicates == "mean")
+    assert len({str(each.message) for each in told}) <= 1
+
+
+def test_a_level_of_a_replaced_entry_alone_is_none(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("user,item,rating\na,x,9\na,x,5\nb,x,3\n")
+    theirs = read_matrix(tmp_path / "r.csv", duplicates="last")
+    ours = pack(tmp_path / "r.csv", tmp_path / "r.store", duplicates="last")
+    assert same(ours, theirs)
+    assert ours.scale == Scale(levels=[3, 5])
+
+
+def test_values_between_levels_and_beyond_single_precision(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    for name, values in {"doubles": generator.random(400), "singles": np.arange(400) / 4}.items():
+        frame = pl.DataFrame({"user": generator.permutation(400), "item": np.arange(400) % 7, "rating": values})
+        frame.write_parquet(tmp_path / f"{name}.parquet")
+        ours = pack(tmp_path / f"{name}.parquet", tmp_path / f"{name}.store")
+        theirs = read_matrix(tmp_path / f"{name}.parquet")
+        assert same(ours, theirs)
+        assert ours.values.dtype == theirs.values.dtype
+
+
+def test_a_wide_table_and_gaps(tmp_path: Path) -> None:
+    (tmp_path / "w.csv").write_text("id,q1,q2\na,1,\nb,,3\n")
+    wide = pack(tmp_path / "w.csv", tmp_path / "w.store", wide=True)
+    assert same(wide, read_matrix(tmp_path / "w.csv", wide=True))
+    (tmp_path / "g.csv").write_text("user,item,rating\na,x,1\na,y,NA\n\nb,y,2,5\n\n\n".replace("2,5", "2"))
+    packed = pack(tmp_path / "g.csv", tmp_path / "g.store", missing="drop")
+    assert same(packed, read_matrix(tmp_path / "g.csv", missing="drop"))
+    (tmp_path / "c.csv").write_text("user;item;rating\na;x;1,5\nb;y;2\n")
+    assert pack(tmp_path / "c.csv", tmp_path / "c.store", decimal=",").entries().values.tolist() == [1.5, 2]
+
+
+BAD: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
+    "gap": (
+        "user,item,rating\na,x,1\n" * 1 + "b,x,\n",
+        {},
+        BadEntries,
+        "r.csv, line 3: the value is missing; missing='drop'",
+    ),
+    "no id": ("user,item,rating\na,x,1\n,x,2\n", {}, BadEntries, "r.csv, line 3: the row id is missing"),
+    "word": ("user,item,rating\na,x,1\nb,x,good\n", {}, BadEntries, "r.csv, line 3: value 'good' is not a number"),
+    "infinite": (
+        "user,item,rating\na,x,1\nb,x,inf\n",
+        {},
+        BadEntries,
+        "line 3: row 'b', column 'x' has value inf; values",
+    ),
+    "off": (
+        "user,item,rating\na,x,1\nb,x,7\n",
+        {"scale": Scale(levels=[1, 2])},
+        OffScale,
+        "r.csv, line 3: row 'b', column 'x' has value 7; the scale is one of 1, 2",
+    ),
+    "twice": (
+        "user,item,rating\na,x,1\na,x,2\n",
+        {},
+        DuplicateEntries,
+        "row 'a', column 'x' was given before; duplicates='first'",
+    ),
+    "empty": ("user,item,rating\n", {}, UnreadableFile, "r.csv holds no entries"),
+    "only gaps": (
+        "user,item,rating\na,x,\n",
+        {"missing": "drop"},
+        UnreadableFile,
+        "holds no entries; lines without a value: 1",
+    ),
+    "no column": ("user,item,rating\na,x,1\n", {"row": "who"}, BadEntries, "there is no column 'who' for the row"),
+    "duplicates": ("user,item,rating\na,x,1\n", {"duplicates": "all"}, BadSetting, "duplicates must be 'error'"),
+    "missing": ("user,item,rating\na,x,1\n", {"missing": "keep"}, BadSetting, "missing must be 'error' or 'drop'"),
+    "wide": ("id,a,b,c,d,e\nx,1,2,3,4,5\n", {}, UnreadableFile, "looks like a wide table"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_leaves_nothing(tmp_path: Path, case: str) -> None:
+    content, options, error, message = BAD[case]
+    (tmp_path / "r.csv").write_text(content)
+    with pytest.raises(error, match=message):
+        pack(tmp_path / "r.csv", tmp_path / "r.store", **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
+
+
+def test_a_line_far_down_is_named(tmp_path: Path) -> None:
+    lines = [f"{number},x,{number % 5}" for number in range(777)]
+    (tmp_path / "r.csv").write_text("\n".join(["user,item,rating", *lines, "z,x,bad", *lines]) + "\n")
+    with pytest.raises(BadEntries, match="r.csv, line 779: value 'bad' is not a number"):
+        pack(tmp_path / "r.csv", tmp_path / "r.store")
+
+
+def test_files_that_are_not_there_or_no_files(tmp_path: Path) -> None:
+    with pytest.raises(FileAbsent, match="there is no file"):
+        pack(tmp_path / "none.csv", tmp_path / "r.store")
+    with pytest.raises(UnreadableFile, match="a directory without a manifest.json"):
+        pack(tmp_path, tmp_path / "r.store")
+    with pytest.raises(BadSetting, match="pack needs at least one file"):
+        pack([], tmp_path / "r.store")
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UnreadableFile, match="is not a whole Parquet file"):
+        pack(tmp_path / "cut.parquet", tmp_path / "r.store")
+    assert [path.name for path in tmp_path.iterdir()] == ["cut.parquet"]
+
+
+def test_nothing_is_packed_over_another(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("user,item,rating\na,x,1\na,y,2\n")
+    pack(tmp_path / "r.csv", tmp_path / "r.store")
+    with pytest.raises(CannotSave, match=r"r.store could not be written \(it is there already"):
+        pack(tmp_path / "r.csv", tmp_path / "r.store")
+    with pytest.raises(CannotSave, match="there is no folder"):
+        pack(tmp_path / "r.csv", tmp_path / "none" / "r.store")
+
+
+def test_one_value_is_told(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("user,item,rating\na,x,1\na,y,1\n")
+    with pytest.warns(ConstantValues, match="all entries have the value 1"):
+        pack(tmp_path / "r.csv", tmp_path / "r.store")
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    FILMS.write(tmp_path / "r.csv")
+    told: list[tuple[int, int | None]] = []
+    how = entry_batches.LineReading({})
+    packing.pack_files([tmp_path / "r.csv"], tmp_path / "r.store", how=how, progress=lambda *each: told.append(each))
+    done = [each for each, _ in told]
+    assert done == sorted(done)
+    assert told[0] == (100, None)
+    assert told[-1] == (3 * FILMS.n_entries, 4 * FILMS.n_entries)
+
+
+@pytest.mark.parametrize("part", ["columns", "entries", "row_text"])
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    append = ArrayFile.append
+
+    def full(self: ArrayFile, array: np.ndarray[Any, Any]) -> None:
+        if self.path.name == part:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(self, array)
+
+    monkeypatch.setattr(ArrayFile, "append", full)
+    FILMS.write(tmp_path / "r.csv")
+    with pytest.raises(CannotSave, match=r"r.store could not be written \(No space left on device\); nothing was"):
+        pack(tmp_path / "r.csv", tmp_path / "r.store")
+    assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
+
+
+@pytest.mark.parametrize("place", ["deepmf.matrix.packed.Buckets._write", "deepmf.data.pack.np.save"])
+def test_a_full_disk_for_what_is_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    FILMS.write(tmp_path / "r.csv")
+    monkeypatch.setattr(place, full)
+    with pytest.raises(CannotSave, match=r"r.store could not be written \(No space left on device\); nothing was"):
+        pack(tmp_path / "r.csv", tmp_path / "r.store")
+    assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
+
+
+LIMITED = """
+import resource, signal, sys
+from deepmf.data.pack import pack
+from deepmf.errors import CannotSave
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    pack(sys.argv[1], sys.argv[2])
+except CannotSave as error:
+    print(error)
+"""
+
+SLOW = """
+import sys, time
+from deepmf.data import packing
+from deepmf.matrix.packed import StoreWriter
+def slow(self, **_):
+    print("half", flush=True)
+    time.sleep(60)
+StoreWriter.finish = slow
+packing.pack(sys.argv[1], sys.argv[2])
+"""
+
+
+def child(code: str, *arguments: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(deepmf.__file__).parents[1])},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such limits")
+def test_files_may_not_grow(tmp_path: Path) -> None:
+    FILMS.write(tmp_path / "r.csv")
+    with child(LIMITED, tmp_path / "r.csv", tmp_path / "r.store") as process:
+        said = process.communicate()[0]
+    assert "r.store could not be written (File too large); nothing was changed" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+def test_a_killed_pack_leaves_no_store_and_the_next_one_cleans_up(tmp_path: Path) -> None:
+    FILMS.write(tmp_path / "r.csv")
+    with child(SLOW, tmp_path / "r.csv", tmp_path / "r.store") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "half\n"
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert not (tmp_path / "r.store").exists()
+    assert len(list(tmp_path.iterdir())) > 1
+    assert same(pack(tmp_path / "r.csv", tmp_path / "r.store"), FILMS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.csv", "r.store"]

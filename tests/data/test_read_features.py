@@ -1,0 +1,154 @@
+"""Features from files: text and Parquet, the column of the labels, types, gaps; errors name the file."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from deepmf.data.read_features import read_features, read_file_of_features
+from deepmf.errors import BadFeatures, FileAbsent, UnreadableFile, UserError
+
+FILMS = """film,year,genres,seen,length,code
+Alien,1979,Horror|Sci-Fi,2001-12-31,117.5,007
+Big,NA,Comedy,,104,12
+Cars,2006, Comedy ,1999-01-01,?,
+"""
+
+
+@pytest.fixture
+def films(tmp_path: Path) -> Path:
+    path = tmp_path / "films.csv"
+    path.write_text(FILMS)
+    return path
+
+
+def test_text_is_typed_column_by_column(films: Path) -> None:
+    found = read_features(films)
+    assert found.labels.tolist() == ["Alien", "Big", "Cars"]
+    assert found.kinds == {"year": "number", "genres": "list", "seen": "date", "length": "number", "code": "category"}
+    np.testing.assert_array_equal(found.values("year"), [1979, np.nan, 2006])
+    np.testing.assert_array_equal(found.values("length"), [117.5, 104, np.nan])
+    assert found.values("genres").tolist() == [("Horror", "Sci-Fi"), ("Comedy",), ("Comedy",)]
+    assert found.values("seen").astype(str).tolist() == ["2001-12-31", "NaT", "1999-01-01"]
+    assert found.values("code").tolist() == ["007", "12", None]
+
+
+def test_kinds_can_be_given(films: Path) -> None:
+    found = read_features(films, kinds={"year": "category", "code": "number"})
+    assert found.values("year").tolist() == ["1979", None, "2006"]
+    np.testing.assert_array_equal(found.values("code"), [7, 12, np.nan])
+
+
+def test_words_for_gaps_are_categories_among_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,country\n1,NA\n2,none\n3,\n4,DE\n")
+    assert read_features(tmp_path / "a.csv").values("country").tolist() == ["NA", "none", None, "DE"]
+
+
+@pytest.mark.parametrize("kind", ["tsv", "gz", "parquet", "jsonl", "semicolon"])
+def test_every_format_gives_the_same(films: Path, tmp_path: Path, kind: str) -> None:
+    if kind in ("parquet", "jsonl"):
+        path = tmp_path / f"films.{kind}"
+        frame = pl.read_csv(films, null_values=["NA", "?"], schema_overrides={"code": pl.String}, try_parse_dates=True)
+        frame = frame.with_columns(pl.col("genres").str.strip_chars().str.split("|"))
+        frame.write_parquet(path) if kind == "parquet" else frame.write_ndjson(path)
+    elif kind == "gz":
+        path = tmp_path / "films.csv.gz"
+        path.write_bytes(gzip.compress(FILMS.encode()))
+    else:
+        path = tmp_path / "films.txt"
+        path.write_text(FILMS.replace(",", "\t" if kind == "tsv" else ";"))
+    found, expected = read_features(path), read_features(films)
+    assert found.kinds == expected.kinds
+    for name in expected.names:
+        np.testing.assert_array_equal(found.values(name), expected.values(name))
+
+
+def test_files_without_a_header(tmp_path: Path) -> None:
+    (tmp_path / "users.dat").write_text("1::F::1::10::48067\n2::M::56::16::70072\n")
+    (tmp_path / "movies.dat").write_text(
+        "1::Star Wars: Episode IV (1977)::Action|Sci-Fi\n2::Heat, the (1995)::Action\n\n"
+    )
+    users, movies = read_features(tmp_path / "users.dat"), read_features(tmp_path / "movies.dat")
+    assert users.labels.tolist() == [1, 2]
+    assert users.names == ("field 1", "field 2", "field 3", "field 4")
+    assert users.values("field 1").tolist() == ["F", "M"]
+    assert movies.values("field 1").tolist() == ["Star Wars: Episode IV (1977)", "Heat, the (1995)"]
+    assert movies.kinds == {"field 1": "category", "field 2": "list"}
+    assert read_features(tmp_path / "movies.dat", header=True).labels.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    "header, asked, chosen, guessed",
+    [
+        ("age,user_id,x", {}, "user_id", True),
+        ("age,x,Item ID", {}, "Item ID", True),
+        ("age,id,x", {}, "id", True),
+        ("age,x,y", {}, "age", True),
+        ("age,user_id,x", {"label": "x"}, "x", False),
+        ("age,user_id,x", {"label": 2}, "x", False),
+        ("age,user_id,who", {"known_as": ["who"]}, "who", False),
+        ("age,user_id,x", {"known_as": ["who"]}, "user_id", True),
+    ],
+)
+def test_the_column_of_the_labels(
+    tmp_path: Path, header: str, asked: dict[str, Any], chosen: str, guessed: bool
+) -> None:
+    (tmp_path / "a.csv").write_text(f"{header}\n1,2,3\n4,5,6\n")
+    found = read_file_of_features(tmp_path / "a.csv", **asked)
+    assert (found.label, found.guessed) == (chosen, guessed)
+    at = header.split(",").index(chosen)
+    assert found.features.labels.tolist() == [[1, 4], [2, 5], [3, 6]][at]
+
+
+@pytest.mark.parametrize(
+    "text, asked, said",
+    [
+        ("user,age\na,1\na,2\n", {}, "the label 'a' has features twice"),
+        ("user,age\na,1\n,2\nb,3\n", {}, "line 3: the label is missing"),
+        ("user,age\na,1\n\nb,3\n", {}, "line 3: the label is missing"),
+        ("user,age\na,1\n", {"label": "id"}, "there is no column 'id' for the labels; there are 'user', 'age'"),
+        ("user,age\na,1\n", {"label": 7}, "labels column 7 does not exist"),
+        ("user,age\na,old\n", {"kinds": {"age": "number"}}, None),
+        ("user,age\na,1\n", {"kinds": {"height": "number"}}, "there is no feature 'height' to be a number"),
+        ("user,age\na,1\n", {"kinds": {"age": "years"}}, "must be one of number, category, list, date; got 'years'"),
+        ("user\na\nb\n", {}, "has 1 column"),
+        ("user,age\n", {}, "holds no lines with a label and features"),
+        ("", {}, "is empty"),
+        ("user,age\na,1\nb,2,3\n", {}, "more columns than line 1"),
+        ("user,user\na,1\n", {}, "names a column twice"),
+    ],
+)
+def test_bad_files_are_one_sentence(tmp_path: Path, text: str, asked: dict[str, Any], said: str | None) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text(text)
+    if said is None:  # what a kind cannot read is found when it is used
+        with pytest.raises(BadFeatures, match="the feature 'age' cannot be read as numbers"):
+            read_features(path, **asked).encoding()
+        return
+    with pytest.raises(UserError, match=said) as error:
+        read_features(path, **asked)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_names_are_no_patterns_and_folders_no_files(tmp_path: Path) -> None:
+    (tmp_path / "a[1]*.csv").write_text("user,age\na,1\nb,2\n")
+    assert read_features(tmp_path / "a[1]*.csv").labels.tolist() == ["a", "b"]
+    with pytest.raises(FileAbsent, match="there is no file"):
+        read_features(tmp_path / "*.csv")
+    with pytest.raises(UnreadableFile, match="is a directory"):
+        read_features(tmp_path)
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 nothing")
+    with pytest.raises(UnreadableFile, match="is not a whole Parquet file"):
+        read_features(tmp_path / "x.parquet")
+    (tmp_path / "latin.csv").write_bytes("user,city\na,Köln\n".encode("latin-1"))
+    with pytest.raises(UnreadableFile, match="is not UTF-8 text"):
+        read_features(tmp_path / "latin.csv")
+
+
+def test_infinite_numbers_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("user,age\na,1\nb,-inf\n")
+    with pytest.raises(BadFeatures, match="the feature 'age' has infinite numbers"):
+        read_features(tmp_path / "a.csv").encoding()

@@ -1,0 +1,354 @@
+"""Facts about generated matrices: exact counts, known truth, the same entries for the same seed."""
+
+import tracemalloc
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from deepmf.data.ground_truth import Truth, draw_truth
+from deepmf.data.synthetic import Generated, checkerboard, film_titles, generate, person_names, stream
+from deepmf.errors import BadSetting, UnknownLabel
+from deepmf.matrix.labels import Labels
+from deepmf.matrix.matrix import Entries
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import mae_error, rmse_error
+
+# Sums of position in the stream x row, column, value: change them only where the entries are meant to change.
+REFERENCE = (26644206489, 101301205948, 728051810.0)
+
+
+def joined(chunks: Iterable[Entries]) -> Entries:
+    return Entries(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
+
+
+def all_pairs(truth: Truth) -> tuple[np.ndarray, np.ndarray]:
+    rows, columns = truth.rows.array, truth.columns.array
+    return np.repeat(rows, columns.size), np.tile(columns, rows.size)
+
+
+def top_decile_share(counts: np.ndarray) -> float:
+    return float(np.sort(counts)[-(counts.size // 10) :].sum() / counts.sum())
+
+
+def squared_floor(generated: Generated) -> float:
+    entries = generated.matrix.entries()
+    return rmse_error(generated.truth.expected(entries.rows, entries.columns), entries.values)
+
+
+class TestCounts:
+    @pytest.mark.parametrize("n_entries", [1, 39, 1000, 1999, 2000])
+    @pytest.mark.parametrize("popularity", [0.0, 0.6, 2.0])
+    def test_exactly_as_many_different_entries_as_asked(self, n_entries: int, popularity: float) -> None:
+        entries = joined(stream(50, 40, n_entries=n_entries, popularity=popularity))
+        cells = entries.rows * 40 + entries.columns
+        assert cells.size == n_entries
+        assert np.all(np.diff(cells) > 0)  # in row order, none twice
+        assert 0 <= cells.min() <= cells.max() < 2000
+
+    @pytest.mark.parametrize("selection", [0.0, 1.0, 10.0])
+    def test_wide_and_sparse_rows_have_no_duplicates(self, selection: float) -> None:
+        entries = joined(stream(300, 3000, n_entries=20_000, popularity=1.0, selection=selection))
+        assert np.unique(entries.rows * 3000 + entries.columns).size == entries.values.size == 20_000
+
+    def test_density_gives_the_count(self) -> None:
+        assert generate(density=0.025).matrix.n_entries == 1500
+        assert generate(10, 20, density=1).matrix.n_entries == 200
+
+    def test_one_cell(self) -> None:
+        assert generate(1, 1, n_entries=1).matrix.shape == (1, 1)
+
+
+class TestDeterminism:
+    def test_same_seed_same_entries(self) -> None:
+        assert generate(60, 50, seed=3).matrix == generate(60, 50, seed=3).matrix
+        assert generate(60, 50, seed=3).matrix != generate(60, 50, seed=4).matrix
+
+    def test_entries_are_those_of_any_other_machine(self) -> None:
+        rows, columns, values = joined(stream(200, 1000, n_entries=20_000, popularity=1.0, selection=2.0, seed=0))
+        weights = np.arange(1, 20_001)
+        assert (weights @ rows, weights @ columns, weights @ values) == REFERENCE
+
+    def test_numpy_own_generator_plays_no_part(self) -> None:
+        np.random.seed(1)  # noqa: NPY002
+        before = np.random.get_state()[1].copy()  # noqa: NPY002
+        generate(50, 40)
+        assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
+
+    @pytest.mark.parametrize("chunk_entries", [999, 70_000, 150_000, 10**9])
+    def test_chunk_size_does_not_matter(self, chunk_entries: int) -> None:
+        chunks = list(stream(3000, 500, n_entries=150_000, chunk_entries=chunk_entries))
+        assert all(chunk.values.size == chunk_entries for chunk in chunks[:-1])
+        assert 0 < chunks[-1].values.size <= chunk_entries
+        for part, reference in zip(joined(chunks), joined(stream(3000, 500, n_entries=150_000)), strict=True):
+            assert np.array_equal(part, reference)
+
+    def test_threads_draw_the_same(self) -> None:
+        drawn = (joined(stream(3000, 500, n_entries=400_000, jobs=jobs)) for jobs in (1, 3))
+        for part, reference in zip(*drawn, strict=True):
+            assert np.array_equal(part, reference)
+
+    def test_later_entries_do_not_repeat_earlier_ones(self) -> None:
+        columns = joined(stream(16_384, 1000, n_entries=131_072, popularity=0.0, selection=0.0)).columns
+        first, second = columns.reshape(2, -1)  # as many rows, as many entries
+        assert np.mean(first == second) < 0.01
+
+    def test_stream_is_generate(self) -> None:
+        settings = {"n_entries": 100_000, "rank": 2, "levels": (0, 1, 2), "selection": 0.5, "seed": 9}
+        generated = generate(2000, 300, named=False, **settings)
+        streamed = joined(stream(2000, 300, chunk_entries=7777, **settings))
+        for part, reference in zip(streamed, generated.matrix.entries(), strict=True):
+            assert np.array_equal(part, reference)
+
+    def test_draw_truth_is_the_truth_of_a_stream(self) -> None:
+        rows, columns, values = joined(stream(400, 300, n_entries=9000, noise=0.0, seed=2))
+        truth = draw_truth(Labels.numbered(400, axis="row"), Labels.numbered(300, axis="column"), noise=0.0, seed=2)
+        assert np.array_equal(truth.median(rows, columns), values)
+
+
+class TestWhichEntries:
+    def test_popularity_grows_with_the_exponent(self) -> None:
+        matrices = [generate(1000, 500, n_entries=20_000, popularity=p, named=False).matrix for p in (0, 0.5, 1)]
+        for less, more in pairwise(matrices):
+            assert top_decile_share(less.column_counts) + 0.05 < top_decile_share(more.column_counts)
+            assert top_decile_share(less.row_counts) + 0.05 < top_decile_share(more.row_counts)
+
+    # Rows with two columns of 60 draw them; of 6, they go by keys. Both must be successive sampling:
+    # P(j) = p_j + sum over i other than j of p_i p_j / (1 - p_i).
+    @pytest.mark.parametrize("n_columns", [60, 6])
+    def test_columns_are_drawn_in_proportion_to_a_power_law(self, n_columns: int) -> None:
+        matrix = generate(40_000, n_columns, n_entries=120_000, popularity=0.9, selection=0, named=False).matrix
+        pairs = matrix.take(np.flatnonzero(matrix.row_counts == 2), np.arange(n_columns))
+        assert pairs.shape[0] > 5000
+        steps = np.arange(1, n_columns + 2) ** 0.1
+        share = np.diff(steps) / (steps[-1] - steps[0])
+        wanted = share * (1 + np.sum(share / (1 - share)) - share / (1 - share))
+        seen = np.sort(pairs.column_counts)[::-1] / pairs.shape[0]
+        assert np.all(np.abs(seen - wanted) < 5 * np.sqrt(wanted * (1 - wanted) / pairs.shape[0]))
+
+    def test_people_rate_what_they_like_when_selection_is_on(self) -> None:
+        def gain(selection: float) -> float:
+            generated = generate(400, 300, selection=selection, named=False, seed=1)
+            return (
+                generated.matrix.entries().values.mean() - generated.truth.expected(*all_pairs(generated.truth)).mean()
+            )
+
+        assert abs(gain(0)) < 0.15
+        assert gain(1) > 0.25
+        assert gain(3) > gain(1) + 0.1
+
+    @pytest.mark.parametrize("n_columns", [500, 5])  # drawn, by keys
+    def test_the_chance_of_a_cell_is_logistic_in_how_much_it_is_liked(self, n_columns: int) -> None:
+        # One entry a row and columns that are equally popular: a column's chance is its share of the row's weights.
+        generated = generate(5000, n_columns, n_entries=5000, popularity=0, selection=2, noise=0, named=False)
+        truth, rows = generated.truth, np.arange(5000)
+        assert np.all(generated.matrix.row_counts == 1)
+        liking = truth.signal_block(rows) - truth.row_effects[:, None]
+        chance = 1 / (1 + np.exp(-2 * liking))
+        chance /= chance.sum(axis=1, keepdims=True)
+        expected = np.sum(chance * liking, axis=1)
+        spread = np.sqrt(np.mean(np.sum(chance * liking**2, axis=1) - expected**2))
+        seen = liking[rows, generated.matrix.by_row.columns]
+        assert seen.mean() == pytest.approx(expected.mean(), abs=4 * spread / np.sqrt(5000))
+        assert seen.mean() > liking.mean() + 0.3
+
+
+class TestTruth:
+    LEVELS = (
+        (0, 1),
+        (-1, 0, 1),
+        (1, 2, 3, 4, 5),
+        (1, 2, 4, 8, 100),
+        tuple(np.arange(1, 11) / 2),
+        tuple(range(40)),
+    )
+
+    @pytest.mark.parametrize("levels", LEVELS)
+    def test_every_level_is_used_and_high_ones_more(self, levels: tuple[float, ...]) -> None:
+        matrix = generate(levels=levels, n_entries=20_000).matrix
+        assert matrix.scale == Scale(levels)
+        counts = np.array(list(matrix.describe().histogram.values()))
+        assert counts.min() > 0
+        assert counts[counts.size // 2 :].sum() > 0.55 * counts.sum()
+
+    @pytest.mark.parametrize("levels", LEVELS)
+    def test_answers_agree_with_simulation(self, levels: tuple[float, ...]) -> None:
+        truth = generate(30, 20, levels=levels, seed=5).truth
+        rows, columns = truth.rows.array[:20], truth.columns.array
+        noise = truth.noise * np.random.default_rng(0).standard_normal((40_000, 1))
+        shown = truth.values_of(truth.signal(rows, columns) + noise)
+        spread = shown.std(axis=0).max()
+        assert truth.expected(rows, columns) == pytest.approx(shown.mean(axis=0), abs=5 * spread / 200)
+        shares = np.stack([(shown == level).mean(axis=0) for level in levels], axis=1)
+        assert truth.distribution(rows, columns) == pytest.approx(shares, abs=5 * 0.5 / 200)
+        assert np.mean(truth.median(rows, columns) == np.median(shown, axis=0)) >= 0.95
+
+    def test_signal_is_the_formula(self) -> None:
+        truth = generate(7, 5, n_entries=10, rank=3, named=False).truth
+        dense = truth.row_factors.T @ truth.column_factors + truth.row_effects[:, None] + truth.column_effects
+        assert np.array_equal(truth.signal(*all_pairs(truth)), dense.ravel())
+        assert np.array_equal(truth.signal_block(np.array([4, 0])), dense[[4, 0]])
+        assert truth.row_factors.shape == (3, 7)
+
+    def test_distribution_sums_to_one_and_gives_the_mean(self) -> None:
+        truth = generate(30, 20).truth
+        shares = truth.distribution(*all_pairs(truth))
+        assert shares.shape == (600, 5)
+        assert shares.min() >= 0
+        assert shares.sum(axis=1) == pytest.approx(1)
+        assert shares @ [1, 2, 3, 4, 5] == pytest.approx(truth.expected(*all_pairs(truth)))
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_floor_is_below_means_of_rows_and_columns_below_the_mean(self, seed: int) -> None:
+        generated = generate(1000, 400, seed=seed, named=False)
+        rows, columns, values = generated.matrix.entries()
+        mean_error = values.std()
+        column_means = np.bincount(columns, values) / np.bincount(columns)
+        rest = values - column_means[columns]
+        means_error = (rest - (np.bincount(rows, rest) / np.bincount(rows))[rows]).std()
+        floor = squared_floor(generated)
+        assert 0.74 < floor < 0.82
+        assert floor + 0.08 < means_error < mean_error - 0.1
+        assert 1.0 < mean_error < 1.2
+
+    def test_median_has_the_lower_absolute_error(self) -> None:
+        generated = generate(500, 400, named=False)
+        rows, columns, values = generated.matrix.entries()
+        expected, median = generated.truth.expected(rows, columns), generated.truth.median(rows, columns)
+        assert mae_error(median, values) < mae_error(expected, values)
+        assert rmse_error(median, values) > rmse_error(expected, values)
+
+    def test_without_noise_the_truth_is_the_matrix(self) -> None:
+        assert squared_floor(generate(noise=0)) == 0
+
+    def test_a_stranger_is_an_error(self) -> None:
+        with pytest.raises(UnknownLabel, match="Nobody"):
+            generate(30, 20).truth.expected(["Nobody"], ["The Amber Afternoon"])
+
+
+class TestRealValues:
+    def test_values_are_signal_plus_noise(self) -> None:
+        generated = generate(500, 300, levels=None, noise=0.5, selection=0, named=False)
+        rows, columns, values = generated.matrix.entries()
+        assert generated.matrix.scale.levels is None
+        assert np.unique(values).size > 0.99 * values.size
+        assert values.mean() == pytest.approx(0, abs=0.2)
+        assert values.std() == pytest.approx(1, abs=0.1)
+        unit = np.sqrt(1 + 0.5**2 + 2 * 0.9**2)
+        assert squared_floor(generated) == pytest.approx(0.5 / unit, rel=0.02)
+        assert np.array_equal(generated.truth.median(rows, columns), generated.truth.expected(rows, columns))
+
+    def test_few_entries_are_still_an_interval(self) -> None:
+        assert generate(5, 5, n_entries=1, levels=None).matrix.scale.levels is None
+
+    def test_there_is_no_distribution(self) -> None:
+        with pytest.raises(BadSetting, match="no levels"):
+            generate(5, 5, levels=None).truth.distribution(["Ada Abara"], ["The Amber Afternoon"])
+
+
+def test_smallest_useful_case() -> None:
+    generated = generate(50, 40, n_entries=1000, seed=0)
+    assert generated.matrix.shape == (50, 40)
+    assert generated.matrix.row_counts.min() > 0
+    assert generated.matrix.column_counts.min() > 0
+    assert squared_floor(generated) < 0.9 < generated.matrix.values.std()
+
+
+@pytest.mark.slow
+def test_stream_needs_less_memory_than_its_entries() -> None:
+    tracemalloc.start()
+    n_entries = sum(chunk.values.size for chunk in stream(20_000, 5000, n_entries=2_000_000, chunk_entries=100_000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert n_entries == 2_000_000
+    assert peak < 0.5 * 24 * n_entries  # two positions and a value of 8 bytes each
+
+
+class TestCheckerboard:
+    @pytest.mark.parametrize("shape", [(20, 20), (7, 12), (31, 4), (2, 2)])
+    def test_values_are_the_parity_of_row_and_column(self, shape: tuple[int, int]) -> None:
+        board = checkerboard(*shape, observed=0.5, seed=1)
+        rows, columns, values = board.matrix.entries()
+        assert np.array_equal(values, np.where((rows + columns) % 2, 1, 5))
+        assert np.array_equal(board.truth.expected(rows, columns), values)
+        assert np.array_equal(board.truth.median(rows, columns), values)
+        assert board.matrix.n_entries == round(0.5 * shape[0] * shape[1])
+        assert board.matrix.scale == Scale([1, 5])
+
+    @pytest.mark.parametrize(("shape", "observed"), [((20, 20), 0.1), ((7, 12), 26 / 84), ((31, 4), 0.5)])
+    def test_rows_and_columns_keep_both_values_from_the_smallest_share_on(
+        self, shape: tuple[int, int], observed: float
+    ) -> None:
+        array = checkerboard(*shape, observed=observed, seed=2).matrix.to_array()
+        for value in (1, 5):
+            assert np.all(np.any(array == value, axis=0))
+            assert np.all(np.any(array == value, axis=1))
+
+    def test_too_few_entries_are_still_exact(self) -> None:
+        assert checkerboard(20, 20, observed=0.05).matrix.n_entries == 20
+        assert checkerboard(1, 3, observed=1).matrix.to_array().tolist() == [[5, 1, 5]]
+
+    def test_seed_decides(self) -> None:
+        assert checkerboard(seed=1).matrix == checkerboard(seed=1).matrix != checkerboard(seed=2).matrix
+
+
+class TestNames:
+    @pytest.mark.parametrize("names", [person_names(100_000), film_titles(100_000)], ids=["people", "films"])
+    def test_they_are_unique_and_plain_while_they_last(self, names: list[str]) -> None:
+        assert len(names) == len(set(names)) == 100_000
+        assert not any(character.isdigit() for name in names[:3500] for character in name)
+        words = [set(name.split()) - {"The"} for name in names[:3500]]
+        assert not any(first & second for first, second in pairwise(words))
+
+    @pytest.mark.parametrize("count", [0, 1, 3599, 3600, 7199, 10_000])
+    def test_fewer_names_are_the_first_of_more(self, count: int) -> None:
+        assert person_names(count) == person_names(20_000)[:count]
+
+    def test_numbers_instead(self) -> None:
+        matrix = generate(30, 20, named=False).matrix
+        assert matrix.row_labels.tolist() == list(range(30))
+        assert matrix.column_labels.tolist() == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_rows": 0}, "n_rows must be a whole number of at least 1; got 0"),
+        ({"n_columns": 2.5}, "n_columns must be a whole number of at least 1; got 2.5"),
+        ({"n_entries": 60_001}, "n_entries must be a whole number from 1 to 60000; got 60001"),
+        ({"n_entries": 0}, "n_entries must be a whole number from 1 to 60000; got 0"),
+        ({"density": 0.0}, "density must leave at least one of 300 x 200 cells observed; got 0.0"),
+        ({"density": 1.5}, "density must be a number from 0 to 1; got 1.5"),
+        ({"density": float("nan")}, "density must be a number from 0 to 1; got nan"),
+        ({"rank": 0}, "rank must be a whole number of at least 1; got 0"),
+        ({"levels": (3, 2, 1)}, r"must increase; got \(3, 2, 1\)"),
+        ({"levels": (1,)}, r"at least two levels, or None for real values; got \(1,\)"),
+        ({"levels": "stars"}, "must be numbers; got 'stars'"),
+        ({"noise": -1}, "noise must be a number from 0 to 100; got -1"),
+        ({"row_effect": "big"}, "row_effect must be a number from 0 to 100; got 'big'"),
+        ({"column_effect": float("inf")}, "column_effect must be a number from 0 to 100; got inf"),
+        ({"popularity": 3}, "popularity must be a number from 0 to 2; got 3"),
+        ({"selection": -0.5}, "selection must be a number from 0 to 10; got -0.5"),
+        ({"seed": -1}, "seed must be a whole number that is not negative; got -1"),
+        ({"seed": None}, "seed must be a whole number that is not negative; got None"),
+    ],
+)
+def test_bad_settings_are_repeated_with_what_is_right(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        generate(**settings)
+
+
+def test_bad_settings_of_a_stream_are_found_before_it_flows() -> None:
+    with pytest.raises(BadSetting, match="chunk_entries must be a whole number of at least 1; got 0"):
+        stream(10, 10, n_entries=10, chunk_entries=0)
+    with pytest.raises(BadSetting, match="jobs must be a whole number of at least 1; got 0"):
+        stream(10, 10, n_entries=10, jobs=0)
+    with pytest.raises(BadSetting, match="n_entries must be a whole number from 1 to 100; got 101"):
+        stream(10, 10, n_entries=101)
+    with pytest.raises(BadSetting, match="observed must be a number from 0 to 1; got 2"):
+        checkerboard(observed=2)
+
+
+def test_extreme_settings_do_not_overflow() -> None:
+    generate(40, 300, noise=100, row_effect=100, column_effect=100, selection=10, popularity=2, n_entries=900)

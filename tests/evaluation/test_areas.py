@@ -1,0 +1,317 @@
+"""Errors by area: against a plain restatement, and on matrices whose answer is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deepmf.data.splits import AreaSplit, split_areas, split_entries
+from deepmf.data.synthetic import generate
+from deepmf.errors import BadEntries, BadSetting, OffScale, UnknownLabel
+from deepmf.evaluation import areas as areas
+from deepmf.evaluation.areas import (
+    KNOWN_COUNTS,
+    AreaErrors,
+    ColdStartPoint,
+    at_most,
+    cold_start,
+    cold_start_curve,
+    column_errors,
+    confusion,
+    count_seen,
+    evaluate,
+    known_entries,
+)
+from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import rmse_error
+from deepmf.models.means import Means
+from deepmf.models.pairs import Unknown
+
+
+@pytest.fixture(scope="module")
+def split() -> AreaSplit:
+    return split_areas(generate(60, 40, density=0.3, seed=0).matrix, seed=0)
+
+
+@pytest.fixture(scope="module")
+def model(split: AreaSplit) -> Means:
+    return Means().fit(split.train).extend(split.extension)
+
+
+def joined(parts: list[ObservedMatrix]) -> ObservedMatrix:
+    rows, columns, values = (np.concatenate(arrays) for arrays in zip(*(p.entries() for p in parts), strict=True))
+    return ObservedMatrix.from_entries(rows, columns, values, parts[0].scale)
+
+
+def test_every_area_is_measured_by_itself_and_all_together(split: AreaSplit, model: Means) -> None:
+    errors = evaluate(model, joined(list(split.test.values())))
+    assert [part.area for part in errors] == ["I", "II", "III", "IV", "all"]
+    squares, n_entries = 0.0, 0
+    for part in errors[:-1]:
+        rows, columns, values = split.test[part.area].entries()
+        differences = model.predict(rows, columns) - values
+        level_differences = model.predict_levels(rows, columns) - values
+        assert part.n_entries == values.size
+        assert part.rmse == pytest.approx(np.sqrt(np.mean(differences**2)))
+        assert part.mae == pytest.approx(np.mean(abs(differences)))
+        assert part.level_rmse == pytest.approx(np.sqrt(np.mean(level_differences**2)))
+        assert part.level_mae == pytest.approx(np.mean(abs(level_differences)))
+        squares, n_entries = squares + np.sum(differences**2), n_entries + values.size
+    assert errors[-1].n_entries == n_entries
+    assert errors[-1].rmse == pytest.approx(np.sqrt(squares / n_entries))
+
+
+class ByMetric(Means):
+    """Answers with another level for each metric: 2 for the squared error, 4 for the absolute one."""
+
+    def predict_levels(
+        self, rows: Iterable[Any], columns: Iterable[Any], *, metric: str = "rmse", unknown: Unknown = "error"
+    ) -> FloatArray:
+        return np.full(self.predict(rows, columns, unknown=unknown).size, {"rmse": 2.0, "mae": 4.0}[metric])
+
+
+class Forecasting(ByMetric):
+    """The same, and it has a distribution."""
+
+    gives_distribution = True
+
+
+@pytest.mark.parametrize("kind", [ByMetric, Forecasting])
+def test_both_errors_of_levels_are_those_of_the_same_levels(split: AreaSplit, kind: type[ByMetric]) -> None:
+    _, _, values = split.test["I"].entries()
+    errors = evaluate(kind().fit(split.train), split.test["I"])[0]
+    two, four = ((np.sqrt(np.mean((level - values) ** 2)), np.mean(abs(level - values))) for level in (2, 4))
+    assert (errors.level_rmse, errors.level_mae) == pytest.approx(two)
+    if kind is Forecasting:
+        assert (errors.median_rmse, errors.median_mae) == pytest.approx(four)
+    else:
+        assert (errors.median_rmse, errors.median_mae) == (None, None)
+
+
+def test_only_areas_that_are_present(split: AreaSplit, model: Means) -> None:
+    assert [part.area for part in evaluate(model, split.test["III"])] == ["III", "all"]
+
+
+def test_batches_change_nothing(split: AreaSplit, model: Means, monkeypatch: pytest.MonkeyPatch) -> None:
+    test = joined(list(split.test.values()))
+    whole = evaluate(model, test)
+    monkeypatch.setattr(areas, "_ENTRIES_AT_A_TIME", 7)
+    assert evaluate(model, test) == whole
+
+
+def test_an_interval_has_no_level_errors_and_may_be_left() -> None:
+    train = ObservedMatrix.from_array([[1.0, 2.0], [3.0, np.nan]], Scale(low=0, high=3.5))
+    test = ObservedMatrix.from_entries([1], [1], [5.0], Scale(low=0, high=10))
+    model = Means(shrinkage=0).fit(train)
+    assert model.predict([1], [1]) == pytest.approx([3.0])
+    only = evaluate(model, test)[0]
+    assert only == AreaErrors("I", 1, pytest.approx(2.0), pytest.approx(2.0), None, None)
+
+
+def test_unknown_ids_are_named_and_extend_is_hinted_at(split: AreaSplit) -> None:
+    with pytest.raises(UnknownLabel, match=r"row '.*' is not known .*--extend.* adds new rows and columns"):
+        evaluate(Means().fit(split.train), split.test["II"])
+
+
+def test_all_unknown_ids_are_counted_however_many_entries_are_predicted_at_a_time(
+    split: AreaSplit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(areas, "_ENTRIES_AT_A_TIME", 7)
+    test = joined([split.test["II"], split.test["III"]])
+    n_rows, n_columns = (np.unique(split.test[area].entries()[axis]).size for axis, area in enumerate(("II", "III")))
+    with pytest.raises(
+        UnknownLabel, match=rf"\(and {n_rows - 1} more and {n_columns} column\(s\)\).*--unknown fallback"
+    ):
+        evaluate(Means().fit(split.train), test)
+
+
+def test_entries_that_only_the_fallback_answers_are_measured_apart(split: AreaSplit) -> None:
+    model, new = Means().fit(split.train), [split.test[area] for area in ("II", "III", "IV")]
+    errors = evaluate(model, joined(list(split.test.values())), unknown="fallback")
+    assert [part.area for part in errors] == ["I", "unknown", "all"]
+    assert asdict(errors[0]) == pytest.approx(asdict(evaluate(model, split.test["I"])[0]))
+    rows, columns, values = joined(new).entries()
+    differences = model.predict(rows, columns, unknown="fallback") - values
+    assert errors[1].n_entries == values.size
+    assert errors[1].rmse == pytest.approx(np.sqrt(np.mean(differences**2)))
+    squares = sum(part.n_entries * part.rmse**2 for part in errors[:2])
+    assert errors[2].n_entries == errors[0].n_entries + values.size
+    assert errors[2].rmse == pytest.approx(np.sqrt(squares / errors[2].n_entries))
+
+
+def test_unknown_entries_can_be_left_out(split: AreaSplit) -> None:
+    model, test = Means().fit(split.train), joined(list(split.test.values()))
+    known, everything = evaluate(model, test, unknown="nan")
+    assert asdict(known) == pytest.approx(asdict(evaluate(model, split.test["I"])[0]))
+    assert asdict(everything) == asdict(known) | {"area": "all"}
+    assert known_entries(model, test).n_entries == split.test["I"].n_entries
+    assert known_entries(model, split.test["I"]) is split.test["I"]
+    with pytest.raises(BadEntries, match="no test entry has a row and a column that the model knows"):
+        evaluate(model, split.test["IV"], unknown="nan")
+
+
+def test_a_value_that_is_no_level_is_refused(model: Means) -> None:
+    rows, columns = model.row_labels_[:1], model.column_labels_[:1]
+    test = ObservedMatrix.from_entries(rows, columns, [7.0], Scale(levels=[1, 7]))
+    with pytest.raises(OffScale, match=r"has the value 7; the model's scale is 1 to 5 in steps of 1"):
+        evaluate(model, test)
+
+
+def test_nothing_to_evaluate_on(split: AreaSplit, model: Means) -> None:
+    empty = split.train.take_entries(np.empty(0, dtype=np.intp))
+    with pytest.raises(BadEntries, match="nothing to evaluate on"):
+        evaluate(model, empty)
+
+
+def test_entries_that_the_model_has_seen_are_counted(split: AreaSplit, model: Means) -> None:
+    assert count_seen(model, split.train) == split.train.n_entries
+    assert count_seen(model, split.extension) == split.extension.n_entries
+    assert [count_seen(model, test) for test in split.test.values()] == [0, 0, 0, 0]
+    assert count_seen(model, joined([split.extension, split.test["I"]])) == split.extension.n_entries
+    assert count_seen(Means().fit(split.train), split.extension) == 0
+
+
+def test_few_entries_have_a_wide_margin() -> None:
+    assert AreaErrors("I", 2, 0.8, 0.6, None, None).margin == pytest.approx(0.4)
+    errors = np.random.default_rng(0).normal(scale=0.8, size=(2000, 50))
+    spread = np.sqrt(np.mean(errors**2, axis=1)).std()
+    assert AreaErrors("I", 50, 0.8, 0.6, None, None).margin == pytest.approx(spread, rel=0.1)
+
+
+def test_each_column_by_itself() -> None:
+    split = split_entries(generate(60, 40, density=0.3, seed=0).matrix, train=0.7, validation=0.0, test=0.3, seed=0)
+    model = Means().fit(split.train)
+    errors = column_errors(model, split.test)
+    rows, columns, values = split.test.entries()
+    assert errors.labels.tolist() == [name for name in split.test.column_labels.tolist() if name in set(columns)]
+    assert errors.n_entries.sum() == split.test.n_entries
+    for label, n_entries, rmse, uncertainty in zip(*vars(errors).values(), strict=True):
+        inside = columns == label
+        squares = (model.predict(rows[inside], columns[inside]) - values[inside]) ** 2
+        assert n_entries == inside.sum()
+        assert rmse == pytest.approx(np.sqrt(squares.mean()))
+        if n_entries > 1:
+            assert uncertainty == pytest.approx(squares.std(ddof=1) / np.sqrt(n_entries) / (2 * rmse))
+    overall = np.sqrt(np.average(errors.rmse**2, weights=errors.n_entries))
+    assert overall == pytest.approx(evaluate(model, split.test)[-1].rmse)
+
+
+def test_no_error_has_no_uncertainty_and_one_entry_does_not_tell_it() -> None:
+    stars = Scale([1, 2, 3, 4, 5])
+    model = Means().fit(ObservedMatrix.from_array(np.full((3, 4), 3.0), stars))  # answers 3 everywhere
+    test = ObservedMatrix.from_entries([0, 1, 2], [0, 0, 3], [3, 3, 5], stars, column_labels=range(4))
+    errors = column_errors(model, test)
+    assert errors.labels.tolist() == [0, 3]
+    assert errors.n_entries.tolist() == [2, 1]
+    assert errors.rmse.tolist() == [0, 2]
+    assert errors.uncertainty[0] == 0
+    assert np.isnan(errors.uncertainty[1])
+
+
+def test_groups_and_their_errors() -> None:
+    array = np.full((4, 30), np.nan)
+    array[0, :1] = array[1, :3] = array[2, :29] = 3
+    array[3, 29] = 3
+    stars = Scale([1, 2, 3, 4, 5])
+    model = Means().fit(ObservedMatrix.from_array(array, stars))  # answers 3 everywhere
+    test = ObservedMatrix.from_entries([0, 0, 1, 2, 3], [28, 29, 29, 29, 0], [3, 5, 4, 3, 2], stars)
+    groups = [(group.first, group.last, group.n_entries) for group in cold_start(model, test)]
+    assert groups == [(1, 1, 3), (2, 4, 1), (20, 49, 1)]
+    errors = [group.rmse for group in cold_start(model, test)]
+    assert errors == pytest.approx([np.sqrt((0 + 4 + 1) / 3), 1, 0])
+
+
+def test_new_rows_count_what_extended_them() -> None:
+    stars = Scale([1, 2, 3, 4, 5])
+    model = Means().fit(ObservedMatrix.from_array([[3, 3.0], [3, 3]], stars))
+    more = model.extend(ObservedMatrix.from_entries([7, 7], [0, 1], [3, 3], stars))
+    assert more.row_counts([7, 0, 7]).tolist() == [2, 2, 2]
+
+
+@pytest.fixture(scope="module")
+def split_cold_start() -> AreaSplit:
+    return split_areas(generate(80, 60, density=0.3, seed=0).matrix, seed=0)
+
+
+@pytest.fixture(scope="module")
+def new_rows(split_cold_start: AreaSplit) -> ObservedMatrix:
+    """The entries of new rows over known columns."""
+    extension, train = split_cold_start.extension, split_cold_start.train
+    new_rows = np.flatnonzero(train.rows.find(extension.row_labels) < 0)
+    return extension.take(new_rows, np.flatnonzero(train.columns.find(extension.column_labels) >= 0))
+
+
+def cells(matrix: ObservedMatrix) -> set[tuple[object, ...]]:
+    return set(zip(*(part.tolist() for part in matrix.entries()), strict=True))
+
+
+@pytest.mark.parametrize("n_entries", [0, 1, 2, 5, 20, 1000])
+def test_a_row_keeps_at_most_so_many_of_its_entries(new_rows: ObservedMatrix, n_entries: int) -> None:
+    kept = at_most(new_rows, n_entries, seed=3)
+    np.testing.assert_array_equal(kept.row_counts, np.minimum(new_rows.row_counts, n_entries))
+    assert cells(kept) <= cells(new_rows)
+    np.testing.assert_array_equal(kept.row_labels, new_rows.row_labels)
+    np.testing.assert_array_equal(kept.column_labels, new_rows.column_labels)
+    assert kept.scale == new_rows.scale
+
+
+def test_of_one_seed_more_entries_are_those_before_and_others(new_rows: ObservedMatrix) -> None:
+    kept = [cells(at_most(new_rows, n_entries, seed=3)) for n_entries in (1, 2, 5, 10)]
+    assert all(fewer < more for fewer, more in pairwise(kept))
+    assert cells(at_most(new_rows, 2, seed=3)) == kept[1]
+    assert cells(at_most(new_rows, 2, seed=4)) != kept[1]
+
+
+def test_which_entries_are_kept_is_chance() -> None:
+    full = ObservedMatrix.from_array(np.full((2000, 8), 3.0), Scale([1, 2, 3]))
+    first = at_most(full, 2, seed=0).column_counts
+    assert first.sum() == 4000
+    np.testing.assert_allclose(first, 500, atol=5 * (2000 * 0.25 * 0.75) ** 0.5)
+
+
+def test_new_rows_are_predicted_from_what_is_let_in(split_cold_start: AreaSplit, new_rows: ObservedMatrix) -> None:
+    model, test = Means().fit(split_cold_start.train), split_cold_start.test["II"]
+    curve = cold_start_curve(model, new_rows, test, seed=1)
+    assert [point.n_known for point in curve] == list(KNOWN_COUNTS) == [1, 2, 5, 10, 20]
+    rows, columns, values = test.entries()
+    for point in curve:
+        extended = model.extend(at_most(new_rows, point.n_known, seed=1))
+        assert extended.row_counts(rows).max() <= point.n_known
+        assert point == ColdStartPoint(point.n_known, rmse_error(extended.predict(rows, columns), values))
+    assert curve[-1].rmse < curve[0].rmse  # to know more of a row is to know better
+    with pytest.raises(KeyError):
+        model.predict(rows, columns)  # the model itself has not changed
+
+
+def test_an_answer_that_is_known_as_soon_as_one_entry_is() -> None:
+    # Row effects are all there is: 5 in every column of a glad row, 1 in those of a sad one.
+    stars = Scale([1, 2, 3, 4, 5])
+    model = Means(shrinkage=0).fit(ObservedMatrix.from_array([[5, 5, 5.0, 5], [1, 1, 1, 1]], stars))
+    new_rows = ObservedMatrix.from_entries([7, 7, 8], [0, 1, 0], [5, 5, 1], stars)
+    test = ObservedMatrix.from_entries([7, 8], [3, 3], [5, 1], stars)
+    assert [point.rmse for point in cold_start_curve(model, new_rows, test)] == pytest.approx([0] * 5)
+
+
+STARS = Scale([1, 2, 3, 4, 5])
+
+
+def test_rows_are_true_levels_and_columns_predicted_ones() -> None:
+    train = ObservedMatrix.from_array([[2, 2, np.nan], [2, 2, 2]], STARS)
+    test = ObservedMatrix.from_entries([0, 1, 1], [2, 0, 1], [5, 2, 1], STARS)
+    counts = confusion(Means(shrinkage=0).fit(train), test)  # answers 2 everywhere
+    expected = np.zeros((5, 5), dtype=int)
+    expected[4, 1] = expected[1, 1] = expected[0, 1] = 1
+    np.testing.assert_array_equal(counts, expected)
+
+
+def test_a_scale_without_levels() -> None:
+    matrix = ObservedMatrix.from_array([[0.5, 0.25], [0.1, 0.2]], Scale(low=0, high=1))
+    with pytest.raises(BadSetting, match="the scale 0 to 1 has no levels to confuse"):
+        confusion(Means().fit(matrix), matrix)

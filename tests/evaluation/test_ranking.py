@@ -1,0 +1,180 @@
+"""Ranking: against a plain restatement row by row, and on matrices whose answer is known."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deepmf.data.splits import Split, split_areas, split_entries
+from deepmf.data.synthetic import generate
+from deepmf.errors import BadEntries, BadSetting, UnknownLabel
+from deepmf.evaluation.ranking import MEASURES, default_relevance, evaluate_ranking
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import hit_rate_score, ndcg_score, precision_score, recall_score
+from deepmf.models import ranking
+from deepmf.models.als import ALS
+from deepmf.models.base import Model
+from deepmf.models.means import Means
+
+HALF_STARS = np.arange(0.5, 5.5, 0.5)
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    matrix = generate(50, 30, density=0.4, levels=HALF_STARS, seed=0).matrix
+    return split_entries(matrix, train=0.6, validation=0.0, test=0.4, seed=0)
+
+
+@pytest.fixture(scope="module")
+def model(split: Split) -> Model:
+    return ALS(latent_size=3, epochs=3).fit(split.train)
+
+
+def restated(model: Model, test: ObservedMatrix, scores: Any, *, n: int, level: float) -> dict[str, float]:
+    """Return the scores by the dense metrics, of the whole matrix of scores at once."""
+    rows, columns, values = test.entries()
+    relevant = np.zeros(scores.shape, dtype=bool)
+    good = values >= level
+    relevant[model.entries_.rows.positions(rows[good]), model.entries_.columns.positions(columns[good])] = True
+    known, others, _ = model.entries_.train.entries()
+    scores[model.entries_.rows.positions(known), model.entries_.columns.positions(others)] = -np.inf
+    counted = relevant.any(axis=1)
+    arrays = relevant[counted], scores[counted]
+    return {
+        "precision": precision_score(*arrays, n=n),
+        "recall": recall_score(*arrays, n=n),
+        "ndcg": ndcg_score(*arrays, n=n),
+        "hit_rate": hit_rate_score(*arrays, n=n),
+    }
+
+
+@pytest.mark.parametrize(("n", "level"), [(1, 4.5), (5, 3.5), (10, 4.0), (1000, 0.5)])
+def test_scores_are_those_of_the_whole_matrix(
+    split: Split, model: Model, monkeypatch: pytest.MonkeyPatch, n: int, level: float
+) -> None:
+    monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", 200)  # a few rows at a time
+    found = evaluate_ranking(model, split.test, n=n, relevant_from=level)
+    every = np.arange(len(model.row_labels_)), np.arange(len(model.column_labels_))
+    scores = model.predictor_.score_block(*every).astype(float)
+    expected = restated(model, split.test, scores, n=n, level=level)
+    assert {name: getattr(found.model, name) for name in MEASURES} == pytest.approx(expected)
+    popular = np.tile(split.train.column_counts.astype(float), (len(model.row_labels_), 1))
+    expected = restated(model, split.test, popular, n=n, level=level)
+    assert {name: getattr(found.popularity, name) for name in MEASURES} == pytest.approx(expected)
+    rows, _, values = split.test.entries()
+    n_rows = np.unique(rows[values >= level]).size
+    assert (found.n_rows, found.n_without) == (n_rows, np.unique(rows).size - n_rows)
+    assert found.n_relevant == np.count_nonzero(values >= level)
+    assert (found.n, found.relevant_from, found.n_not_drawn) == (n, level, 0)
+
+
+def test_the_first_columns_are_those_of_recommend(split: Split, model: Model) -> None:
+    found = evaluate_ranking(model, split.test, n=3, relevant_from=4)
+    rows, columns, values = split.test.entries()
+    relevant = set(zip(rows[values >= 4].tolist(), columns[values >= 4].tolist(), strict=True))
+    users = sorted({row for row, _ in relevant})
+    hits = [[(row, column) in relevant for column in model.recommend(row, n=3).labels.tolist()] for row in users]
+    precisions = np.mean(hits, axis=1)
+    assert found.model.precision == pytest.approx(precisions.mean())
+    assert found.model.margins["precision"] == pytest.approx(precisions.std(ddof=1) / math.sqrt(len(users)))
+    assert found.model.hit_rate == pytest.approx(np.any(hits, axis=1).mean())
+
+
+@pytest.mark.parametrize("n", [3, 25])  # of 30 columns, of which some are left out
+def test_columns_with_few_entries_are_left_out_as_in_recommend(split: Split, model: Model, n: int) -> None:
+    least = int(np.median(split.train.column_counts))
+    found = evaluate_ranking(model, split.test, n=n, relevant_from=4, min_entries=least)
+    rows, columns, values = split.test.entries()
+    relevant = set(zip(rows[values >= 4].tolist(), columns[values >= 4].tolist(), strict=True))
+    users = sorted({row for row, _ in relevant})
+    best = {row: model.recommend(row, n=n, min_entries=least).without_missing().labels.tolist() for row in users}
+    n_found = np.array([sum((row, column) in relevant for column in best[row]) for row in users])
+    assert found.model.precision == pytest.approx((n_found / n).mean())
+    n_relevant = np.array([sum(row == user for row, _ in relevant) for user in users])
+    assert found.model.recall == pytest.approx((n_found / n_relevant).mean())  # of all, those left out too
+    assert found.popularity.recall <= 1 - np.mean(split.train.column_counts < least) / 2
+    assert (found.min_entries, found.n_relevant) == (least, len(relevant))
+    with pytest.raises(BadSetting, match="min_entries"):
+        evaluate_ranking(model, split.test, min_entries=-1)
+
+
+def test_what_is_known_by_construction() -> None:
+    # "a" is the most popular and "d" the least; of what bob has not seen he likes "d" alone.
+    train = ObservedMatrix.from_entries(
+        ["u", "v", "w", "bob", "u", "v", "w", "u", "v", "u"],
+        ["a", "a", "a", "a", "b", "b", "b", "c", "c", "d"],
+        [1, 1, 1, 5, 1, 1, 1, 1, 1, 5],
+    )
+    test = ObservedMatrix.from_entries(["bob", "bob", "w"], ["d", "c", "c"], [5, 1, 1], train.scale)
+    found = evaluate_ranking(Means().fit(train), test, n=2, relevant_from=5)
+    assert (found.n_rows, found.n_without, found.n_relevant) == (1, 1, 1)
+    model, popularity = found.model, found.popularity
+    assert (model.precision, model.recall, model.ndcg, model.hit_rate) == (0.5, 1, 1, 1)  # d comes first
+    assert (popularity.precision, popularity.recall, popularity.ndcg, popularity.hit_rate) == (0, 0, 0, 0)  # b and c
+    assert model.margins["ndcg"] is None
+    third = evaluate_ranking(Means().fit(train), test, n=3, relevant_from=5).popularity
+    assert (third.recall, third.ndcg) == (1, pytest.approx(0.5))  # in the third place: 1 / log2(4)
+
+
+def test_ties_go_to_the_column_that_came_first() -> None:
+    train = ObservedMatrix.from_entries(["u", "u", "u", "bob"], ["a", "b", "c", "z"], [3, 3, 3, 3], Scale([3]))
+    model = Means().fit(train)
+    for column, hit in (("a", 1.0), ("b", 0.0), ("c", 0.0)):
+        test = ObservedMatrix.from_entries(["bob"], [column], [3], train.scale)
+        found = evaluate_ranking(model, test, n=1, relevant_from=3)
+        assert (found.model.hit_rate, found.popularity.hit_rate) == (hit, hit)
+
+
+def test_candidates_are_what_the_model_has_not_seen_by_extension_either() -> None:
+    areas = split_areas(generate(40, 20, density=0.5, seed=0).matrix, new_rows=0.3, new_columns=0.3, seed=0)
+    model = Means().fit(areas.train).extend(areas.extension)
+    found = evaluate_ranking(model, areas.test["II"], n=1000, relevant_from=1)
+    assert found.model.recall == 1  # every test entry was a candidate
+    both = ObservedMatrix.from_entries(
+        *(np.concatenate(pair) for pair in zip(areas.test["II"].entries(), areas.train.entries(), strict=True)),
+        areas.train.scale,
+    )
+    seen = evaluate_ranking(model, both, n=1000, relevant_from=1)  # entries that were seen are no candidates
+    assert (seen.n_relevant, seen.model.recall) == (areas.test["II"].n_entries, 1)
+
+
+def test_rows_drawn_at_random(split: Split, model: Model) -> None:
+    whole = evaluate_ranking(model, split.test, relevant_from=3)
+    some = evaluate_ranking(model, split.test, relevant_from=3, most_rows=10, seed=1)
+    assert (some.n_rows, some.n_not_drawn) == (10, whole.n_rows - 10)
+    assert some == evaluate_ranking(model, split.test, relevant_from=3, most_rows=10, seed=1)
+    assert evaluate_ranking(model, split.test, relevant_from=3, most_rows=10**6) == whole
+
+
+def test_from_which_level_on_entries_are_relevant_unless_said(split: Split, model: Model) -> None:
+    level = evaluate_ranking(model, split.test).relevant_from
+    assert level == min(each for each in HALF_STARS if each > split.train.mean)
+    assert default_relevance(Scale([0, 1, 2]), 0.3) == 1
+    assert default_relevance(Scale([0, 1, 2]), 2.0) == 2
+    with pytest.raises(BadSetting, match="the scale 0 to 1 has no levels: say from which value on .*--relevant-from"):
+        default_relevance(Scale(low=0, high=1), 0.5)
+
+
+def test_bad_input(split: Split, model: Model) -> None:
+    for wrong in (6, 0.4, math.nan):
+        with pytest.raises(BadSetting, match=r"relevant_from must lie on the scale, which is 0.5 to 5 in steps of 0.5"):
+            evaluate_ranking(model, split.test, relevant_from=wrong)
+    with pytest.raises(BadSetting, match="relevant_from must be a number; got 'good'"):
+        evaluate_ranking(model, split.test, relevant_from="good")  # type: ignore[arg-type]
+    with pytest.raises(BadSetting, match="n must be a whole number of at least 1; got 0"):
+        evaluate_ranking(model, split.test, n=0)
+    low = split.test.take_entries(split.test.values < 2)
+    with pytest.raises(BadEntries, match="nothing to rank: no test entry has a value of at least 5"):
+        evaluate_ranking(model, low, relevant_from=5)
+    with pytest.raises(BadEntries, match="nothing to rank: the model has seen all test entries of at least 4"):
+        evaluate_ranking(model, split.train, relevant_from=4)
+
+
+def test_unknown_rows_and_columns(split: Split, model: Model) -> None:
+    rows, columns, values = split.test.entries()
+    test = ObservedMatrix.from_entries([*rows, "nobody"], [*columns, columns[0]], [*values, 5.0], split.test.scale)
+    with pytest.raises(UnknownLabel, match="row 'nobody' is not known"):
+        evaluate_ranking(model, test)
+    assert evaluate_ranking(model, test, unknown="nan") == evaluate_ranking(model, split.test)

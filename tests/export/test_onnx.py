@@ -1,0 +1,236 @@
+"""The parts of a model: of values as they are, they make its latents and its answers."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from tests.export.conftest import OWN, SMALL, ordinal_support, values_of
+
+from deepmf.data.synthetic import generate
+from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency, NotBetterThanMeans, NotFitted
+from deepmf.export import onnx as onnx_folder
+from deepmf.export.onnx import export_onnx, parts_of
+from deepmf.matrix.features import Features
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.als import ALS
+from deepmf.models.dmf import DMF
+from deepmf.models.ordinal.model import OrdinalDMF
+
+REFINED = ["dmf-o, refined", "dmf-o, rows refined", "dmf-o, columns refined"]
+
+LINEAR = ["dmf-o, linear", "dmf-o, linear, interval"]
+
+NAMES = ["dmf", "dmf, interval", "dmf-d", "dmf-o", "dmf-o, interval", *REFINED, *LINEAR]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> None:
+    model = models[name]
+    parts = parts_of(model)
+    with torch.no_grad():
+        rows, columns, *answers = parts(*(torch.from_numpy(values_of(model, axis)) for axis in ("row", "column")))
+    assert np.abs(rows.numpy() - model.predictor_.rows.whole()).max() < 1e-5
+    assert np.abs(columns.numpy() - model.predictor_.columns.whole()).max() < 1e-5
+    wanted = ordinal_support(model)
+    assert parts.outputs == tuple(wanted)
+    for answer, right in zip(answers, wanted.values(), strict=True):
+        assert answer.shape == right.shape
+        assert np.abs(answer.numpy() - right).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_linear_part_is_a_part_of_what_is_exported(models: dict[str, Any], name: str) -> None:
+    encoder = models[name].predictor_.encoder
+    assert encoder.linear_share > 0 and encoder.layout.n_linear == 4 + 3
+    with torch.no_grad():  # a row without entries is one, too
+        (nothing,) = parts_of(models[name]).rows(torch.full((1, 24), float("nan")))
+    linear = nothing[encoder.layout.linear].numpy()
+    assert not linear[:-2].any() and linear[-2] > 0 and linear[-1] == 0
+
+
+def test_what_has_no_parts() -> None:
+    with pytest.raises(BadSetting, match="'als' cannot be exported; what can is dmf, dmf-d, dmf-o"):
+        parts_of(ALS(epochs=1).fit(generate(10, 10, density=0.5).matrix))
+    with pytest.raises(NotFitted):
+        parts_of(DMF())
+
+
+@pytest.mark.parametrize("name", ["dmf", "dmf-o, linear"])
+def test_what_is_exported_reads_entries_alone(name: str) -> None:
+    matrix = generate(24, 18, density=0.5, seed=0).matrix
+    features = {
+        "row_features": Features.from_columns(matrix.row_labels, {"n": range(24)}),
+        "column_features": Features.from_columns(matrix.column_labels, {"n": range(18)}),
+    }
+    own = OWN | {"linear_size": 3} if name != "dmf" else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotBetterThanMeans)
+        model = (OrdinalDMF if own else DMF)(**SMALL | own | {"epochs": 3}).fit(matrix, **features)
+    values = torch.from_numpy(values_of(model, "row")[:3])
+    histories = [(matrix.column_labels[~line.isnan().numpy()], line[~line.isnan()].tolist()) for line in values]
+    with torch.no_grad():
+        found = parts_of(model).rows(values).numpy()
+    np.testing.assert_allclose(found, model.fold_in_many(histories).predictor.rows.whole(), atol=1e-4)
+
+
+pytestmark = pytest.mark.slow  # an export takes seconds
+
+
+TRAINED = {"trained_rows": 32, "trained_columns": 24}
+
+FILES = ["rows.onnx", "columns.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "model.json"]
+
+
+class Exported(NamedTuple):
+    """A model that covers new rows and columns, the folder it was exported to, and what was returned."""
+
+    model: Any
+    folder: Path
+    files: list[Path]
+
+
+@pytest.fixture(scope="module", params=["dmf-d", "dmf-o", "dmf-o, refined", "dmf-o, linear"])
+def exported(request: pytest.FixtureRequest, models: dict[str, Any], tmp_path_factory: Any) -> Exported:
+    folder = tmp_path_factory.mktemp(request.param) / "new" / "folder"
+    model = models[request.param]
+    return Exported(model, folder, export_onnx(model, folder))
+
+
+def test_the_files(exported: Exported) -> None:
+    assert exported.files == [exported.folder / name for name in FILES]
+    assert sorted(path.name for path in exported.folder.iterdir()) == sorted(FILES)
+
+
+@pytest.mark.parametrize("axis", ["row", "column"])
+def test_a_branch_makes_the_latents_of_trained_and_of_new(exported: Exported, axis: str) -> None:
+    kept = np.load(exported.folder / f"{axis}_latents.npy")
+    own = exported.model.predictor_.rows if axis == "row" else exported.model.predictor_.columns
+    assert np.array_equal(kept, own.whole())
+    values = values_of(exported.model, axis)
+    branch = onnxruntime.InferenceSession(exported.folder / f"{axis}s.onnx")
+    for some in (slice(None), slice(-1, None)):  # all; and a new one, alone
+        (latents,) = branch.run(None, {f"{axis}_values": values[some]})
+        assert np.abs(latents - kept[some]).max() < 1e-5
+
+
+def test_the_head_makes_the_predictions(exported: Exported) -> None:
+    rows, columns = (np.load(exported.folder / f"{axis}_latents.npy") for axis in ("row", "column"))
+    head = onnxruntime.InferenceSession(exported.folder / "head.onnx")
+    wanted = ordinal_support(exported.model)
+    assert [output.name for output in head.get_outputs()] == list(wanted)
+    for some in (slice(None), slice(1)):
+        answers = head.run(None, {"row_latents": rows[some], "column_latents": columns})
+        for answer, right in zip(answers, wanted.values(), strict=True):
+            assert answer.shape == right[some].shape
+            assert np.abs(answer - right[some]).max() < 1e-5
+
+
+@pytest.mark.parametrize(("axis", "other"), [("row", "column"), ("column", "row")])
+def test_names_and_open_sizes(exported: Exported, axis: str, other: str) -> None:
+    n_inputs = TRAINED[f"trained_{other}s"]
+    size = np.load(exported.folder / f"{axis}_latents.npy").shape[1]
+    session = onnxruntime.InferenceSession(exported.folder / f"{axis}s.onnx")
+    shapes = {each.name: each.shape for each in (*session.get_inputs(), *session.get_outputs())}
+    assert shapes == {f"{axis}_values": [f"{axis}s", n_inputs], f"{axis}_latents": [f"{axis}s", size]}
+
+
+def test_the_description(exported: Exported) -> None:
+    described = json.loads((exported.folder / "model.json").read_text(encoding="utf-8"))
+    model, stars = exported.model, [1, 2, 3, 4, 5]
+    assert described == {
+        "format": 1,
+        "model": type(model).__name__,
+        "scale": {"levels": stars},
+        **({"support": stars} if isinstance(model, OrdinalDMF) else {}),
+        **TRAINED,
+        "rows": model.row_labels_.tolist(),
+        "columns": model.column_labels_.tolist(),
+    }
+
+
+def test_nothing_tells_where_the_source_lies(exported: Exported) -> None:
+    assert all(b"deepmf/layers" not in (exported.folder / name).read_bytes() for name in FILES)
+
+
+def test_what_cannot_be_exported(models: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_folder, "_MOST_BYTES", 100)
+    with pytest.raises(BadSetting, match="GiB of weights; an ONNX file holds 2 GiB"):
+        export_onnx(models["dmf"], tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'deepmf\[onnx\]'"):
+        export_onnx(models["dmf"], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_no_folder(models: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_folder, "_exported", lambda *_: None)
+    monkeypatch.setattr(onnx_folder, "_part", lambda *_: b"")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(CannotSave, match=r"file cannot be a folder \(File exists\)"):
+        export_onnx(models["dmf"], tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_export_that_fails_leaves_the_earlier_one(
+    models: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_folder, "_exported", lambda *_: None)
+    monkeypatch.setattr(onnx_folder, "_part", lambda *_: b"first")
+    export_onnx(models["dmf"], tmp_path / "new" / "out")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "new" / "out").iterdir()}
+    assert before.keys() == set(onnx_folder.FILES)
+    monkeypatch.setattr(onnx_folder, "_part", lambda *_: b"second")
+    write_bytes = Path.write_bytes
+
+    def fail_at_the_head(path: Path, content: bytes) -> int:
+        if path.name == "head.onnx":
+            raise OSError(28, "No space left on device")
+        return write_bytes(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", fail_at_the_head)
+        with pytest.raises(CannotSave, match="out could not be written .No space left"):
+            export_onnx(models["dmf-d"], tmp_path / "new" / "out")
+    assert {file.name: file.read_bytes() for file in (tmp_path / "new" / "out").iterdir()} == before
+    export_onnx(models["dmf-d"], tmp_path / "new" / "out")
+    assert (tmp_path / "new" / "out" / "rows.onnx").read_bytes() == b"second"
+    (tmp_path / "new" / "out" / "notes.txt").write_text("mine")
+    with pytest.raises(CannotSave, match=r"notes\.txt"):
+        export_onnx(models["dmf"], tmp_path / "new" / "out")
+
+
+def test_labels_of_every_kind_are_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_folder, "_exported", lambda *_: None)
+    monkeypatch.setattr(onnx_folder, "_part", lambda *_: b"")
+    days, texts = [date(2020, 1, 1), date(2021, 2, 3)], [b"\x00a", b"\xffb"]
+    keys = [UUID(int=1), UUID(int=2)]
+    for rows, columns in ((days, texts), (keys, [datetime(2020, 1, 1, 5), datetime(2021, 1, 1)])):
+        matrix = ObservedMatrix.from_entries(rows * 2, [columns[0]] * 2 + [columns[1]] * 2, [1, 2, 3, 4])
+        export_onnx(DMF(**SMALL | {"epochs": 1}).fit(matrix), tmp_path)
+        described = json.loads((tmp_path / "model.json").read_text())
+        assert len(set(described["rows"])) == len(set(described["columns"])) == 2
+    assert described["rows"] == [str(key) for key in keys]
+
+
+def test_features_are_no_part_of_the_branches(tmp_path: Path) -> None:
+    rated = generate(30, 20, density=0.4, explained=0.5, seed=0)
+    model = DMF(**SMALL | {"epochs": 2}).fit(rated.matrix, row_features=rated.row_features)
+    with pytest.warns(DeepMFWarning, match="rows.onnx and columns.onnx read entries alone"):
+        export_onnx(model, tmp_path)
+    entries = model.entries_.row_entries(np.array([0]))
+    columns = model.column_labels_[entries.others]
+    expected = model.fold_in(columns, entries.values).predictor.rows.whole()  # a row of which nothing else is known
+    branch = onnxruntime.InferenceSession(tmp_path / "rows.onnx")
+    found = branch.run(None, {"row_values": values_of(model, "row")[:1]})[0]
+    np.testing.assert_allclose(found, expected, atol=1e-4)

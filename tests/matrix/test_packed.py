@@ -1,0 +1,359 @@
+"""Opening a store: what is not whole, not a store, newer or changed is refused in one sentence."""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import json
+import uuid
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deepmf.data.read import read_matrix
+from deepmf.data.splits import split_areas, split_entries
+from deepmf.data.synthetic import generate
+from deepmf.errors import BadSetting, CannotSave, OffScale, UnreadableFile
+from deepmf.matrix import matrix
+from deepmf.matrix import packed as buckets
+from deepmf.matrix import packed as store_part
+from deepmf.matrix.arrays import ArrayFile
+from deepmf.matrix.frames import TableForm
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.packed import MANIFEST, Buckets, even_bounds, verify_store
+from deepmf.matrix.scale import Scale
+from deepmf.models.registry import HOMES, model_class
+
+MATRIX = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    MATRIX.write(tmp_path / "r.store")
+    return tmp_path / "r.store"
+
+
+def change(store: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads((store / MANIFEST).read_text())
+    edit(content)
+    (store / MANIFEST).write_text(json.dumps(content))
+
+
+MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "newer": (
+        lambda c: c.update(format=2),
+        "is a store of format 2; this version of deepmf reads format 1, and a newer",
+    ),
+    "older": (lambda c: c.update(format=0), "is a store of format 0; this version of deepmf reads format 1"),
+    "format": (lambda c: c.update(format="one"), "has 'one' as 'format'"),
+    "foreign": (lambda c: c.update(kind="other"), "is not a store: its manifest.json does not say so"),
+    "count": (lambda c: c.update(n_rows=-1), "has -1 as 'n_rows'"),
+    "rows": (
+        lambda c: c.update(n_rows=7),
+        "its part row_starts has 3 elements of int32; 8 of int32 or int64 are needed",
+    ),
+    "part": (lambda c: c["parts"].pop("columns"), "its part columns is missing"),
+    "outside": (lambda c: c["parts"].update({"../x": c["parts"]["rows"]}), "'../x' cannot be the name of a part"),
+    "type": (lambda c: c["parts"]["columns"].update(type="float32", length=3), "3 elements of float32; 3 of int32 or"),
+    "scale": (lambda c: c.update(scale={"levels": [3, 1]}), "as 'scale'"),
+    "no scale": (lambda c: c.update(scale={"low": 1}), "as 'scale'"),
+    "form": (lambda c: c.update(form={}), "has {} as 'form'"),
+    "labels": (lambda c: c.update(labels=[]), r"has \[\] as 'labels'"),
+    "kind": (lambda c: c["labels"]["row"].update(kind="pickle"), "has row labels of the unknown kind 'pickle'"),
+    "table": (lambda c: c.update(table=[5, 1]), "its codes have no table of rising values"),
+    "mean": (lambda c: c.update(mean="high"), "has 'high' as 'mean'"),
+    "parts": (lambda c: c.update(parts={"rows": {}}), "as 'parts'"),
+    "type of a part": (lambda c: c["parts"]["rows"].update(type=[]), "as 'parts'"),
+    "name of a part": (lambda c: c["parts"].update({"a\0b": c["parts"]["rows"]}), "is missing"),
+    "huge mean": (lambda c: c.update(mean=10**400), "as 'mean'"),
+    "no mean": (lambda c: c.update(mean=float("nan")), "as 'mean'"),
+    "huge table": (lambda c: c.update(table=[1, 3, 10**400]), "as 'table'"),
+    "huge level": (lambda c: c.update(scale={"levels": [1, 10**400]}), "as 'scale'"),
+    "huge end": (lambda c: c.update(scale={"low": 1, "high": 10**400}), "as 'scale'"),
+    "types of ids": (lambda c: c["form"].update(row_type=[]), "as 'form'"),
+    "other scale": (lambda c: c.update(scale={"levels": [1, 3]}), "not on its scale"),
+}
+
+
+@pytest.mark.parametrize("case", MANIFESTS)
+def test_a_manifest_that_lies(store: Path, case: str) -> None:
+    edit, message = MANIFESTS[case]
+    change(store, edit)
+    with pytest.raises(UnreadableFile, match=message) as caught:
+        read_matrix(store)
+    assert str(store) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda store: (store / "columns").unlink(), "is not a whole store: its part columns is missing"),
+        (lambda store: (store / "columns").write_bytes(b"123"), "its part columns has 3 bytes instead of 12"),
+        (lambda store: (store / MANIFEST).write_text("{"), "is not a whole store: its manifest.json is damaged"),
+        (lambda store: (store / MANIFEST).write_bytes(b"\xff"), "is not a whole store: its manifest.json is damaged"),
+        (lambda store: (store / MANIFEST).write_text("[" * 100_000), "its manifest.json is damaged"),
+        (lambda store: (store / MANIFEST).write_text("[]" + " " * (1 << 21)), "its manifest.json is damaged"),
+        (lambda store: (store / MANIFEST).write_text("[]"), "is not a store"),
+        (lambda store: (store / MANIFEST).unlink(), "a file, or a store that deepmf pack wrote, is needed"),
+        (
+            lambda store: (store / "row_starts").write_bytes(np.array([0, 4, 3], dtype="<i4").tobytes()),
+            "is damaged: its part row_starts does not rise from 0 to 3",
+        ),
+    ],
+)
+def test_what_is_not_whole_is_refused(store: Path, damage: Callable[[Path], object], message: str) -> None:
+    damage(store)
+    with pytest.raises(UnreadableFile, match=message):
+        read_matrix(store)
+
+
+def test_a_store_without_entries_is_refused(tmp_path: Path) -> None:
+    MATRIX.take_entries(np.zeros(3, dtype=bool)).write(tmp_path / "r.store")
+    with pytest.raises(UnreadableFile, match="r.store holds no entries"):
+        read_matrix(tmp_path / "r.store")
+
+
+def test_a_change_while_it_is_open_is_noticed(store: Path) -> None:
+    matrix = read_matrix(store)
+    matrix.describe()
+    (store / "rows").write_bytes((store / "rows").read_bytes() + b"more")
+    with pytest.raises(UnreadableFile, match=r"r.store was changed while it was open \(rows\); read it again"):
+        matrix.describe()
+
+
+def test_checksums_tell_other_content(store: Path) -> None:
+    verify_store(store)
+    content = bytearray((store / "values").read_bytes())
+    content[0] ^= 2
+    (store / "values").write_bytes(bytes(content))
+    read_matrix(store)  # it could be the values of a store
+    with pytest.raises(UnreadableFile, match="the content of its part values does not match its checksum"):
+        verify_store(store)
+
+
+def test_a_scale_that_is_asked_for_must_hold_the_values(store: Path) -> None:
+    wider = Scale(levels=[1, 2, 3, 4, 5])
+    read = read_matrix(store, scale=wider)
+    assert read.scale == wider
+    assert read.entries().values.tolist() == [5, 3, 1]
+    assert read.take_entries(np.array([True, False, True])).scale == wider
+    with pytest.raises(OffScale, match="row 'ann', column 'Big' has value 3; the scale is one of 1, 5"):
+        read_matrix(store, scale=Scale(levels=[1, 5]))
+
+
+@pytest.mark.parametrize(
+    ("part", "number"), [("columns", 2), ("columns", -1), ("rows", 9), ("entries", 3), ("values", 200)]
+)
+def test_an_entry_outside_is_refused_although_its_checksum_is_right(store: Path, part: str, number: int) -> None:
+    described = json.loads((store / MANIFEST).read_text())["parts"][part]
+    array = np.fromfile(store / part, dtype=described["type"])
+    array[1] = number
+    array.tofile(store / part)
+    change(store, lambda c: c["parts"][part].update(checksum=zlib.crc32(array.tobytes())))
+    for opened in (read_matrix, verify_store):
+        with pytest.raises(UnreadableFile, match=f"its part {part} has"):
+            opened(store)
+
+
+def test_a_text_that_is_no_label_is_refused_when_it_is_read(store: Path) -> None:
+    (store / "row_text").write_bytes(b"\xff" * 6)
+    with pytest.raises(UnreadableFile, match="label"):
+        _ = read_matrix(store).row_labels
+
+
+@pytest.mark.parametrize("size", [10, 100, 10_000])
+def test_records_come_back_by_rising_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(buckets, "BUCKET", size)
+    generator = np.random.default_rng(0)
+    keys, numbers = generator.integers(0, 50, 1000), np.arange(1000)
+    found = Buckets(tmp_path / "b", np.bincount(keys, minlength=50), [np.int32, np.int64])
+    for part in np.split(np.arange(1000), [10, 400]):
+        found.add(keys[part], numbers[part])
+    back = list(found)
+    assert [bucket.first for bucket in back[1:]] == [bucket.last for bucket in back[:-1]]
+    assert (back[0].first, back[-1].last) == (0, 50)
+    for bucket in back:
+        expected = np.flatnonzero((keys >= bucket.first) & (keys < bucket.last))
+        assert bucket.fields[1].tolist() == expected.tolist()
+        assert bucket.fields[0].tolist() == keys[expected].tolist()
+    assert list((tmp_path / "b").iterdir()) == []
+    assert len(back) == min(max(1000 // size, 1), 50)
+
+
+def test_ranges_have_about_equal_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "BUCKET", 10)
+    weights = np.array([1, 1, 50, 1, 1, 9, 8, 7, 0, 0])
+    bounds = even_bounds(weights)
+    assert (bounds[0], bounds[-1]) == (0, 10)
+    assert np.all(np.diff(bounds) > 0)
+    assert even_bounds(np.zeros(3, dtype=np.int64)).tolist() == [0, 3]
+    assert even_bounds(np.ones(100_000)).size - 1 == buckets.MOST_BUCKETS
+
+
+FORM = TableForm("who", "what", "stars")
+
+LEVELS = Scale(levels=[0.1, 0.2, 3])  # of which one needs double precision
+
+
+def matrices() -> dict[str, ObservedMatrix]:
+    return {
+        "texts": ObservedMatrix.from_entries(["007", "ann", "ann"], ["x", "y", "Zoë"], [5, 1, 5]).in_form(FORM),
+        "ints": ObservedMatrix.from_entries([7, -3, 7], [10**12, 5, 5], [0.1, 0.2, 0.1], LEVELS),
+        "numbered": ObservedMatrix.from_array([[1, np.nan, 0.25], [np.nan, np.nan, 7]], Scale(low=0, high=10)),
+        "doubles": ObservedMatrix.from_entries(["a", "b"], [1.5, 2.5], [0.1, 1e300], Scale(low=0, high=1e301)),
+        "dates": ObservedMatrix.from_entries(
+            [datetime.date(2020, 1, 2)] * 2, [uuid.UUID(int=n) for n in (1, 2)], [1, 2]
+        ),
+        "many levels": ObservedMatrix.from_entries(range(300), [0] * 300, range(300), Scale(levels=range(300))),
+        "gaps": ObservedMatrix.from_entries([2, 4], [0, 3], [1, 2], row_labels=range(9), column_labels=range(5)),
+        "generated": generate(30, 20, density=0.3, seed=0).matrix,
+    }
+
+
+@pytest.mark.parametrize("name", matrices())
+def test_what_is_written_opens_as_it_was(tmp_path: Path, name: str) -> None:
+    matrix = matrices()[name]
+    matrix.write(tmp_path / "r.store")
+    read = read_matrix(tmp_path / "r.store")
+    assert read == matrix
+    assert read.form == matrix.form
+    assert read.mean == pytest.approx(matrix.mean)
+    assert read.describe() == matrix.describe()
+    assert read.values.dtype == matrix.values.dtype
+    assert read.by_row.columns.dtype == matrix.by_row.columns.dtype
+    for ours, theirs in zip(read.by_column, matrix.by_column, strict=True):
+        assert np.array_equal(ours, theirs)
+    assert read.row_labels.dtype == matrix.row_labels.dtype
+    assert read.take_entries(np.arange(matrix.n_entries) % 2 == 0) == matrix.take_entries(
+        np.arange(matrix.n_entries) % 2 == 0
+    )
+    read.write(tmp_path / "again.store")
+    assert read_matrix(tmp_path / "again.store") == matrix
+
+
+def test_a_level_takes_one_byte(tmp_path: Path) -> None:
+    matrix = matrices()["generated"]
+    matrix.write(tmp_path / "r.store")
+    assert (tmp_path / "r.store" / "values").stat().st_size == matrix.n_entries
+    assert not read_matrix(tmp_path / "r.store").by_row.columns.flags.writeable
+
+
+def test_nothing_is_written_over_another(tmp_path: Path) -> None:
+    matrix = matrices()["texts"]
+    matrix.write(tmp_path / "r.store")
+    with pytest.raises(CannotSave, match=r"r.store could not be written \(it is there already; give another name"):
+        matrix.write(tmp_path / "r.store")
+    with pytest.raises(CannotSave, match="there is no folder"):
+        matrix.write(tmp_path / "none" / "r.store")
+    assert [path.name for path in tmp_path.iterdir()] == ["r.store"]
+
+
+def test_labels_that_no_file_holds_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="row labels of type tuple cannot be saved"):
+        ObservedMatrix.from_entries([(1, 2)], ["x"], [1], Scale(levels=[1, 2])).write(tmp_path / "r.store")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_half_made_stays_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append = ArrayFile.append
+
+    def full(self: ArrayFile, array: np.ndarray[Any, Any]) -> None:
+        if self.path.name == "entries":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(self, array)
+
+    monkeypatch.setattr(ArrayFile, "append", full)
+    with pytest.raises(CannotSave, match=r"could not be written \(No space left on device\); nothing was changed"):
+        matrices()["texts"].write(tmp_path / "r.store")
+    assert list(tmp_path.iterdir()) == []
+
+
+QUICK = ["als", "dmf", "means"]
+
+WHOLE = generate(60, 40, density=0.3, seed=0).matrix
+
+
+@pytest.fixture
+def mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObservedMatrix:
+    monkeypatch.setattr(matrix, "IN_MEMORY", 0)
+    monkeypatch.setattr(store_part, "_PIECE", 50)
+    monkeypatch.setattr(buckets, "BUCKET", 40)
+    WHOLE.write(tmp_path / "r.store")
+    return read_matrix(tmp_path / "r.store")
+
+
+def same(ours: ObservedMatrix, theirs: ObservedMatrix) -> bool:
+    return ours == theirs and all(map(np.array_equal, ours.by_column, theirs.by_column))
+
+
+@pytest.mark.parametrize("which", ["mask", "places"])
+def test_a_part_holds_what_it_would_in_memory(mapped: ObservedMatrix, tmp_path: Path, which: str) -> None:
+    kept: Any = np.random.default_rng(0).random(WHOLE.n_entries) < 0.3
+    chosen = kept if which == "mask" else np.flatnonzero(kept)[::-1]
+    part = mapped.take_entries(chosen)
+    assert part.origin is not None
+    assert same(part, WHOLE.take_entries(kept))
+    assert part.mean == pytest.approx(WHOLE.take_entries(kept).mean)
+    again = part.take_entries(np.arange(part.n_entries) % 2 == 0)
+    assert same(again, WHOLE.take_entries(np.flatnonzero(kept)[::2]))
+    assert [path.name for path in tmp_path.iterdir()] == ["r.store"]
+
+
+def test_splits_are_those_in_memory(mapped: ObservedMatrix) -> None:
+    ours, theirs = split_entries(mapped, seed=3), split_entries(WHOLE, seed=3)
+    assert all(same(getattr(ours, part), getattr(theirs, part)) for part in ("train", "validation", "test"))
+    our_areas, their_areas = split_areas(mapped, seed=3), split_areas(WHOLE, seed=3)
+    assert our_areas.train.origin is not None
+    assert same(our_areas.train, their_areas.train)
+    assert same(our_areas.extension, their_areas.extension)
+    assert all(same(our_areas.test[area], their_areas.test[area]) for area in their_areas.test)
+
+
+def test_rows_and_columns_in_another_order_are_taken_in_memory(mapped: ObservedMatrix) -> None:
+    rows, columns = np.array([5, 3]), np.arange(40)
+    part = mapped.take(rows, columns)
+    assert part.origin is None
+    assert same(part, WHOLE.take(rows, columns))
+
+
+def test_a_few_entries_are_taken_in_memory(mapped: ObservedMatrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "IN_MEMORY", 3)
+    assert mapped.take_entries(np.array([7, 1, 2])).origin is None
+
+
+def test_a_changed_store_is_not_cut(mapped: ObservedMatrix, tmp_path: Path) -> None:
+    (tmp_path / "r.store" / "rows").write_bytes(b"")
+    with pytest.raises(UnreadableFile, match="was changed while it was open"):
+        mapped.take_entries(np.arange(9))
+
+
+def test_a_full_disk_leaves_nothing(mapped: ObservedMatrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: ArrayFile, array: np.ndarray[Any, Any]) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ArrayFile, "append", full)
+    with pytest.raises(CannotSave, match=r"a part of a store could not be written to .* \(No space left on device\)"):
+        mapped.take_entries(np.arange(9))
+    assert [path.name for path in tmp_path.iterdir()] == ["r.store"]
+
+
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in HOMES if name not in QUICK)]
+)
+@pytest.mark.filterwarnings("ignore::deepmf.errors.DeepMFWarning")  # what is learned in no time is not worth much
+def test_every_model_learns_from_a_store_what_it_learns_in_memory(mapped: ObservedMatrix, name: str) -> None:
+    model = model_class(name)
+    small = {"epochs": 2, "sweeps": 2, "hidden_sizes": [8], "latent_size": 3, "device": "cpu"}
+    chosen: dict[str, Any] = {
+        key: value for key, value in small.items() if key in model.settings_class.__dataclass_fields__
+    }
+    predictions = []
+    for whole in (mapped, WHOLE):
+        split = split_entries(whole, seed=0)
+        fitted = model(seed=0, **chosen).fit(split.train, split.validation)
+        predictions.append(fitted.predict(*WHOLE.entries()[:2]))
+    assert np.allclose(predictions[0], predictions[1], atol=1e-6)

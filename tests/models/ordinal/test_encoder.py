@@ -1,0 +1,473 @@
+"""The encoder of OrdinalDMF: trained latents are what it makes of the training entries, row by row."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.models.contract import additive
+
+from deepmf.data.splits import Split, split_areas, split_entries
+from deepmf.data.synthetic import generate
+from deepmf.errors import BadModelFile, NotBetterThanMeans, TrainingInterrupted
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import rmse_error
+from deepmf.models.als import ALS
+from deepmf.models.base import Model, load
+from deepmf.models.fitting import set_aside
+from deepmf.models.latents import Latents
+from deepmf.models.means import Means
+from deepmf.models.ordinal import refinement as penalties
+from deepmf.models.ordinal import views as entry_parts
+from deepmf.models.ordinal.encoder import OrdinalEncoder
+from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.nn.inputs import SparseVectors
+from deepmf.storage.model_file import read_file, write_file
+from deepmf.training.history import EpochRecord, History
+from deepmf.training.progress import EpochDisplay
+
+SMALL: dict[str, Any] = {
+    "hidden_sizes": (8,),
+    "latent_size": 4,
+    "epochs": 5,
+    "views": 3,
+    "landmarks": 6,
+    "row_penalty": 3.0,
+    "column_penalty": 20.0,
+    "linear_size": 0,
+    "dropout": 0.0,
+    "device": "cpu",
+}
+
+MATRIX = generate(20, 15, density=0.5, seed=0).matrix
+
+
+@pytest.fixture(scope="module")
+def model() -> OrdinalDMF:
+    return OrdinalDMF(**SMALL).fit(MATRIX)
+
+
+def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
+    encoder = model.predictor_.encoder
+    assert isinstance(encoder, OrdinalEncoder)
+    return encoder
+
+
+def all_rows(model: OrdinalDMF) -> AxisEntries:
+    return model.entries_.row_entries(np.arange(20))
+
+
+def test_trained_rows_are_what_it_makes_of_their_entries(model: OrdinalDMF) -> None:
+    encoder, predictor = encoder_of(model), model.predictor_
+    rows = encoder.rows(all_rows(model), predictor.columns)
+    np.testing.assert_allclose(rows, predictor.rows.base, atol=1e-5)
+    columns = encoder.columns(model.entries_.column_entries(np.arange(15)), predictor.rows)
+    np.testing.assert_allclose(columns, predictor.columns.base, atol=1e-5)
+    assert rows.dtype == columns.dtype == np.float32
+
+
+def test_latents_have_the_fields_of_the_layout(model: OrdinalDMF) -> None:
+    encoder, layout = encoder_of(model), encoder_of(model).layout
+    rows, columns = model.predictor_.rows.base, model.predictor_.columns.base
+    assert layout.n_direction == 4 and layout.n_landmarks == len(model.landmarks_) and layout.n_response == 5
+    assert rows.shape[1] == columns.shape[1] == encoder.refinement_columns.shape[1] == layout.width
+    np.testing.assert_allclose(columns[:, layout.row_effect], 1)
+    np.testing.assert_allclose(rows[:, layout.column_effect], 1)
+    assert not columns[:, layout.response].any()
+    assert np.all(np.diff(rows[:, layout.response][:, :-1]) > 0)  # cutpoints rise
+    assert model.predictor_.n_beside == layout.n_beside
+
+
+def test_rows_are_encoded_by_the_columns_of_the_refinement_and_columns_by_trained_rows(model: OrdinalDMF) -> None:
+    encoder, predictor = encoder_of(model), model.predictor_
+    others = Latents(np.full_like(predictor.columns.base, 7.0))
+    np.testing.assert_array_equal(
+        encoder.rows(all_rows(model), others), encoder.rows(all_rows(model), predictor.columns)
+    )
+    entries = model.entries_.column_entries(np.arange(15))
+    changed = predictor.rows.changed(np.array([0]), np.full((1, predictor.rows.base.shape[1]), 7.0))
+    np.testing.assert_array_equal(encoder.columns(entries, changed), encoder.columns(entries, predictor.rows))
+
+
+def test_each_row_is_encoded_alone(model: OrdinalDMF) -> None:
+    encoder, predictor, entries = encoder_of(model), model.predictor_, all_rows(model)
+    together = encoder.rows(entries, predictor.columns)
+    for row in (0, 7, 19):
+        alone = encoder.rows(entries.take(np.array([row])), predictor.columns)
+        np.testing.assert_allclose(alone[0], together[row], atol=1e-5)
+    assert encoder.rows(entries.take(np.array([], dtype=int)), predictor.columns).shape == (0, together.shape[1])
+
+
+def test_encoding_changes_and_draws_nothing(model: OrdinalDMF) -> None:
+    before = torch.get_rng_state()
+    weights = {name: tensor.clone() for name, tensor in model.network_.state_dict().items()}
+    encoder_of(model).rows(all_rows(model), model.predictor_.columns)
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.network_.state_dict().items())
+
+
+def test_what_is_packed(model: OrdinalDMF) -> None:
+    packed, encoder = encoder_of(model).pack(), encoder_of(model)
+    assert packed.content == {"penalties": list(encoder.penalties), "linear": None}
+    np.testing.assert_array_equal(packed.tensors["refinement.columns"], encoder.refinement_columns)
+    np.testing.assert_array_equal(packed.tensors["refinement.landmarks"], model.landmarks_)
+    network = {name for name in packed.tensors if name.startswith("network.")}
+    assert network == {f"network.{name}" for name in model.network_.state_dict()}
+    assert len(packed.tensors) == len(network) + 2
+
+
+def test_values_enter_in_units_of_the_scale(model: OrdinalDMF) -> None:
+    tenfold = ObservedMatrix.from_array(10 * MATRIX.to_array(), Scale([10, 20, 30, 40, 50]))
+    other = OrdinalDMF(**SMALL).fit(tenfold)
+    np.testing.assert_allclose(other.predictor_.rows.base, model.predictor_.rows.base, atol=1e-4)
+
+
+SMALL_ENCODER_TRAINING: dict[str, Any] = {
+    "hidden_sizes": (8,),
+    "latent_size": 4,
+    "epochs": 8,
+    "views": 3,
+    "landmarks": 6,
+    "dropout": 0.0,
+    "linear_size": 3,
+    "device": "cpu",
+}
+
+MATRIX_ENCODER_TRAINING = generate(50, 40, density=0.5, noise=0.3, seed=0).matrix
+
+
+def encoder_of_encoder_training(model_encoder_training: OrdinalDMF) -> OrdinalEncoder:
+    encoder = model_encoder_training.predictor_.encoder
+    assert isinstance(encoder, OrdinalEncoder)
+    return encoder
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    return split_entries(MATRIX_ENCODER_TRAINING, train=0.8, validation=0.1, test=0.1, seed=0)
+
+
+@pytest.fixture(scope="module")
+def alone() -> OrdinalDMF:
+    """One that was fitted without validation entries, and has a linear part."""
+    model_encoder_training = OrdinalDMF(**SMALL_ENCODER_TRAINING).fit(MATRIX_ENCODER_TRAINING)
+    assert encoder_of_encoder_training(model_encoder_training).linear is not None
+    return model_encoder_training
+
+
+@pytest.fixture(scope="module")
+def validated(split: Split) -> OrdinalDMF:
+    """One that was fitted with validation entries, and has a linear part."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotBetterThanMeans)
+        model_encoder_training = OrdinalDMF(**SMALL_ENCODER_TRAINING).fit(split.train, split.validation)
+    assert encoder_of_encoder_training(model_encoder_training).linear is not None
+    return model_encoder_training
+
+
+@pytest.fixture(params=["alone", "validated"])
+def model_encoder_training(request: pytest.FixtureRequest) -> OrdinalDMF:
+    model_encoder_training: OrdinalDMF = request.getfixturevalue(request.param)
+    return model_encoder_training
+
+
+def test_trained_latents_are_what_the_encoder_makes_of_all_entries(model_encoder_training: OrdinalDMF) -> None:
+    encoder, entries, predictor = (
+        encoder_of_encoder_training(model_encoder_training),
+        model_encoder_training.entries_,
+        model_encoder_training.predictor_,
+    )
+    n_rows, n_columns = entries.train.shape
+    rows = encoder.rows(entries.row_entries(np.arange(n_rows)), predictor.columns)
+    columns = encoder.columns(entries.column_entries(np.arange(n_columns)), predictor.rows)
+    np.testing.assert_allclose(rows, predictor.rows.base, atol=1e-5)
+    np.testing.assert_allclose(columns, predictor.columns.base, atol=1e-5)
+    fields = encoder.layout.linear
+    assert rows[:, fields].any(axis=0)[:-1].all() and not rows[:, fields][:, -1].any()  # the mean is the network's
+    np.testing.assert_array_equal(columns[:, fields][:, [-3, -1]], 1)
+
+
+def test_copies_are_predicted_as_the_originals(model_encoder_training: OrdinalDMF) -> None:
+    train, n_columns = model_encoder_training.entries_.train, model_encoder_training.entries_.train.shape[1]
+    rows, columns, values = train.entries()
+    row, column = train.row_labels[3], train.column_labels[5]
+    row_copy = model_encoder_training.extend(
+        ObservedMatrix.from_entries(["new"] * sum(rows == row), columns[rows == row], values[rows == row], train.scale)
+    )
+    found, expected = (row_copy.predict([each] * n_columns, train.column_labels) for each in ("new", row))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    mine = columns == column
+    column_copy = model_encoder_training.extend(
+        ObservedMatrix.from_entries(rows[mine], ["new"] * sum(mine), values[mine], train.scale)
+    )
+    found, expected = (column_copy.predict(train.row_labels, [each] * train.shape[0]) for each in ("new", column))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_what_is_loaded_extends_folds_in_and_forgets_to_the_bit(
+    model_encoder_training: OrdinalDMF, tmp_path: Path
+) -> None:
+    model_encoder_training.save(tmp_path / "model")
+    columns, some = model_encoder_training.column_labels_, model_encoder_training.column_labels_[:6]
+    new = ObservedMatrix.from_entries(["new"] * 6, some, [5, 1, 4, 2, 5, 3], model_encoder_training.scale_)
+    trained = tuple(part[:4] for part in model_encoder_training.entries_.train.entries()[:2])
+    for again in (load(tmp_path / "model"), pickle.loads(pickle.dumps(model_encoder_training))):  # noqa: S301
+        for change in (lambda each: each, lambda each: each.extend(new), lambda each: each.forget(entries=trained)):
+            np.testing.assert_array_equal(change(again).complete(), change(model_encoder_training).complete())
+        folded = [each.fold_in(some, [5, 1, 4, 2, 5, 3]).predict(columns) for each in (again, model_encoder_training)]
+        np.testing.assert_array_equal(*folded)
+        np.testing.assert_array_equal(
+            folded[0], model_encoder_training.extend(new).predict(["new"] * columns.size, columns)
+        )
+
+
+def test_forgetting_what_was_added_is_as_if_it_had_never_come(model_encoder_training: OrdinalDMF) -> None:
+    new = ObservedMatrix.from_entries(
+        ["new"] * 6, model_encoder_training.column_labels_[:6], [5, 1, 4, 2, 5, 3], model_encoder_training.scale_
+    )
+    np.testing.assert_array_equal(
+        model_encoder_training.extend(new).forget(rows=["new"]).complete(), model_encoder_training.complete()
+    )
+
+
+@pytest.mark.parametrize("axis", ["row", "column"])
+def test_an_explanation_is_the_difference_without_each_entry(model_encoder_training: OrdinalDMF, axis: Any) -> None:
+    train = model_encoder_training.entries_.train
+    row, column = train.row_labels[3], train.column_labels[5]
+    told = model_encoder_training.explain(row, column, n=4, axis=axis)
+    assert np.abs(told.effects).max() > 1e-3
+    for label, effect in zip(told.labels, told.effects, strict=True):
+        pair = (row, label) if axis == "row" else (label, column)
+        less = model_encoder_training.forget(entries=([pair[0]], [pair[1]])).predictor_
+        # The other side stays as it is: an entry that is forgotten describes both.
+        whole = model_encoder_training.predictor_
+        rows, columns = (less.rows, whole.columns) if axis == "row" else (whole.rows, less.columns)
+        products = rows.take(np.array([3])) @ columns.take(np.array([5])).T
+        own = rows.take(np.array([3]), whole.readout.row_fields)
+        expected = whole.readout.units(whole.readout.scores(products[0], own))
+        assert told.prediction - effect == pytest.approx(expected[0], abs=1e-4)
+
+
+def test_the_share_of_the_linear_part_is_in_every_answer(model_encoder_training: OrdinalDMF) -> None:
+    encoder, predictor = encoder_of_encoder_training(model_encoder_training), model_encoder_training.predictor_
+    share, fields = encoder.linear_share, encoder.layout.linear
+    assert encoder.linear is not None
+    rows, columns = predictor.rows.base.astype(float), predictor.columns.base.astype(float)
+    response, head = rows[:, encoder.layout.response], encoder.network.head
+    slopes = np.exp(response[:, -1:])
+    linear = rows[:, fields] @ columns[:, fields].T * slopes / encoder.linear.blend.weight
+    network = np.delete(rows, fields, axis=1) @ np.delete(columns, fields, axis=1).T
+    cutpoints = head.cutpoints.detach().double().numpy()
+    logits = (1 - share) * ((slopes * network)[..., None] - response[:, None, :-1])
+    logits += share * (encoder.linear.blend.slope * linear[..., None] - cutpoints)
+    expected = 1 + (1 / (1 + np.exp(-logits))).sum(-1)
+    found = predictor.score_block(np.arange(len(rows)), np.arange(len(columns)))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_stages_are_told_and_the_last_is_the_error_of_the_model(validated: OrdinalDMF, split: Split) -> None:
+    history = validated.history_
+    assert list(history.stages) == ["branches", "refined", "with the linear part"]
+    assert history.stages["with the linear part"] < history.stages["refined"]
+    rows, columns, values = split.validation.entries()
+    assert history.best_error == pytest.approx(rmse_error(validated.predict(rows, columns), values), rel=1e-5)
+
+
+class Stages(EpochDisplay):
+    """Takes note of the stages."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __call__(self, record: EpochRecord, history: History) -> None:
+        assert not self.names  # they follow the epochs
+
+    def tell_stage(self, name: str) -> None:
+        self.names.append(name)
+
+
+def test_stages_are_shown_as_they_begin(split: Split) -> None:
+    settings = SMALL_ENCODER_TRAINING | {"epochs": 1}
+    for linear_size, validation, names in (
+        (4, split.validation, ["refining", "linear part"]),
+        (0, split.validation, ["refining"]),
+        (4, None, ["refining", "linear part", "refining"]),  # first without what was set aside
+    ):
+        shown = Stages()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotBetterThanMeans)
+            model_encoder_training = OrdinalDMF(**settings | {"linear_size": linear_size})
+            model_encoder_training.fit(split.train, validation, callbacks=[shown])
+        assert shown.names == names
+        assert (
+            vars(model_encoder_training).keys() == vars(OrdinalDMF()).keys()
+        )  # nothing of this fit is left for the next one
+
+
+def test_entries_that_were_set_aside_tell_the_error_of_the_means(alone: OrdinalDMF) -> None:
+    seen, held_out = set_aside(MATRIX_ENCODER_TRAINING, seed=alone.settings.seed)
+    assert held_out is not None
+    means = (
+        Means()
+        .fit(seen)
+        .predict(
+            MATRIX_ENCODER_TRAINING.row_labels[held_out.rows], MATRIX_ENCODER_TRAINING.column_labels[held_out.columns]
+        )
+    )
+    assert alone.history_.means_error == pytest.approx(rmse_error(means, held_out.values))
+    assert (
+        OrdinalDMF(**SMALL_ENCODER_TRAINING).fit(additive(12, 10)).history_.means_error is None
+    )  # too few to set any aside
+
+
+def test_a_fit_that_was_killed_continues_to_the_same_model(alone: OrdinalDMF, tmp_path: Path) -> None:
+    path = tmp_path / "run.checkpoint"
+
+    def kill(record: EpochRecord, _: History) -> None:
+        if record.epoch == 4:
+            raise KeyboardInterrupt
+
+    with pytest.warns(TrainingInterrupted):
+        early = OrdinalDMF(**SMALL_ENCODER_TRAINING).fit(
+            MATRIX_ENCODER_TRAINING, checkpoint=path, checkpoint_every=1, callbacks=[kill]
+        )
+    assert len(early.history_) < len(alone.history_)
+    again = OrdinalDMF(**SMALL_ENCODER_TRAINING).fit(MATRIX_ENCODER_TRAINING, checkpoint=path, checkpoint_every=1)
+    np.testing.assert_array_equal(again.complete(), alone.complete())
+    assert again.history_.stages == alone.history_.stages and again.chosen_ == alone.chosen_
+
+
+@pytest.mark.slow
+def test_on_real_values_of_low_rank_it_is_as_good_as_als_with_a_penalty_that_was_searched(tmp_path: Path) -> None:
+    dice = np.random.default_rng(0)
+    whole = dice.normal(size=(150, 3)) @ dice.normal(size=(3, 60)) + 0.5 * dice.normal(size=(150, 60))
+    matrix = ObservedMatrix.from_array(np.where(dice.random(whole.shape) < 0.4, whole, np.nan))
+    parts = split_areas(matrix, new_rows=0.2, new_columns=0.0, seed=0)
+
+    def errors(model_encoder_training: Model) -> Any:
+        more = model_encoder_training.fit(parts.train, parts.validation).extend(parts.extension)
+        tests = (parts.test[area].entries() for area in ("I", "II"))
+        return np.array([rmse_error(more.predict(rows, columns), values) for rows, columns, values in tests])
+
+    model_encoder_training = OrdinalDMF(**SMALL_ENCODER_TRAINING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotBetterThanMeans)
+        searched = min((errors(ALS(penalty=each)) for each in (0.007, 0.015, 0.03, 0.06)), key=lambda each: each[0])
+        found = errors(model_encoder_training)
+    assert np.all(found < 1.03 * searched) and np.all(searched < 0.6 * whole.std())
+    assert model_encoder_training.chosen_on_entries_["linear_share"] > 0.8
+    model_encoder_training.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").complete(), model_encoder_training.complete())
+
+
+def test_without_a_linear_part() -> None:
+    model_encoder_training = OrdinalDMF(**SMALL_ENCODER_TRAINING | {"linear_size": 0}).fit(MATRIX_ENCODER_TRAINING)
+    encoder = encoder_of_encoder_training(model_encoder_training)
+    assert encoder.linear is None and encoder.layout.n_linear == 0 and encoder.linear_share == 0
+    assert list(model_encoder_training.history_.stages) == ["branches", "refined"]
+    few = OrdinalDMF(**SMALL_ENCODER_TRAINING).fit(additive(12, 10))  # too few entries for a choice
+    assert (
+        encoder_of_encoder_training(few).linear is None
+        and few.history_.stages == {}
+        and few.history_.best_error is None
+    )
+    assert tuple(encoder_of_encoder_training(few).penalties) == (3.0, 40.0)
+
+
+def test_more_latents_than_the_matrix_has_columns() -> None:
+    model_encoder_training = OrdinalDMF(**SMALL_ENCODER_TRAINING | {"linear_size": 1000}).fit(MATRIX_ENCODER_TRAINING)
+    part = encoder_of_encoder_training(model_encoder_training).linear
+    assert part is not None and part.size == 40
+
+
+def test_penalties_that_are_given_are_kept() -> None:
+    model_encoder_training = OrdinalDMF(**SMALL_ENCODER_TRAINING | {"row_penalty": 7.0, "column_penalty": 9.0}).fit(
+        MATRIX_ENCODER_TRAINING
+    )
+    assert tuple(encoder_of_encoder_training(model_encoder_training).penalties) == (7.0, 9.0)
+    one = OrdinalDMF(**SMALL_ENCODER_TRAINING | {"row_penalty": 7.0}).fit(MATRIX_ENCODER_TRAINING)
+    assert (
+        encoder_of_encoder_training(one).penalties.rows == 7.0
+        and encoder_of_encoder_training(one).penalties.columns != 9.0
+    )
+
+
+LINEAR: dict[str, Any] = {"size": 3, "share": 0.3, "slope": 2.0}
+
+
+@pytest.mark.parametrize(
+    "lie, message",
+    [
+        ({"penalties": None}, "the stored penalties must be two"),
+        ({"penalties": [3.0]}, "the stored penalties must be two"),
+        ({"penalties": [0, 3.0]}, "the stored penalty must be a number above 0"),
+        ({"penalties": [3.0, 1e300]}, "the stored penalty must be a number above 0 and below 1e.12"),
+        ({"penalties": [3.0, True]}, "the stored penalty must be a number"),
+        ({"coverages": None}, "coverages"),
+        ({"coverages": [0, "1"]}, "coverages"),
+        ({"coverages": [0, 0.7, 0.7, 1]}, "coverages"),
+        ({"coverages": [0.1, 1]}, "coverages"),
+        ({"coverages": [0, 0.9]}, "coverages"),
+        ({"linear": 7}, "stored"),
+        ({"linear": {}}, "stored"),
+        ({"linear": LINEAR | {"share": 1.0}}, "the stored share of the linear part must be .* above 0 and below 1"),
+        ({"linear": LINEAR | {"share": 0}}, "the stored share of the linear part"),
+        ({"linear": LINEAR | {"share": "much"}}, "the stored share of the linear part"),
+        ({"linear": LINEAR | {"slope": -1.0}}, "the stored slope of the linear part"),
+        ({"linear": LINEAR | {"slope": 10**400}}, "the stored slope of the linear part"),
+        ({"linear": LINEAR | {"size": 0}}, "the stored size of the linear part must be 1 to 40"),
+        ({"linear": LINEAR | {"size": 41}}, "the stored size of the linear part must be 1 to 40"),
+        ({"linear": LINEAR | {"size": True}}, "the stored size of the linear part must be 1 to 40"),
+        ({"linear": LINEAR | {"size": 4}}, "the stored columns of the refinement are of another width"),
+        ({"linear": None}, "the stored columns of the refinement are of another width"),
+    ],
+    ids=str,
+)
+def test_files_that_lie(alone: OrdinalDMF, lie: dict[str, Any], message: str, tmp_path: Path) -> None:
+    alone.save(tmp_path / "model")
+    stored = read_file(tmp_path / "model")
+    content = stored.content | {"learned": stored.content["learned"] | lie}
+    write_file(tmp_path / "model", kind="model", content=content, tensors=stored.tensors)
+    with pytest.raises(BadModelFile, match=message):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("factor", [1e-15, 1e9])
+def test_the_slope_of_a_narrow_or_wide_scale_can_be_stored(factor: float, tmp_path: Path) -> None:
+    values = generate(50, 40, density=0.5, levels=None, noise=0.3, seed=0).matrix.to_array()
+    model_encoder_training = OrdinalDMF(**SMALL_ENCODER_TRAINING).fit(ObservedMatrix.from_array(factor * values))
+    model_encoder_training.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").complete(), model_encoder_training.complete())
+
+
+@pytest.mark.parametrize("with_validation", [True, False])
+def test_parts_of_the_entries_give_what_all_at_once_do(
+    split: Split, monkeypatch: pytest.MonkeyPatch, with_validation: bool
+) -> None:
+    def fitted() -> OrdinalDMF:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotBetterThanMeans)
+            return OrdinalDMF(**SMALL_ENCODER_TRAINING).fit(split.train, split.validation if with_validation else None)
+
+    sizes, vectors = [], OrdinalEncoder.vectors
+
+    def watched(encoder: OrdinalEncoder, entries: AxisEntries) -> SparseVectors:
+        sizes.append(entries.values.size)
+        return vectors(encoder, entries)
+
+    monkeypatch.setattr(entry_parts, "_ENTRIES_AT_A_TIME", 100)
+    monkeypatch.setattr(penalties, "_COMPARED_ON", 3)
+    monkeypatch.setattr(OrdinalEncoder, "vectors", watched)
+    in_parts = fitted()
+    assert max(sizes) < 300 and sum(sizes) > 2 * split.train.n_entries
+    monkeypatch.setattr(entry_parts, "_ENTRIES_AT_A_TIME", 1 << 22)
+    whole = fitted()
+    np.testing.assert_allclose(in_parts.complete(), whole.complete(), atol=1e-4)
+    assert in_parts.chosen_on_entries_ == whole.chosen_on_entries_

@@ -1,0 +1,505 @@
+"""OrdinalDMF: the contract, its distributions, levels and intervals, and scales without levels."""
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from tests.models.contract import ModelContract, additive
+
+from deepmf.data.splits import Split, split_areas, split_entries
+from deepmf.data.synthetic import generate
+from deepmf.errors import BadEntries, BadModelFile, BadSetting, ConstantValues, NotFitted, UnknownLabel
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import calibration_error, interval_coverage_score, level_accuracy_score, rmse_error
+from deepmf.models.base import load
+from deepmf.models.means import Means
+from deepmf.models.ordinal.encoder import OrdinalEncoder
+from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.storage.model_file import read_file, write_file
+
+QUICK: dict[str, Any] = {
+    "hidden_sizes": (32,),
+    "latent_size": 16,
+    "dropout": 0.0,
+    "epochs": 40,
+    "learning_rate": 5e-2,
+    "mask_rate": 0.3,
+    "views": 8,
+    "device": "cpu",
+}
+LONGER = QUICK | {"epochs": 60, "learning_rate": 3e-2, "bins": 12}
+# Latents as the branches have them.
+PLAIN: dict[str, Any] = {"row_penalty": 1e12, "column_penalty": 1e12, "landmarks": 1, "linear_size": 0}
+STARS = Scale([1, 2, 3, 4, 5])
+
+
+class TestOrdinalDMF(ModelContract):
+    model = OrdinalDMF
+    settings: ClassVar[dict[str, Any]] = QUICK
+    recovery_error = 0.5
+    permutation_error = 0.15
+
+
+def test_several_networks_are_one_model(tmp_path: Path) -> None:
+    areas = split_areas(generate(80, 60, density=0.4, seed=0).matrix, seed=0)
+    model = OrdinalDMF(**QUICK, networks=3, landmarks=8, linear_size=0).fit(areas.train, areas.validation)
+    assert model.landmarks_.shape == (8, 3 * model.settings.latent_size)
+    model.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    extended, other = model.extend(areas.extension), again.extend(areas.extension)
+    rows, columns, values = areas.test["IV"].entries()
+    np.testing.assert_array_equal(extended.predict(rows, columns), other.predict(rows, columns))
+    assert rmse_error(extended.predict(rows, columns), values) < np.std(values)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A fitted model, what it was fitted on, and pairs that it has not seen with their values."""
+
+    model: OrdinalDMF
+    split: Split
+    rows: Any
+    columns: Any
+    values: Any
+
+    @classmethod
+    def of(cls, matrix: ObservedMatrix, **changes: Any) -> "HeldOut":
+        split = split_entries(matrix, train=0.8, validation=0, test=0.2, seed=0)
+        return cls(OrdinalDMF(**LONGER | changes).fit(split.train), split, *split.test.entries())
+
+    @property
+    def pairs(self) -> tuple[Any, Any]:
+        return self.rows, self.columns
+
+    @property
+    def error_of_means(self) -> float:
+        return rmse_error(Means().fit(self.split.train).predict(*self.pairs), self.values)
+
+
+@pytest.fixture(scope="module")
+def stars() -> HeldOut:
+    settings: dict[str, Any] = {"density": 0.4, "rank": 2, "noise": 0.6, "row_effect": 0.5, "column_effect": 0.5}
+    return HeldOut.of(generate(100, 80, **settings, seed=3).matrix)  # one where the linear part has a share
+
+
+def real_values() -> ObservedMatrix:
+    """Real values of rank 2 with some noise and no selection."""
+    effects: dict[str, Any] = {"row_effect": 0.3, "column_effect": 0.3, "popularity": 0.2, "selection": 0}
+    return generate(80, 60, density=0.5, rank=2, levels=None, noise=0.6, **effects, seed=0).matrix
+
+
+def with_values(matrix: ObservedMatrix, values: Any, scale: Scale | None = None) -> ObservedMatrix:
+    return ObservedMatrix.from_entries(*matrix.entries()[:2], values, scale)
+
+
+@pytest.fixture(scope="module")
+def real() -> HeldOut:
+    return HeldOut.of(real_values())
+
+
+def test_a_distribution_has_a_probability_for_every_level(stars: HeldOut) -> None:
+    found = stars.model.predict_distribution(*stars.pairs)
+    assert found.shape == (stars.values.size, 5) and found.dtype == np.float64
+    assert found.min() >= 0
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-12)
+    np.testing.assert_array_equal(stars.model.support_, [1, 2, 3, 4, 5])
+    # Its mean is the prediction; what is left is the rounding of single precision.
+    np.testing.assert_allclose(found @ stars.model.support_, stars.model.predict(*stars.pairs), atol=2e-6)
+
+
+def test_distributions_are_the_formula_of_the_latents(stars: HeldOut) -> None:
+    model = stars.model
+    pairs = model._of_pairs.pairs(*stars.pairs, "error")
+    rows, columns = pairs.rows, pairs.columns
+    of_rows = model.predictor_.rows.whole()[rows].astype(float)
+    of_columns = model.predictor_.columns.whole()[columns].astype(float)
+    encoder = encoder_of(model)
+    share, n_linear = encoder.linear_share, encoder.layout.n_linear
+    assert 0 < share < 1 and n_linear > 24 + 2
+    own, slopes = of_rows[:, -5:-1], np.exp(of_rows[:, -1])
+    assert np.all(np.diff(own) > 0) and of_rows.shape[1] == 16 + len(model.landmarks_) + n_linear + 2 + 5
+    cutpoints = (1 - share) * own + share * model.network_.head.cutpoints.detach().double().numpy()
+    logits = ((1 - share) * slopes * (of_rows * of_columns).sum(1))[:, None] - cutpoints
+    exceeded = np.concatenate([np.ones((rows.size, 1)), 1 / (1 + np.exp(-logits)), np.zeros((rows.size, 1))], axis=1)
+    np.testing.assert_allclose(model.predict_distribution(*stars.pairs), exceeded[:, :-1] - exceeded[:, 1:], atol=2e-6)
+
+
+def test_distributions_can_be_taken_at_their_word(stars: HeldOut) -> None:
+    found = stars.model.predict_distribution(*stars.pairs)
+    assert calibration_error(found, stars.values, scale_levels=[1, 2, 3, 4, 5]) < 0.05
+    assert rmse_error(stars.model.predict(*stars.pairs), stars.values) < 0.85 * stars.error_of_means
+
+
+def test_levels_by_metric_are_read_off_the_distribution(stars: HeldOut) -> None:
+    model, levels = stars.model, np.arange(1.0, 6.0)
+    table = model.predict_distribution(*stars.pairs)
+    losses = np.abs(np.subtract.outer(levels, levels)) @ table.T
+    squares = np.subtract.outer(levels, levels) ** 2 @ table.T
+    by_metric = {metric: model.predict_levels(*stars.pairs, metric=metric) for metric in ("rmse", "mae", "accuracy")}
+    np.testing.assert_array_equal(by_metric["rmse"], levels[squares.argmin(0)])
+    np.testing.assert_array_equal(by_metric["mae"], levels[losses.argmin(0)])
+    np.testing.assert_array_equal(by_metric["accuracy"], levels[table.argmax(1)])
+    np.testing.assert_array_equal(by_metric["rmse"], model.predict_levels(*stars.pairs))
+    assert len({tuple(chosen) for chosen in by_metric.values()}) == 3
+
+
+@pytest.mark.parametrize("bad", ["rms", "", None, "RMSE"])
+def test_bad_metrics(stars: HeldOut, bad: Any) -> None:
+    with pytest.raises(BadSetting, match=f"metric must be 'rmse' or 'mae' or 'accuracy'; got {bad!r}"):
+        stars.model.predict_levels(*stars.pairs, metric=bad)
+
+
+def test_intervals_of_levels(stars: HeldOut) -> None:
+    model = stars.model
+    table, previous = model.predict_distribution(*stars.pairs), -1.0
+    for coverage in (0.3, 0.6, 0.9, 0.99):
+        found = model.predict_interval(*stars.pairs, coverage=coverage)
+        assert np.all(STARS.holds(found.lower)) and np.all(STARS.holds(found.upper))
+        assert np.all(found.lower <= found.upper)
+        likeliest = table.argmax(1) + 1
+        assert np.all((found.lower <= likeliest) & (likeliest <= found.upper))
+        width = np.mean(found.upper - found.lower)
+        assert width > previous
+        previous = width
+    default = model.predict_interval(*stars.pairs)
+    np.testing.assert_array_equal(default.lower, model.predict_interval(*stars.pairs, coverage=0.9).lower)
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9])
+def test_intervals_hold_about_the_share_they_should(stars: HeldOut, real: HeldOut, coverage: float) -> None:
+    for held_out in (stars, real):
+        ends = held_out.model.predict_interval(*held_out.pairs, coverage=coverage)
+        assert interval_coverage_score(*ends, held_out.values) == pytest.approx(coverage, abs=0.1)
+
+
+@pytest.mark.parametrize("bad", [0, 1, -0.5, 1.5, float("nan")])
+def test_bad_coverages(stars: HeldOut, bad: float) -> None:
+    with pytest.raises(BadSetting, match=f"coverage must be between 0 and 1; got {bad!r}"):
+        stars.model.predict_interval(*stars.pairs, coverage=bad)
+
+
+def test_no_pairs_and_unknown_ones(stars: HeldOut, real: HeldOut) -> None:
+    for held_out, n_answers in ((stars, 5), (real, 12)):
+        model = held_out.model
+        assert model.predict_distribution([], []).shape == (0, n_answers)
+        assert [end.size for end in model.predict_interval([], [])] == [0, 0]
+        for ask in (model.predict_distribution, model.predict_interval):
+            with pytest.raises(UnknownLabel, match="row 'nobody' is not known"):
+                ask(["nobody"], model.column_labels_[:1])
+            with pytest.raises(BadEntries, match="of one length; got 2 and 1"):
+                ask(model.row_labels_[:2], model.column_labels_[:1])
+
+
+def test_asking_for_distributions_before_fitting() -> None:
+    model = OrdinalDMF(**QUICK)
+    for ask in (
+        lambda: model.support_,
+        lambda: model.predict_distribution([1], [1]),
+        lambda: model.predict_interval([1], [1]),
+        lambda: model.predict_levels([1], [1], metric="mae"),
+    ):
+        with pytest.raises(NotFitted, match="this OrdinalDMF is not fitted yet"):
+            ask()
+
+
+def test_what_is_saved_answers_to_the_bit(stars: HeldOut, real: HeldOut, tmp_path: Path) -> None:
+    for held_out in (stars, real):
+        held_out.model.save(tmp_path / "model.safetensors")
+        again = load(tmp_path / "model.safetensors")
+        assert isinstance(again, OrdinalDMF)
+        np.testing.assert_array_equal(again.support_, held_out.model.support_)
+        for ask in ("predict_distribution", "predict_interval"):
+            found, kept = getattr(again, ask)(*held_out.pairs), getattr(held_out.model, ask)(*held_out.pairs)
+            np.testing.assert_array_equal(found, kept)
+
+
+def test_rankings_and_blocks_agree_with_pairs(stars: HeldOut, real: HeldOut) -> None:
+    for held_out in (stars, real):
+        model, columns = held_out.model, held_out.model.column_labels_
+        for row in held_out.rows[:3]:
+            expected = model.predict([row] * columns.size, columns)
+            ranking = model.recommend(row, n=columns.size, include_observed=True)
+            np.testing.assert_allclose(np.sort(expected)[::-1], ranking.values, atol=1e-5)
+            order = {label: place for place, label in enumerate(ranking.labels)}
+            best = columns[expected.argmax()]
+            assert expected.max() - expected[columns == ranking.labels[0]][0] < 1e-5 and order[best] < 3
+        missing = np.isnan(held_out.split.train.to_array())
+        rows, others = (labels[at] for labels, at in zip((model.row_labels_, columns), missing.nonzero(), strict=True))
+        np.testing.assert_allclose(model.complete()[missing], model.predict(rows, others), atol=1e-5)
+
+
+def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
+    encoder = model.predictor_.encoder
+    assert isinstance(encoder, OrdinalEncoder)
+    return encoder
+
+
+def test_similar_rows_are_compared_by_directions_alone() -> None:
+    board = np.where((np.arange(24)[:, None] + np.arange(20)) % 2, 1.0, 5.0)
+    board[np.random.default_rng(0).random(board.shape) < 0.2] = np.nan
+    model = OrdinalDMF(**QUICK).fit(ObservedMatrix.from_array(board))
+    layout = encoder_of(model).layout
+    assert model.predictor_.n_beside == layout.n_landmarks + layout.n_linear + 2 + 2  # two effects, cutpoint, slope
+    assert all(label % 2 == 0 for label in model.similar_columns(4, n=5).labels)
+    assert all(label % 2 == 1 for label in model.similar_rows(5, n=5).labels)
+    directions = model.predictor_.directions(model.predictor_.rows)
+    assert directions.shape == (24, 16)
+    np.testing.assert_allclose(np.linalg.norm(directions, axis=1), 1, atol=1e-5)
+
+
+def test_new_rows_have_distributions_too(stars: HeldOut) -> None:
+    columns = stars.model.column_labels_
+    new = ObservedMatrix.from_entries(["glad"] * 12 + ["sad"] * 12, [*columns[:12]] * 2, [5] * 12 + [1] * 12, STARS)
+    more = stars.model.extend(new)
+    glad, sad = (more.predict_distribution([row] * 20, columns[-20:]).mean(0) for row in ("glad", "sad"))
+    assert glad[4] > 2 * sad[4] and sad[0] > 2 * glad[0]
+    lower, upper = more.predict_interval(["glad", "sad"], columns[-2:])
+    assert np.all(STARS.holds(lower)) and np.all(lower <= upper)
+
+
+def test_a_scale_without_levels_is_predicted_and_has_none(real: HeldOut) -> None:
+    model = real.model
+    assert real.split.train.scale.levels is None
+    assert rmse_error(model.predict(*real.pairs), real.values) < 0.8 * real.error_of_means
+    with pytest.raises(BadSetting, match=r"the scale .* to .* has no levels; predict gives real values"):
+        model.predict_levels(*real.pairs)
+    table = model.predict_distribution(*real.pairs)
+    assert table.shape == (real.values.size, 12) and table.min() >= 0
+    np.testing.assert_allclose(table.sum(1), 1, atol=1e-12)
+    # Calibration changes the spread of distributions around their medians, and so their means a little.
+    np.testing.assert_allclose(table @ model.support_, model.predict(*real.pairs), atol=0.1)
+    # Bins are of equal frequency in training, so overall all are about as likely.
+    assert 0.5 / 12 < table.mean(0).min() < table.mean(0).max() < 2 / 12
+
+
+def test_intervals_of_real_values(real: HeldOut) -> None:
+    scale = real.split.train.scale
+    inner = real.model.predict_interval(*real.pairs, coverage=0.5)
+    outer = real.model.predict_interval(*real.pairs, coverage=0.95)
+    for ends in (inner, outer):
+        assert np.all(ends.lower < ends.upper)
+        assert np.all(scale.holds(ends.lower)) and np.all(scale.holds(ends.upper))
+    assert np.all(outer.lower < inner.lower) and np.all(inner.upper < outer.upper)
+    # They tell more than the spread of all values does.
+    assert np.mean(inner.upper - inner.lower) < 0.95 * np.subtract(*np.quantile(real.values, [0.75, 0.25]))
+
+
+def test_values_that_are_often_exactly_zero() -> None:
+    matrix = real_values()
+    clipped = with_values(matrix, np.maximum(matrix.values, 0), Scale(low=0, high=10))
+    found = HeldOut.of(clipped)
+    model, empty = found.model, found.values == 0
+    assert 0.4 < empty.mean() < 0.6 and model.support_[0] == 0
+    chance = model.predict_distribution(*found.pairs)[:, 0]
+    assert chance[empty].mean() > chance[~empty].mean() + 0.15
+    assert chance.mean() == pytest.approx(empty.mean(), abs=0.1)
+    assert rmse_error(model.predict(*found.pairs), found.values) < 0.97 * found.error_of_means
+    lower, upper = model.predict_interval(*found.pairs)
+    np.testing.assert_array_equal(lower[chance > 0.06], 0)
+    assert np.all(lower >= 0) and np.all(upper <= 10) and np.mean(upper < 5) > 0.9
+    assert interval_coverage_score(lower, upper, found.values) == pytest.approx(0.9, abs=0.08)
+
+
+def test_an_interval_far_wider_than_its_values() -> None:
+    matrix = real_values()
+    found = HeldOut.of(with_values(matrix, matrix.values, Scale(low=-20, high=20)))
+    predicted = found.model.predict(*found.pairs)
+    assert rmse_error(predicted, found.values) < 0.85 * found.error_of_means
+    lower, upper = found.model.predict_interval(*found.pairs)
+    # The ends are told by the values, not by the scale.
+    assert -7 < lower.min() < upper.max() < 7 and abs(matrix.values).max() < 7
+    assert interval_coverage_score(lower, upper, found.values) == pytest.approx(0.9, abs=0.08)
+
+
+def test_no_interval_leaves_the_scale() -> None:
+    # Most values are near the upper end: a bin around their mean would reach beyond it.
+    values = 1 - np.random.default_rng(0).random((12, 10)) ** 5
+    model = OrdinalDMF(**QUICK | {"epochs": 3, "bins": 2}).fit(ObservedMatrix.from_array(values, Scale(low=0, high=1)))
+    rows, columns = np.divmod(np.arange(120), 10)
+    lower, upper = model.predict_interval(rows, columns, coverage=0.99)
+    assert np.all(lower >= 0) and upper.max() == 1
+
+
+def test_a_constant_inside_an_interval() -> None:
+    array = np.where(np.random.default_rng(0).random((12, 10)) < 0.7, 0.5, np.nan)
+    model = OrdinalDMF(**QUICK).fit(ObservedMatrix.from_array(array, Scale(low=0, high=1)))
+    assert np.nanmax(np.abs(model.complete() - 0.5)) < 0.05
+
+
+def test_one_level() -> None:
+    array = np.where(np.random.default_rng(0).random((12, 10)) < 0.7, 3.0, np.nan)
+    with pytest.warns(ConstantValues):
+        matrix = ObservedMatrix.from_array(array)
+    model = OrdinalDMF(**QUICK | {"epochs": 3}).fit(matrix)
+    assert set(model.complete().ravel()) == {3}
+    assert model.predict_distribution([0, 1], [2, 3]).tolist() == [[1], [1]]
+    assert model.predict_levels([0], [1], metric="accuracy").tolist() == [3]
+    assert [end.tolist() for end in model.predict_interval([0], [1])] == [[3], [3]]
+
+
+def test_a_level_nobody_used_is_unlikely() -> None:
+    matrix = additive()
+    spread = with_values(matrix, matrix.values + (matrix.values > 2), Scale([1, 2, 3, 4, 5, 6]))  # no 3
+    model = OrdinalDMF(**QUICK, linear_size=0).fit(spread)
+    rows, columns, values = spread.entries()
+    table = model.predict_distribution(rows, columns)
+    assert table[:, 2].mean() < 0.02
+    assert 3 not in model.predict_levels(rows, columns, metric="accuracy")
+    assert level_accuracy_score(model.predict_levels(rows, columns, metric="accuracy"), values) > 0.8
+
+
+def test_half_stars_are_answers() -> None:
+    matrix = additive()
+    halves = with_values(matrix, matrix.values / 2, Scale(np.arange(1, 11) / 2))
+    model = OrdinalDMF(**QUICK).fit(halves)
+    rows, columns, values = halves.entries()
+    np.testing.assert_array_equal(model.support_, np.arange(1, 11) / 2)
+    for metric in ("rmse", "mae", "accuracy"):
+        levels = model.predict_levels(rows, columns, metric=metric)
+        assert np.all(halves.scale.holds(levels))
+        assert level_accuracy_score(levels, values) > 0.7
+    assert np.all(model.predict_distribution(rows, columns)[:, 5:].sum(1) < 0.2)  # nobody gave 3 or more
+
+
+def test_one_view_is_a_look_at_everything() -> None:
+    matrix = additive()
+    model = OrdinalDMF(**QUICK | PLAIN | {"views": 1}).fit(matrix)
+    units = torch.tensor(matrix.scale.to_unit(matrix.to_array()), dtype=torch.float32)
+    with torch.no_grad():
+        expected = model.network_.row_latents(units)
+    rows, landmarks = model.predictor_.rows.whole(), encoder_of(model).layout.landmarks
+    np.testing.assert_allclose(np.delete(rows, landmarks, axis=1), expected, atol=1e-5)
+    np.testing.assert_allclose(rows[:, landmarks], 0, atol=1e-9)
+
+
+def test_views_are_those_of_the_seed_and_of_no_step() -> None:
+    matrix = additive()
+    one, same, other = (OrdinalDMF(**QUICK, seed=seed)._new_network(EntryStore.of(matrix)) for seed in (1, 1, 2))
+    assert torch.equal(one.row_views, same.row_views) and not torch.equal(one.row_views, other.row_views)
+    assert one.row_views.shape == (8, 25) and one.column_views.shape == (8, 30)
+    assert set(one.row_views.sum(0).tolist()) == {6}  # .7 of 8 views, of every column
+    assert one.masking.mask_rate == 0.3  # as much as a step hides
+
+
+def test_a_pickle_holds_a_network_for_any_machine(stars: HeldOut) -> None:
+    model = stars.model
+    assert model.network_.rows.dropout.generator is None  # it belongs to training, and to the machine of that
+    again = pickle.loads(pickle.dumps(model))  # noqa: S301
+    assert again.network_.rows.dropout.generator is None
+    np.testing.assert_array_equal(again.predict(*stars.pairs), model.predict(*stars.pairs))
+    new = ObservedMatrix.from_entries(["new"] * 5, model.column_labels_[:5], [5, 4, 3, 2, 1], STARS)
+    extended = again.extend(new), model.extend(new)
+    assert extended[0].network_ is again.network_ and extended[1].network_ is model.network_
+    columns = model.column_labels_
+    found, expected = (each.predict(["new"] * columns.size, columns) for each in extended)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_what_a_gpu_has_trained_lives_on_without_it(tmp_path: Path) -> None:
+    split = split_areas(additive(), seed=0)
+    model = OrdinalDMF(**QUICK | {"device": "cuda"}).fit(split.train)
+    assert model.network_.head.scale.is_cuda
+    more = model.extend(split.extension)
+    rows, columns, _ = split.test["IV"].entries()
+    told = model.explain(model.row_labels_[0], model.column_labels_[0])
+    model.save(tmp_path / "model.safetensors")
+    for again in (load(tmp_path / "model.safetensors"), pickle.loads(pickle.dumps(model))):  # noqa: S301
+        assert isinstance(again, OrdinalDMF) and not again.network_.head.scale.is_cuda
+        found = again.extend(split.extension).predict(rows, columns)
+        np.testing.assert_allclose(found, more.predict(rows, columns), atol=0.01)
+        effects = again.explain(model.row_labels_[0], model.column_labels_[0]).effects
+        np.testing.assert_allclose(np.abs(effects), np.abs(told.effects), atol=0.01)
+
+
+def test_a_file_without_some_of_its_latents_is_refused(stars: HeldOut, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    stars.model.save(path)
+    stored = read_file(path, kind="model")
+    tensors = dict(stored.tensors)
+    columns, landmarks = tensors.pop("refinement.columns"), tensors.pop("refinement.landmarks")
+    both = {"refinement.columns": columns, "refinement.landmarks": landmarks}
+    fewer = columns.shape[1] - 1
+    rows, support, boundaries = (
+        tensors[name].copy() for name in ("latents.rows.base", "network.head.support", "network.head.boundaries")
+    )
+    rows[0, -1] = 90.0
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"refinement.landmarks": landmarks}, "the tensor refinement.columns is missing"),
+        ({"refinement.columns": columns}, "the tensor refinement.landmarks is missing"),
+        (both | {"refinement.columns": columns[:-1]}, r"the tensor refinement.columns must be .* \(80, any\)"),
+        (both | {"refinement.columns": columns[:, :-1]}, "the stored columns of the refinement are of another width"),
+        (both | {"refinement.landmarks": landmarks[:, :-1]}, r"refinement.landmarks must be .* \(any, 16\)"),
+        (both | {"refinement.landmarks": landmarks[:-1]}, "the stored columns of the refinement are of another width"),
+        (
+            {"refinement.landmarks": landmarks[:-1], "refinement.columns": columns[:, :-1]},
+            rf"the tensor latents.rows.base must be .* \(100, {fewer}\)",
+        ),
+        (both | {"refinement.landmarks": np.repeat(landmarks[:1], len(landmarks), 0)}, "no directions that differ"),
+        (both | {"refinement.landmarks": 2 * landmarks}, "are no directions that differ"),
+        (both | {"latents.rows.base": rows}, "so steep that they are not finite"),
+        (both | {"network.head.support": support + 0.1}, "the stored support is not the levels of 1 to 5"),
+        (both | {"network.head.boundaries": boundaries[::-1].copy()}, "does not rise from one end of 1 to 5"),
+        (both | {"network.head.boundaries": 3 * boundaries}, "does not rise from one end of 1 to 5"),
+        (both | {"network.rows.norms.0.running_var": -tensors["network.rows.norms.0.running_var"]}, "of variances"),
+    ]
+    for known, message in wrong:
+        write_file(path, kind="model", content=stored.content, tensors=tensors | known)
+        with pytest.raises(BadModelFile, match=message):
+            load(path)
+
+
+def test_the_best_epoch_is_kept_and_its_error_is_that_of_the_model() -> None:
+    split = split_entries(additive(), train=0.6, validation=0.4, test=0, seed=0)
+    model = OrdinalDMF(**QUICK | {"validate_every": 5, "views": 12}).fit(split.train, split.validation)
+    rows, columns, values = split.validation.entries()
+    # Epochs are compared by a few views; the error told at the end is by all of them, refined.
+    assert model.history_.best_error == pytest.approx(rmse_error(model.predict(rows, columns), values), rel=1e-5)
+    stages = model.history_.stages
+    assert list(stages) == ["branches", "refined", "with the linear part"]
+    assert stages["branches"] == min(record.validation_error or 9 for record in model.history_.records)
+    assert stages["refined"] >= stages["with the linear part"] == model.history_.best_error
+    looks = {record.epoch: record.validation_error for record in model.history_.records if record.validation_error}
+    assert list(looks) == [*range(4, 40, 5)] and model.history_.best_epoch == min(looks, key=lambda at: looks[at] or 9)
+    rates = [record.learning_rate for record in model.history_.records]
+    assert rates[0] == 5e-2 and rates[-1] is not None and rates[-1] < 1e-4  # along a cosine
+
+
+def test_without_refinement_validation_foretells_the_error() -> None:
+    split = split_entries(additive(), train=0.6, validation=0.4, test=0, seed=0)
+    model = OrdinalDMF(**QUICK | PLAIN | {"validate_every": 40, "epochs": 40, "views": 4}).fit(
+        split.train, split.validation
+    )
+    assert model.history_.records[-1].validation_error == pytest.approx(model.history_.best_error, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"mask_rate": 0}, "mask_rate must be a number above 0 and at most 0.95; got 0"),
+        ({"mask_rate": 0.96}, "mask_rate must be a number above 0 and at most 0.95; got 0.96"),
+        ({"views": 0}, "views must be a whole number of at least 1; got 0"),
+        ({"landmarks": 0}, "landmarks must be a whole number of at least 1; got 0"),
+        ({"landmarks": True}, "landmarks must be a whole number of at least 1; got True"),
+        ({"bins": 1}, "bins must be a whole number of at least 2; got 1"),
+        ({"schedule": "linear"}, "schedule must be 'steps' or 'cosine'; got 'linear'"),
+        ({"inputs": "raw"}, "there is no setting 'inputs'"),
+    ],
+)
+def test_bad_settings(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        OrdinalDMF(**QUICK | changes)
+
+
+def test_global_generators_are_never_touched() -> None:
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    OrdinalDMF(**QUICK | {"epochs": 2, "dropout": 0.5}).fit(additive())
+    assert torch.equal(torch.get_rng_state(), before[0])
+    np.testing.assert_array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002

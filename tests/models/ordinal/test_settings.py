@@ -1,0 +1,208 @@
+"""The settings of OrdinalDMF."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.models.contract import additive
+
+from deepmf.errors import BadModelFile, BadSetting
+from deepmf.models.als import ALS
+from deepmf.models.base import load
+from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.models.ordinal.settings import EFFORTS, Facts, OrdinalDMFSettings, chosen_settings
+from deepmf.storage.model_file import read_file, write_file
+from deepmf.training.history import EpochRecord, History
+
+
+@pytest.mark.parametrize("name", ["row_penalty", "column_penalty"])
+def test_a_penalty_may_be_left_to_be_chosen(name: str) -> None:
+    assert getattr(OrdinalDMFSettings(**{name: None}), name) is None
+    for bad in (0.0, 1e13, True):
+        with pytest.raises(BadSetting, match=f"^{name} must be a number at least 0.01 and at most 1e.12; got {bad}$"):
+            OrdinalDMFSettings(**{name: bad})
+
+
+def test_defaults_of_training_are_its_own() -> None:
+    settings = OrdinalDMFSettings()
+    assert (settings.epochs, settings.schedule, settings.learning_rate) == (300, "cosine", 2e-3)
+    assert (settings.latent_size, settings.hidden_sizes) == (256, (1024,))
+
+
+SHAPES = [(30, 25), (1, 40), (40, 1), (2, 100_000), (943, 1682), (6040, 3706), (22_000, 296_000), (10**6, 10**6)]
+
+# Everything that makes a fit of some seconds, and nothing that the tests below look at.
+TINY: dict[str, Any] = {"hidden_sizes": (8,), "epochs": 2, "linear_size": 0, "device": "cpu"}
+
+
+every_machine = pytest.mark.parametrize("on_gpu", [False, True], ids=["CPU", "GPU"])
+
+every_effort = pytest.mark.parametrize("effort", EFFORTS)
+
+
+def counts_of(shape: tuple[int, int]) -> list[int]:
+    """From a single entry to a full matrix, or to 10^9 entries."""
+    most = min(shape[0] * shape[1], 10**9)
+    return sorted({int(count) for count in np.geomspace(1, most, 25)})
+
+
+@every_machine
+@every_effort
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_choice_is_a_legal_one(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
+    for count in counts_of(shape):
+        chosen = chosen_settings(Facts(*shape, count, on_gpu), effort)
+        OrdinalDMFSettings(**chosen)  # refuses what is not legal
+        assert 2 <= chosen["block_rows"] <= max(2, shape[0])
+        assert 2 <= chosen["block_columns"] <= max(2, shape[1])
+        assert 1 <= chosen["validate_every"] <= chosen["epochs"] and chosen["patience"] <= chosen["epochs"]
+
+
+@every_machine
+@every_effort
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_more_entries_never_take_more_dropout_or_views(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
+    chosen = [chosen_settings(Facts(*shape, count, on_gpu), effort) for count in counts_of(shape)]
+    for name in ("dropout", "views"):
+        values = [each[name] for each in chosen]
+        assert values == sorted(values, reverse=True), name
+    assert all(0.0 <= each["dropout"] <= 0.6 and each["views"] >= 4 for each in chosen)
+
+
+@every_machine
+@every_effort
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_no_block_is_a_small_rest(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
+    for count in counts_of(shape):
+        chosen = chosen_settings(Facts(*shape, count, on_gpu), effort)
+        for n, block in zip(shape, (chosen["block_rows"], chosen["block_columns"]), strict=True):
+            rest = n % block
+            assert rest == 0 or rest >= 0.7 * block or n < 2 * block
+
+
+@every_machine
+@every_effort
+@pytest.mark.parametrize("shape", [(22_000, 296_000), (296_000, 22_000), (10**6, 10**6)], ids=str)
+def test_first_layers_fit_into_memory(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
+    chosen = chosen_settings(Facts(*shape, 10**7, on_gpu), effort)
+    (width,) = chosen["hidden_sizes"]
+    # A weight for the value and one for its being there, of each row and column; itself, its gradient, Adam's averages.
+    n_bytes = 2 * sum(shape) * chosen["networks"] * width * 4 * 4
+    assert n_bytes <= (2 << 30 if on_gpu else 512 << 20) or width == 16
+    assert n_bytes <= 2 << 30
+
+
+@every_machine
+def test_more_effort_is_never_less_of_anything(on_gpu: bool) -> None:
+    for shape in SHAPES[3:]:
+        for count in counts_of(shape)[12:]:
+            quick, normal, best = (chosen_settings(Facts(*shape, count, on_gpu), effort) for effort in EFFORTS)
+            for less, more in ((quick, normal), (normal, best)):
+                for name in ("networks", "hidden_sizes", "latent_size", "views", "landmarks"):
+                    assert less[name] <= more[name], name
+    chosen = [chosen_settings(Facts(943, 1682, 90_000, on_gpu), effort) for effort in EFFORTS]
+    spent = [each["networks"] * each["hidden_sizes"][0] * each["epochs"] for each in chosen]
+    assert spent == sorted(set(spent))  # and here it is more
+
+
+@pytest.mark.parametrize(("n_entries", "expected"), [(10_000, 0.6), (76_000, 0.6), (700_000, 0.4), (10**7, 0.18)])
+def test_dropout_follows_a_power_of_the_entries(n_entries: int, expected: float) -> None:
+    facts = Facts(70_000, 10_000, n_entries, on_gpu=True)
+    assert chosen_settings(facts, "normal")["dropout"] == expected
+
+
+def test_networks_are_fewer_before_they_are_narrower() -> None:
+    chosen = [chosen_settings(Facts(n, n, 10**6, on_gpu=True), "normal") for n in (5_000, 20_000, 60_000, 200_000)]
+    assert [each["networks"] for each in chosen] == [4, 3, 1, 1]
+    assert [each["hidden_sizes"] for each in chosen] == [(512,), (559,), (559,), (167,)]
+
+
+def test_what_is_given_is_never_overridden() -> None:
+    matrix = additive()
+    given = TINY | {"latent_size": 5, "dropout": 0.0, "views": 3, "landmarks": 2, "block_rows": 7, "validate_every": 1}
+    model = OrdinalDMF(**given).fit(matrix)
+    kept = model.settings.to_dict()
+    assert {name: kept[name] for name in given} == given | {"hidden_sizes": kept["hidden_sizes"]}
+    assert tuple(kept["hidden_sizes"]) == (8,) and not model.chosen_.keys() & given.keys()
+    facts = Facts(*matrix.shape, matrix.n_entries, on_gpu=False)
+    suited = chosen_settings(facts, "normal", epochs=given.get("epochs"))
+    assert model.chosen_ == {name: value for name, value in suited.items() if name not in given}
+    # What is given as it is by default is given all the same.
+    assert OrdinalDMF(**TINY, views=16).fit(matrix).settings.views == 16
+
+
+def test_each_fit_chooses_for_its_matrix() -> None:
+    small, large = additive(12, 10), additive(40, 30)
+    model = OrdinalDMF(**TINY)
+    assert model.chosen_ == {}
+    first, second = (dict(model.fit(matrix).chosen_) for matrix in (small, large))
+    assert first["block_rows"] == 12 and second["block_rows"] == 40 and model.settings.block_rows == 40
+    assert OrdinalDMF(**TINY, effort="quick").fit(large).chosen_["views"] < second["views"]
+
+
+def test_a_loaded_model_knows_what_was_chosen_and_chooses_anew(tmp_path: Path) -> None:
+    model = OrdinalDMF(**TINY, views=3).fit(additive(12, 10))
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.chosen_ == model.chosen_ and again.settings == model.settings
+    assert again.fit(additive(40, 30)).chosen_ == model.fit(additive(40, 30)).chosen_
+    assert again.settings == model.settings and again.chosen_["block_rows"] == 40
+    for more in (again.extend(additive(41, 30).take(np.array([40]), np.arange(30))), again):
+        assert more.chosen_ == model.chosen_
+
+
+@pytest.mark.parametrize("chosen", [None, "views", {"views": 3}, [3], ["unheard of"], [["views"]], [None]], ids=str)
+def test_a_stored_choice_of_what_is_no_setting(chosen: Any, tmp_path: Path) -> None:
+    OrdinalDMF(**TINY).fit(additive(12, 10)).save(tmp_path / "model")
+    stored = read_file(tmp_path / "model")
+    write_file(tmp_path / "model", kind="model", content=stored.content | {"chosen": chosen}, tensors=stored.tensors)
+    with pytest.raises(BadModelFile, match="the stored choice must name settings"):
+        load(tmp_path / "model")
+
+
+def test_a_warm_fit_takes_the_sizes_of_its_start() -> None:
+    start = OrdinalDMF(**TINY, latent_size=5, views=3, landmarks=2).fit(additive(12, 10))
+    model = OrdinalDMF(**TINY).fit(additive(40, 30), start_from=start)
+    assert (model.settings.latent_size, model.settings.views, model.settings.landmarks) == (5, 3, 2)
+    assert model.chosen_["latent_size"] == 5
+    with pytest.raises(BadSetting, match="start_from has other settings: latent_size 5, not 6"):
+        OrdinalDMF(**TINY, latent_size=6).fit(additive(40, 30), start_from=start)
+
+
+def test_an_effort_that_there_is_not() -> None:
+    with pytest.raises(BadSetting, match="effort must be 'quick' or 'normal' or 'best'; got 'most'"):
+        OrdinalDMF(effort="most")
+
+
+def test_a_fit_that_is_refused_or_breaks_off_leaves_a_fitted_model_as_it_is(tmp_path: Path) -> None:
+    small, large = additive(12, 10), additive(40, 30)
+    model = OrdinalDMF(**TINY).fit(small)
+    before, chosen, predictions = model.settings, model.chosen_, model.complete()
+
+    def breaks(record: EpochRecord, history: History) -> None:
+        raise KeyError(record.epoch)
+
+    model.plan(large)
+    with pytest.raises(BadSetting, match="start_from must be a fitted OrdinalDMF"):
+        model.fit(large, start_from=ALS(latent_size=2, epochs=1).fit(small))
+    with pytest.raises(KeyError):
+        model.fit(large, callbacks=[breaks])
+    assert model.settings == before and model.chosen_ == chosen
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").complete(), predictions)
+
+
+def test_the_schedule_suits_epochs_that_are_given() -> None:
+    facts = Facts(300, 100, 6000, on_gpu=False)
+    usual, longer = chosen_settings(facts, "normal"), chosen_settings(facts, "normal", epochs=900)
+    assert longer["epochs"] == 900 and longer["patience"] == 300
+    assert longer["validate_every"] > usual["validate_every"] and longer["learning_rate"] < usual["learning_rate"]
+    assert {name for name in usual if usual[name] != longer[name]} == {
+        "epochs",
+        "patience",
+        "validate_every",
+        "learning_rate",
+    }

@@ -1,0 +1,308 @@
+"""A model in two lines, and in a notebook."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+from tests.models.contract import additive
+from tests.models.test_dmf import QUICK
+
+from deepmf.data.splits import Split, split_entries
+from deepmf.data.synthetic import generate
+from deepmf.errors import BadEntries, BadModelFile, BadSetting, FileAbsent, NotBetterThanMeans
+from deepmf.matrix.features import Features
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.text_labels import TextLabels
+from deepmf.models.als import ALS
+from deepmf.models.base import load, verify
+from deepmf.models.dmf import DMF
+from deepmf.models.means import Means
+from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.models.registry import HOMES, model_class
+from deepmf.storage.model_file import read_file, write_file
+from deepmf.storage.model_folder import read_folder, write_folder
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    return split_entries(generate(60, 40, density=0.5, seed=0).matrix, seed=0)
+
+
+def test_not_fitted_it_is_as_it_is_made() -> None:
+    assert repr(ALS()) == "ALS()"
+    assert repr(ALS(latent_size=3, patience=None)) == "ALS(patience=None, latent_size=3)"
+    assert eval(repr(ALS(seed=7)), {"ALS": ALS}).settings == ALS(seed=7).settings
+    shown = ALS(seed=7)._repr_html_()
+    assert "<th>settings</th><td>seed=7</td>" in shown and "not yet" in shown
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_every_model_is_shown(name: str) -> None:
+    model = model_class(name)()
+    assert repr(model) == f"{HOMES[name][1]}()"
+    assert HOMES[name][1] in model._repr_html_()
+
+
+def test_fitted_it_says_what_it_knows_and_how_well_it_predicts(split: Split) -> None:
+    model = ALS(epochs=3, seed=1).fit(split.train, split.validation)
+    history = model.history_
+    assert repr(model).splitlines() == [
+        f"ALS(60 x 40, {split.train.n_entries} entries, validation RMSE {history.best_error:.3f}; "
+        f"means {history.means_error:.3f})",
+        "  settings: seed=1, epochs=3",
+    ]
+    shown = model._repr_html_()
+    assert shown.count("<svg") == 2
+    assert f"<th>matrix</th><td>60 rows x 40 columns, {split.train.n_entries} entries</td>" in shown
+    plain = Means().fit(split.train)
+    assert repr(plain) == f"Means(60 x 40, {split.train.n_entries} entries)\n  settings: all by default"
+    assert "<svg" not in plain._repr_html_()
+
+
+def test_chosen_settings_are_told_apart_from_given_ones(split: Split) -> None:
+    model = OrdinalDMF(effort="quick", epochs=1, device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotBetterThanMeans)
+        model.fit(split.train, split.validation)
+    _, settings = repr(model).splitlines()
+    assert settings == f"  settings: epochs=1, device='cpu', effort='quick'; {len(model.chosen_)} chosen (see chosen_)"
+    shown = model._repr_html_()
+    assert "<th>settings</th><td>epochs=1, device=" in shown
+    assert f"landmarks={model.settings.landmarks}</td>" in shown
+    assert "landmarks" not in repr(OrdinalDMF(**model.own_settings))
+
+
+def test_features_are_listed(split: Split) -> None:
+    films = {"year": range(40), "genre": ["a", "b"] * 20} | {f"tag {k}": ["x", "y"] * 20 for k in range(12)}
+    model = Means().fit(split.train, column_features=Features.from_columns(split.train.column_labels, films))
+    shown = model._repr_html_()
+    assert "<th>column features</th><td>year (number), genre (category), tag 0 (category)" in shown
+    assert "tag 9 (category) and 2 more</td>" in shown
+    assert "row features" not in shown and "features" not in Means().fit(split.train)._repr_html_()
+
+
+def test_extended_it_counts_what_it_knows(split: Split) -> None:
+    model = Means().fit(split.train)
+    column = split.train.column_labels[0]
+    more = model.extend(ObservedMatrix.from_entries(["new"], [column], [5.0], split.train.scale))
+    assert repr(more).startswith(f"Means(61 x 40, {split.train.n_entries + 1} entries)")
+    fewer = more.forget(rows=["new", split.train.row_labels[0]])
+    n_gone = split.train.row_counts[0]
+    assert repr(fewer).startswith(f"Means(60 x 40, {split.train.n_entries - n_gone} entries)")
+
+
+TABLE = np.array([[1.0, 2.0], [3.0, np.nan]])
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (pd.DataFrame(TABLE), "got DataFrame (ObservedMatrix.from_frame, or from_table for a wide one, makes one)"),
+        (pl.DataFrame(TABLE), "got DataFrame (ObservedMatrix.from_frame, or from_table for a wide one, makes one)"),
+        (TABLE, "got ndarray (ObservedMatrix.from_array makes one)"),
+        (scipy.sparse.csr_array(TABLE), "got csr_array (ObservedMatrix.from_sparse makes one)"),
+        ([("ann", "Alien", 5)], "got list (ObservedMatrix.from_entries makes one)"),
+        ("ratings.csv", "got str (read_matrix reads one from a file)"),
+        (Path("ratings.csv"), "got PosixPath (read_matrix reads one from a file)"),
+    ],
+    ids=lambda given: type(given).__module__,
+)
+def test_what_is_no_matrix_is_told_how_to_become_one(given: Any, told: str) -> None:
+    with pytest.raises(BadEntries) as refused:
+        Means().fit(given)
+    assert str(refused.value) == f"fit takes an ObservedMatrix; {told}"
+
+
+def test_latents_are_arrays_in_the_order_of_the_labels() -> None:
+    matrix = generate(40, 30, density=0.5, seed=0).matrix
+    model = ALS(latent_size=3).fit(matrix)
+    assert model.row_latents_.shape == (40, 3) and model.column_latents_.shape == (30, 3)
+    row = model.row_labels_.tolist().index(matrix.row_labels[7])
+    cosines = model.row_latents_ @ model.row_latents_[row]
+    cosines /= np.linalg.norm(model.row_latents_, axis=1) * np.linalg.norm(model.row_latents_[row])
+    cosines[row] = -2
+    assert model.similar_rows(matrix.row_labels[7], n=1).labels[0] == model.row_labels_[np.argmax(cosines)]
+    with pytest.raises(ValueError, match="read-only"):
+        model.row_latents_[0, 0] = 1.0
+    model.predictor_.rows.base[0, 0] += 0.0  # the model's own stay as they are
+    with pytest.raises(BadSetting, match="this model has no latents"):
+        Means().fit(matrix).row_latents_  # noqa: B018
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "model.safetensors"
+    DMF(**QUICK | {"epochs": 2, "hidden_sizes": (4,), "latent_size": 3}).fit(additive()).save(path)
+    return path
+
+
+def test_truncated_damaged_and_foreign_files(saved: Path, tmp_path: Path) -> None:
+    content = saved.read_bytes()
+    path = tmp_path / "bad.safetensors"
+    generator = np.random.default_rng(0)
+    for cut in (0, 7, 100, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:cut])
+        with pytest.raises(BadModelFile):
+            load(path)
+    for _ in range(200):
+        broken = bytearray(content)
+        place = generator.integers(0, len(broken))
+        broken[place] ^= 1 << generator.integers(0, 8)
+        path.write_bytes(bytes(broken))
+        with pytest.raises(BadModelFile, match="bad.safetensors"):
+            load(path)
+    with pytest.raises(FileAbsent):
+        load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"class": "Pickle"},
+        {"class": None},
+        {"settings": {"epochs": -1}},
+        {"settings": {"unheard_of": 1}},
+        {"settings": "none"},
+        {"settings": {"hidden_sizes": [5], "latent_size": 3}},
+        {"history": {}},
+        {"train": {}},
+        {"learned": None, "train": None},
+    ],
+    ids=str,
+)
+def test_a_whole_file_with_wrong_content(saved: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+    stored = read_file(saved)
+    path = tmp_path / "changed.safetensors"
+    write_file(path, kind="model", content=stored.content | change, tensors=stored.tensors)
+    with pytest.raises(BadModelFile, match="changed.safetensors"):
+        load(path)
+
+
+@pytest.mark.parametrize("name", ["network.rows.first.weight", "latents.rows.base", "latents.columns.base"])
+def test_tensors_that_are_missing_or_of_another_shape(saved: Path, tmp_path: Path, name: str) -> None:
+    stored = read_file(saved)
+    path = tmp_path / "changed.safetensors"
+    without = {key: tensor for key, tensor in stored.tensors.items() if key != name}
+    write_file(path, kind="model", content=stored.content, tensors=without)
+    with pytest.raises(BadModelFile, match="changed.safetensors"):
+        load(path)
+    write_file(path, kind="model", content=stored.content, tensors=without | {name: stored.tensors[name][:-1]})
+    with pytest.raises(BadModelFile, match="changed.safetensors"):
+        load(path)
+
+
+@pytest.mark.slow
+def test_loading_draws_no_weights_and_imports_no_compiler(saved: Path) -> None:
+    code = (
+        "import sys, torch; from deepmf import load; before = torch.get_rng_state();"
+        f"network = load({str(saved)!r}).network_;"
+        "assert all(each.device.type == 'cpu' for each in (*network.parameters(), *network.buffers()));"
+        "assert all(each.requires_grad for each in network.parameters()) and not network.training;"
+        "assert torch.equal(before, torch.get_rng_state());"
+        "print('torch._dynamo' in sys.modules, 'sympy' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "False False"
+
+
+def test_a_checkpoint_is_no_model(tmp_path: Path) -> None:
+    write_file(tmp_path / "c", kind="checkpoint", content={}, tensors={})
+    with pytest.raises(BadModelFile, match="holds a checkpoint; a model is needed"):
+        load(tmp_path / "c")
+
+
+def test_labels_that_cannot_be_saved_are_refused_before_anything_is_learned() -> None:
+    matrix = ObservedMatrix.from_entries([(1, 2), (3, 4)], ["a", "b"], [1, 2])
+    model = Means()
+    with pytest.raises(
+        BadSetting, match=r"row labels of type tuple cannot be saved, such as \(1, 2\); use ints or str"
+    ):
+        model.fit(matrix)
+    assert not model.is_fitted
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [date(2020, 1, 1), date(2021, 12, 31)],
+        [datetime(2020, 1, 1, 12, 30, 5, 7), datetime(2021, 1, 1)],
+        [False, True],
+        [b"\x00\xff", b"a"],
+        [Decimal("1.10"), Decimal("2E+3")],
+        [UUID(int=1), UUID(int=2)],
+    ],
+    ids=lambda labels: type(labels[0]).__name__,
+)
+def test_labels_of_other_kinds_train_save_and_load(labels: list[Any], tmp_path: Path) -> None:
+    matrix = ObservedMatrix.from_entries(labels * 2, ["a", "a", "b", "b"], [1, 2, 2, 3])
+    model = Means().fit(matrix)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert [(type(label), label) for label in again.row_labels_] == [(type(label), label) for label in labels]
+    np.testing.assert_array_equal(again.predict(labels, ["a", "b"]), model.predict(labels, ["a", "b"]))
+    model.save(tmp_path / "folder.model")
+    for opened in (load(tmp_path / "folder.model"), verify(tmp_path / "folder.model")):
+        assert [(type(label), label) for label in opened.row_labels_] == [(type(label), label) for label in labels]
+        np.testing.assert_array_equal(opened.predict(labels, ["a", "b"]), model.predict(labels, ["a", "b"]))
+
+
+def test_a_large_model_is_a_folder_by_itself(tmp_path: Path) -> None:
+    model = Means().fit(additive())
+    model.save(tmp_path / "model.safetensors")
+    file = (tmp_path / "model.safetensors").read_bytes()
+    model.save(tmp_path / "model.safetensors", largest_file=1000)
+    assert (tmp_path / "model.safetensors" / "model.json").is_file()
+    model.save(tmp_path / "model.safetensors")  # stays a folder
+    again = load(tmp_path / "model.safetensors")
+    again.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == file
+    with pytest.raises(BadModelFile, match="is a folder without model.json; a model file or a model folder is needed"):
+        load(tmp_path)
+
+
+def test_opening_a_folder_reads_no_values(tmp_path: Path) -> None:
+    path = tmp_path / "means.model"
+    Means().fit(additive()).save(path)
+    stored = read_folder(path, kind="model")
+    false = {"latents.rows.base": np.nan, "train.entries.values": 77.0, "train.by_column.rows": 10**6}
+    for name, value in false.items():
+        tensor = stored.tensors[name].copy()
+        tensor[...] = value
+        write_folder(path, kind="model", content=stored.content, tensors=stored.tensors | {name: tensor})
+        load(path)
+        with pytest.raises(BadModelFile, match="means.model: "):
+            verify(path)
+    for name, tensor in stored.tensors.items():
+        changed = tensor[:-1] if tensor.size else np.zeros((1, *tensor.shape[1:]), dtype=tensor.dtype)
+        write_folder(path, kind="model", content=stored.content, tensors=stored.tensors | {name: changed})
+        with pytest.raises(BadModelFile, match="means.model: "):
+            load(path)
+
+
+def test_answers_of_a_folder_decode_the_labels_they_need(tmp_path: Path) -> None:
+    drawn = generate(1500, 2000, n_entries=12_000, seed=0).matrix
+    matrix = ObservedMatrix.from_entries(*drawn.entries(), drawn.scale)  # whose labels are sorted
+    Means().fit(matrix).save(tmp_path / "means.model")
+    model = load(tmp_path / "means.model")
+    rows, columns = model.entries_.rows, model.entries_.columns
+    row, some = rows[3], columns[[5, 7, 900]].tolist()
+    model.predict([row], some[:1])
+    model.recommend(row, 5, exclude=some)
+    guest = model.fold_in(some, [5, 1, 4])
+    guest.recommend(5)
+    more = model.extend(ObservedMatrix.from_entries(["new"] * 3, some, [5, 1, 4], model.scale_))
+    assert more.recommend("new", 5).labels.tolist() == guest.recommend(5).labels.tolist()
+    for labels in (rows, columns):
+        assert isinstance(labels, TextLabels) and not {"array", "_index"} & vars(labels).keys()

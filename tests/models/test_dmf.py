@@ -1,0 +1,431 @@
+"""DMF: the contract, and the paper's formula."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.models.contract import ModelContract, additive
+from torch import Tensor
+
+from deepmf.data.splits import split_entries
+from deepmf.data.synthetic import checkerboard
+from deepmf.errors import BadEntries, BadSetting, DeviceUnavailable, TrainingDiverged, TrainingInterrupted, UnknownLabel
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import ENCODINGS, Scale
+from deepmf.metrics import rmse_error
+from deepmf.models.dmf import DMF, DMFNetwork, DMFObjective, DMFSettings, TwoBranchSettings
+from deepmf.models.dmfd import DMFD, DMFDSettings
+from deepmf.models.network_model import NetworkModel
+from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.nn.branch import Branch, directions, inner_products
+from deepmf.nn.inputs import SparseBatch
+from deepmf.training.blocks import Block, MatrixBlocks
+from deepmf.training.history import EpochRecord, History
+from deepmf.training.settings import declared, rule_of
+from deepmf.training.trainer import Trainer
+
+QUICK: dict[str, Any] = {
+    "hidden_sizes": (32,),
+    "latent_size": 16,
+    "dropout": 0.1,
+    "epochs": 80,
+    "block_rows": 15,
+    "block_columns": 12,
+    "device": "cpu",
+}
+
+
+class TestDMF(ModelContract):
+    model = DMF
+    settings: ClassVar[dict[str, Any]] = QUICK
+    recovery_error = 0.5
+    permutation_error = 0.12
+
+    def test_a_checkerboard(self) -> None:
+        board = checkerboard(24, 20, observed=0.6, seed=0)
+        model = DMF(**QUICK | {"dropout": 0.0}).fit(board.matrix)
+        rows, columns = np.divmod(np.arange(24 * 20), 20)
+        np.testing.assert_array_equal(model.predict_levels(rows, columns), board.truth.expected(rows, columns))
+
+    def test_predictions_are_cosines_of_the_branches(self) -> None:
+        matrix = additive()
+        model = DMF(**QUICK).fit(matrix)
+        dense = np.nan_to_num(matrix.scale.to_unit(matrix.to_array()))
+        with torch.no_grad():
+            rows = model.network_.rows(torch.tensor(dense, dtype=torch.float32)).double()
+            columns = model.network_.columns(torch.tensor(dense.T, dtype=torch.float32)).double()
+        cosines = (rows @ columns.T) / (rows.norm(dim=1)[:, None] * columns.norm(dim=1))
+        expected = 3 + 2 * cosines.numpy()
+        missing = np.isnan(matrix.to_array())
+        np.testing.assert_allclose(model.complete()[missing], expected[missing], atol=1e-4)
+
+    def test_raw_inputs_are_the_values_themselves(self) -> None:
+        matrix = additive()
+        model = DMF(**QUICK | {"inputs": "raw"}).fit(matrix)
+        raw = torch.tensor(np.nan_to_num(matrix.to_array()), dtype=torch.float32)
+        with torch.no_grad():
+            expected = torch.nn.functional.normalize(model.network_.rows(raw), dim=1)
+        np.testing.assert_allclose(model.predictor_.rows.whole(), expected.numpy(), atol=1e-5)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"hidden_sizes": ()},
+            {"hidden_sizes": (24, 16), "column_hidden_sizes": (20,)},
+            {"loss": "mean", "gamma": 1e-5},
+            {"summary_filters": 3},
+        ],
+        ids=str,
+    )
+    def test_other_settings_learn_too(self, changes: dict[str, Any], tmp_path: Path) -> None:
+        split = split_entries(additive(), train=0.8, validation=0.1, test=0.1, seed=0)
+        model = DMF(**QUICK | changes).fit(split.train, split.validation)
+        rows, columns, values = split.test.entries()
+        assert rmse_error(model.predict(rows, columns), values) < 0.8
+        new = ObservedMatrix.from_entries(["n"] * 3, ["column 1", "column 2", "column 3"], [1, 2, 3], split.train.scale)
+        assert np.isfinite(model.extend(new).predict(["n"], ["column 5"]))[0]
+
+    def test_gamma_holds_the_weights_down(self) -> None:
+        sizes = [
+            float(DMF(**QUICK | {"gamma": gamma}).fit(additive()).network_.squared_weights().detach())
+            for gamma in (0.0, 1e-2)
+        ]
+        assert sizes[1] < 0.5 * sizes[0]
+
+    def test_best_epoch_is_kept(self) -> None:
+        split = split_entries(additive(), train=0.6, validation=0.4, test=0, seed=0)
+        model = DMF(**QUICK | {"validate_every": 1, "epochs": 40}).fit(split.train, split.validation)
+        rows, columns, values = split.validation.entries()
+        assert rmse_error(model.predict(rows, columns), values) == pytest.approx(model.history_.best_error, rel=1e-5)
+        errors = [record.validation_error for record in model.history_.records]
+        assert model.history_.best_error == min(errors)  # type: ignore[type-var]
+
+    def test_similar_columns(self) -> None:
+        board = checkerboard(24, 20, observed=0.8, seed=0)
+        model = DMF(**QUICK).fit(board.matrix)
+        labels, values = model.similar_columns(4, n=3)
+        assert all(label % 2 == 0 for label in labels) and 4 not in labels
+        assert np.all(np.diff(values) <= 0) and np.all(values > 0.5)
+        assert all(label % 2 == 1 for label in model.similar_rows(5, n=3).labels)
+        assert model.similar_rows(5, n=100).labels.size == 23
+
+    def test_ctrl_c_leaves_a_usable_model(self) -> None:
+        def interrupt(record: EpochRecord, _: History) -> None:
+            if record.epoch == 10:
+                raise KeyboardInterrupt
+
+        model = DMF(**QUICK)
+        with pytest.warns(TrainingInterrupted, match="interrupted in epoch 11"):
+            model.fit(additive(), callbacks=[interrupt])
+        assert model.history_.stopped == "interrupted"
+        assert np.all(np.isfinite(model.complete()))
+
+    def test_divergence_keeps_the_last_good_weights(self) -> None:
+        def spoil(record: EpochRecord, _: History) -> None:
+            if record.epoch == 12:
+                model._spoil = True  # type: ignore[attr-defined]
+
+        class Spoiled(DMF):
+            _spoil = False
+
+            def _objective(self, *arguments: Any) -> Any:
+                objective = super()._objective(*arguments)
+                plain = objective.error
+                objective.error = lambda *block: plain(*block) * (float("nan") if self._spoil else 1.0)  # type: ignore[method-assign]
+                return objective
+
+        model = Spoiled(**QUICK)
+        with pytest.raises(TrainingDiverged, match="the loss of epoch 13, or its validation error, is not .* epoch 9"):
+            model.fit(additive(), callbacks=[spoil])
+        assert np.all(np.isfinite(model.complete()))
+        hopeless = Spoiled(**QUICK)
+        hopeless._spoil = True
+        with pytest.raises(TrainingDiverged, match="the loss of epoch 0, or its"):
+            hopeless.fit(additive())
+
+    def test_too_small_to_learn(self) -> None:
+        for array in ([[1, 2, 3]], [[1], [2]], [[1, np.nan], [np.nan, np.nan]]):
+            with pytest.warns() if np.isnan(array).sum() == 3 else _nothing():
+                matrix = ObservedMatrix.from_array(array)
+            with pytest.raises(BadEntries, match="at least two rows and two columns with entries; got"):
+                DMF(**QUICK).fit(matrix)
+
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+    def test_a_gpu_that_is_not_there(self) -> None:
+        with pytest.raises(DeviceUnavailable, match="torch sees no GPU here; device='cpu' would work"):
+            DMF(**QUICK | {"device": "cuda"}).fit(additive())
+
+    @pytest.mark.parametrize(
+        "changes, message",
+        [
+            ({"hidden_sizes": (0,)}, r"hidden_sizes must be whole numbers of at least 1.*got \(0,\)"),
+            ({"column_hidden_sizes": "big"}, "column_hidden_sizes must be whole numbers"),
+            ({"latent_size": 0}, "latent_size must be a whole number of at least 1; got 0"),
+            ({"dropout": 1.0}, "dropout must be a number at least 0 and at most 0.99; got 1.0"),
+            ({"inputs": "scale"}, "inputs must be 'scaled' or 'raw'; got 'scale'"),
+            ({"loss": "l1"}, "loss must be 'root' or 'mean'"),
+            ({"device": "gpu"}, "device must be 'auto' or 'cpu' or 'cuda'; got 'gpu'"),
+            ({"epochs": 0}, "epochs must be a whole number of at least 1; got 0"),
+            ({"learning_rate": 0}, "learning_rate must be a number above 0; got 0"),
+            ({"epoch": 3}, "there is no setting 'epoch'; did you mean 'epochs'"),
+        ],
+    )
+    def test_bad_network_settings(self, changes: dict[str, Any], message: str) -> None:
+        with pytest.raises(BadSetting, match=message):
+            DMF(**QUICK | changes)
+
+    @pytest.mark.slow
+    def test_a_million_pairs_and_many_columns(self) -> None:
+        matrix = ObservedMatrix.from_entries(
+            [0, 0, 1, 1, 2], [5, 7, 5, 999_999, 7], [1, 2, 3, 4, 5], column_labels=range(1_000_000)
+        )
+        model = DMF(**QUICK | {"hidden_sizes": (4,), "latent_size": 4, "epochs": 2}).fit(matrix)
+        start = time.perf_counter()
+        assert model.predict(np.arange(1_000_000) % 3, np.arange(1_000_000)).shape == (1_000_000,)
+        assert model.recommend(1, n=3).labels.size == 3
+        assert time.perf_counter() - start < 30
+
+    def test_global_generators_are_never_touched(self) -> None:
+        before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+        DMF(**QUICK | {"epochs": 2, "dropout": 0.5}).fit(additive())
+        assert torch.equal(torch.get_rng_state(), before[0])
+        np.testing.assert_array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
+
+    def test_unknown_row_in_recommend(self) -> None:
+        model = DMF(**QUICK | {"epochs": 2}).fit(additive())
+        with pytest.raises(UnknownLabel, match="row 'nobody' is not known"):
+            model.recommend("nobody")
+
+
+def _nothing() -> Any:
+    from contextlib import nullcontext
+
+    return nullcontext()
+
+
+SMALL: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "epochs": 2, "device": "cpu"}
+
+every_model = pytest.mark.parametrize("model", [DMF, DMFD, OrdinalDMF])
+
+
+def test_the_sizes_of_both_branches() -> None:
+    assert TwoBranchSettings().branch_sizes == ((2048, 1024), (2048, 1024))
+    own = TwoBranchSettings(hidden_sizes=(5, 4), column_hidden_sizes=(7,), latent_size=3)
+    assert own.branch_sizes == ((5, 4, 3), (7, 3))
+    assert TwoBranchSettings(hidden_sizes=(), column_hidden_sizes=(7,), latent_size=3).branch_sizes == ((3,), (7, 3))
+    assert TwoBranchSettings(hidden_sizes=(5,), column_hidden_sizes=(), latent_size=3).branch_sizes == ((5, 3), (3,))
+    assert TwoBranchSettings(hidden_sizes=[5, 4]).hidden_sizes == (5, 4)  # type: ignore[arg-type]
+    assert TwoBranchSettings(hidden_sizes=5).hidden_sizes == (5,)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "name, bad, rule",
+    [
+        ("hidden_sizes", (8, 0), "must be whole numbers of at least 1, such as (2048,)"),
+        ("hidden_sizes", None, "must be whole numbers of at least 1, such as (2048,)"),
+        ("column_hidden_sizes", (2.5,), "must be whole numbers of at least 1, such as (2048,)"),
+        ("latent_size", 0, "must be a whole number of at least 1"),
+        ("block_rows", 1, "must be a whole number of at least 2"),
+        ("block_columns", 1, "must be a whole number of at least 2"),
+        ("dropout", -0.1, "must be a number at least 0 and at most 0.99"),
+        ("dropout", 1, "must be a number at least 0 and at most 0.99"),
+    ],
+)
+def test_bad_settings(name: str, bad: Any, rule: str) -> None:
+    with pytest.raises(BadSetting) as caught:
+        TwoBranchSettings(**{name: bad})
+    assert str(caught.value) == f"{name} {rule}; got {bad!r}"
+
+
+@every_model
+def test_branches_are_as_wide_as_asked(model: type[NetworkModel]) -> None:
+    fitted = model(**SMALL | {"hidden_sizes": (9, 5), "column_hidden_sizes": (8,), "dropout": 0.7}).fit(additive())
+    network: Any = fitted.network_
+    assert [norm.num_features for norm in network.rows.norms][:2] == [9, 5] and len(network.rows.norms) == 3
+    assert [norm.num_features for norm in network.columns.norms][:1] == [8] and len(network.columns.norms) == 2
+    assert network.rows.dropout.fraction == network.columns.dropout.fraction == 0.7
+
+
+@every_model
+@pytest.mark.parametrize("shape, found", [((1, 4), "1 and 4"), ((5, 1), "5 and 1")])
+def test_too_small_to_learn_from(model: type[NetworkModel], shape: tuple[int, int], found: str) -> None:
+    matrix = ObservedMatrix.from_array(np.arange(np.prod(shape)).reshape(shape) % 5 + 1.0, Scale([1, 2, 3, 4, 5]))
+    message = f"^a model with two branches learns from at least two rows and two columns with entries; got {found}$"
+    with pytest.raises(BadEntries, match=message):
+        model(**SMALL).fit(matrix)
+
+
+@every_model
+def test_blocks_are_as_large_as_asked(model: type[NetworkModel]) -> None:
+    source = model(**SMALL, block_rows=3, block_columns=7)._task(EntryStore.of(additive()), None).source
+    assert isinstance(source, MatrixBlocks)
+    assert [axis.block for axis in source._axes()] == [3, 7]
+    assert source.next_block().targets.shape == (3, 7)
+
+
+def network(*, n_rows: int = 9, n_columns: int = 7) -> DMFNetwork:
+    generator = torch.Generator().manual_seed(0)
+    rows = Branch(n_columns, (6, 5, 4), dropout=0.0, generator=generator)
+    columns = Branch(n_rows, (8, 4), dropout=0.0, generator=generator)
+    return DMFNetwork(rows, columns)
+
+
+def table(n: int, width: int, seed: int) -> Tensor:
+    return torch.randn(n, width, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_every_pair_has_its_cosine(mode: str) -> None:
+    two = network().train(mode == "train")
+    rows, columns = table(3, 7, 1), table(5, 9, 2)
+    found = two(rows, columns).detach()
+    assert found.shape == (3, 5) and found.dtype == torch.float32
+    # A second pass in training mode moves the running statistics, not the answer.
+    row_latents = two.rows(rows).detach().double().numpy()
+    column_latents = two.columns(columns).detach().double().numpy()
+    for i, row in enumerate(row_latents):
+        for j, column in enumerate(column_latents):
+            expected = row @ column / (np.linalg.norm(row) * np.linalg.norm(column))
+            assert found[i, j].item() == pytest.approx(expected, abs=1e-6)
+    assert found.std() > 0.1
+
+
+def test_sparse_rows_with_dense_columns() -> None:
+    two, rows, columns = network().eval(), table(3, 7, 1), table(5, 9, 2)
+    every = SparseBatch(torch.arange(7).repeat(3), torch.tensor([0, 7, 14, 21]), rows.flatten())
+    torch.testing.assert_close(two(every, columns), two(rows, columns))
+
+
+def test_a_pair_does_not_depend_on_the_others_of_its_batch() -> None:
+    two, rows, columns = network().eval(), table(6, 7, 1), table(5, 9, 2)
+    whole = two(rows, columns)
+    torch.testing.assert_close(two(rows[[4, 1]], columns[[0, 3, 2]]), whole[[4, 1]][:, [0, 3, 2]])
+
+
+@given(st.integers(1, 6), st.floats(-3, 3), st.integers(0, 9))
+def test_cosines_are_bounded_and_ignore_lengths(n_latents: int, power: float, seed: int) -> None:
+    rows, columns = table(4, n_latents, seed), table(3, n_latents, seed + 100)
+    found = inner_products(directions(rows), directions(columns))
+    assert found.abs().max().item() <= 1 + 1e-6
+    torch.testing.assert_close(
+        inner_products(directions(rows * 10**power), directions(columns)), found, rtol=0, atol=1e-5
+    )
+
+
+def test_parallel_opposite_and_orthogonal() -> None:
+    rows = torch.tensor([[3.0, 4.0], [-0.3, -0.4], [4.0, -3.0]])
+    found = inner_products(directions(rows), directions(torch.tensor([[6.0, 8.0]])))
+    torch.testing.assert_close(found, torch.tensor([[1.0], [-1.0], [0.0]]), rtol=0, atol=1e-6)
+
+
+def test_directions_have_length_one_and_nothing_points_nowhere() -> None:
+    found = directions(torch.tensor([[3.0, 4.0], [0.0, 0.0], [-1e-3, 0.0]], dtype=torch.bfloat16))
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, torch.tensor([[0.6, 0.8], [0.0, 0.0], [-1.0, 0.0]]))
+
+
+def test_cosines_stay_in_single_precision_under_autocast() -> None:
+    two, rows, columns = network().eval(), table(3, 7, 1), table(5, 9, 2)
+    rough = two(rows, columns)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        latents = two.rows(rows), two.columns(columns)
+        found = two(rows, columns)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, directions(latents[0]) @ directions(latents[1]).T)
+    torch.testing.assert_close(found, rough, rtol=0, atol=0.05)
+
+
+def test_squared_weights_are_those_of_all_layers_of_both_branches() -> None:
+    two = network()
+    matrices = [p for p in two.parameters() if p.ndim == 2]
+    assert len(matrices) == 3 + 2
+    expected = sum(float((matrix.detach().double() ** 2).sum()) for matrix in matrices)
+    squared = two.squared_weights()
+    assert squared.item() == pytest.approx(expected, rel=1e-6)
+    squared.backward()
+    for matrix in matrices:
+        torch.testing.assert_close(matrix.grad, 2 * matrix.detach())
+    # Scales and shifts of batch norm are not held down.
+    assert all(p.grad is None for p in two.parameters() if p.ndim != 2)
+
+
+SIZES: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "device": "cpu", "dropout": 0.0}
+
+ROWS, COLUMNS = torch.tensor([4, 0, 7, 2]), torch.tensor([3, 1, 9])
+
+
+def parts(model: DMF) -> tuple[Trainer, np.ndarray, np.ndarray]:
+    """Return the trainer in eval mode, the cosines of a block, and its units with NaN where nothing is observed."""
+    matrix = additive()
+    trainer = model._task(EntryStore.of(matrix), None)
+    trainer.network.eval()
+    block = block_of(trainer)
+    with torch.no_grad():
+        cosines = trainer.network(block.rows, block.columns)
+    units = matrix.scale.to_unit(matrix.to_array()[np.ix_(ROWS.numpy(), COLUMNS.numpy())])
+    assert 0 < np.isnan(units).sum() < units.size
+    return trainer, cosines.double().numpy(), units
+
+
+def block_of(trainer: Trainer) -> Block:
+    assert isinstance(trainer.source, MatrixBlocks)
+    return trainer.source.block(ROWS, COLUMNS)
+
+
+def loss_of(trainer: Trainer) -> float:
+    return trainer.objective.loss(trainer.network, block_of(trainer)).item()
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.3])
+@pytest.mark.parametrize("loss", ["root", "mean"])
+def test_equation_1(loss: str, gamma: float) -> None:
+    trainer, cosines, units = parts(DMF(**SIZES, loss=loss, gamma=gamma))
+    expected = np.nanmean((cosines - units) ** 2)
+    expected = np.sqrt(expected) if loss == "root" else expected
+    network: Any = trainer.network
+    branches = (network.rows, network.columns)
+    weights = [weight.detach().double() for branch in branches for weight in branch.weights()]
+    expected += gamma * sum(float(weight.square().sum()) for weight in weights)
+    assert len(weights) == 4
+    assert loss_of(trainer) == pytest.approx(expected, rel=1e-5)
+
+
+def test_equation_5() -> None:
+    trainer, cosines, units = parts(DMFD(**SIZES, gamma_boundaries=0.7, sharpness=2.0, sharpness_growth=1.1))
+    trainer.objective.begin_epoch(3)
+    network: Any = trainer.network
+    with torch.no_grad():
+        network.quantizer.free_boundaries += torch.tensor([0.1, -0.2, 0.3, 0.0])
+    boundaries = np.array([1.6, 2.3, 3.8, 4.5])
+    scores, values = 3 + 2 * cosines, 3 + 2 * units
+    lower = np.clip(np.floor(scores), 1, 4)
+    soft = lower + 1 / (1 + np.exp(-2.0 * 1.1**3 * (scores - boundaries[lower.astype(int) - 1])))
+    expected = np.sqrt(np.nanmean((soft - values) ** 2)) + 0.7 * np.mean([0.1**2, 0.2**2, 0.3**2, 0.0])
+    assert loss_of(trainer) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_block_without_entries_costs_nothing_and_has_a_gradient() -> None:
+    trainer, cosines, _ = parts(DMF(**SIZES))
+    assert isinstance(trainer.objective, DMFObjective)
+    predictions = torch.tensor(cosines, requires_grad=True)
+    error = trainer.objective.squared_error(predictions, torch.full(cosines.shape, float("nan"), dtype=torch.float64))
+    error.backward()
+    assert error.item() < 1e-5
+    assert predictions.grad is not None and torch.equal(predictions.grad, torch.zeros_like(predictions))
+
+
+def test_inputs_are_the_encodings_there_are() -> None:
+    assert rule_of(DMFSettings, "inputs").to_dict() == {"choices": list(ENCODINGS)}
+
+
+def test_dmf_d_adds_the_quantizer() -> None:
+    added = {setting.name for setting in declared(DMFDSettings)} - {setting.name for setting in declared(DMFSettings)}
+    assert added == {"sharpness", "sharpness_growth", "gamma_boundaries"}

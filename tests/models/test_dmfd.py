@@ -1,0 +1,452 @@
+"""DMF-D: the contract, and its learned quantizer."""
+
+from __future__ import annotations
+
+import math
+import time
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.models.contract import ModelContract, additive
+from tests.models.test_dmf import QUICK
+
+from deepmf.errors import BadSetting
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.models.dmfd import DMFD, SHARPEST, Quantizer, sharpness_at
+
+
+class TestDMFD(ModelContract):
+    permutation_error = 0.2
+    model = DMFD
+    settings: ClassVar[dict[str, Any]] = QUICK | {"sharpness": 1.0, "sharpness_growth": 1.05}
+    recovery_error = 0.6
+
+    def test_predictions_are_levels_by_the_learned_boundaries(self) -> None:
+        matrix = additive()
+        model = self.new().fit(matrix)
+        rows, columns, _ = matrix.entries()
+        assert isinstance(model, DMFD)
+        scores = matrix.scale.from_unit(model.predictor_.score_pairs(matrix.entry_rows, matrix.by_row.columns))
+        by_hand = 1 + (scores[:, None] >= model.boundaries_.astype(np.float32)).sum(axis=1)
+        np.testing.assert_array_equal(model.predict(rows, columns), by_hand)
+        np.testing.assert_array_equal(model.predict_levels(rows, columns), by_hand)
+
+    def test_boundaries_move_and_are_recorded(self) -> None:
+        model = self.new().fit(additive())
+        assert isinstance(model, DMFD)
+        assert model.boundaries_.shape == (4,)
+        assert np.all(np.diff(model.boundaries_) > 0)
+        assert not np.allclose(model.boundaries_, [1.5, 2.5, 3.5, 4.5], atol=1e-4)
+        notes = [record.notes for record in model.history_.records]
+        assert notes[0]["sharpness"] == pytest.approx(1.0)
+        assert notes[10]["sharpness"] == pytest.approx(1.05**10, rel=1e-5)
+        assert len(notes[-1]["boundaries"]) == 4
+
+    def test_a_heavy_penalty_keeps_the_quantizer_uniform(self) -> None:
+        model = self.new(gamma_boundaries=1e4).fit(additive())
+        assert isinstance(model, DMFD)
+        np.testing.assert_allclose(model.boundaries_, [1.5, 2.5, 3.5, 4.5], atol=0.02)
+
+    def test_unequal_levels(self) -> None:
+        matrix = additive()
+        odd = ObservedMatrix.from_array(
+            np.array([np.nan, -3, 0, 1, 7, 20])[np.nan_to_num(matrix.to_array()).astype(int)], Scale([-3, 0, 1, 7, 20])
+        )
+        model = self.new().fit(odd)
+        assert set(np.unique(model.complete())) <= {-3, 0, 1, 7, 20}
+
+    def test_rankings_go_by_scores(self) -> None:
+        model = self.new().fit(additive())
+        ranking = model.recommend("row 0", n=25, include_observed=True)
+        scores = model.predictor_.score_block(np.array([0]), model.entries_.columns.positions(ranking.labels))[0]
+        assert np.all(np.diff(scores) <= 0)
+        assert np.unique(ranking.values).size < np.unique(scores).size
+
+    def test_needs_levels(self) -> None:
+        matrix = ObservedMatrix.from_array(np.random.default_rng(0).random((12, 12)))
+        with pytest.raises(BadSetting, match="DMF-D needs a scale of at least two levels"):
+            self.new().fit(matrix)
+
+    @pytest.mark.parametrize("changes", [{"sharpness": 0}, {"sharpness_growth": 0.9}, {"gamma_boundaries": -1}])
+    def test_bad_quantizer_settings(self, changes: dict[str, Any]) -> None:
+        with pytest.raises(BadSetting, match=next(iter(changes))):
+            self.new(**changes)
+
+
+STARS = [1.0, 2.0, 3.0, 4.0, 5.0]
+
+# All exact in float32, so that float64 tests see the same levels.
+SCALES = {
+    "stars": STARS,
+    "half stars": [0.5 * k for k in range(1, 11)],
+    "unequal": [-2.0, 0.25, 1.0, 7.5],
+    "negative": [-10.0, -7.5, -5.0, -4.0],
+    "two": [0.0, 1.0],
+}
+
+every_scale = pytest.mark.parametrize("levels", SCALES.values(), ids=SCALES.keys())
+
+increasing = st.lists(st.integers(-1000, 1000), min_size=2, max_size=12, unique=True).map(sorted)
+
+
+def moved(levels: list[float], *, seed: int = 0) -> Quantizer:
+    """A float64 quantizer with boundaries away from the midpoints, as if learned."""
+    quantizer = Quantizer(levels).double()
+    shares = np.random.default_rng(seed).uniform(0.2, 0.8, len(levels) - 1)
+    quantizer.free_boundaries.data += quantizer.steps * torch.from_numpy(shares - 0.5)
+    return quantizer
+
+
+def paper(scores: np.ndarray, levels: list[float], boundaries: np.ndarray, step) -> np.ndarray:
+    """Equations 3 and 4: the sum over intervals, with the ends of the scale open; `step` is H or sigma of x - b."""
+    q = [-np.inf, *levels[1:-1], np.inf]
+    total = np.zeros_like(scores)
+    for v in range(len(levels) - 1):
+        inside = (q[v] <= scores) & (scores < q[v + 1])
+        total += (levels[v] + (levels[v + 1] - levels[v]) * step(scores - boundaries[v])) * inside
+    return total
+
+
+def scores_over(levels: list[float], *, n: int = 2001) -> np.ndarray:
+    """Scores that cover the scale and a little beyond, every level included."""
+    span = levels[-1] - levels[0]
+    return np.union1d(np.linspace(levels[0] - 0.1 * span, levels[-1] + 0.1 * span, n), levels)
+
+
+@every_scale
+@pytest.mark.parametrize("sharpness", [0.1, 3.0, 40.0])
+def test_soft_is_the_papers(levels: list[float], sharpness: float) -> None:
+    quantizer, scores = moved(levels), scores_over(levels)
+    expected = paper(
+        scores, levels, quantizer.boundaries.detach().numpy(), lambda x: 0.5 * (1 + np.tanh(sharpness * x / 2))
+    )
+    for given_sharpness in (sharpness, torch.tensor(sharpness, dtype=torch.float64)):
+        soft = quantizer.soft(torch.from_numpy(scores), given_sharpness).detach()
+        np.testing.assert_allclose(soft, expected, rtol=0, atol=1e-12)
+
+
+@every_scale
+def test_hard_is_the_papers(levels: list[float]) -> None:
+    quantizer, scores = moved(levels), scores_over(levels)
+    expected = paper(scores, levels, quantizer.boundaries.detach().numpy(), lambda x: (x >= 0).astype(float))
+    np.testing.assert_array_equal(quantizer.hard(torch.from_numpy(scores)), expected)
+    assert set(expected) == set(levels)
+
+
+@every_scale
+def test_starts_as_the_uniform_quantizer(levels: list[float]) -> None:
+    quantizer = Quantizer(levels)
+    assert quantizer.boundaries.tolist() == [(a + b) / 2 for a, b in pairwise(levels)]
+    scores = scores_over(levels).astype(np.float32)
+    np.testing.assert_array_equal(quantizer.hard(torch.from_numpy(scores)), Scale(levels).nearest_level(scores))
+    assert quantizer.penalty().item() == 0
+
+
+@every_scale
+def test_ends_go_to_the_end_levels(levels: list[float]) -> None:
+    quantizer = Quantizer(levels)
+    low, high = np.float32(levels[0]), np.float32(levels[-1])
+    lows = torch.tensor([low, np.nextafter(low, np.float32(-np.inf)), low - np.float32(1e-3), -np.inf])
+    highs = torch.tensor([high, np.nextafter(high, np.float32(np.inf)), high + np.float32(1e-3), np.inf])
+    assert quantizer.hard(lows).tolist() == [levels[0]] * 4
+    assert quantizer.hard(highs).tolist() == [levels[-1]] * 4
+    low_soft, high_soft = quantizer.soft(lows, 200.0).tolist(), quantizer.soft(highs, 200.0).tolist()
+    assert low_soft == pytest.approx([levels[0]] * 4, abs=1e-6)
+    assert high_soft == pytest.approx([levels[-1]] * 4, abs=1e-6)
+    # The soft quantizer goes on smoothly past the ends: no jump between just inside and just outside.
+    for inside, outside in (lows[:2], highs[:2]):
+        assert quantizer.soft(inside, 0.5).item() == pytest.approx(quantizer.soft(outside, 0.5).item(), abs=1e-5)
+
+
+@every_scale
+def test_an_inner_level_is_its_own_and_opens_its_interval(levels: list[float]) -> None:
+    quantizer = moved(levels)
+    inner = torch.tensor(levels[1:-1], dtype=torch.float64)
+    assert quantizer.hard(inner).tolist() == levels[1:-1]
+    boundaries, steps = quantizer.boundaries.detach(), quantizer.steps
+    torch.testing.assert_close(
+        quantizer.soft(inner, 0.7).detach(), inner + steps[1:] * torch.sigmoid(0.7 * (inner - boundaries[1:]))
+    )
+    below = torch.nextafter(inner, inner - 1)
+    torch.testing.assert_close(
+        quantizer.soft(below, 0.7).detach(),
+        quantizer.levels[:-2] + steps[:-1] * torch.sigmoid(0.7 * (below - boundaries[:-1])),
+    )
+
+
+@every_scale
+def test_a_boundary_belongs_to_the_level_above(levels: list[float]) -> None:
+    quantizer = moved(levels).float()
+    at = quantizer.boundaries.detach()
+    assert quantizer.hard(at).tolist() == levels[1:]
+    assert quantizer.hard(torch.nextafter(at, at - 1)).tolist() == levels[:-1]
+    halfway = [(a + b) / 2 for a, b in pairwise(levels)]
+    assert quantizer.soft(at, 1e6).tolist() == halfway
+
+
+def test_hard_levels_are_the_levels_in_float32() -> None:
+    levels = [0.1, 0.3, 0.7, 1e6 / 3]
+    scores = torch.tensor([-1.0, 0.25, 0.6, 1e9, 0.3])
+    quantizer = Quantizer(levels)
+    assert quantizer.positions(scores).tolist() == [0, 1, 2, 3, 1]
+    assert quantizer.positions(scores).dtype == torch.int64
+    assert quantizer.hard(scores).tolist() == np.float32(levels)[[0, 1, 2, 3, 1]].tolist()
+
+
+@given(increasing, st.lists(st.floats(allow_nan=False, width=32), max_size=50), st.integers(0, 9))
+def test_hard_is_always_legal_and_soft_stays_between_neighbours(levels: list[int], values: list, seed: int) -> None:
+    quantizer = moved(levels, seed=seed).float()
+    scores = torch.tensor([*values, *levels, *quantizer.boundaries.tolist()], dtype=torch.float32)
+    hard = quantizer.hard(scores)
+    assert set(hard.tolist()) <= set(map(float, levels))
+    assert torch.equal(hard, quantizer.levels[quantizer.positions(scores)])
+    assert not hard.requires_grad
+    # The interval that a score lies in holds both answers.
+    soft = quantizer.soft(scores, 2.0).detach()
+    interval = np.searchsorted(np.float32(levels[1:-1]), scores.numpy(), side="right")
+    for answer in (hard, soft):
+        assert bool((answer >= quantizer.levels[interval]).all() and (answer <= quantizer.levels[interval + 1]).all())
+
+
+@every_scale
+def test_gradients_against_finite_differences(levels: list[float]) -> None:
+    quantizer = moved(levels)
+    # The middles of the quarters of each interval, and both outsides: finite differences must not cross a jump.
+    shares = torch.tensor([0.125, 0.375, 0.625, 0.875], dtype=torch.float64)
+    inside = (quantizer.levels[:-1, None] + quantizer.steps[:, None] * shares).flatten().tolist()
+    scores = torch.tensor([levels[0] - 0.1, *inside, levels[-1] + 0.1], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, b: quantizer.soft(x, 1.3), (scores, quantizer.free_boundaries))
+    assert torch.autograd.gradcheck(lambda b: quantizer.penalty(), (quantizer.free_boundaries,))
+
+
+def test_the_gradient_of_the_boundaries_is_the_papers() -> None:
+    quantizer = moved([1, 2, 4])
+    boundaries = quantizer.boundaries.detach().numpy()
+    scores, sharpness = np.array([[1.2, 3.9], [2.5, 1.9]]), 2.0
+    quantizer.soft(torch.from_numpy(scores), sharpness).sum().backward()
+    slope = [
+        step * sharpness / (4 * np.cosh(sharpness * (scores - b) / 2) ** 2)
+        for step, b in zip([1, 2], boundaries, strict=True)
+    ]
+    expected = [-slope[0][scores < 2].sum(), -slope[1][scores >= 2].sum()]
+    assert quantizer.free_boundaries.grad.tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@every_scale
+def test_soft_becomes_hard_exponentially(levels: list[float]) -> None:
+    quantizer = moved(levels)
+    margin = 0.05
+    boundaries, steps = quantizer.boundaries.detach(), quantizer.steps
+    scores = torch.stack([boundaries - margin, boundaries + margin])
+    for sharpness in (50.0, 100.0, 200.0, 400.0):
+        error = (quantizer.soft(scores, sharpness) - quantizer.hard(scores)).detach().abs()
+        # step / (1 + exp(sharpness margin)): below step exp(-sharpness margin), and close to it.
+        bound = steps * math.exp(-sharpness * margin)
+        assert bool((error <= bound * (1 + 1e-3) + 1e-14).all())
+        torch.testing.assert_close(error, bound.expand(2, -1), rtol=0.1, atol=1e-13)
+
+
+@every_scale
+@pytest.mark.parametrize("sharpness", [0.1, 5.0])
+def test_soft_never_falls_as_the_score_rises(levels: list[float], sharpness: float) -> None:
+    scores = scores_over(levels)
+    soft = moved(levels).soft(torch.from_numpy(scores), sharpness).detach()
+    rises = soft.diff().numpy()
+    assert np.all(rises >= 0) and np.all(rises[np.diff(scores) > 1e-9] > 0)
+    # It jumps at the inner levels and nowhere else.
+    smooth = np.diff(scores).max() * sharpness * np.diff(levels).max() / 4
+    jumps = set(scores[1:][rises > smooth * 1.001])
+    assert jumps <= set(levels[1:-1])
+    assert sharpness > 1 or jumps == set(levels[1:-1])
+
+
+@every_scale
+@pytest.mark.parametrize("optimiser", [torch.optim.SGD, torch.optim.Adam])
+def test_boundaries_stay_inside_under_a_hostile_optimiser(levels: list[float], optimiser: type) -> None:
+    quantizer, generator = Quantizer(levels), torch.Generator().manual_seed(0)
+    hostile = optimiser(quantizer.parameters(), lr=10.0)
+    low, high = torch.tensor(levels[:-1]), torch.tensor(levels[1:])
+    seen = set()
+    for _ in range(100):
+        quantizer.free_boundaries.grad = torch.randn(len(levels) - 1, generator=generator)
+        hostile.step()
+        boundaries = quantizer.boundaries.detach()
+        assert bool((low < boundaries).all() and (boundaries < high).all())
+        assert bool((boundaries.diff() > 0).all())
+        assert set(quantizer.hard(torch.tensor(levels)).tolist()) == set(levels)
+        seen.add(tuple(boundaries.tolist()))
+    assert len(seen) > (10 if len(levels) > 2 else 1)
+
+
+def test_a_boundary_that_was_pushed_out_comes_back_at_once() -> None:
+    quantizer = Quantizer(STARS)
+    descent = torch.optim.SGD(quantizer.parameters(), lr=0.1)
+    for _ in range(100):
+        quantizer.free_boundaries.grad = -torch.ones(4)
+        descent.step()
+        quantizer.penalty()
+    descent.zero_grad()
+    quantizer.penalty().backward()
+    assert quantizer.free_boundaries.grad.tolist() == pytest.approx([2 * 0.5 / 4] * 4, rel=1e-5)
+    descent.step()
+    assert quantizer.boundaries.tolist() == pytest.approx([1.975, 2.975, 3.975, 4.975], abs=1e-5)
+
+
+def test_the_penalty_is_the_mean_squared_distance() -> None:
+    quantizer = Quantizer([0, 1, 3])
+    quantizer.free_boundaries.data.copy_(torch.tensor([0.75, 1.5]))
+    assert quantizer.penalty().item() == (0.25**2 + 0.5**2) / 2
+
+
+def test_looking_at_boundaries_does_not_spoil_a_waiting_backward_pass() -> None:
+    quantizer = Quantizer(STARS)
+    loss = quantizer.boundaries.square().sum() + quantizer.penalty()
+    quantizer.hard(torch.tensor([2.2]))
+    loss.backward()
+    assert quantizer.free_boundaries.grad.tolist() == [3.0, 5.0, 7.0, 9.0]
+
+
+def test_learns_known_boundaries() -> None:
+    truth = torch.tensor([1.62, 2.63, 3.44, 4.28])
+    scores = torch.linspace(1, 5, 4001)
+    wanted = 1.0 + (scores[:, None] >= truth).sum(1)
+    quantizer = Quantizer(STARS)
+    adam = torch.optim.Adam(quantizer.parameters(), lr=1e-2)
+    for step in range(300):
+        adam.zero_grad()
+        (quantizer.soft(scores, sharpness_at(step, start=1.0)) - wanted).square().mean().sqrt().backward()
+        adam.step()
+    torch.testing.assert_close(quantizer.boundaries.detach(), truth, rtol=0, atol=5e-3)
+
+
+def test_every_shape_and_layout() -> None:
+    quantizer = Quantizer(STARS)
+    scores = torch.rand(3, 4, generator=torch.Generator().manual_seed(0)) * 4 + 1
+    assert torch.equal(quantizer.hard(scores.T), quantizer.hard(scores).T)
+    assert torch.equal(quantizer.soft(scores.T, 3.0), quantizer.soft(scores, 3.0).T)
+    assert quantizer.hard(torch.tensor(4.6)).shape == ()
+    assert quantizer.soft(torch.empty(0, 3), 1.0).shape == (0, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_scores_of_another_precision_are_read_in_that_of_the_levels(dtype: torch.dtype) -> None:
+    quantizer = Quantizer(STARS)
+    scores = torch.tensor([1.2, 2.5 - 1e-12, 3 - 1e-12, 4.75], dtype=dtype)
+    soft = quantizer.soft(scores, 3.0)
+    assert soft.dtype == torch.float32
+    assert torch.equal(soft, quantizer.soft(scores.float(), 3.0))
+    assert quantizer.hard(scores).tolist() == [1, 3, 3, 5]
+
+
+def test_the_boundaries_alone_are_state() -> None:
+    quantizer = moved(STARS).float()
+    assert list(quantizer.state_dict()) == ["free_boundaries"]
+    again = Quantizer(STARS)
+    again.load_state_dict(quantizer.state_dict())
+    assert torch.equal(again.boundaries, quantizer.boundaries)
+
+
+def test_a_million_scores_quickly_and_the_same_in_every_run() -> None:
+    scores = torch.rand(1_000_000, generator=torch.Generator().manual_seed(0)) * 4 + 1
+    gradients, start = set(), time.perf_counter()
+    for _ in range(3):
+        quantizer = Quantizer(STARS)
+        quantizer.soft(scores, 2.0).square().mean().backward()
+        gradients.add(tuple(quantizer.free_boundaries.grad.tolist()))
+        quantizer.hard(scores)
+    assert time.perf_counter() - start < 5
+    assert len(gradients) == 1
+
+
+@pytest.mark.parametrize(
+    "levels, reason",
+    [
+        ([], "at least two"),
+        ([3], "at least two"),
+        ([[1, 2], [3, 4]], "at least two"),
+        ([1, 2, 2], "increase"),
+        ([3, 2, 1], "increase"),
+        ([1, math.nan], "finite"),
+        ([1, math.inf], "finite"),
+        (["a", "b"], "numbers"),
+        ("12345", "numbers"),
+        ([1, None], "numbers"),
+        (5, "numbers"),
+        ([0, 1e39], "fit"),
+        ([-3e38, 3e38], "fit"),
+        ([1e8, 1e8 + 1], "room"),
+        ([1.0, float(np.nextafter(np.float32(1), np.float32(2)))], "room"),
+    ],
+)
+def test_bad_levels(levels: list, reason: str) -> None:
+    with pytest.raises(BadSetting, match=reason) as caught:
+        Quantizer(levels)
+    assert repr(levels) in str(caught.value)
+
+
+def test_sharpness_grows_from_small_to_very_large() -> None:
+    assert sharpness_at(0) == 0.1
+    assert sharpness_at(1) == pytest.approx(0.1015)
+    assert sharpness_at(1000) == pytest.approx(0.1 * math.exp(1000 * math.log(1.015)), rel=1e-9)
+    assert sharpness_at(3, start=2.0, growth=10.0) == 2000
+    values = [sharpness_at(epoch) for epoch in range(0, 5000, 7)]
+    assert values == sorted(values) and values[-1] == SHARPEST
+    assert sharpness_at(10**9) == sharpness_at(0, start=1e30) == SHARPEST
+    for bad in ({"start": 0.0}, {"start": -1.0}, {"growth": 0.0}, {"growth": math.nan}, {"start": math.inf}):
+        with pytest.raises(BadSetting, match="above 0"):
+            sharpness_at(1, **bad)
+
+
+def test_the_sharpest_soft_is_hard_and_its_gradients_are_finite() -> None:
+    quantizer = Quantizer(STARS)
+    apart = torch.linspace(0.9, 5.1, 1000)
+    assert torch.equal(quantizer.soft(apart, SHARPEST), quantizer.hard(apart))
+    scores = torch.tensor([1.0, 1.5, 2.0, 3.5, 5.0], requires_grad=True)
+    quantizer.soft(scores, SHARPEST).sum().backward()
+    for gradient in (scores.grad, quantizer.free_boundaries.grad):
+        assert bool(gradient.square().isfinite().all())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@every_scale
+def test_a_captured_graph_learns_like_plain_steps(levels: list[float]) -> None:
+    def prepared() -> tuple:
+        quantizer = Quantizer(levels).cuda()
+        return quantizer, torch.optim.Adam(quantizer.parameters(), lr=1e-1, capturable=True)
+
+    scores = torch.linspace(levels[0], levels[-1], 100_000, device="cuda")
+    wanted, sharpness = scores.square() / levels[-1], torch.tensor(0.0, device="cuda")
+
+    def step(quantizer: Quantizer, adam: torch.optim.Optimizer) -> None:
+        adam.zero_grad(set_to_none=False)
+        ((quantizer.soft(scores, sharpness) - wanted).square().mean() + 0.1 * quantizer.penalty()).backward()
+        adam.step()
+
+    def warmed() -> tuple:
+        quantizer, adam = prepared()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step(quantizer, adam)
+        torch.cuda.current_stream().wait_stream(side)
+        return quantizer, adam
+
+    sharpness.fill_(1.0)
+    plain, captured, graph = warmed(), warmed(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step(*captured)
+    for epoch in range(40):
+        sharpness.fill_(sharpness_at(epoch, start=1.0, growth=1.05))
+        step(*plain)
+        graph.replay()
+    assert torch.equal(plain[0].boundaries, captured[0].boundaries)
+    assert not torch.equal(captured[0].boundaries, captured[0].uniform)
+    assert torch.equal(captured[0].hard(scores).cpu(), captured[0].cpu().hard(scores.cpu()))

@@ -1,0 +1,122 @@
+"""What ranks compute for the tests of layers, and the same in one process."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from deepmf.nn.branch import Branch, use_generator
+from deepmf.nn.inputs import N_SUMMARY_FEATURES, Batch, SparseBatch, channels
+from deepmf.nn.parallel import SpreadNetwork
+from deepmf.nn.ranks import RankedBatchNorm, Ranks, ranks_here
+from deepmf.training.runtime import private_generator
+
+Found = dict[str, Tensor]
+
+LINES = (1, 2, 5, 12)  # of batches: fewer than ranks, and no multiple of them
+N_INPUTS = 7
+
+
+def collectives(ranks: Ranks) -> Found:
+    """Every collective, on numbers that say where they come from."""
+    found = {}
+    for n_lines in LINES:
+        parts = (torch.arange(2.0 * n_lines).view(n_lines, 2) + 100.0 * ranks.index).requires_grad_()
+        share = ranks.sum_to_shares(parts)
+        lines = ranks.gather(share, n_lines)
+        (lines * torch.arange(2.0 * n_lines).view(n_lines, 2)).sum().backward()  # type: ignore[no-untyped-call]
+        assert parts.grad is not None
+        found |= {f"share.{n_lines}": share, f"lines.{n_lines}": lines, f"gradient.{n_lines}": parts.grad}
+    # A loss of sums over all ranks, of which each has a part, and of lines that each looks at in another way.
+    share = torch.tensor([[1.0 + ranks.index]], requires_grad=True)
+    weight = torch.tensor(2.0, requires_grad=True)
+    total = ranks.total((10.0**ranks.index * weight * ranks.gather(share, ranks.size)).sum())
+    (total.square() + weight).backward()  # type: ignore[no-untyped-call]
+    assert share.grad is not None and weight.grad is not None
+    found |= {"total": total, "total.share": share.grad, "total.weight": ranks.sum_(weight.grad) / ranks.size}
+    found["sum"] = ranks.sum_(torch.tensor([1.0 + ranks.index]))
+    found["stack"] = ranks.stack(torch.tensor([ranks.index]))
+    found["of_first"] = torch.tensor(ranks.of_first(float(ranks.index), torch.device("cpu")))
+    found["collected"] = torch.tensor(ranks.collected(ranks.index))
+    return {name: tensor.detach() for name, tensor in found.items()}
+
+
+def norm(ranks: Ranks | None) -> Found:
+    """A step of batch norm: outputs, gradients and statistics; with a mean that is large against the deviations."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = (100.0 + torch.randn(5, 3, generator=generator)).requires_grad_()
+    weights = torch.randn(5, 3, generator=generator)
+    layer: nn.BatchNorm1d = nn.BatchNorm1d(3)
+    layer.weight.data.copy_(torch.tensor([1.0, 2.0, 0.5]))
+    used = layer if ranks is None else RankedBatchNorm(layer, ranks)
+    if ranks is None:
+        outputs = used(inputs)
+        (outputs * weights).sum().backward()
+    else:
+        outputs = used(ranks.share(inputs))
+        (outputs * ranks.share(weights)).sum().backward()
+        for parameter in (layer.weight, layer.bias):
+            assert parameter.grad is not None
+            ranks.sum_(parameter.grad)
+        outputs = ranks.gather(outputs.detach(), 5)
+        assert inputs.grad is not None
+        ranks.sum_(inputs.grad)  # each rank has those of its lines, and zeros
+    assert layer.weight.grad is not None and layer.bias.grad is not None and inputs.grad is not None
+    found = {"outputs": outputs.detach(), "inputs": inputs.grad, "weight": layer.weight.grad, "bias": layer.bias.grad}
+    used.eval()
+    return found | {f"state.{name}": tensor for name, tensor in layer.state_dict().items()} | {"eval": used(inputs[:0])}
+
+
+def branch(ranks: Ranks | None, *, dense: bool) -> Found:
+    """Two steps of a branch in training, then its outputs: dense batches, or sparse ones, of which ranks have parts."""
+    network = nn.ModuleDict({"rows": _branch(n_summary_features=0 if dense else N_SUMMARY_FEATURES)})
+    spread = None if ranks is None else SpreadNetwork(network, ranks)
+    use_generator(network, private_generator(0, "dropout"))
+    found = {}
+    for n_lines in (5, 9):
+        outputs = network["rows"](_batch(n_lines, network["rows"], ranks, dense=dense))
+        network.zero_grad()
+        outputs.square().sum().backward() if n_lines == 5 else (outputs.sum(1) ** 3).mean().backward()
+        if spread is not None:
+            spread.sum_gradients()
+        gradients = {name: each.grad for name, each in network.named_parameters() if each.grad is not None}
+        gradients = gradients if spread is None else spread.whole(gradients)
+        found |= {f"{n_lines}.{name}": tensor for name, tensor in gradients.items()}
+        found[f"{n_lines}.outputs"] = outputs.detach()
+    network.eval()
+    with torch.no_grad():
+        found["eval"] = network["rows"](_batch(1, network["rows"], ranks, dense=dense))  # of fewer lines than ranks
+        if spread is not None:
+            spread.join()
+        found["joined"] = network["rows"](_batch(4, network["rows"], None, dense=dense))
+    return found | {f"state.{name}": tensor for name, tensor in network.state_dict().items()}
+
+
+def _branch(*, n_summary_features: int) -> Branch:
+    n_inputs = 2 * N_INPUTS if n_summary_features else N_INPUTS
+    generator = private_generator(0, "weights")
+    return Branch(n_inputs, (6, 5, 3), dropout=0.3, generator=generator, n_summary_features=n_summary_features)
+
+
+def _batch(n_lines: int, branch: nn.Module, ranks: Ranks | None, *, dense: bool) -> Batch:
+    generator = torch.Generator().manual_seed(n_lines)
+    table = torch.randn(n_lines, N_INPUTS, generator=generator)
+    seen = torch.rand(n_lines, N_INPUTS, generator=generator) < 0.4
+    seen[:, -2:] = False  # the last rank sees no entries of some tables
+    if dense:
+        return torch.where(seen, table, 0.0)
+    if ranks is not None:
+        own = ranks.lines(N_INPUTS)
+        seen[:, : own.start] = seen[:, own.stop :] = False
+    starts = torch.nn.functional.pad(seen.sum(1).cumsum(0), (1, 0))
+    batch, total = SparseBatch(seen.nonzero()[:, 1], starts, table[seen]), branch.get_submodule("first").total
+    return channels(batch, N_INPUTS, total=total)  # type: ignore[return-value, arg-type]
+
+
+def everything(folder: Path) -> None:
+    """All of it on this rank, kept in a file."""
+    ranks = ranks_here()
+    assert ranks is not None
+    found = {"collectives": collectives(ranks), "norm": norm(ranks)}
+    found |= {"sparse": branch(ranks, dense=False), "dense": branch(ranks, dense=True)}
+    torch.save(found, folder / f"{ranks.size}-{ranks.index}.pt")

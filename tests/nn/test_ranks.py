@@ -1,0 +1,78 @@
+"""Several real processes compute what one does: collectives, batch norm, branches."""
+
+import pytest
+import torch
+from tests.nn import rank_jobs
+from tests.rank_processes import run_together
+
+from deepmf.errors import BadSetting, RankLost, UserError
+from deepmf.nn.ranks import Ranks, ranks_here, together
+
+N_RANKS = 3
+
+pytestmark = pytest.mark.slow  # starts processes
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, rank_jobs.Found]]:
+    """What each rank has found."""
+    folder = tmp_path_factory.mktemp("ranks")
+    run_together(N_RANKS, "tests.nn.rank_jobs:everything", folder)
+    return [torch.load(folder / f"{N_RANKS}-{rank}.pt", weights_only=True) for rank in range(N_RANKS)]
+
+
+@pytest.mark.parametrize("n_lines", rank_jobs.LINES)
+def test_shares_are_sums_over_ranks_and_gather_puts_them_together(
+    found: list[dict[str, rank_jobs.Found]], n_lines: int
+) -> None:
+    numbers = torch.arange(2.0 * n_lines).view(n_lines, 2)
+    summed = N_RANKS * numbers + 100.0 * (0 + 1 + 2)
+    shares = [each["collectives"][f"share.{n_lines}"] for each in found]
+    torch.testing.assert_close(torch.cat(shares), summed)
+    for each in found:
+        torch.testing.assert_close(each["collectives"][f"lines.{n_lines}"], summed)
+        # Every rank computes the same loss: its gradient is not counted once for each of them.
+        torch.testing.assert_close(each["collectives"][f"gradient.{n_lines}"], numbers)
+
+
+def test_a_total_of_parts_has_the_gradients_of_all_parts(found: list[dict[str, rank_jobs.Found]]) -> None:
+    # 2 (1 + 2 + 3) (1 + 10 + 100), squared, plus 2
+    for each in found:
+        assert each["collectives"]["total"].item() == 2.0 * 6 * 111
+        assert each["collectives"]["total.share"].item() == pytest.approx(2.0 * 2 * 6 * 111 * 2 * 111)
+        assert each["collectives"]["total.weight"].item() == pytest.approx(2.0 * 2 * 6 * 111 * 6 * 111 + 1)
+
+
+def test_small_collectives(found: list[dict[str, rank_jobs.Found]]) -> None:
+    for each in found:
+        assert each["collectives"]["sum"].tolist() == [6.0]
+        assert each["collectives"]["stack"].tolist() == [[0], [1], [2]]
+        assert each["collectives"]["of_first"].item() == 0.0
+        assert each["collectives"]["collected"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("job", ["norm", "sparse", "dense"])
+def test_layers_compute_what_one_process_does(found: list[dict[str, rank_jobs.Found]], job: str) -> None:
+    alone = rank_jobs.norm(None) if job == "norm" else rank_jobs.branch(None, dense=job == "dense")
+    for each in found:
+        assert each[job].keys() == alone.keys()
+        for name, tensor in alone.items():
+            torch.testing.assert_close(
+                each[job][name], tensor, rtol=1e-4, atol=1e-4, msg=lambda text, n=name: f"{n}: {text}"
+            )
+
+
+def test_lines_are_divided_in_order() -> None:
+    assert [Ranks(rank, 4).lines(5) for rank in range(4)] == [slice(0, 2), slice(2, 4), slice(4, 5), slice(5, 5)]
+
+
+def test_one_process_alone_has_no_ranks() -> None:
+    assert ranks_here() is None
+
+
+def test_a_lost_rank_is_said_in_a_sentence() -> None:
+    with pytest.raises(RankLost, match="no longer reach each other \\(Connection closed\\)") as caught, together():
+        raise RuntimeError("[/gloo/pair.cc:537] Connection closed. Look into logs.\nMore")
+    assert isinstance(caught.value, UserError)
+    with pytest.raises(BadSetting), together():  # what the user can mend stays what it is
+        raise BadSetting("no")

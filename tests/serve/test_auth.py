@@ -1,0 +1,255 @@
+"""Access: keys, roles, rates, hosts, bounds and headers."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from tests.serve.conftest import Started
+
+from deepmf.data.synthetic import generate
+from deepmf.errors import BadSetting, UnreadableFile
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.als import ALS
+from deepmf.serve.auth import ROLES, ApiKey, KeyRing, RateLimit, add_key, digest_of_key, read_keys
+from deepmf.serve.guard import HEADERS
+
+KEYS = KeyRing([ApiKey(role, role, digest_of_key(f"the {role} key")) for role in ROLES])
+BODY = {"entries": [{"column": "a", "value": 5}]}
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+@pytest.mark.parametrize(
+    ("role", "statuses"),
+    [("read", (200, 403, 403)), ("write", (200, 200, 403)), ("rows", (200, 200, 403)), ("admin", (200, 200, 409))],
+)
+def test_a_role_may_do_what_those_before_it_may(started: Started, role: str, statuses: tuple[int, ...]) -> None:
+    client = started(keys=KEYS)
+    client.headers.update(bearer(f"the {role} key"))
+    asked = (client.get("/v1/model"), client.put("/v1/rows/w/entries", json=BODY), client.post("/v1/model"))
+    assert tuple(answer.status_code for answer in asked) == statuses  # 409: this one has no file to read anew
+    features = client.put("/v1/rows/w/features", json={"features": {"age": 1}}), client.delete("/v1/rows/x/features")
+    assert tuple(answer.status_code for answer in features) == ((403, 403) if role == "read" else (409, 404))
+
+
+@pytest.mark.parametrize("header", [{}, bearer("wrong"), {"Authorization": "Basic the admin key"}, bearer("")])
+def test_without_a_known_key_nothing_is_said(started: Started, header: dict[str, str]) -> None:
+    client = started(keys=KEYS)
+    for path in (
+        "/v1/model",
+        "/v1/columns",
+        "/v1/rows/x/entries",
+        "/v1/rows/x/features",
+        "/v1/map",
+        "/v1/operator",
+        "/metrics",
+    ):
+        answer = client.get(path, headers=header)
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+    assert client.get("/healthz").status_code == 200
+
+
+def test_a_key_that_asks_too_often_waits(started: Started) -> None:
+    client = started(keys=KEYS, rate=1)
+    statuses = [client.get("/v1/model", headers=bearer("the read key")).status_code for _ in range(4)]
+    assert statuses[:2] == [200, 200]
+    assert 429 in statuses
+    assert client.get("/v1/model", headers=bearer("the write key")).status_code == 200
+
+
+def test_less_than_one_request_a_second_is_one_now_and_then(started: Started) -> None:
+    times = iter((0.0, 0.1, 3.2, 3.4, 6.6, 6.8, 100.0, 100.1))
+    limit = RateLimit(0.3, clock=lambda: next(times))
+    allowed = [limit.allows("ann") for _ in range(8)]
+    assert allowed == [True, False, False, True, False, True, True, False]
+    client = started(keys=KEYS, rate=0.3)
+    answers = [client.get("/v1/model", headers=bearer("the read key")) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 429]
+    assert answers[1].headers["retry-after"] == "4"
+
+
+def test_without_keys_only_this_machine_is_answered(started: Started) -> None:
+    client = started()
+    for host in ("localhost", "localhost:8000", "127.0.0.1:1", "[::1]:8000", "[::1]"):
+        assert client.get("/healthz", headers={"Host": host}).status_code == 200
+    for host in ("evil.example", "localhost.evil.example", "", "127.0.0.1.evil.example:8000"):
+        assert client.get("/healthz", headers={"Host": host}).status_code == 403
+
+
+def test_every_answer_has_the_headers(client: TestClient) -> None:
+    for path in ("/healthz", "/v1/nothing", "/docs", "/openapi.json", "/v1/model"):
+        answer = client.get(path)
+        for name, value in HEADERS.items():
+            assert answer.headers[name] == value
+        assert "access-control-allow-origin" not in answer.headers
+    asked = {"Origin": "https://evil.example", "Access-Control-Request-Method": "PUT"}
+    assert client.options("/v1/rows/x/entries", headers=asked).status_code == 405
+
+
+def test_a_long_body_is_refused_whether_it_says_so_or_not(client: TestClient) -> None:
+    long = b'{"row": "' + b"x" * (1 << 20) + b'"}'
+    kind = {"Content-Type": "application/json"}
+    assert client.post("/v1/recommend", content=long, headers=kind).status_code == 413
+    pieces = (long[at : at + 65536] for at in range(0, len(long), 65536))
+    answer = client.post("/v1/recommend", content=pieces, headers=kind)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize("path", ["/v1/rows/%ff/entries", "/v1/columns?search=%ff", "/v1/rows/%ed%a0%80/entries"])
+def test_what_is_not_utf8_is_refused(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "not_utf8")
+
+
+def test_a_fault_shows_nothing(
+    client: TestClient, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("ann has 5")
+
+    monkeypatch.setattr("deepmf.serve.queries.similar", fail)
+    answer = client.post("/v1/similar", json={"column": ratings.column_labels[0]})
+    assert answer.status_code == 500
+    assert answer.json() == {"error": {"code": "fault", "message": "the service failed to answer; its log says more"}}
+    fault = next(record for record in caplog.records if record.getMessage() == "fault")
+    assert fault.fields["error"] == "RuntimeError"  # type: ignore[attr-defined]
+    assert "ann" not in str(vars(fault))
+
+
+def test_logs_hold_neither_ids_nor_values(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="deepmf.serve"):
+        client.put("/v1/rows/somebody/entries", json={"entries": [{"column": "something", "value": 5}]})
+        client.get("/v1/rows/nobody/entries")
+    requests = [record for record in caplog.records if record.getMessage() == "request"]
+    assert [record.fields["status"] for record in requests] == [200, 404]  # type: ignore[attr-defined]
+    assert requests[0].fields["route"] == "PUT /v1/rows/{row}/entries"  # type: ignore[attr-defined]
+    said = str([vars(record) for record in caplog.records])
+    assert "somebody" not in said
+    assert "something" not in said
+    assert "nobody" not in said
+
+
+def test_keys_are_made_shown_once_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "keys.txt"
+    text = add_key(path, name="phone", role="write")
+    other = add_key(path, name="desk", role="read")
+    ring = read_keys(path)
+    assert ring.find(text) == ApiKey("phone", "write", digest_of_key(text))
+    assert ring.find(other).role == "read"  # type: ignore[union-attr]
+    assert ring.find("") is None
+    assert text not in path.read_text()
+    assert path.stat().st_mode & 0o077 == 0
+    for named in ({"name": "phone", "role": "read"}, {"name": "x", "role": "king"}, {"name": "a b", "role": "read"}):
+        with pytest.raises(BadSetting):
+            add_key(path, **named)
+    path.write_text("phone write\n")
+    with pytest.raises(UnreadableFile, match="line 1"):
+        read_keys(path)
+
+
+def test_keys_made_at_once_are_all_kept(tmp_path: Path) -> None:
+    path = tmp_path / "keys.txt"
+    with ThreadPoolExecutor(8) as threads:
+        texts = list(threads.map(lambda name: add_key(path, name=name, role="read"), [f"key{at}" for at in range(16)]))
+    ring = read_keys(path)
+    assert [key.name if (key := ring.find(text)) else None for text in texts] == [f"key{at}" for at in range(16)]
+
+
+@pytest.mark.parametrize("digest", ["é" * 64, "g" * 64, "１" * 64])
+def test_a_hash_that_is_none_is_refused_when_keys_are_read(tmp_path: Path, digest: str) -> None:
+    (tmp_path / "keys").write_text(f"shop read {digest}\n", encoding="utf-8")
+    with pytest.raises(UnreadableFile, match="line 1"):
+        read_keys(tmp_path / "keys")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Origin": "http://localhost"}, 200),
+        ({"Origin": "https://proxied.example", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Origin": "http://localhost:3000"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://localhost", "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+    ],
+)
+def test_pages_of_other_origins_change_nothing(client: TestClient, headers: dict[str, str], status: int) -> None:
+    assert client.put("/v1/rows/Wilma/entries", json=BODY, headers=headers).status_code == status
+    assert client.post("/v1/similar", json={"row": "nobody"}, headers=headers).status_code == (
+        404 if status == 200 else 403
+    )
+    assert client.get("/v1/model", headers=headers).status_code == 200
+
+
+def test_a_refusal_repeats_no_more_than_some_characters(client: TestClient) -> None:
+    long = "x" * 5_000
+    answers = [
+        client.post("/v1/recommend", json={long: 1}),
+        client.post("/v1/recommend", json={"row": "x" * 900}),
+        client.put("/v1/rows/Wilma/features", json={"features": {"x" * 150: {"y" * 900: 1}}}),
+        client.get("/v1/columns", params={"limit": long}),
+        client.get(f"/v1/rows/{long}/entries"),
+    ]
+    for answer in answers:
+        assert answer.status_code >= 400
+        assert 0 < len(answer.json()["error"]["message"]) <= 200
+
+
+def test_a_path_names_all_methods_that_it_has(client: TestClient) -> None:
+    allowed = {
+        "/v1/rows/a%2Fb/entries": "DELETE, GET, PATCH, PUT",
+        "/v1/rows/x/features": "DELETE, GET, PUT",
+        "/v1/map": "GET, POST",
+        "/v1/predict": "POST",
+        "/page/app.js": "GET, HEAD",
+    }
+    for path, methods in allowed.items():
+        answer = client.request("TRACE", path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_rows_of_others_need_a_role_of_their_own(started: Started, ratings: ObservedMatrix, role: str) -> None:
+    client = started(keys=KEYS)
+    client.headers.update(bearer(f"the {role} key"))
+    row, column = ratings.row_labels[0], ratings.column_labels[0]
+    of_column = f"/v1/columns/{column}/entries"
+    asked = (
+        client.get(of_column),
+        client.post("/v1/similar", json={"row": row}),
+        client.put(of_column, json={"entries": []}),  # forgets the entries of rows that it does not name
+        client.delete(of_column),
+    )
+    assert {answer.status_code for answer in asked} == ({403} if role in ("read", "write") else {200})
+    named = client.patch(of_column, json={"entries": [{"row": row, "value": 5}]})
+    assert named.status_code == (403 if role == "read" else 200)
+    assert client.post("/v1/similar", json={"column": column}).status_code == 200
+    assert client.get(f"/v1/rows/{row}/entries").status_code == 200
+
+
+VISITORS = {"text": f"guest-{0xABC:032x}", "number": str(2**62 + 12345)}
+
+
+@pytest.mark.parametrize("kind", VISITORS)
+def test_visitors_of_the_page_are_never_listed(started: Started, kind: str) -> None:
+    model = ALS(latent_size=3, seed=0).fit(generate(20, 15, density=0.4, named=kind == "text", seed=0).matrix)
+    client = started(model)
+    labels = model.entries_.train
+    column, known, visitor = labels.column_labels[0], labels.row_labels[0], VISITORS[kind]
+    path = f"/v1/rows/{visitor}/entries"
+    liked = client.get(f"/v1/rows/{known}/entries").json()["entries"]
+    client.put(path, json={"entries": liked})
+    client.patch(path, json={"entries": [{"column": column if kind == "text" else int(column), "value": 5}]})
+    assert client.get(path).status_code == 200  # the holder
+    listed = client.get(f"/v1/columns/{column}/entries")
+    assert visitor not in listed.text
+    assert [one["row"] for one in listed.json()["entries"]].count(None) == 1
+    similar = client.post("/v1/similar", json={"row": known if kind == "text" else int(known), "n": 19})
+    assert visitor not in similar.text
+    assert len(similar.json()["similar"]) == 19

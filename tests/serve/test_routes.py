@@ -1,0 +1,955 @@
+"""Entries over HTTP: what is written counts at once, survives a restart, and is forgotten when asked."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from tests.serve.conftest import Started
+
+from deepmf.data.synthetic import generate
+from deepmf.matrix.features import Features
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.als import ALS
+from deepmf.models.base import Model, load
+from deepmf.models.low_rank import OptSpace, RankK
+from deepmf.models.means import Means
+from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.serve.app import create_app
+from deepmf.serve.auth import KeyRing
+from deepmf.serve.database import EntryDatabase, open_database
+from deepmf.serve.service import Service, ServiceLimits
+from deepmf.storage.model_folder import model_digest
+
+# Ids that have broken something somewhere.
+HOSTILE = [
+    "Łódź 🎬",
+    "a/b/entries",
+    "..%2F..",
+    "' OR 1=1; --",
+    "<script>alert(1)</script>",
+    "nul\x00inside",
+    "\u202edlrow",
+    "%",
+    "a?b#c&d=e",
+    " ",
+    "\ufeff",
+    "line\nbreak",
+    "e\u0301",
+    "\u00e9",
+    "5",
+]
+
+
+def entries(*pairs: tuple[object, object]) -> dict[str, object]:
+    return {"entries": [{"column": column, "value": value} for column, value in pairs]}
+
+
+def test_a_new_row_counts_in_the_very_next_answer(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
+    films = ratings.column_labels[:3].tolist()
+    answer = client.put("/v1/rows/Wilma/entries", json=entries(*zip(films, [5, 1, 4], strict=True)))
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "axis": "row",
+        "id": "Wilma",
+        "n_entries": 3,
+        "n_changed": 3,
+        "n_forgotten": 0,
+        "version": {"model": 1, "data": 1},
+    }
+    found = client.post("/v1/recommend", json={"row": "Wilma", "n": 4}).json()
+    assert found["version"]["data"] == 1
+    assert [one["column"] for one in found["best"]] == als.fold_in(films, [5, 1, 4]).recommend(4).labels.tolist()
+    assert {one["area"] for one in found["best"]} == {"II"}
+
+
+def test_values_are_replaced_added_and_forgotten(client: TestClient, ratings: ObservedMatrix) -> None:
+    one, two, three = ratings.column_labels[:3].tolist()
+    client.put("/v1/rows/Wilma/entries", json=entries((one, 5), (two, 1)))
+    changed = client.patch("/v1/rows/Wilma/entries", json=entries((one, 2), (two, None), (three, 3))).json()
+    assert (changed["n_entries"], changed["n_changed"], changed["n_forgotten"]) == (2, 2, 1)
+    found = client.get("/v1/rows/Wilma/entries").json()
+    assert {entry["column"]: entry["value"] for entry in found["entries"]} == {one: 2, three: 3}
+    assert not found["trained"]
+    client.put("/v1/rows/Wilma/entries", json=entries((two, 4)))
+    assert client.get("/v1/rows/Wilma/entries").json()["entries"] == [{"column": two, "value": 4}]
+    gone = client.delete("/v1/rows/Wilma/entries").json()
+    assert (gone["n_entries"], gone["n_forgotten"]) == (0, 1)
+    assert client.get("/v1/rows/Wilma/entries").status_code == 404
+    assert client.delete("/v1/rows/Wilma/entries").status_code == 404
+
+
+def test_a_trained_row_is_forgotten_and_stays_so(started: Started, ratings: ObservedMatrix) -> None:
+    row = ratings.row_labels[0]
+    assert started().delete(f"/v1/rows/{row}/entries").json()["n_forgotten"] == ratings.row_counts[0]
+    found = started().get(f"/v1/rows/{row}/entries").json()
+    assert found["entries"] == []
+    assert found["trained"]
+
+
+def test_a_new_row_that_is_forgotten_is_gone_from_the_database(
+    started: Started, ratings: ObservedMatrix, tmp_path: Path
+) -> None:
+    client, (trained, film) = started(), (ratings.row_labels[0], ratings.column_labels[0])
+    client.put("/v1/rows/Wilma/entries", json=entries((film, 5), ("New film", 3)))
+    client.delete("/v1/rows/Wilma/entries")
+    client.delete(f"/v1/rows/{trained}/entries")
+    with EntryDatabase(open_database(str(tmp_path / "entries.sqlite"))).reading() as transaction:
+        assert {row for row, _ in transaction.all_entries()} == {trained}  # which the model's file has
+
+
+def test_columns_are_written_likewise(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
+    rows = ratings.row_labels[:4].tolist()
+    body = {"entries": [{"row": row, "value": value} for row, value in zip(rows, [5, 4, 5, 1], strict=True)]}
+    assert client.put("/v1/columns/Premiere/entries", json=body).json()["axis"] == "column"
+    other = ratings.row_labels[9]
+    (found,) = client.post("/v1/predict", json={"pairs": [{"row": other, "column": "Premiere"}]}).json()["predictions"]
+    assert found["area"] == "III"
+    assert found["expected"] == pytest.approx(als.fold_in_column(rows, [5, 4, 5, 1]).predict([other])[0], rel=1e-5)
+    assert client.get("/v1/columns", params={"search": "premi"}).json()["columns"][0]["n_entries"] == 4
+    client.patch("/v1/columns/Premiere/entries", json={"entries": [{"row": rows[0], "value": None}]})
+    assert client.get("/v1/columns/Premiere/entries").json()["n_entries"] == 3
+    client.delete("/v1/columns/Premiere/entries")
+    assert client.get("/v1/columns/Premiere/entries").status_code == 404
+    assert client.get("/v1/columns", params={"search": "premi"}).json()["columns"] == []
+
+
+def test_a_restart_brings_every_latent_back(started: Started, ratings: ObservedMatrix, url: str) -> None:
+    first = started(url=url)
+    films, people = ratings.column_labels.tolist(), ratings.row_labels.tolist()
+    first.put("/v1/rows/Wilma/entries", json=entries((films[0], 5), (films[5], 2), ("New film", 3)))
+    first.put("/v1/rows/Fred/entries", json=entries((films[1], 1), (films[5], 2)))
+    first.patch(f"/v1/rows/{people[3]}/entries", json=entries((films[2], 5), ("New film", 4)))
+    first.delete(f"/v1/rows/{people[4]}/entries")
+    first.delete("/v1/rows/Fred/entries")
+    asked = {"pairs": [{"row": row, "column": column} for row in ["Wilma", *people[:6]] for column in films[:20]]}
+    before, after = (one.post("/v1/predict", json=asked).json() for one in (first, started(url=url)))
+    assert before["version"] == after["version"]
+    np.testing.assert_allclose(
+        [one["expected"] for one in before["predictions"]],
+        [one["expected"] for one in after["predictions"]],
+        rtol=1e-5,
+    )
+
+
+def test_a_repeated_request_writes_once(client: TestClient, ratings: ObservedMatrix) -> None:
+    film = ratings.column_labels[0]
+    header = {"Idempotency-Key": "once"}
+    first = client.put("/v1/rows/Wilma/entries", json=entries((film, 5)), headers=header)
+    client.delete("/v1/rows/Wilma/entries")
+    again = client.put("/v1/rows/Wilma/entries", json=entries((film, 5)), headers=header)
+    assert (first.json(), first.headers["etag"]) == (again.json(), again.headers["etag"])
+    assert again.headers["idempotency-replayed"] == "true"
+    assert client.get("/v1/rows/Wilma/entries").status_code == 404
+    other = client.put("/v1/rows/Wilma/entries", json=entries((film, 4)), headers=header)
+    assert (other.status_code, other.json()["error"]["code"]) == (422, "key_reused")
+
+
+def holds(folder: Path, text: str) -> list[str]:
+    """Return the files of a folder that have a text somewhere in their bytes."""
+    return [path.name for path in folder.iterdir() if text.encode() in path.read_bytes()]
+
+
+def test_nothing_of_a_row_stays_in_any_file_of_the_database(
+    started: Started, tmp_path: Path, ratings: ObservedMatrix
+) -> None:
+    films = ratings.column_labels.tolist()
+    private = "a very private name"
+    client = started(service={"limits": ServiceLimits(keep_changes=0.2)})
+
+    def write(row: str, *pairs: tuple[object, object]) -> None:
+        client.put(f"/v1/rows/{row}/entries", json=entries(*pairs), headers={"Idempotency-Key": f"put {row}"})
+
+    for number in random.Random(0).sample(range(12), 12):
+        kind = private if number % 3 else "other"
+        write(f"{number:02} {kind}", *((film, 3) for film in films))
+    assert holds(tmp_path, private)
+    for number in range(12):
+        headers = {"Idempotency-Key": f"delete {number}"}
+        client.delete(f"/v1/rows/{number:02} {private}/entries", headers=headers)
+    deadline = time.monotonic() + 20
+    while holds(tmp_path, private) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert holds(tmp_path, private) == []
+    assert holds(tmp_path, "03 other")
+    again = client.delete(f"/v1/rows/01 {private}/entries", headers={"Idempotency-Key": "delete 1"})
+    assert (again.status_code, again.json()["id"]) == (200, f"01 {private}")
+    assert again.headers["idempotency-replayed"] == "true"
+
+
+def test_nothing_of_a_row_stays_where_the_service_stops_at_once(tmp_path: Path, als: ALS) -> None:
+    service = Service(als, EntryDatabase(open_database(str(tmp_path / "entries.sqlite"))))
+    with TestClient(create_app(service), base_url="http://localhost") as client:
+        client.put("/v1/rows/somebody/entries", json=entries(("a", 5)), headers={"Idempotency-Key": "1"})
+        client.delete("/v1/rows/somebody/entries", headers={"Idempotency-Key": "2"})
+        assert holds(tmp_path, "somebody")
+    assert holds(tmp_path, "somebody") == []
+
+
+def test_the_second_of_two_writers_is_told(client: TestClient, ratings: ObservedMatrix) -> None:
+    film = ratings.column_labels[0]
+    tag = client.put("/v1/rows/Wilma/entries", json=entries((film, 5))).headers["etag"]
+    assert client.get("/v1/rows/Wilma/entries").headers["etag"] == tag
+    written = client.put("/v1/rows/Wilma/entries", json=entries((film, 4)), headers={"If-Match": tag})
+    assert written.status_code == 200
+    late = client.put("/v1/rows/Wilma/entries", json=entries((film, 3)), headers={"If-Match": tag})
+    assert (late.status_code, late.json()["error"]["code"]) == (412, "changed_meanwhile")
+    assert client.get("/v1/rows/Wilma/entries").json()["entries"][0]["value"] == 4
+    assert client.put("/v1/rows/Betty/entries", json=entries((film, 3)), headers={"If-Match": "*"}).status_code == 412
+
+
+def test_ids_survive_untouched(started: Started, url: str) -> None:
+    first = started(url=url)
+    paths = {name: f"/v1/rows/{quote(name, safe='')}/entries" for name in HOSTILE}
+    for name, path in paths.items():
+        assert first.put(path, json=entries((name, 5))).json()["id"] == name
+    again = started(url=url)
+    for name, path in paths.items():
+        assert again.get(path).json()["entries"] == [{"column": name, "value": 5}]
+        assert again.post("/v1/recommend", json={"row": name, "n": 1}).json()["row"] == name
+        found = again.get("/v1/columns", params={"search": name, "limit": 1000}).json()["columns"]
+        assert name in [one["column"] for one in found]
+        assert again.delete(path).json()["n_forgotten"] == 1
+
+
+def test_ids_that_are_numbers_are_numbers(started: Started) -> None:
+    client = started(ALS(latent_size=2, seed=0).fit(generate(20, 15, density=0.4, named=False, seed=0).matrix))
+    assert client.get("/v1/model").json()["ids"] == {"row": "number", "column": "number"}
+    assert client.put("/v1/rows/1000/entries", json=entries((3, 5))).json()["id"] == 1000
+    assert client.get("/v1/rows/1000/entries").json()["entries"] == [{"column": 3, "value": 5}]
+    assert client.post("/v1/recommend", json={"row": "1000"}).json()["row"] == 1000
+    for wrong in ("ann", "1.5", "007", str(2**63)):
+        refused = client.put(f"/v1/rows/{wrong}/entries", json=entries((3, 5)))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (422, "bad_id")
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"entries": [{"column": "a", "value": 7}]}, "off_scale"),
+        ({"entries": [{"column": "a", "value": 1}, {"column": "a", "value": 2}]}, "given_twice"),
+        ({"entries": [{"column": "a", "value": "5"}]}, "invalid"),
+        ({"entries": [{"column": "a", "value": True}]}, "invalid"),
+        ({"entries": [{"column": "a"}]}, "invalid"),
+        ({"entries": [{"column": "x" * 2000, "value": 1}]}, "invalid"),
+        ({}, "invalid"),
+        ([], "invalid"),
+    ],
+)
+def test_bad_entries_change_nothing(client: TestClient, body: object, code: str) -> None:
+    answer = client.put("/v1/rows/Wilma/entries", json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, code)
+    assert client.get("/v1/rows/Wilma/entries").status_code == 404
+
+
+def test_a_model_that_cannot_learn_says_so(started: Started, ratings: ObservedMatrix) -> None:
+    client = started(OptSpace(epochs=2, seed=0).fit(ratings))
+    answer = client.put("/v1/rows/Wilma/entries", json=entries((ratings.column_labels[0], 5)))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "cannot_extend")
+
+
+def test_entries_come_in_pages(client: TestClient, ratings: ObservedMatrix) -> None:
+    row = ratings.row_labels[0]
+    first = client.get(f"/v1/rows/{row}/entries", params={"limit": 2}).json()
+    assert (len(first["entries"]), first["next_offset"], first["n_entries"]) == (2, 2, ratings.row_counts[0])
+
+
+ANN: dict[str, Any] = {"group": "low", "age": 30, "likes": ["Drama", "Comedy"]}
+
+
+@pytest.fixture
+def client(started: Started, described: Model) -> TestClient:
+    return started(described)
+
+
+def predicted(client: TestClient, row: str, columns: list[str]) -> list[float]:
+    pairs = [{"row": row, "column": column} for column in columns]
+    answer = client.post("/v1/predict", json={"pairs": pairs})
+    assert answer.status_code == 200, answer.text
+    return [one["expected"] for one in answer.json()["predictions"]]
+
+
+def of(client: TestClient, row: str) -> dict[str, Any]:
+    answer = client.get(f"/v1/rows/{row}/features")
+    assert answer.status_code == 200, answer.text
+    features: dict[str, Any] = answer.json()["features"]
+    return features
+
+
+def test_a_row_with_features_alone_counts_in_the_very_next_answer(
+    client: TestClient, described: Model, ratings: ObservedMatrix
+) -> None:
+    films = ratings.column_labels[:5].tolist()
+    assert client.get("/v1/rows/Wilma/features").status_code == 404
+    answer = client.put("/v1/rows/Wilma/features", json={"features": ANN})
+    assert answer.status_code == 200
+    assert answer.json() == {"axis": "row", "id": "Wilma", "n_features": 3, "version": {"model": 1, "data": 1}}
+    guest = described.fold_in(features=ANN)
+    np.testing.assert_allclose(predicted(client, "Wilma", films), guest.predict(films), rtol=1e-5)
+    assert of(client, "Wilma") == {"group": "low", "age": 30.0, "likes": ["Comedy", "Drama"]}
+    found = client.post("/v1/recommend", json={"row": "Wilma", "n": 3}).json()
+    assert [one["column"] for one in found["best"]] == guest.recommend(3).labels.tolist()
+    client.patch("/v1/rows/Wilma/entries", json={"entries": [{"column": films[0], "value": 5}]})
+    with_entry = described.fold_in(films[:1], [5], features=ANN)
+    np.testing.assert_allclose(predicted(client, "Wilma", films), with_entry.predict(films), rtol=1e-5)
+
+
+def test_a_guest_may_have_features(client: TestClient, described: Model, ratings: ObservedMatrix) -> None:
+    films = ratings.column_labels[:4].tolist()
+    history = [{"column": films[0], "value": 5}, {"column": films[1], "value": 1}]
+    cases: list[tuple[dict[str, Any], Any]] = [
+        ({"features": ANN}, described.fold_in(features=ANN)),
+        ({"history": history, "features": ANN}, described.fold_in(films[:2], [5, 1], features=ANN)),
+        ({"history": history}, described.fold_in(films[:2], [5, 1])),
+    ]
+    for asked, guest in cases:
+        answer = client.post("/v1/predict", json={**asked, "columns": films}).json()
+        np.testing.assert_allclose([one["expected"] for one in answer["predictions"]], guest.predict(films), rtol=1e-5)
+        best = client.post("/v1/recommend", json={**asked, "n": 2, "reasons": 2}).json()["best"]
+        assert [one["column"] for one in best] == guest.recommend(2).labels.tolist()
+        said = client.post("/v1/explain", json={**asked, "column": films[3], "n": 9}).json()
+        explained = guest.explain(films[3], 9)
+        assert [one["column"] for one in said["entries"]] == explained.labels.tolist()
+        assert [(one["name"], one["value"]) for one in said["features"]] == [each[:2] for each in explained.features]
+        np.testing.assert_allclose(
+            [one["effect"] for one in said["features"]], [each.effect for each in explained.features], atol=1e-5
+        )
+        assert len(best[0]["feature_reasons"]) == min(2, len(explained.features))
+        assert client.post("/v1/map", json=asked).status_code == 200
+    assert client.get("/v1/model").json()["version"]["data"] == 0
+
+
+def test_reasons_of_a_known_row_count_its_features(
+    client: TestClient, described: Model, ratings: ObservedMatrix
+) -> None:
+    row = ratings.row_labels[0]
+    best = client.post("/v1/recommend", json={"row": row, "n": 2, "reasons": 3}).json()["best"]
+    for one in best:
+        found = described.explain(row, one["column"], 3)
+        assert [reason["column"] for reason in one["reasons"]] == found.labels.tolist()
+        np.testing.assert_allclose([reason["effect"] for reason in one["reasons"]], found.effects, atol=1e-5)
+        assert [reason["value"] for reason in one["feature_reasons"]] == [each.value for each in found.features]
+    cold = client.post("/v1/explain", json={"row": "cold", "column": best[0]["column"]}).json()
+    assert cold["entries"] == [] and {one["name"] for one in cold["features"]} == {"group", "age", "likes"}
+
+
+def test_a_category_that_the_model_does_not_tell_apart(client: TestClient) -> None:
+    path = "/v1/rows/Wilma/features"
+    assert client.put(path, json={"features": {"group": "unheard of"}}).json()["n_features"] == 0
+    assert client.get(path).json()["features"] == {}
+    assert client.put("/v1/rows/Wilma/entries", json={"entries": []}).status_code == 200
+    assert client.get(path).status_code == 200  # it has features, if only such
+    client.delete(path)
+    assert client.get(path).status_code == 404
+
+
+def test_columns_have_features_too(client: TestClient, described: Model, ratings: ObservedMatrix) -> None:
+    people = ratings.row_labels[:3].tolist()
+    values = {"genre": "a", "year": 1977}
+    assert client.put("/v1/columns/Opening/features", json={"features": values}).json()["axis"] == "column"
+    found = client.get("/v1/columns", params={"search": "openi"}).json()["columns"][0]
+    assert found == {
+        "column": "Opening",
+        "n_entries": 0,
+        "trained": False,
+        "features": {"genre": "a", "year": 1977.0},
+    }
+    guest = described.fold_in_column(features=values)
+    pairs = [{"row": row, "column": "Opening"} for row in people]
+    answer = client.post("/v1/predict", json={"pairs": pairs}).json()
+    np.testing.assert_allclose([one["expected"] for one in answer["predictions"]], guest.predict(people), rtol=1e-5)
+    assert client.delete("/v1/columns/Opening/features").json()["n_features"] == 0
+    assert client.get("/v1/columns/Opening/features").status_code == 404
+
+
+def test_features_of_trained_rows_are_replaced_and_forgotten(
+    client: TestClient, described: Model, ratings: ObservedMatrix
+) -> None:
+    row, films = ratings.row_labels[0], ratings.column_labels[:5].tolist()
+    before, known = predicted(client, row, films), of(client, row)
+    assert set(known) == {"group", "age", "likes"}
+    other = {"group": "high" if known["group"] == "low" else "low"}
+    client.put(f"/v1/rows/{row}/features", json={"features": other})
+    assert of(client, row) == other and predicted(client, row, films) != before
+    client.delete(f"/v1/rows/{row}/features")
+    expected = described.forget(row_features=[row]).predict([row] * 5, films)
+    np.testing.assert_allclose(predicted(client, row, films), expected, rtol=1e-5)
+    assert of(client, row) == {}
+    again = client.delete(f"/v1/rows/{row}/features").json()  # there is nothing left to forget
+    assert again["version"]["data"] == 2
+
+
+def test_a_restart_and_another_process_see_them(
+    started: Started, described: Model, ratings: ObservedMatrix, url: str
+) -> None:
+    first, second = started(described, url=url), started(described, url=url)
+    row, films = ratings.row_labels[3], ratings.column_labels[:5].tolist()
+    first.put("/v1/rows/Wilma/features", json={"features": ANN})
+    first.put("/v1/rows/Fred/features", json={"features": {"likes": ["Drama", "Comedy"], "age": None}})
+    first.put("/v1/columns/Opening/features", json={"features": {"year": 1990}})
+    first.put(f"/v1/rows/{row}/features", json={"features": {"age": 70.5}})
+    first.delete(f"/v1/rows/{ratings.row_labels[4]}/features")
+    first.delete("/v1/rows/cold/entries")
+    first.delete("/v1/rows/Fred/features")
+    # A write sees all others first, whatever process they came by.
+    assert second.patch("/v1/rows/Wilma/entries", json={"entries": []}).json()["version"]["data"] == 7
+    for client in (second, started(described, url=url)):
+        np.testing.assert_allclose(predicted(client, row, films), predicted(first, row, films), rtol=1e-5)
+        np.testing.assert_allclose(predicted(client, "Wilma", films), predicted(first, "Wilma", films), rtol=1e-5)
+        assert of(client, "Wilma") == of(first, "Wilma") and of(client, row) == {"age": 70.5}
+        assert of(client, ratings.row_labels[4]) == {}
+        for gone in ("Fred", "cold"):
+            assert client.get(f"/v1/rows/{gone}/features").status_code == 404
+        assert client.get("/v1/columns/Opening/features").json()["features"] == {"year": 1990.0}
+
+
+def test_they_are_forgotten_with_the_row(client: TestClient, ratings: ObservedMatrix) -> None:
+    film, row = ratings.column_labels[0], ratings.row_labels[0]
+    client.put("/v1/rows/Wilma/features", json={"features": ANN})
+    client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
+    client.put("/v1/rows/Wilma/entries", json={"entries": []})
+    assert of(client, "Wilma")["group"] == "low"  # it is known by its features
+    client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
+    client.delete("/v1/rows/Wilma/features")
+    assert client.get("/v1/rows/Wilma/entries").json()["n_entries"] == 1  # and by its entries
+    client.put("/v1/rows/Wilma/features", json={"features": ANN})
+    client.delete("/v1/rows/Wilma/entries")
+    assert client.get("/v1/rows/Wilma/features").status_code == 404
+    client.delete(f"/v1/rows/{row}/entries")
+    assert of(client, row) == {}
+
+
+def test_nothing_of_them_stays_in_the_file(started: Started, described: Model, tmp_path: Any) -> None:
+    client = started(described, url=str(tmp_path / "own.sqlite"))
+    client.put("/v1/rows/Wilma/features", json={"features": {"group": "a very private group"}})
+    client.delete("/v1/rows/Wilma/entries")
+    client.__exit__(None, None, None)
+    assert b"very private" not in (tmp_path / "own.sqlite").read_bytes()
+
+
+def test_conditions_and_repetitions(client: TestClient) -> None:
+    path, header = "/v1/rows/Wilma/features", {"Idempotency-Key": "once"}
+    first = client.put(path, json={"features": ANN}, headers=header)
+    client.delete(path)
+    again = client.put(path, json={"features": ANN}, headers=header)
+    assert (first.json(), first.headers["etag"]) == (again.json(), again.headers["etag"])
+    assert again.headers["idempotency-replayed"] == "true" and client.get(path).status_code == 404
+    other = client.put(path, json={"features": {"age": 1}}, headers=header)
+    assert (other.status_code, other.json()["error"]["code"]) == (422, "key_reused")
+    tag = client.put(path, json={"features": ANN}).headers["etag"]
+    assert client.get(path).headers["etag"] == tag
+    assert client.put(path, json={"features": {"age": 40}}, headers={"If-Match": tag}).status_code == 200
+    late = client.put(path, json={"features": {"age": 50}}, headers={"If-Match": tag})
+    assert (late.status_code, late.json()["error"]["code"]) == (412, "changed_meanwhile")
+    assert "the features of row 'Wilma'" in late.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "message"),
+    [
+        (
+            {"features": {"hair": "red"}},
+            "bad_features",
+            "fitted without the feature 'hair'; it knows group, age, likes",
+        ),
+        ({"features": {"age": "old"}}, "bad_features", "the feature 'age' cannot be read as numbers"),
+        ({"features": {"age": ["old"]}}, "bad_features", "the feature 'age' cannot be read as numbers"),
+        ({"features": {"group": ["a", "b"]}}, "bad_features", "the feature 'group' cannot be read as categories"),
+        ({"features": {"age": {"years": 3}}}, "invalid", "body.features.age: Input should be a number, a text, a list"),
+        ({"features": {"likes": [True]}}, "invalid", "body.features.likes"),
+        ({"features": {}}, "invalid", "at least 1"),
+        ({"features": {"likes": ["x"] * 2000}}, "invalid", "at most 1000"),
+        ({"features": {"group": "x" * 2000}}, "invalid", "at most 1000"),
+        ({"features": [["age", 3]]}, "invalid", "valid dictionary"),
+        ({}, "invalid", "required"),
+    ],
+    ids=range(11),
+)
+def test_bad_features_change_nothing(client: TestClient, body: Any, code: str, message: str) -> None:
+    answer = client.put("/v1/rows/Wilma/features", json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, code), answer.text
+    assert message in answer.json()["error"]["message"]
+    assert client.get("/v1/rows/Wilma/features").status_code == 404
+    assert client.get("/v1/model").json()["version"]["data"] == 0
+
+
+def test_bad_questions(client: TestClient, ratings: ObservedMatrix) -> None:
+    film, row = ratings.column_labels[0], ratings.row_labels[0]
+    for path, body in (
+        ("recommend", {"row": row, "features": ANN}),
+        ("explain", {"row": row, "features": ANN, "column": film}),
+        ("predict", {"pairs": [{"row": row, "column": film}], "features": ANN}),
+        ("predict", {"features": ANN}),
+        ("recommend", {"features": {"hair": 1}}),
+    ):
+        answer = client.post(f"/v1/{path}", json=body)
+        assert answer.status_code == 422, answer.text
+
+
+def test_a_model_without_features_says_so(started: Started, als: ALS, ratings: ObservedMatrix) -> None:
+    client = started(als)
+    for answer in (
+        client.put("/v1/rows/Wilma/features", json={"features": ANN}),
+        client.post("/v1/recommend", json={"features": ANN}),
+    ):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "no_features")
+    assert client.get(f"/v1/rows/{ratings.row_labels[0]}/features").json()["features"] == {}
+    model = client.get("/v1/model").json()
+    assert model["row_features"] == model["column_features"] == []
+    assert client.get("/v1/columns").json()["columns"][0]["features"] is None
+
+
+def test_the_model_lists_its_features(client: TestClient) -> None:
+    model = client.get("/v1/model").json()
+    assert model["row_features"] == [
+        {"name": "group", "kind": "category", "categories": ["high", "low"], "n_categories": 2},
+        {"name": "age", "kind": "number", "categories": None, "n_categories": None},
+        {"name": "likes", "kind": "list", "categories": ["Comedy", "Drama"], "n_categories": 2},
+    ]
+    assert [each["name"] for each in model["column_features"]] == ["genre", "year"]
+
+
+def test_the_next_model_reads_what_it_can(
+    started: Started, described: Model, als: ALS, ratings: ObservedMatrix, caplog: pytest.LogCaptureFixture
+) -> None:
+    started(described).put("/v1/rows/Wilma/features", json={"features": ANN})
+    with caplog.at_level(logging.WARNING, logger="deepmf.serve"):
+        assert started(als).get("/v1/rows/Wilma/features").status_code == 404
+    assert "features that the model does not read are left out" in caplog.text
+    ages = Features.from_columns(ratings.row_labels, {"age": np.arange(ratings.shape[0]) * 1.5, "group": np.arange(60)})
+    client = started(Means().fit(ratings, row_features=ages))
+    assert of(client, "Wilma") == {"age": 30.0}
+    assert of(started(described), "Wilma")["group"] == "low"  # nothing is lost
+
+
+def test_health_is_told(client: TestClient) -> None:
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/readyz").json() == {"status": "ready"}
+
+
+def test_requests_entries_and_versions_are_counted(client: TestClient, ratings: ObservedMatrix) -> None:
+    film = ratings.column_labels[0]
+    client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
+    client.post("/v1/recommend", json={"history": [{"column": film, "value": 5}]})
+    client.get("/v1/rows/nobody/entries")
+    lines = client.get("/metrics").text.splitlines()
+    assert 'deepmf_requests_total{route="PUT /v1/rows/{row}/entries",status="200"} 1.0' in lines
+    assert 'deepmf_requests_total{route="GET /v1/rows/{row}/entries",status="404"} 1.0' in lines
+    assert 'deepmf_request_seconds_count{route="POST /v1/recommend"} 1.0' in lines
+    assert "deepmf_entries_learned_total 1.0" in lines
+    assert "deepmf_latents_recomputed_total 2.0" in lines
+    assert "deepmf_histories_embedded_total 1.0" in lines
+    assert "deepmf_data_version 1.0" in lines
+    found = client.get("/v1/operator").json()
+    assert (found["n_requests"], found["n_failed"], found["n_learned"]) == (4, 0, 1)
+    refused = next(route for route in found["routes"] if route["route"] == "GET /v1/rows/{row}/entries")
+    assert refused["n_refused"] == 1
+    assert 0 < refused["seconds"]["p50"] <= refused["seconds"]["p99"]
+
+
+def test_live_errors_are_those_of_what_was_predicted_before(
+    client: TestClient, als: ALS, ratings: ObservedMatrix
+) -> None:
+    row = ratings.row_labels[0]
+    films = als.recommend(row, 3).labels.tolist()
+    predicted = als.predict([row] * 3, films)
+    body = {"entries": [{"column": film, "value": 1} for film in films]}
+    client.patch(f"/v1/rows/{row}/entries", json=body)
+    (error,) = client.get("/v1/operator").json()["live_errors"]
+    assert error["area"] == "I"
+    assert error["n_entries"] == 3
+    assert error["rmse"] == pytest.approx(np.sqrt(np.mean((predicted - 1) ** 2)), rel=1e-5)
+    assert error["mae"] == pytest.approx(np.mean(np.abs(predicted - 1)), rel=1e-5)
+    # What is known is no test, and of a row that nobody knew nothing was predicted.
+    client.patch(f"/v1/rows/{row}/entries", json={"entries": [{"column": films[0], "value": 2}]})
+    client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": films[0], "value": 2}]})
+    assert client.get("/v1/operator").json()["live_errors"] == [error]
+    client.patch("/v1/rows/Wilma/entries", json={"entries": [{"column": films[1], "value": 2}]})
+    assert [one["area"] for one in client.get("/v1/operator").json()["live_errors"]] == ["I", "II"]
+
+
+def test_a_new_model_takes_over_with_all_entries(
+    started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
+) -> None:
+    path = tmp_path / "model.safetensors"
+    als.save(path)
+    client = started(service={"source": path, "digest": model_digest(path)})
+    films = ratings.column_labels[:3].tolist()
+    client.put(
+        "/v1/rows/Wilma/entries",
+        json={"entries": [{"column": film, "value": value} for film, value in zip(films, [5, 1, 4], strict=True)]},
+    )
+    assert client.post("/v1/model").json()["version"]["model"] == 1  # the same file
+    other = ALS(latent_size=2, seed=1).fit(ratings)
+    other.save(path)
+    assert client.post("/v1/model").json()["version"] == {"model": 2, "data": 1}
+    found = client.post("/v1/recommend", json={"row": "Wilma", "n": 3}).json()
+    assert [one["column"] for one in found["best"]] == other.fold_in(films, [5, 1, 4]).recommend(3).labels.tolist()
+    path.write_bytes(b"no model")
+    refused = client.post("/v1/model")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "bad_model")
+    assert str(tmp_path) not in refused.text
+    assert client.post("/v1/recommend", json={"row": "Wilma"}).json()["version"]["model"] == 2
+
+
+def test_a_model_folder_is_served_and_replaced(
+    started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
+) -> None:
+    path = tmp_path / "ratings.model"
+    als.save(path)
+    client = started(load(path), service={"source": path, "digest": model_digest(path)})
+    assert client.post("/v1/model").json()["version"]["model"] == 1
+    films = ratings.column_labels[:3].tolist()
+    entries = [{"column": film, "value": value} for film, value in zip(films, [5, 1, 4], strict=True)]
+    found = client.post("/v1/recommend", json={"history": entries, "n": 3}).json()["best"]
+    assert [one["column"] for one in found] == als.fold_in(films, [5, 1, 4]).recommend(3).labels.tolist()
+    client.put("/v1/rows/Wilma/entries", json={"entries": entries})
+    other = ALS(latent_size=2, seed=1).fit(ratings)
+    other.save(path)
+    assert client.post("/v1/model").json()["version"] == {"model": 2, "data": 1}
+    found = client.post("/v1/recommend", json={"row": "Wilma", "n": 3}).json()["best"]
+    assert [one["column"] for one in found] == other.fold_in(films, [5, 1, 4]).recommend(3).labels.tolist()
+    (path / "00001.safetensors").unlink()
+    client.post("/v1/model")  # the same manifest: the same version, nothing is read
+    assert client.post("/v1/recommend", json={"row": "Wilma"}).json()["version"]["model"] == 2
+
+
+def test_what_was_forgotten_does_not_come_back_with_a_model_trained_on_it(
+    started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
+) -> None:
+    from deepmf.serve.snapshot import exported
+
+    path = tmp_path / "model.safetensors"
+    als.save(path)
+    client = started(service={"source": path, "digest": model_digest(path)})
+    film = ratings.column_labels[0]
+    client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
+    rows, columns, values = exported(als, str(tmp_path / "entries.sqlite")).entries
+    assert rows.size == ratings.n_entries + 1
+    client.delete("/v1/rows/Wilma/entries")
+    trained = ALS(latent_size=2, seed=0).fit(ObservedMatrix.from_entries(rows, columns, values, ratings.scale))
+    trained.save(path)
+    client.post("/v1/model")
+    assert client.get("/v1/rows/Wilma/entries").json()["entries"] == []
+
+
+def test_what_is_forgotten_stays_so_where_the_next_model_had_it_in_its_own_data(
+    started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
+) -> None:
+    path = tmp_path / "model.safetensors"
+    als.save(path)
+    client = started(service={"source": path, "digest": model_digest(path)})
+    film = ratings.column_labels[0]
+    client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
+    rows, columns, values = (part.tolist() for part in ratings.entries())
+    matrix = ObservedMatrix.from_entries([*rows, "Wilma"], [*columns, film], [*values, 5.0], ratings.scale)
+    trained = ALS(latent_size=2, seed=0).fit(matrix)
+    trained.save(path)
+    client.post("/v1/model")
+    other = started(trained, service={"source": path, "digest": model_digest(path)})
+    assert client.delete("/v1/rows/Wilma/entries").json()["n_forgotten"] == 1
+    assert other.patch("/v1/rows/Wilma/entries", json={"entries": []}).json()["n_entries"] == 0  # sees all writes
+    restarted = started(trained, service={"source": path, "digest": model_digest(path)})
+    for each in (client, other, restarted):
+        assert each.get("/v1/rows/Wilma/entries").json()["entries"] == []
+
+
+def test_features_that_are_forgotten_do_not_come_back_with_a_model_that_has_them(
+    started: Started, tmp_path: Path, described: Model, ratings: ObservedMatrix
+) -> None:
+    from deepmf.serve.snapshot import exported
+
+    client = started(described)
+    client.put("/v1/rows/Wilma/features", json={"features": {"age": 30}})
+    assert exported(described, str(tmp_path / "entries.sqlite")).row_features is not None
+    client.delete("/v1/rows/Wilma/features")
+    people = Features.from_columns([*ratings.row_labels, "Wilma"], {"age": np.arange(20, 21 + len(ratings.row_labels))})
+    trained = ALS(latent_size=3, epochs=4, seed=0).fit(ratings, row_features=people)
+    assert trained.entries_.rows.find(["Wilma"])[0] >= 0
+    assert started(trained).get("/v1/rows/Wilma/features").status_code == 404
+
+
+def test_the_page_of_routes_needs_nothing_from_elsewhere(client: TestClient) -> None:
+    page = client.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    for route in client.get("/openapi.json").json()["paths"]:
+        assert route in page.text
+    assert "http" not in page.text.replace("HTTP", "")
+    assert "<script" not in page.text
+
+
+def test_keys_are_described_where_they_are_needed(started: Started) -> None:
+    without = started().get("/openapi.json").json()
+    assert "security" not in without["paths"]["/v1/model"]["get"]
+    assert "securitySchemes" not in without["components"]
+    needed = started(keys=KeyRing([])).get("/openapi.json").json()
+    assert needed["paths"]["/v1/model"]["get"]["security"]
+
+
+def test_a_path_that_is_not_there_is_refused(client: TestClient) -> None:
+    assert client.get("/v2/nothing").json()["error"]["code"] == "no_such_path"
+    answer = client.delete("/v1/model")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (405, "no_such_method")
+    assert client.get("/page/../service.py").status_code == 404
+
+
+def test_a_database_that_is_away_is_no_fault_to_operators(
+    started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
+) -> None:
+    path = tmp_path / "model.safetensors"
+    als.save(path)
+    client = started(service={"source": path, "digest": model_digest(path)})
+    ALS(latent_size=2, seed=1).fit(ratings).save(path)
+    for file in tmp_path.glob("entries.sqlite*"):
+        file.unlink()
+    for answer in (client.get("/v1/operator"), client.post("/v1/model"), client.get("/readyz")):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_database")
+        assert answer.headers["retry-after"] == "1"
+    assert client.get("/v1/model").json()["version"]["model"] == 1
+    assert client.get("/metrics").status_code == 200
+
+
+@pytest.mark.slow
+def test_figures_of_dead_workers_are_dropped(tmp_path: Path) -> None:
+    def show(version: int) -> str:
+        code = f"""
+from types import SimpleNamespace
+from deepmf.serve.metrics import ServiceMetrics
+metrics = ServiceMetrics()
+metrics.show(SimpleNamespace(model_version=1, data_version={version}))
+metrics.learned(1, 1)
+print(metrics.text().decode())
+"""
+        environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+        return subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert "deepmf_data_version 3.0" in show(3)
+    again = show(7)
+    assert "deepmf_data_version 7.0" in again
+    assert "deepmf_entries_learned_total 2.0" in again  # what was counted stays
+
+
+def test_predictions_are_the_models(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
+    rows, columns = ratings.row_labels[:3].tolist(), ratings.column_labels[:3].tolist()
+    pairs = [{"row": row, "column": column} for row, column in zip(rows, columns, strict=True)]
+    answer = client.post("/v1/predict", json={"pairs": pairs})
+    assert answer.status_code == 200
+    found = answer.json()
+    assert [one["expected"] for one in found["predictions"]] == als.predict(rows, columns).tolist()
+    assert [one["level"] for one in found["predictions"]] == als.predict_levels(rows, columns).tolist()
+    assert {one["area"] for one in found["predictions"]} == {"I"}
+    assert found["version"] == {"model": 1, "data": 0}
+    assert found["predictions"][0]["distribution"] is None
+
+
+def test_distributions_and_intervals_are_the_models(
+    started: Started, ordinal: OrdinalDMF, ratings: ObservedMatrix
+) -> None:
+    row, column = ratings.row_labels[0], ratings.column_labels[0]
+    found = started(ordinal).post("/v1/predict", json={"pairs": [{"row": row, "column": column}]}).json()
+    (one,) = found["predictions"]
+    assert [chance["level"] for chance in one["distribution"]] == ordinal.support_.tolist()
+    np.testing.assert_allclose(
+        [chance["probability"] for chance in one["distribution"]], ordinal.predict_distribution([row], [column])[0]
+    )
+    low, high = ordinal.predict_interval([row], [column], coverage=0.9)
+    assert one["interval"] == {"low": low[0], "high": high[0], "coverage": 0.9}
+
+
+def test_unknown_pairs_get_what_was_asked_for(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
+    pairs = [{"row": "nobody", "column": ratings.column_labels[0]}]
+    refused = client.post("/v1/predict", json={"pairs": pairs})
+    assert refused.status_code == 404
+    assert refused.json() == {"error": {"code": "unknown_row", "message": "row 'nobody' is not known"}}
+    (empty,) = client.post("/v1/predict", json={"pairs": pairs, "unknown": "nan"}).json()["predictions"]
+    assert (empty["expected"], empty["level"], empty["area"]) == (None, None, None)
+    (mean,) = client.post("/v1/predict", json={"pairs": pairs, "unknown": "fallback"}).json()["predictions"]
+    assert mean["expected"] == als.predict(["nobody"], ratings.column_labels[:1], unknown="fallback")[0]
+
+
+def test_a_known_row_gets_the_best_columns(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
+    row = ratings.row_labels[0]
+    found = client.post("/v1/recommend", json={"row": row, "n": 5}).json()
+    best = als.recommend(row, 5)
+    assert [one["column"] for one in found["best"]] == best.labels.tolist()
+    np.testing.assert_allclose([one["expected"] for one in found["best"]], best.values, rtol=1e-5)
+    assert found["row"] == row
+
+
+def test_a_history_gets_what_its_fold_in_says(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
+    films = ratings.column_labels[:3].tolist()
+    history = [{"column": film, "value": value} for film, value in zip(films, [5, 1, 4], strict=True)]
+    guest = als.fold_in(films, [5, 1, 4])
+    found = client.post("/v1/recommend", json={"history": history, "n": 3, "reasons": 2}).json()
+    np.testing.assert_allclose([one["expected"] for one in found["best"]], guest.recommend(3).values, rtol=1e-5)
+    assert {one["area"] for one in found["best"]} == {"II"}
+    reasons = found["best"][0]["reasons"]
+    explained = guest.explain(found["best"][0]["column"], 2)
+    assert [one["column"] for one in reasons] == explained.labels.tolist()
+    np.testing.assert_allclose([one["effect"] for one in reasons], explained.effects, rtol=1e-4)
+    other = ratings.column_labels[7]
+    asked = {"history": history, "columns": [other]}
+    (predicted,) = client.post("/v1/predict", json=asked).json()["predictions"]
+    np.testing.assert_allclose(predicted["expected"], guest.predict([other])[0])
+    assert client.get("/v1/model").json()["version"]["data"] == 0
+
+
+def test_choices_of_columns_are_kept(client: TestClient, ratings: ObservedMatrix) -> None:
+    row, films = ratings.row_labels[0], ratings.column_labels[:10].tolist()
+    asked = {"row": row, "n": 20, "among": films, "exclude": films[:2], "include_observed": True}
+    found = [one["column"] for one in client.post("/v1/recommend", json=asked).json()["best"]]
+    assert sorted(found) == sorted(films[2:])
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_columns_with_few_entries_are_left_out(
+    client: TestClient, als: ALS, ratings: ObservedMatrix, known: bool
+) -> None:
+    row, least = ratings.row_labels[0], int(np.median(ratings.column_counts))
+    history = [{"column": ratings.column_labels[0], "value": 5}]
+    asked = {"row": row} if known else {"history": history}
+    answer = client.post("/v1/recommend", json={**asked, "n": 20, "min_entries": least}).json()
+    model = als if known else als.fold_in([history[0]["column"]], [5])
+    given: list[Any] = [row] if known else []
+    expected = model.recommend(*given, n=20, min_entries=least).labels.tolist()  # type: ignore[call-overload]
+    assert [one["column"] for one in answer["best"]] == expected
+    wrong = client.post("/v1/recommend", json={"row": row, "min_entries": -1})
+    assert wrong.status_code == 422
+
+
+def test_where_nothing_is_left_nothing_is_best(client: TestClient, ratings: ObservedMatrix) -> None:
+    film = ratings.column_labels[0]
+    history = [{"column": film, "value": 5}]
+    for asked in ({"among": [film], "exclude": [film]}, {"among": [film]}):
+        assert client.post("/v1/recommend", json={"history": history, **asked}).json()["best"] == []
+
+
+def test_explanations_are_the_models(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
+    row, column = ratings.row_labels[1], ratings.column_labels[2]
+    found = client.post("/v1/explain", json={"row": row, "column": column, "n": 3}).json()
+    explained = als.explain(row, column, 3)
+    assert [one["column"] for one in found["entries"]] == explained.labels.tolist()
+    np.testing.assert_allclose([one["effect"] for one in found["entries"]], explained.effects, rtol=1e-4)
+    assert found["expected"] == pytest.approx(explained.prediction)
+
+
+@pytest.mark.parametrize("axis", ["row", "column"])
+def test_similar_is_the_models(client: TestClient, als: ALS, ratings: ObservedMatrix, axis: str) -> None:
+    label = (ratings.row_labels if axis == "row" else ratings.column_labels)[3]
+    found = client.post("/v1/similar", json={axis: label, "n": 4}).json()
+    best = (als.similar_rows if axis == "row" else als.similar_columns)(label, 4)
+    assert [one["id"] for one in found["similar"]] == best.labels.tolist()
+    np.testing.assert_allclose([one["cosine"] for one in found["similar"]], best.values)
+
+
+def test_columns_are_found_by_their_beginning_then_by_a_part(client: TestClient, ratings: ObservedMatrix) -> None:
+    labels = ratings.column_labels.tolist()
+    part = labels[0][1:4].upper()
+    found = client.get("/v1/columns", params={"search": part, "limit": 1000}).json()
+    wanted = {label for label in labels if part.casefold() in label.casefold()}
+    assert {one["column"] for one in found["columns"]} == wanted
+    assert found["total"] == len(wanted)
+    starts = [one["column"].casefold().startswith(part.casefold()) for one in found["columns"]]
+    assert starts == sorted(starts, reverse=True)
+
+
+def test_columns_come_in_pages_the_most_entries_first(client: TestClient, ratings: ObservedMatrix) -> None:
+    first = client.get("/v1/columns", params={"limit": 25}).json()
+    rest = client.get("/v1/columns", params={"limit": 25, "offset": first["next_offset"]}).json()
+    counts = [one["n_entries"] for one in first["columns"] + rest["columns"]]
+    assert counts == sorted(ratings.column_counts.tolist(), reverse=True)
+    assert rest["next_offset"] is None
+
+
+def test_the_model_says_what_it_is(client: TestClient, ratings: ObservedMatrix) -> None:
+    found = client.get("/v1/model").json()
+    assert found["model"] == "ALS"
+    assert found["scale"] == {"levels": [1, 2, 3, 4, 5], "low": 1, "high": 5}
+    assert (found["n_rows"], found["n_columns"], found["n_entries"]) == (*ratings.shape, ratings.n_entries)
+    assert found["ids"] == {"row": "text", "column": "text"}
+
+
+def test_a_row_lies_on_the_map_where_its_history_does(client: TestClient, ratings: ObservedMatrix) -> None:
+    drawn = client.get("/v1/map").json()
+    assert len(drawn["columns"]) == ratings.shape[1]
+    assert len(drawn["rows"]) == ratings.shape[0]
+    row = ratings.row_labels[0]
+    place = client.post("/v1/map", json={"row": row}).json()
+    assert (place["x"], place["y"]) == pytest.approx(drawn["rows"][0], abs=1e-6)
+    entries = client.get(f"/v1/rows/{row}/entries").json()["entries"]
+    again = client.post("/v1/map", json={"history": entries}).json()
+    assert (again["x"], again["y"]) == pytest.approx((place["x"], place["y"]), abs=0.05)
+
+
+def test_what_a_model_cannot_do_is_said(started: Started, ratings: ObservedMatrix) -> None:
+    client = started(Means().fit(ratings))
+    assert client.get("/v1/map").status_code == 409
+    answer = client.post("/v1/similar", json={"column": ratings.column_labels[0]})
+    assert answer.status_code == 409
+    assert "no latents" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "either row"),
+        ({"row": "a", "history": [{"column": "b", "value": 1}]}, "either row"),
+        ({"row": "a", "n": 0}, "body.n"),
+        ({"row": "a", "n": 10**6}, "body.n"),
+        ({"row": True}, "body.row"),
+        ({"row": "a", "more": 1}, "body.more"),
+        ({"history": []}, "body.history"),
+    ],
+)
+def test_bad_bodies_are_refused_in_a_sentence(client: TestClient, body: object, said: str) -> None:
+    answer = client.post("/v1/recommend", json=body)
+    assert answer.status_code == 422
+    assert said in answer.json()["error"]["message"]
+
+
+def test_what_is_wrong_is_told_in_words_of_the_service(client: TestClient) -> None:
+    neither = client.post("/v1/recommend", json={"n": 1}).json()["error"]["message"]
+    assert neither == (
+        "body: give either row, which is known, or history, the entries of a new row, with or without its features"
+    )
+    cut = client.post("/v1/recommend", content=b"{bad", headers={"Content-Type": "application/json"})
+    assert (cut.status_code, cut.json()["error"]["message"]) == (422, "the body is not JSON, from its character 1 on")
+
+
+@pytest.mark.parametrize(
+    ("history", "code"),
+    [
+        ([{"column": "no such film", "value": 1}], "unknown_column"),
+        ([{"column": None, "value": 9}], "off_scale"),
+        ([{"column": None, "value": 3}] * 2, "given_twice"),
+    ],
+)
+def test_bad_histories_are_refused(
+    client: TestClient, ratings: ObservedMatrix, history: list[dict[str, object]], code: str
+) -> None:
+    named = [{"column": one["column"] or ratings.column_labels[0], "value": one["value"]} for one in history]
+    answer = client.post("/v1/recommend", json={"history": named})
+    assert answer.status_code in (404, 422)
+    assert answer.json()["error"]["code"] == code
+
+
+def test_a_model_that_cannot_explain_says_so(started: Started, ratings: ObservedMatrix) -> None:
+    client = started(RankK(latent_size=2, epochs=2).fit(ratings))
+    row, column = ratings.row_labels[1], ratings.column_labels[2]
+    for route, asked in (("explain", {"column": column}), ("recommend", {"reasons": 1})):
+        answer = client.post(f"/v1/{route}", json={"row": row, **asked})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "cannot")
+        assert answer.json()["error"]["message"].startswith("RankK cannot explain by the entries of a row: ")
+    assert client.post("/v1/recommend", json={"row": row}).status_code == 200

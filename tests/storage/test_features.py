@@ -1,0 +1,241 @@
+"""Features as tensors and JSON: the same come back to the bit, and what could be none is refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from tests.models.lies import ask_everything, changed, changed_content, changed_tensor
+
+from deepmf import files as atomic
+from deepmf.errors import BadModelFile
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.features import AxisFeatures, Features
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.base import load
+from deepmf.models.means import Means
+from deepmf.storage.features import pack_features, pack_raw_features, unpack_features, unpack_raw_features
+from deepmf.storage.model_file import StoredFile, read_file, write_file
+
+MATRIX = ObservedMatrix.from_array(
+    [[1.0, 2.0, np.nan], [3.0, np.nan, 5.0], [np.nan, 4.0, 1.0], [2.0, 2.0, 3.0]], row_labels=list("abcd")
+)
+
+ROWS = Features.from_columns(
+    ["d", "b", "a", "x"],
+    {
+        "age": [20.0, None, 40.0, 31.0],
+        "langs": ["en|fr", "fr", None, "en"],
+        "since": ["2001-12-31", "1999-05-01", None, "2000-01-01"],
+        "job": ["nürse", "nürse", "\ud800", "\ud800"],  # half a surrogate is kept as given
+    },
+)
+
+
+def stored() -> EntryStore:
+    """A store whose row features came partly later."""
+    store = EntryStore.of(MATRIX, row_features=AxisFeatures.of(MATRIX.rows, ROWS))
+    later = Features.from_columns(["e", "a"], {"age": [70.0, 71.0], "langs": ["en|fr|xx", None]})
+    return store.extended(None, conflicts="error", row_features=later).entries
+
+
+STORE = stored()
+
+assert STORE.row_features is not None
+
+PACKED = pack_features(STORE.row_features, "row_features")
+
+CONTENT = {"row_features": PACKED.content}
+
+BARE = EntryStore.stored(MATRIX, STORE.extension)
+
+
+def unpacked(content: Any, tensors: dict[str, npt.NDArray[Any]]) -> AxisFeatures:
+    found = unpack_features(BARE, {"row_features": content}, tensors)
+    assert found.column_features is None and found.row_features is not None
+    return found.row_features
+
+
+def test_the_same_features_come_back(tmp_path: Path) -> None:
+    write_file(tmp_path / "file", kind="model", content=CONTENT, tensors=PACKED.tensors)
+    file = read_file(tmp_path / "file")
+    found, given = unpacked(file.content["row_features"], file.tensors), STORE.row_features
+    assert given is not None and given.extra is not None and found.extra is not None
+    assert found.encoding == given.encoding
+    assert found.positions.tolist() == given.positions.tolist() == [0, 4]
+    for one, other in ((found.base, given.base), (found.extra, given.extra)):
+        assert one.inputs.dtype == other.inputs.dtype and one.weights.dtype == other.weights.dtype
+        assert one.inputs.tobytes() == other.inputs.tobytes() and one.weights.tobytes() == other.weights.tobytes()
+
+
+def test_without_features_nothing_is_added() -> None:
+    found = unpack_features(BARE, {}, {})
+    assert (found.row_features, found.column_features) == (None, None)
+
+
+def test_nothing_came_later() -> None:
+    plain = EntryStore.of(MATRIX, row_features=AxisFeatures.of(MATRIX.rows, ROWS)).row_features
+    assert plain is not None
+    packed = pack_features(plain, "row_features")
+    assert unpacked(packed.content, packed.tensors).extra is None
+
+
+def without(content: Any, name: str) -> Any:
+    return {key: value for key, value in content.items() if key != name}
+
+
+def column(at: int, **changes: Any) -> Any:
+    content = copy.deepcopy(PACKED.content)
+    content["columns"][at] |= changes
+    return content
+
+
+YEAR = PACKED.content["columns"][2]["year"]
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (None, "the stored content lacks 'columns'"),
+        ({}, "the stored content lacks 'columns'"),
+        ({"columns": 3}, "the stored features must be a list; got 3"),
+        ({"columns": [*PACKED.content["columns"], PACKED.content["columns"][0]]}, "have a name twice"),
+        ({"columns": [3]}, "the stored content lacks 'kind'"),
+        (column(0, kind="colour"), "'age' is of the unknown kind 'colour'"),
+        (column(0, kind=[]), "of the unknown kind"),
+        (column(0, name=3), "features are named by texts; got 3"),
+        (column(0, mean="3"), "the feature 'age' is made of numbers; got '3'"),
+        (column(0, mean=None), "made of numbers; got None"),
+        (column(0, spread=0), "the stored numbers of the feature 'age' cannot be those of one"),
+        (column(0, spread=-1.0), "cannot be those of one"),
+        (column(0, mean=float("nan")), "cannot be those of one"),
+        (column(0, knots=[2, 1]), "cannot be those of one"),
+        (column(0, knots=[1]), "cannot be those of one"),
+        (column(0, knots="12"), "the stored knots of 'age' must be a list"),
+        (column(1, categories="ab"), "the stored categories of 'langs' must be a list of different texts"),
+        (column(1, categories=["a", "a"]), "must be a list of different texts"),
+        (column(1, categories=["a", 3]), "named by texts; got 3"),
+        (column(2, latest="NaT"), "the stored date of 'since' must be written as 2001-12-31; got 'NaT'"),
+        (column(2, latest="2001-13-31"), "the stored date of 'since' is none"),
+        (column(2, latest=3), "named by texts"),
+        (column(2, year=without(YEAR, "knots")), "lacks 'knots'"),
+        (column(2, age=3), "lacks 'name'"),
+    ],
+)
+def test_content_that_is_no_encoding(content: Any, said: str) -> None:
+    with pytest.raises(BadModelFile, match=said):
+        unpacked(content, PACKED.tensors)
+
+
+BASE = PACKED.tensors["row_features.base.weights"]
+
+
+@pytest.mark.parametrize(
+    "name, tensor, said",
+    [
+        ("positions", np.array([0, 5]), "not rising ones of known labels"),
+        ("positions", np.array([4, 0]), "not rising ones of known labels"),
+        ("positions", np.array([0, 0]), "not rising ones of known labels"),
+        ("positions", np.array([-1, 0]), "not rising ones of known labels"),
+        ("positions", np.array([0]), r"row_features\.extra\.inputs must be of int32 and of shape \(1, any\)"),
+        ("positions", np.array([0.0, 4.0]), "must be of int64"),
+        ("base.weights", np.where(BASE == 0, BASE, np.float32(5)), "has weights beyond 4"),
+        ("base.weights", np.where(BASE == 0, BASE, np.float32("nan")), "of finite numbers"),
+        ("base.weights", BASE[:, :1], "must be of float32 and of shape"),
+        ("base.weights", BASE[:1], "must be of float32 and of shape"),
+        ("base.inputs", PACKED.tensors["row_features.base.inputs"] + 10**6, "points outside the"),
+        ("base.inputs", -1 - PACKED.tensors["row_features.base.inputs"], "points outside the"),
+        ("extra.inputs", PACKED.tensors["row_features.extra.inputs"][:1], r"of shape \(2, any\)"),
+    ],
+)
+def test_tensors_that_are_no_features(name: str, tensor: npt.NDArray[Any], said: str) -> None:
+    with pytest.raises(BadModelFile, match=said):
+        unpacked(PACKED.content, PACKED.tensors | {f"row_features.{name}": tensor})
+
+
+@pytest.mark.parametrize("name", PACKED.tensors)
+def test_missing_tensor(name: str) -> None:
+    with pytest.raises(BadModelFile, match=f"^the tensor {name} is missing$"):
+        unpacked(PACKED.content, without(PACKED.tensors, name))
+
+
+def test_changed_parts_give_whole_features_or_none() -> None:
+    dice, names, refused = np.random.default_rng(0), sorted(PACKED.tensors), 0
+    for number in range(300):
+        content, tensors = PACKED.content, dict(PACKED.tensors)
+        if number % 2:
+            content = changed_content(content, dice)
+        else:
+            name = names[dice.integers(len(names))]
+            tensors[name] = changed_tensor(tensors[name], dice)
+        try:
+            found = unpacked(json.loads(json.dumps(content)), tensors)
+        except BadModelFile as error:
+            assert "\n" not in str(error)
+            refused += 1
+            continue
+        vectors = found.take(np.arange(6))
+        assert np.isfinite(vectors.product(np.ones((found.n_inputs, 1)))).all()
+        found.of_one(dict.fromkeys(found.encoding.names))
+        for at in range(5):
+            found.encoding.items(vectors.take(np.array([at])))
+    assert 100 < refused < 300
+
+
+@pytest.mark.slow
+def test_files_of_a_whole_model_that_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic, "_flush", lambda *_: None)
+    monkeypatch.setattr(atomic, "_flush_folder", lambda *_: None)
+    columns = Features.from_columns([0, 1, 2, 9], {"kind": ["x", "y", "x", "y"]})
+    Means().fit(MATRIX, row_features=ROWS, column_features=columns).save(tmp_path / "model")
+    file = read_file(tmp_path / "model")
+    of_features = StoredFile(
+        file.kind, file.content, {name: tensor for name, tensor in file.tensors.items() if "feature" in name}
+    )
+    ask_everything(load(tmp_path / "model"), tmp_path)
+    refused = 0
+    for number in range(80):
+        content, tensors = changed(of_features, np.random.default_rng(number))
+        write_file(tmp_path / "lie", kind="model", content=content, tensors={**file.tensors, **tensors})
+        try:
+            model = load(tmp_path / "lie")
+        except BadModelFile as error:
+            assert "\n" not in str(error)
+            refused += 1
+        else:
+            ask_everything(model, tmp_path)
+    assert refused > 25
+
+
+COLUMNS: dict[str, list[Any]] = {
+    "age": [1.5, None, 3.0, 4.0],
+    "job": ["cook", None, "nürse", "cook"],
+    "langs": [["en", "fr"], [], None, ["fr"]],
+    "since": ["2001-12-31", None, "1999-01-01", "2000-05-05"],
+    "code": [1, 1, 2, 2],
+}
+
+
+@pytest.mark.parametrize("labels", [list("abcd"), [4, 3, 2, 1]])
+def test_the_same_features_come_back_of_raw_feature_tensors(labels: list[Any], tmp_path: Path) -> None:
+    given = Features(labels, COLUMNS, kinds={"code": "category"})
+    packed = pack_raw_features(given, "row_features")
+    write_file(tmp_path / "job", kind="comparison", content={"f": packed.content}, tensors=packed.tensors)
+    file = read_file(tmp_path / "job")
+    found = unpack_raw_features("row_features", file.content["f"], file.tensors)
+    assert found.labels.tolist() == labels
+    assert found.kinds == given.kinds
+    for name in given.names:
+        np.testing.assert_array_equal(found.values(name), given.values(name))
+    assert found.encoding() == given.encoding()
+
+
+def test_nothing_but_gaps() -> None:
+    given = Features(["a"], {"x": [None], "y": [[]]})
+    found = unpack_raw_features("f", *pack_raw_features(given, "f"))
+    assert found.values("x").tolist() == [None] and found.values("y").tolist() == [()]

@@ -1,0 +1,474 @@
+"""Labels as tensors: every kind that a file can hold comes back as given, the others are refused before any work."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepmf.errors import BadModelFile, BadSetting
+from deepmf.matrix.frames import TableForm
+from deepmf.matrix.labels import Labels
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.matrix.text_labels import TextLabels
+from deepmf.storage.matrices import (
+    KINDS,
+    check_storable,
+    pack_labels,
+    pack_matrix,
+    pack_ordered,
+    pack_scale,
+    unpack_either,
+    unpack_labels,
+    unpack_matrix,
+    unpack_scale,
+)
+from deepmf.storage.model_file import MappedTensors, read_file, write_file
+
+any_text = st.text(st.characters(), max_size=4)  # half surrogates included
+
+some_labels = st.one_of(
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=6, unique=True),
+    st.lists(any_text, max_size=6, unique=True),
+    st.lists(st.floats(allow_nan=False), max_size=6, unique=True),
+)
+
+some_zones = st.none() | st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
+
+other_labels = st.one_of(
+    st.lists(st.booleans(), unique=True),
+    st.lists(st.binary(max_size=4), max_size=6, unique=True),
+    st.lists(st.dates(), max_size=6, unique=True),
+    some_zones.flatmap(lambda zone: st.lists(st.datetimes(timezones=st.just(zone)), max_size=6, unique=True)),
+    st.lists(st.decimals(allow_nan=False), max_size=6, unique=True),
+    st.lists(st.uuids(), max_size=6, unique=True),
+)
+
+
+@given(some_labels | other_labels)
+def test_labels_come_back_as_given(items: list[Any]) -> None:
+    labels = unpack_labels("l", *pack_labels(Labels(items, axis="row"), "l"), axis="row")
+    assert labels == Labels(items, axis="row")
+    assert [(type(item), item) for item in labels.array.tolist()] == [(type(item), item) for item in items]
+
+
+def test_labels_that_only_look_alike_stay_apart() -> None:
+    items = ["", "\0", "a", "a\0", "e\u0301", "é", "\ud83d", "\ude00", "😀", "\n"]
+    labels = unpack_labels("l", *pack_labels(Labels(items, axis="row"), "l"), axis="row")
+    assert labels.array.tolist() == items
+
+
+def test_every_kind_is_known_by_its_name() -> None:
+    labels = [3, 0.5, "a", True, b"a", date(2020, 1, 1), datetime(2020, 1, 1), Decimal(1), UUID(int=1)]
+    assert [pack_labels(Labels([label], axis="row"), "l").content["kind"] for label in labels] == list(KINDS)
+
+
+@pytest.mark.parametrize(
+    "item, name",
+    [((1, 2), "tuple"), (Fraction(1, 2), "Fraction"), (time(12), "time"), (timedelta(1), "timedelta"), (1j, "complex")],
+)
+def test_labels_that_cannot_be_saved(item: object, name: str) -> None:
+    message = f"^column labels of type {name} cannot be saved, such as .*; use ints or strings$"
+    for refuse in (check_storable, lambda labels: pack_labels(labels, "l")):
+        with pytest.raises(BadSetting, match=message):
+            refuse(Labels([item], axis="column"))
+    with pytest.raises(BadSetting, match=message):
+        pack_matrix(ObservedMatrix.from_entries([1, 2], [item, item], [1.0, 2.0]), "m")
+
+
+def test_times_are_saved_with_an_offset_not_with_the_name_of_a_zone() -> None:
+    check_storable(Labels([datetime(2020, 1, 1, tzinfo=UTC)], axis="row"))
+    with pytest.raises(
+        BadSetting, match="^row labels with a named time zone cannot be saved, .*; use times in UTC, or"
+    ):
+        check_storable(Labels([datetime(2020, 1, 1, tzinfo=ZoneInfo("UTC"))], axis="row"))
+
+
+def text(*items: str) -> dict[str, npt.NDArray[Any]]:
+    """Some texts as they are stored."""
+    return {
+        "text": np.frombuffer("".join(items).encode(), dtype=np.uint8),
+        "starts": np.cumsum([0, *map(len, items)], dtype=np.int64),
+    }
+
+
+@pytest.mark.parametrize(
+    "kind, item",
+    [
+        ("date", "2020-13-01"),
+        ("date", "20200101"),
+        ("datetime", "2020-01-01 00:00:00"),
+        ("bool", "true"),
+        ("bytes", "\u0100"),
+        ("Decimal", "one"),
+        ("Decimal", " 1"),
+        ("UUID", "1" * 32),
+        ("UUID", "1"),
+    ],
+)
+def test_texts_that_stand_for_no_label(kind: str, item: str) -> None:
+    tensors = {f"l.{name}": tensor for name, tensor in text(item).items()}
+    with pytest.raises(BadModelFile, match=f"^the stored label {item!r} is no {kind}$"):
+        unpack_labels("l", {"kind": kind}, tensors, axis="row")
+
+
+def array(*items: float, dtype: str = "int64") -> npt.NDArray[Any]:
+    return np.array(items, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    "content, tensors, message",
+    [
+        (None, {}, "lacks 'kind'"),
+        ({}, {}, "lacks 'kind'"),
+        ({"kind": "tuple"}, {}, "unknown kind 'tuple'"),
+        ({"kind": "Decimal"}, text("NaN"), "the row id is missing"),
+        ({"kind": "Decimal"}, text("sNaN"), "the row id is missing"),
+        ({"kind": "Decimal"}, text("1", "1.0"), "must differ"),
+        ({"kind": ["int"]}, {}, "unknown kind"),
+        ({"kind": "int"}, {}, "the tensor l.labels is missing"),
+        ({"kind": "int"}, {"labels": array(1, 2, dtype="float64")}, "vector of int64; got float64 of shape"),
+        ({"kind": "int"}, {"labels": array(1, 2, dtype="int32")}, "vector of int64"),
+        ({"kind": "int"}, {"labels": np.zeros((1, 2), dtype=np.int64)}, r"got int64 of shape \(1, 2\)"),
+        ({"kind": "int"}, {"labels": np.array(1)}, r"of shape \(\)"),
+        ({"kind": "int"}, {"labels": array(1, 1)}, "row labels cannot be used: row labels must differ"),
+        ({"kind": "float"}, {"labels": array(1, np.nan, dtype="float64")}, "the row id is missing"),
+        ({"kind": "float"}, {"labels": array(1, 1, dtype="float64")}, "must differ"),
+        ({"kind": "str"}, {"text": array(97, dtype="uint8")}, "l.starts is missing"),
+        ({"kind": "str"}, {"starts": array(0)}, "l.text is missing"),
+        ({"kind": "str"}, {"text": array(97, dtype="uint8"), "starts": array()}, "has 0 elements; 1 are needed"),
+        ({"kind": "str"}, {"text": array(97, dtype="uint8"), "starts": array(0)}, "must rise from 0 to 1"),
+        ({"kind": "str"}, {"text": array(97, dtype="uint8"), "starts": array(0, 2)}, "must rise from 0 to 1"),
+        ({"kind": "str"}, {"text": array(97, dtype="uint8"), "starts": array(-1, 1)}, "must rise from 0 to 1"),
+        ({"kind": "str"}, {"text": array(97, 98, dtype="uint8"), "starts": array(0, 2, 1, 2)}, "must rise"),
+        ({"kind": "str"}, {"text": array(97, 97, dtype="uint8"), "starts": array(0, 1, 2)}, "must differ"),
+        ({"kind": "str"}, {"text": array(255, dtype="uint8"), "starts": array(0, 1)}, "is not UTF-8"),
+        ({"kind": "str"}, {"text": array(195, dtype="uint8"), "starts": array(0, 1)}, "is not UTF-8"),
+    ],
+)
+def test_bad_labels(content: Any, tensors: dict[str, npt.NDArray[Any]], message: str) -> None:
+    with pytest.raises(BadModelFile, match=message):
+        unpack_labels("l", content, {f"l.{name}": tensor for name, tensor in tensors.items()}, axis="row")
+
+
+@pytest.mark.parametrize("half", ["\ud800", "a\udcffb"])
+def test_half_characters_are_refused_before_anything_is_learned(half: str) -> None:
+    for labels in (Labels([half, "ann"], axis="row"), TextLabels.of(Labels(["ann", half], axis="row"), "str")):
+        with pytest.raises(BadSetting, match="surrogate"):
+            check_storable(labels)
+    check_storable(TextLabels.of(Labels(["\ud7ff", "\U0001f600", "í"], axis="row"), "str"))
+
+
+some_scales = st.one_of(
+    st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=5, unique=True).map(lambda levels: Scale(sorted(levels))),
+    st.lists(st.floats(-1e300, 1e300), min_size=2, max_size=2, unique=True).map(
+        lambda ends: Scale(low=min(ends), high=max(ends))
+    ),
+    st.just(Scale(low=0.1, high=7, bounded=False)),
+)
+
+
+MATRIX = ObservedMatrix.from_entries(
+    ["zoe", "ann", "ann", "bób"],
+    [30, 10, 30, 20],
+    [5, 1, 3, 3],
+    scale=Scale(levels=[1, 2, 3, 4, 5]),
+    row_labels=["zoe", "nobody", "ann", "bób", ""],  # neither sorted nor all with entries
+    column_labels=[40, 30, 10, 20],
+)
+
+PACKED = pack_matrix(MATRIX, "observed")
+
+
+@st.composite
+def some_matrices(draw: st.DrawFn) -> ObservedMatrix:
+    rows, columns, scale = draw(some_labels), draw(some_labels), draw(some_scales)
+    pairs = [(row, column) for row in rows for column in columns]
+    entries = draw(st.lists(st.sampled_from(pairs), max_size=8, unique=True)) if pairs else []
+    one_value = st.floats(scale.low, scale.high) if scale.levels is None else st.sampled_from(scale.levels.tolist())
+    return ObservedMatrix.from_entries(
+        [row for row, _ in entries],
+        [column for _, column in entries],
+        [draw(one_value) for _ in entries],
+        scale=scale,
+        row_labels=rows,
+        column_labels=columns,
+    )
+
+
+def assert_identical(found: ObservedMatrix, expected: ObservedMatrix) -> None:
+    assert found == expected
+    for mine, theirs in ((found.row_labels, expected.row_labels), (found.column_labels, expected.column_labels)):
+        assert [(type(item), item) for item in mine.tolist()] == [(type(item), item) for item in theirs.tolist()]
+    for name in ("starts", "columns"):
+        assert getattr(found.by_row, name).dtype == getattr(expected.by_row, name).dtype
+    for one, other in zip(found.by_column, expected.by_column, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert found.values.tobytes() == expected.values.tobytes()
+    assert (found.rows.axis, found.columns.axis) == ("row", "column")
+
+
+@given(some_matrices())
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+def test_the_same_matrix_comes_back(matrix: ObservedMatrix) -> None:
+    assert_identical(unpack_matrix("m", *pack_matrix(matrix, "m")), matrix)
+
+
+def test_matrices_share_a_file(tmp_path: Path) -> None:
+    other = ObservedMatrix.from_array([[0.0, np.nan], [1 / 3, 2.0]])
+    packed = pack_matrix(other, "validation")
+    write_file(
+        tmp_path / "file",
+        kind="model",
+        content={"observed": PACKED.content, "validation": packed.content},
+        tensors=PACKED.tensors | packed.tensors,
+    )
+    stored = read_file(tmp_path / "file")
+    assert_identical(unpack_matrix("observed", stored.content["observed"], stored.tensors), MATRIX)
+    assert_identical(unpack_matrix("validation", stored.content["validation"], stored.tensors), other)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (3, 0), (0, 2), (2, 3)])
+def test_matrix_without_entries(shape: tuple[int, int]) -> None:
+    matrix = ObservedMatrix.from_array(np.full(shape, np.nan), scale=Scale(low=0, high=1))
+    assert_identical(unpack_matrix("m", *pack_matrix(matrix, "m")), matrix)
+
+
+def test_entries_are_stored_compactly() -> None:
+    matrix = ObservedMatrix.from_array(np.ones((100, 50)), scale=Scale(levels=[1, 2]))
+    tensors = pack_matrix(matrix, "m").tensors
+    assert sum(array.nbytes for array in tensors.values()) == 8 * 5000 + 4 * 101 + 8 * 150
+    assert tensors["m.entries.values"] is matrix.values
+
+
+@given(some_scales)
+def test_scale_comes_back(scale: Scale) -> None:
+    assert unpack_scale(pack_scale(scale)) == scale
+
+
+def test_an_interval_of_an_older_file_is_bounded() -> None:
+    assert unpack_scale({"low": 0, "high": 1}) == Scale(low=0, high=1)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "lacks 'low'"),
+        ([1, 2], "lacks 'low'"),
+        ({}, "lacks 'low'"),
+        ({"low": 1}, "lacks 'high'"),
+        ({"low": 2, "high": 1}, "needs low < high"),
+        ({"low": "1", "high": 2}, "made of numbers; got '1'"),
+        ({"low": False, "high": True}, "made of numbers"),
+        ({"low": float("nan"), "high": 1}, "both finite"),
+        ({"low": 0, "high": 10**400}, "double precision"),
+        ({"low": 0, "high": 1, "bounded": 0}, "bounded"),
+        ({"levels": "12"}, "must be a list"),
+        ({"levels": {"1": 2}}, "must be a list"),
+        ({"levels": None}, "must be a list"),
+        ({"levels": []}, "at least one level"),
+        ({"levels": [2, 1]}, "must increase"),
+        ({"levels": [1, None]}, "made of numbers; got None"),
+        ({"levels": [[1], [2, 3]]}, "made of numbers"),
+        ({"levels": [1, float("inf")]}, "must be finite"),
+    ],
+)
+def test_bad_scale(content: Any, message: str) -> None:
+    with pytest.raises(BadModelFile, match=message):
+        unpack_scale(content)
+
+
+@pytest.mark.parametrize(
+    "name, tensor, message",
+    [
+        ("starts", array(0, 1, 1, 3), "has 4 elements; 6 are needed"),
+        ("starts", array(1, 1, 1, 3, 4, 4), "must rise from 0 to 4"),
+        ("starts", array(0, 1, 1, 3, 4, 5), "must rise from 0 to 4"),
+        ("starts", array(0, 3, 1, 3, 4, 4), "must rise from 0 to 4"),
+        ("starts", array(0, -(2**31), 2**31 - 1, 3, 4, 4, dtype="int32"), "must rise from 0 to 4"),
+        ("starts", array(0, 1, 1, 3, 4, 4, dtype="float64"), "vector of int32 or int64"),
+        ("columns", array(1, 1, 2), "has 3 columns for 4 values"),
+        ("columns", array(1, 1, 2, 4), "entries outside its 4 columns"),
+        ("columns", array(1, -1, 2, 3), "entries outside its 4 columns"),
+        ("columns", array(1, 2, 2, 3), "row 'ann', column 10 was given before"),
+        ("columns", array(1, 1, 2, 3, dtype="bool"), "vector of int32 or int64"),
+        ("values", array(5, 3, 1, dtype="float32"), "must rise from 0 to 3"),
+        ("values", array(5, 3, 1, 3.5, dtype="float32"), "row 'bób', column 20 has value 3.5; the scale is 1 to 5"),
+        ("values", array(5, 3, 1, np.nan, dtype="float32"), "values must be finite"),
+        ("values", array(np.inf, -np.inf, 1, 3, dtype="float64"), "values must be finite"),
+        ("values", array(5, 3, 1, 3, dtype="float16"), "vector of float32 or float64"),
+        ("values", array(5, 3, 1, 3), "vector of float32 or float64"),
+    ],
+)
+def test_tensors_that_are_no_matrix(name: str, tensor: npt.NDArray[Any], message: str) -> None:
+    with pytest.raises(BadModelFile, match=message):
+        unpack_matrix("observed", PACKED.content, PACKED.tensors | {f"observed.entries.{name}": tensor})
+
+
+@pytest.mark.parametrize("name", PACKED.tensors)
+def test_missing_tensor(name: str) -> None:
+    rest = {other: tensor for other, tensor in PACKED.tensors.items() if other != name}
+    with pytest.raises(BadModelFile, match=f"^the tensor {name} is missing$"):
+        unpack_matrix("observed", PACKED.content, rest)
+
+
+@pytest.mark.parametrize("content", [None, [], "rows", {}, *({**PACKED.content, name: 3} for name in PACKED.content)])
+def test_bad_content(content: Any) -> None:
+    with pytest.raises(BadModelFile, match="the stored content lacks"):
+        unpack_matrix("observed", content, PACKED.tensors)
+
+
+def changed(tensor: npt.NDArray[Any], dice: np.random.Generator) -> npt.NDArray[Any]:
+    match dice.integers(4):
+        case 0:
+            flipped = tensor.copy()
+            flipped.view(np.uint8)[dice.integers(tensor.nbytes)] ^= 1 << dice.integers(8, dtype=np.uint8)
+            return flipped
+        case 1:
+            return tensor[: dice.integers(tensor.size)]
+        case 2:
+            return np.append(tensor, dice.choice(tensor))
+        case _:
+            return dice.permutation(tensor)
+
+
+def test_changed_tensors_give_a_whole_matrix_or_none() -> None:
+    dice, names = np.random.default_rng(0), sorted(PACKED.tensors)
+    refused = 0
+    for _ in range(1500):
+        name = names[dice.integers(len(names))]
+        try:
+            found = unpack_matrix(
+                "observed", PACKED.content, PACKED.tensors | {name: changed(PACKED.tensors[name], dice)}
+            )
+        except BadModelFile:
+            refused += 1
+            continue
+        rows, columns, values = found.entries()
+        rebuilt = ObservedMatrix.from_entries(
+            rows, columns, values, found.scale, row_labels=found.row_labels, column_labels=found.column_labels
+        )
+        assert_identical(found, rebuilt)
+    assert 700 < refused < 1500
+
+
+def test_the_form_of_its_table_comes_back() -> None:
+    form = TableForm("user", "film", "stars", wide=True)
+    packed = pack_matrix(MATRIX.in_form(form), "observed")
+    assert unpack_matrix("observed", packed.content, packed.tensors).form == form
+    assert "form" not in PACKED.content
+    typed = form._replace(column_type="Int32")
+    packed = pack_matrix(MATRIX.in_form(typed), "observed")
+    assert unpack_matrix("observed", packed.content, packed.tensors).form == typed
+    plain = form.to_dict()
+    for lie in ([], {"row": "a"}, plain | {"wide": 1}, plain | {"row": 3}, plain | {"column_type": "Int128"}):
+        with pytest.raises(BadModelFile, match="the stored form of a table must have three names, a bool, and types"):
+            unpack_matrix("observed", packed.content | {"form": lie}, packed.tensors)
+
+
+MATRIX_ORDERED_MATRIX = ObservedMatrix.from_entries(["bob", "ann", "bob"], ["é", "b", "b"], [1, 2, 5])
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        MATRIX_ORDERED_MATRIX,
+        ObservedMatrix.from_entries(["b", "a"], [3, 1], [1.5, 2], row_labels=["b", "a"]),
+        ObservedMatrix.from_entries([0.5, 1.5], [3, 1], [1.5, 2]),
+        ObservedMatrix.from_array(np.array([[1, np.nan], [np.nan, 2]])),
+    ],
+)
+def test_it_comes_back(matrix: ObservedMatrix) -> None:
+    content, tensors = pack_ordered(matrix, "m")
+    for stored in (tensors, MappedTensors(tensors)):
+        again = unpack_either("m", content, stored)
+        assert again == matrix and again.mean == matrix.mean and again.form == matrix.form
+        assert all(np.array_equal(*parts) for parts in zip(again.by_column, matrix.by_column, strict=True))
+        assert again.rows.positions(matrix.row_labels).tolist() == [0, 1]
+        assert not again.values.flags.writeable
+    in_a_file = pack_matrix(matrix, "m")
+    assert unpack_either("m", *in_a_file) == matrix
+
+
+def test_text_is_decoded_when_it_is_asked_for() -> None:
+    content, tensors = pack_ordered(MATRIX_ORDERED_MATRIX, "m")
+    opened = unpack_either("m", content, MappedTensors(tensors))
+    assert isinstance(opened.columns, TextLabels)
+    assert opened.columns[1] == "é" and "array" not in vars(opened.columns)
+
+
+def damaged(**changes: Any) -> tuple[Any, dict[str, Any]]:
+    content, tensors = pack_ordered(MATRIX_ORDERED_MATRIX, "m")
+    return content, tensors | {f"m.{name.replace('__', '.')}": value for name, value in changes.items()}
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"by_column__rows": np.array([1, 0, 1], dtype=np.int32)}, "not the same by row and by column"),
+        ({"entries__values": np.array([1, 9, 2], dtype=np.float32)}, "the scale is"),
+        ({"rows__text": np.frombuffer(b"annann", dtype=np.uint8)}, "repeats"),
+        ({"rows__text": np.frombuffer(b"zzzann", dtype=np.uint8)}, "said to be sorted"),
+        ({"rows__text": np.frombuffer(b"an\xffbob", dtype=np.uint8)}, "m.rows.text holds no labels of type str"),
+        ({"rows__starts": np.array([0, 9, 6])}, "must rise from 0 to 6"),
+    ],
+)
+def test_false_values_are_refused_by_verifying_alone(changes: dict[str, Any], message: str) -> None:
+    content, tensors = damaged(**changes)
+    unpack_either("m", content, MappedTensors(tensors))
+    with pytest.raises(BadModelFile, match=message):
+        unpack_either("m", content, tensors)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"entries__starts": np.array([0, 1], dtype=np.int32)},
+        {"entries__starts": np.array([0, 1, 4], dtype=np.int32)},
+        {"by_column__starts": np.array([1, 1, 3], dtype=np.int32)},
+        {"by_column__entries": np.array([0], dtype=np.int32)},
+        {"by_column__rows": np.zeros(3)},
+        {"rows__starts": np.array([0, 3, 5])},
+        {"rows__text": np.zeros(3, dtype=np.int8)},
+    ],
+)
+def test_lengths_and_types_are_always_checked(changes: dict[str, Any]) -> None:
+    content, tensors = damaged(**changes)
+    with pytest.raises(BadModelFile):
+        unpack_either("m", content, MappedTensors(tensors))
+
+
+@pytest.mark.parametrize("change", [{"mean": "high"}, {"scale": 1}, {"rows": {"kind": "str"}}, {"rows": {"kind": []}}])
+def test_false_content(change: dict[str, Any]) -> None:
+    content, tensors = pack_ordered(MATRIX_ORDERED_MATRIX, "m")
+    with pytest.raises(BadModelFile):
+        unpack_either("m", content | change, MappedTensors(tensors))
+    with pytest.raises(BadModelFile, match="has the mean"):
+        unpack_either("m", content | {"mean": 4.0}, tensors)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"entries__columns": np.array([0, 7, 1], dtype=np.int32)},
+        {"entries__starts": np.array([0, 9, 3], dtype=np.int32)},
+        {"by_column__rows": np.array([-1, 0, 1], dtype=np.int32)},
+        {"by_column__entries": np.array([0, 1, 3], dtype=np.int32)},
+        {"by_column__starts": np.array([0, -4, 3], dtype=np.int32)},
+    ],
+)
+def test_positions_outside_are_refused_in_what_is_mapped_too(changes: dict[str, Any]) -> None:
+    content, tensors = damaged(**changes)
+    with pytest.raises(BadModelFile, match="outside|must rise"):
+        unpack_either("m", content, MappedTensors(tensors))

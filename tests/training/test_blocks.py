@@ -1,0 +1,638 @@
+"""The sampling of blocks: which rows and columns make the blocks of an epoch."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from deepmf.errors import BadEntries
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import ENCODINGS, Scale
+from deepmf.nn.inputs import Batch, DenseVectors, SparseBatch, SparseVectors, StoredVectors, Vectors
+from deepmf.nn.ranks import Ranks, itself
+from deepmf.training import blocks as block_source
+from deepmf.training import blocks as matrix_blocks
+from deepmf.training.blocks import (
+    AxisName,
+    Block,
+    BlockSampler,
+    MatrixBlocks,
+    SampledAxis,
+    VectorBlock,
+    VectorBlocks,
+    dense_table,
+    prefer_dense,
+    tensor_on,
+)
+
+Blocks = list[tuple[list[int], list[int]]]
+
+sizes = st.integers(1, 25)
+
+
+def new_sampler(
+    n_rows: int, n_columns: int, *, block_rows: int = 4, block_columns: int = 3, seed: int = 0, whole: bool = False
+) -> BlockSampler:
+    generator = torch.Generator().manual_seed(seed)
+    axes = [SampledAxis(torch.arange(n_rows), block_rows), SampledAxis(torch.arange(n_columns), block_columns)]
+    return BlockSampler(axes, generator=generator, whole=whole)
+
+
+def epoch(sampler: BlockSampler, *, n_steps: int | None = None) -> Blocks:
+    sampler.begin_epoch()
+    blocks = (sampler.next_block() for _ in range(sampler.n_steps if n_steps is None else n_steps))
+    return [(rows.tolist(), columns.tolist()) for rows, columns in blocks]
+
+
+@given(sizes, sizes, st.integers(1, 30), st.integers(1, 30), st.integers(0, 5))
+def test_an_epoch_passes_all_rows_or_all_columns(
+    n_rows: int, n_columns: int, block_rows: int, block_columns: int, seed: int
+) -> None:
+    sampler = new_sampler(n_rows, n_columns, block_rows=block_rows, block_columns=block_columns, seed=seed)
+    block_rows, block_columns = min(block_rows, n_rows), min(block_columns, n_columns)
+    row_steps, column_steps = math.ceil(n_rows / block_rows), math.ceil(n_columns / block_columns)
+    assert sampler.n_steps == min(row_steps, column_steps)
+    for _ in range(2):
+        blocks = epoch(sampler)
+        for axis, n, size, steps in ((0, n_rows, block_rows, row_steps), (1, n_columns, block_columns, column_steps)):
+            # One size for all blocks, and nothing twice in one.
+            assert all(len(block[axis]) == len(set(block[axis])) == size for block in blocks)
+            counts = Counter(position for block in blocks for position in block[axis])
+            assert set(counts) <= set(range(n))
+            if steps == sampler.n_steps:  # this axis is passed: all of it once, and what fills the last block twice
+                assert set(counts) == set(range(n))
+                assert Counter(counts.values())[2] == steps * size - n and max(counts.values()) <= 2
+            else:  # the other one is cut short
+                assert max(counts.values()) == 1
+
+
+@given(sizes, sizes, st.integers(1, 30), st.integers(1, 30), st.integers(0, 5))
+def test_a_whole_epoch_passes_all_rows_and_all_columns(
+    n_rows: int, n_columns: int, block_rows: int, block_columns: int, seed: int
+) -> None:
+    sampler = new_sampler(n_rows, n_columns, block_rows=block_rows, block_columns=block_columns, seed=seed, whole=True)
+    block_rows, block_columns = min(block_rows, n_rows), min(block_columns, n_columns)
+    assert sampler.n_steps == max(math.ceil(n_rows / block_rows), math.ceil(n_columns / block_columns))
+    for _ in range(2):
+        blocks = epoch(sampler)
+        for axis, n, size in ((0, n_rows, block_rows), (1, n_columns, block_columns)):
+            assert all(len(block[axis]) == len(set(block[axis])) == size for block in blocks)
+            counts = Counter(position for block in blocks for position in block[axis])
+            # All of it, and none more than once more often than another.
+            assert set(counts) == set(range(n)) and max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_the_last_block_takes_up_from_the_start_of_the_pass() -> None:
+    blocks = epoch(new_sampler(10, 1000, block_rows=4, block_columns=3))
+    passed = [row for rows, _ in blocks for row in rows]
+    assert len(passed) == 12
+    assert sorted(passed[:10]) == list(range(10)) and passed[10:] == passed[:2]
+
+
+def test_columns_can_be_the_shorter_pass() -> None:
+    blocks = epoch(new_sampler(1000, 7, block_rows=4, block_columns=3))
+    passed = [column for _, columns in blocks for column in columns]
+    assert len(blocks) == 3 and sorted(passed[:7]) == list(range(7)) and passed[7:] == passed[:2]
+
+
+@pytest.mark.parametrize("n_rows, n_columns", [(1, 1), (2, 2), (3, 3), (4, 3)])
+def test_a_matrix_that_fits_into_one_block(n_rows: int, n_columns: int) -> None:
+    sampler = new_sampler(n_rows, n_columns)
+    assert sampler.n_steps == 1
+    ((rows, columns),) = epoch(sampler)
+    assert sorted(rows) == list(range(n_rows)) and sorted(columns) == list(range(n_columns))
+
+
+def test_every_epoch_is_shuffled_anew_rows_and_columns_apart() -> None:
+    sampler = new_sampler(20, 20, block_rows=5, block_columns=5)
+    first, second = epoch(sampler), epoch(sampler)
+    for axis in (0, 1):
+        assert [block[axis] for block in first] != [block[axis] for block in second]
+    assert [block[0] for block in first] != [block[1] for block in first]
+    # No order is favoured: over many epochs every row comes first about as often.
+    firsts = Counter(epoch(sampler, n_steps=1)[0][0][0] for _ in range(2000))
+    assert len(firsts) == 20 and all(50 < count < 150 for count in firsts.values())
+
+
+def test_the_generators_state_decides_the_epoch() -> None:
+    generator = torch.Generator().manual_seed(1)
+    sampler = BlockSampler([SampledAxis(torch.arange(9), 4), SampledAxis(torch.arange(8), 3)], generator=generator)
+    epoch(sampler)
+    state = generator.get_state()
+    expected = [epoch(sampler), epoch(sampler)]
+    # Neither the epochs before nor an epoch broken off leave a trace.
+    epoch(sampler, n_steps=1)
+    generator.set_state(state)
+    assert [epoch(sampler), epoch(sampler)] == expected
+    fresh_generator = torch.Generator()
+    fresh = BlockSampler([SampledAxis(torch.arange(9), 4), SampledAxis(torch.arange(8), 3)], generator=fresh_generator)
+    fresh_generator.set_state(state)
+    assert [epoch(fresh), epoch(fresh)] == expected
+
+
+def test_the_seed_decides_and_the_global_generator_is_not_touched() -> None:
+    before = torch.get_rng_state()
+    one, same, other = (epoch(new_sampler(20, 20, seed=seed)) for seed in (1, 1, 2))
+    assert one == same != other
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_rows_and_columns_without_entries_are_never_drawn() -> None:
+    rows, columns = torch.tensor([1, 4, 5, 9, 30]), torch.tensor([0, 2, 3, 7])
+    sampler = BlockSampler([SampledAxis(rows, 2), SampledAxis(columns, 2)], generator=torch.Generator().manual_seed(0))
+    drawn = [block for _ in range(20) for block in epoch(sampler)]
+    assert {row for block in drawn for row in block[0]} == set(rows.tolist())
+    assert {column for block in drawn for column in block[1]} == set(columns.tolist())
+    assert rows.tolist() == [1, 4, 5, 9, 30] and columns.tolist() == [0, 2, 3, 7]
+
+
+def test_one_axis_alone() -> None:
+    sampler = BlockSampler([SampledAxis(torch.arange(10), 4)], generator=torch.Generator().manual_seed(0))
+    assert sampler.n_steps == 3
+    sampler.begin_epoch()
+    blocks = [sampler.next_block() for _ in range(3)]
+    assert all(len(block) == 1 for block in blocks)
+    passed = [position for (rows,) in blocks for position in rows.tolist()]
+    assert sorted(passed[:10]) == list(range(10)) and passed[10:] == passed[:2]
+
+
+Array = npt.NDArray[np.float64]
+
+
+STARS = Scale(levels=[1, 2, 3, 4, 5])
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+def with_entries(count: int) -> ObservedMatrix:
+    """A matrix of 10 x 10 cells with so many entries."""
+    array = np.full(100, np.nan)
+    array[:count] = 1 + np.arange(count) % 5
+    return ObservedMatrix.from_array(array.reshape(10, 10), STARS)
+
+
+@pytest.mark.parametrize("count, dense", [(1, False), (14, False), (15, True), (100, True)])
+def test_on_a_cpu_tables_are_dense_from_a_share_on(count: int, dense: bool) -> None:
+    for half in (True, False):
+        assert prefer_dense(with_entries(count), CPU, half=half) is dense
+
+
+@pytest.mark.parametrize("half, bytes_per_cell", [(False, 12), (True, 8)])
+def test_on_a_gpu_tables_are_dense_where_they_fit(
+    monkeypatch: pytest.MonkeyPatch, half: bool, bytes_per_cell: int
+) -> None:
+    monkeypatch.setattr(block_source, "free_bytes", lambda _: 1 << 40)
+    for room, dense in ((100 * bytes_per_cell, True), (100 * bytes_per_cell - 1, False)):
+        monkeypatch.setattr(block_source, "DENSE_BYTES_ON_GPU", room)
+        for count in (1, 100):
+            assert prefer_dense(with_entries(count), GPU, half=half) is dense
+
+
+def test_tables_take_a_third_of_what_a_gpu_has_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    for free, dense in ((3 * 1200, True), (3 * 1200 - 3, False)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 1 << 40))
+        assert prefer_dense(with_entries(50), GPU, half=False) is dense
+
+
+@pytest.mark.parametrize("missing", [0.0, float("nan"), -7.0])
+def test_a_dense_table(missing: float) -> None:
+    matrix = ObservedMatrix.from_array([[1, np.nan, 3], [np.nan, 5, np.nan]], STARS)
+    table = dense_table(matrix, matrix.values * 10, CPU, missing=missing)
+    assert table.dtype == torch.float32
+    np.testing.assert_array_equal(table, [[10, missing, 30], [missing, 50, missing]])
+
+
+def test_a_tensor_is_a_copy() -> None:
+    array = np.arange(3.0)
+    array.flags.writeable = False
+    tensor_on(CPU, array).zero_()
+    assert array.tolist() == [0, 1, 2]
+
+
+ArrayMatrixBlocks = npt.NDArray[np.float64]
+
+
+STARS_MATRIX_BLOCKS = Scale(levels=[1, 2, 3, 4, 5])
+
+CPU_MATRIX_BLOCKS = torch.device("cpu")
+
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")],
+    ),
+]
+
+
+# Small matrices of stars with NaN where nothing is observed.
+cells = st.sampled_from([np.nan, np.nan, 1.0, 2.0, 3.0, 4.0, 5.0])
+
+matrices = st.tuples(st.integers(1, 6), st.integers(1, 6)).flatmap(
+    lambda shape: st.lists(
+        st.lists(cells, min_size=shape[1], max_size=shape[1]), min_size=shape[0], max_size=shape[0]
+    ).map(np.array)
+)
+
+
+def unprepared(
+    array: ArrayMatrixBlocks,
+    *,
+    dense: bool | None = None,
+    inputs: str = "scaled",
+    missing: float = 0.0,
+    block: tuple[int, int] = (2, 3),
+) -> MatrixBlocks:
+    return MatrixBlocks(
+        ObservedMatrix.from_array(array, STARS_MATRIX_BLOCKS),
+        ENCODINGS[inputs],
+        block_rows=block[0],
+        block_columns=block[1],
+        force_dense=dense,
+        missing=missing,
+    )
+
+
+def prepared(
+    source: MatrixBlocks, *, half: bool = False, device: str = "cpu", seed: int = 0, ranks: Ranks | None = None
+) -> MatrixBlocks:
+    source.prepare(torch.device(device), half=half, generator=torch.Generator().manual_seed(seed), ranks=ranks)
+    return source
+
+
+def targets_of(source: MatrixBlocks, rows: list[int], columns: list[int]) -> Tensor:
+    return source.block(torch.tensor(rows), torch.tensor(columns)).targets
+
+
+def table_of_batch(batch: Batch, width: int) -> Tensor:
+    """Write vectors into a table, entry by entry."""
+    if isinstance(batch, Tensor):
+        return batch.cpu()
+    table = torch.zeros(batch.starts.numel() - 1, width)
+    for row, (start, end) in enumerate(zip(batch.starts[:-1].tolist(), batch.starts[1:].tolist(), strict=True)):
+        for index, weight in zip(batch.indices[start:end].tolist(), batch.weights[start:end].tolist(), strict=True):
+            table[row, index] = weight
+    return table
+
+
+def table_of(vectors: Vectors, ids: list[int], width: int) -> Tensor:
+    """Take some vectors and write them into a table."""
+    return table_of_batch(vectors.take(torch.tensor(ids, dtype=torch.int64)), width)
+
+
+def counts_with_entries(array: ArrayMatrixBlocks) -> tuple[int, int]:
+    """How many rows, and how many columns, have entries."""
+    observed = ~np.isnan(array)
+    return int(observed.any(axis=1).sum()), int(observed.any(axis=0).sum())
+
+
+@settings(max_examples=60)
+@given(array=matrices, data=st.data())
+def test_targets_and_vectors_are_those_of_the_matrix(array: ArrayMatrixBlocks, data: st.DataObject) -> None:
+    n_rows, n_columns = array.shape
+    rows = data.draw(st.permutations(range(n_rows)))[: data.draw(st.integers(1, n_rows))]
+    columns = data.draw(st.permutations(range(n_columns)))[: data.draw(st.integers(1, n_columns))]
+    counts = counts_with_entries(array)
+    for dense, inputs in product((True, False), ENCODINGS):
+        source = unprepared(array, dense=dense, inputs=inputs)
+        if min(counts) < 2:
+            with pytest.raises(BadEntries, match=f"got {counts[0]} and {counts[1]}$"):
+                prepared(source)
+            source._place(CPU_MATRIX_BLOCKS, half=False)  # what the entries are does not depend on how many there are
+        else:
+            prepared(source)
+        block = source.block(torch.tensor(rows), torch.tensor(columns))
+        assert block.targets.dtype == torch.float32
+        np.testing.assert_array_equal(block.targets, (array[rows][:, columns] - 3) / 2)  # NaN at the same places
+        encoded = np.nan_to_num((array - 3) / 2 if inputs == "scaled" else array)
+        np.testing.assert_array_equal(table_of_batch(block.rows, n_columns), encoded[rows])
+        np.testing.assert_array_equal(table_of_batch(block.columns, n_rows), encoded.T[columns])
+        np.testing.assert_array_equal(table_of(source.rows, list(range(n_rows)), n_columns), encoded)
+        np.testing.assert_array_equal(table_of(source.columns, list(range(n_columns)), n_rows), encoded.T)
+        assert block.row_ids.tolist() == list(rows) and block.column_ids.tolist() == list(columns)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_a_middle_level_is_a_target_and_a_missing_entry_is_none(dense: bool) -> None:
+    # In the inputs the two look alike (0): that is the paper's encoding. As targets they must not.
+    source = prepared(unprepared(np.array([[3.0, np.nan], [np.nan, 3.0], [5.0, 1.0]]), dense=dense))
+    np.testing.assert_array_equal(targets_of(source, [0, 1, 2], [0, 1]), [[0.0, np.nan], [np.nan, 0.0], [1.0, -1.0]])
+    assert table_of(source.rows, [0, 1, 2], 2).tolist() == [[0, 0], [0, 0], [1, -1]]
+
+
+@pytest.mark.parametrize("missing", [0.0, float("nan"), -7.0])
+@pytest.mark.parametrize("half", [False, True])
+def test_in_dense_vectors_something_stands_for_what_is_missing(missing: float, half: bool) -> None:
+    array = np.array([[3.0, np.nan, 1.0], [np.nan, 5.0, 4.0]])
+    dense = prepared(unprepared(array, dense=True, missing=missing), half=half)
+    expected = np.where(np.isnan(array), missing, (array - 3) / 2)
+    np.testing.assert_array_equal(table_of(dense.rows, [0, 1], 3).float(), expected)
+    np.testing.assert_array_equal(table_of(dense.columns, [0, 1, 2], 2).float(), expected.T)
+    # Sparse vectors have no place for it, and targets are missing where they are.
+    sparse = prepared(unprepared(array, dense=False, missing=missing), half=half)
+    assert isinstance(sparse.rows, SparseVectors) and sparse.rows.weights.tolist() == [0.0, -1.0, 1.0, 0.5]
+    for source in (dense, sparse):
+        np.testing.assert_array_equal(targets_of(source, [0, 1], [0, 1, 2]), (array - 3) / 2)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_a_block_leaves_no_trace_in_the_next(dense: bool) -> None:
+    array = np.arange(30).reshape(6, 5) % 5 + 1.0
+    array[1, 2] = array[4, 0] = np.nan
+    source = prepared(unprepared(array, dense=dense))
+    for rows, columns in (([0, 4], [0, 1, 2]), ([1, 3, 5], [4, 2]), ([4], [0]), ([2, 1], [3, 1, 0, 2])):
+        np.testing.assert_array_equal(targets_of(source, rows, columns), (array[rows][:, columns] - 3) / 2)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_a_block_without_entries(dense: bool) -> None:
+    source = prepared(unprepared(np.array([[np.nan, 4.0, 1.0], [np.nan, 2.0, np.nan]]), dense=dense))
+    targets = targets_of(source, [1, 0], [0])
+    assert targets.shape == (2, 1) and bool(targets.isnan().all())
+    assert table_of(source.columns, [0, 1], 2).tolist() == [[0.0, 0.0], [0.5, -0.5]]
+
+
+def test_the_matrix_stays_as_it_is() -> None:
+    matrix = ObservedMatrix.from_array([[1, 2], [3, np.nan]], STARS_MATRIX_BLOCKS)
+    for dense in (True, False):
+        source = MatrixBlocks(matrix, ENCODINGS["raw"], block_rows=2, block_columns=2, force_dense=dense)
+        vectors = prepared(source).rows
+        (vectors.table if isinstance(vectors, DenseVectors) else vectors.weights).zero_()
+        targets_of(source, [0, 1], [0, 1]).zero_()
+    np.testing.assert_array_equal(matrix.to_array(), [[1, 2], [3, np.nan]])
+
+
+@pytest.mark.parametrize("by_rule", [True, False])
+def test_the_rule_chooses_unless_it_is_overridden(by_rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def rule(matrix: ObservedMatrix, device: torch.device, *, half: bool) -> bool:
+        asked.append((device.type, half))
+        return by_rule
+
+    monkeypatch.setattr(matrix_blocks, "prefer_dense", rule)
+    array = np.ones((4, 4))
+    source = prepared(unprepared(array), half=True)
+    kind = DenseVectors if by_rule else SparseVectors
+    assert source.dense is by_rule and isinstance(source.rows, kind) and isinstance(source.columns, kind)
+    assert asked == [("cpu", True)]
+    for forced in (True, False):
+        assert prepared(unprepared(array, dense=forced)).dense is forced
+
+
+def test_half_precision_is_for_dense_inputs_never_for_targets() -> None:
+    array = np.array([[1.0, 2.0], [np.nan, 4.0]])
+    dense, sparse = (prepared(unprepared(array, dense=dense), half=True) for dense in (True, False))
+    assert isinstance(dense.rows, DenseVectors) and dense.rows.table.dtype == torch.bfloat16
+    assert isinstance(sparse.rows, SparseVectors) and sparse.rows.weights.dtype == torch.float32
+    for source in (dense, sparse):
+        targets = targets_of(source, [0, 1], [0, 1])
+        np.testing.assert_array_equal(targets.numpy(), np.array([[-1.0, -0.5], [np.nan, 0.5]], dtype=np.float32))
+        assert targets.dtype == torch.float32
+
+
+def test_what_has_no_entries_is_left_out() -> None:
+    array = np.full((5, 4), np.nan)
+    array[1, 0] = array[1, 3] = array[4, 3] = 2
+    rows, columns = unprepared(array, block=(3, 7))._axes()
+    assert rows.positions.tolist() == [1, 4] and columns.positions.tolist() == [0, 3]
+    assert (rows.block, columns.block) == (3, 7)
+
+
+@pytest.mark.parametrize("shape, found", [((1, 4), "1 and 4"), ((5, 1), "5 and 1")])
+def test_too_small_to_cut_blocks_from(shape: tuple[int, int], found: str) -> None:
+    with pytest.raises(BadEntries, match=f"at least two rows and two columns with entries; got {found}$"):
+        prepared(unprepared(np.ones(shape)))
+
+
+def epoch_of(source: MatrixBlocks) -> list[Block]:
+    source.begin_epoch()
+    return [source.next_block() for _ in range(source.n_steps)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_epoch_on_a_device_is_the_same_dense_and_sparse(device: str) -> None:
+    generator = np.random.default_rng(0)
+    array = np.where(generator.random((9, 7)) < 0.5, generator.integers(1, 6, (9, 7)), np.nan)
+    array[4] = np.nan  # in no block
+    dense, sparse = (prepared(unprepared(array, dense=dense), device=device) for dense in (True, False))
+    assert (dense.dense, sparse.dense, dense.n_steps, sparse.n_steps) == (True, False, 3, 3)
+    for _ in range(2):
+        for one, other in zip(epoch_of(dense), epoch_of(sparse), strict=True):
+            assert isinstance(one.rows, Tensor) and isinstance(other.rows, SparseBatch)
+            assert {part.device.type for part in (one.rows, one.targets, other.rows.weights, other.targets)} == {device}
+            rows, columns = one.row_ids.cpu().numpy(), one.column_ids.cpu().numpy()
+            assert len(set(rows)) == 2 and len(set(columns)) == 3 and 4 not in rows
+            for block in (one, other):
+                assert block.row_ids.tolist() == rows.tolist() and block.column_ids.tolist() == columns.tolist()
+                np.testing.assert_array_equal(block.targets.cpu(), (array[np.ix_(rows, columns)] - 3) / 2)
+                units = np.nan_to_num((array - 3) / 2)
+                np.testing.assert_array_equal(table_of_batch(block.rows, 7), units[rows])
+                np.testing.assert_array_equal(table_of_batch(block.columns, 9), units.T[columns])
+
+
+def test_the_generator_shuffles_epochs() -> None:
+    array = np.ones((40, 30))
+    one, same, other = (prepared(unprepared(array), seed=seed) for seed in (1, 1, 2))
+    first, again, third = ([block.row_ids.tolist() for block in epoch_of(source)] for source in (one, same, other))
+    assert first == again and first != third
+    assert [block.row_ids.tolist() for block in epoch_of(one)] != first
+
+
+@pytest.mark.parametrize("inputs", ENCODINGS)
+@pytest.mark.parametrize("n_ranks", [1, 2, 3, 4])
+def test_ranks_have_parts_of_sparse_blocks(n_ranks: int, inputs: str) -> None:
+    generator = np.random.default_rng(0)
+    array = np.where(generator.random((9, 5)) < 0.4, generator.integers(1, 6, (9, 5)), np.nan)
+    alone = prepared(unprepared(array, dense=False, inputs=inputs))
+    of_ranks = [
+        prepared(unprepared(array, dense=False, inputs=inputs), ranks=Ranks(rank, n_ranks)) for rank in range(n_ranks)
+    ]
+    rows, columns = torch.tensor([5, 0, 8, 2]), torch.tensor([3, 0, 4])
+    whole, parts = alone.block(rows, columns), [source.block(rows, columns) for source in of_ranks]
+    assert whole.total is itself and all(part.total is not itself for part in parts)
+    # Each entry is on one rank; what no rank has is missing.
+    stacked = torch.stack([part.targets for part in parts])
+    assert torch.equal((~stacked.isnan()).sum(0), (~whole.targets.isnan()).int())
+    assert torch.equal(stacked.nansum(0), whole.targets.nan_to_num())
+    for name, width in (("rows", 5), ("columns", 9)):
+        expected = table_of_batch(getattr(whole, name), width)
+        for rank, part in enumerate(parts):
+            own = torch.zeros(width)
+            own[Ranks(rank, n_ranks).lines(width)] = 1.0
+            assert torch.equal(table_of_batch(getattr(part, name), width), expected * own)
+        for source in of_ranks:
+            assert torch.equal(getattr(source, name).counts, getattr(alone, name).counts)
+    for source in of_ranks:
+        source.join()
+        assert isinstance(source.rows, StoredVectors) and isinstance(source.columns, StoredVectors)
+        for ours, theirs, ids in ((source.rows, alone.rows, rows), (source.columns, alone.columns, columns)):
+            assert all(map(torch.equal, ours.take(ids), theirs.take(ids)))
+
+
+def test_tables_are_dense_where_all_ranks_prefer_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for others, dense in (([True, True], True), ([True, False], False)):
+        monkeypatch.setattr(Ranks, "collected", lambda _, own, others=others: [own, *others])
+        assert prepared(unprepared(np.ones((4, 4))), ranks=Ranks(0, 3)).dense is dense  # a full matrix
+
+
+def test_ranks_have_dense_tables_whole() -> None:
+    array = np.arange(30).reshape(6, 5) % 5 + 1.0
+    source = prepared(unprepared(array, dense=True), ranks=Ranks(1, 2))
+    block = source.block(torch.tensor([0, 4]), torch.tensor([1, 2]))
+    assert block.total is itself
+    np.testing.assert_array_equal(block.targets, (array[[0, 4]][:, [1, 2]] - 3) / 2)
+    source.join()
+    assert table_of(source.rows, [0, 4], 5).shape == (2, 5)
+
+
+ArrayVectorBlocks = npt.NDArray[np.float64]
+
+
+STARS_VECTOR_BLOCKS = Scale(levels=[1, 2, 3, 4, 5])
+
+HOLED = np.array([[1.0, np.nan, 4.0], [np.nan, np.nan, np.nan], [3.0, 2.0, np.nan], [5.0, np.nan, 5.0]])
+
+
+def unprepared_vector_blocks(
+    array: ArrayVectorBlocks, *, axis: AxisName, dense: bool | None, batch_size: int | None = None
+) -> VectorBlocks:
+    """Blocks whose values are those of the matrix, minus 3: the middle of the scale is 0 and still an entry."""
+    matrix = ObservedMatrix.from_array(array, STARS_VECTOR_BLOCKS)
+    return VectorBlocks(matrix, matrix.values - 3.0, axis=axis, batch_size=batch_size, force_dense=dense)
+
+
+def prepared_vector_blocks(
+    source: VectorBlocks, *, half: bool = False, device: str = "cpu", seed: int = 0
+) -> VectorBlocks:
+    source.prepare(torch.device(device), half=half, generator=torch.Generator().manual_seed(seed))
+    return source
+
+
+def positions_of(source: VectorBlocks) -> Tensor:
+    """The positions of the vectors that have entries."""
+    (axis,) = source._axes()
+    return axis.positions
+
+
+def tables(block: VectorBlock, width: int) -> tuple[Tensor, Tensor]:
+    """Return inputs, with 0 where there are none, and targets, with NaN where there are none, as tables."""
+    if not isinstance(block.inputs, SparseBatch):
+        return block.inputs.cpu(), block.targets.cpu()
+    indices, starts, weights = (part.cpu() for part in block.inputs)
+    vectors = torch.repeat_interleave(torch.arange(starts.numel() - 1), starts.diff())
+    inputs, targets = torch.zeros(starts.numel() - 1, width), torch.full((starts.numel() - 1, width), float("nan"))
+    inputs[vectors, indices.long()] = weights
+    targets[vectors, indices.long()] = block.targets.cpu()
+    return inputs, targets
+
+
+@settings(max_examples=60)
+@given(array=matrices, data=st.data())
+def test_a_block_is_some_vectors_of_the_matrix(array: ArrayVectorBlocks, data: st.DataObject) -> None:
+    axis: AxisName = data.draw(st.sampled_from(("row", "column")))
+    expected = (array if axis == "row" else array.T) - 3
+    with_entries = np.flatnonzero(~np.isnan(expected).all(axis=1))
+    for dense in (True, False):
+        source = unprepared_vector_blocks(array, axis=axis, dense=dense)
+        np.testing.assert_array_equal(positions_of(source), with_entries)
+        if with_entries.size < 2:
+            continue
+        prepared_vector_blocks(source)
+        count = data.draw(st.integers(1, with_entries.size - 1))
+        ids = data.draw(st.permutations(with_entries.tolist()))[:count]
+        block = source.block(torch.tensor(ids))
+        inputs, targets = tables(block, expected.shape[1])
+        assert targets.dtype == torch.float32
+        np.testing.assert_array_equal(targets, expected[ids])
+        np.testing.assert_array_equal(inputs, np.nan_to_num(expected[ids]))
+        assert (block.n_vectors, block.share) == (count, count / with_entries.size)
+
+
+@pytest.mark.parametrize("axis", ["row", "column"])
+@pytest.mark.parametrize("dense", [True, False])
+def test_all_at_once_come_in_their_own_order_and_without_a_copy(axis: AxisName, dense: bool) -> None:
+    source = prepared_vector_blocks(unprepared_vector_blocks(HOLED, axis=axis, dense=dense))
+    expected = (HOLED if axis == "row" else HOLED.T) - 3
+    for ids in (positions_of(source), positions_of(source).flip(0)):
+        block = source.block(ids)
+        inputs, targets = tables(block, expected.shape[1])
+        np.testing.assert_array_equal(targets, expected)  # a vector without entries is there and has no target
+        np.testing.assert_array_equal(inputs, np.nan_to_num(expected))
+        assert (block.n_vectors, block.share) == (3, 1.0)
+        again = source.block(ids)
+        assert block.targets.data_ptr() == again.targets.data_ptr()
+
+
+def test_the_rule_for_blocks_chooses() -> None:
+    array = np.full((10, 10), np.nan)
+    array[0] = 1.0
+    sparse = prepared_vector_blocks(unprepared_vector_blocks(array, axis="row", dense=None))
+    assert isinstance(sparse.vectors, SparseVectors) and not sparse.dense
+    array[1] = 2.0
+    dense = prepared_vector_blocks(unprepared_vector_blocks(array, axis="row", dense=None))
+    assert isinstance(dense.vectors, DenseVectors) and dense.dense
+
+
+def test_half_precision_is_for_dense_inputs_never_for_targets_of_vector_blocks() -> None:
+    array = np.array([[1.0, 2.0], [np.nan, 4.0], [2.0, np.nan]])
+    dense, sparse = (
+        prepared_vector_blocks(unprepared_vector_blocks(array, axis="row", dense=dense), half=True).block(
+            torch.tensor([0, 2])
+        )
+        for dense in (True, False)
+    )
+    assert isinstance(dense.inputs, Tensor) and dense.inputs.dtype == torch.bfloat16
+    assert isinstance(sparse.inputs, SparseBatch) and sparse.inputs.weights.dtype == torch.float32
+    assert dense.targets.dtype == sparse.targets.dtype == torch.float32
+
+
+def test_the_matrix_stays_as_it_is_of_vector_blocks() -> None:
+    matrix = ObservedMatrix.from_array([[1, 2], [3, np.nan]], STARS_VECTOR_BLOCKS)
+    for dense in (True, False):
+        source = VectorBlocks(matrix, matrix.values, axis="row", batch_size=None, force_dense=dense)
+        prepared_vector_blocks(source).block(torch.tensor([0, 1])).targets.zero_()
+    np.testing.assert_array_equal(matrix.to_array(), [[1, 2], [3, np.nan]])
+
+
+def test_without_a_size_all_vectors_with_entries_make_the_only_block() -> None:
+    source = prepared_vector_blocks(unprepared_vector_blocks(HOLED, axis="row", dense=True))
+    source.begin_epoch()
+    assert (source.n_steps, source.next_block().n_vectors) == (1, 3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("axis", ["row", "column"])
+def test_an_epoch_on_a_device_is_the_same_dense_and_sparse_of_vector_blocks(axis: AxisName, device: str) -> None:
+    generator = np.random.default_rng(0)
+    # No two vectors are alike, so that targets tell which they are.
+    array = np.where(generator.random((9, 8)) < 0.6, generator.integers(1, 6, (9, 8)), np.nan)
+    array[4], array[:, 2] = np.nan, np.nan
+    expected = (array if axis == "row" else array.T) - 3
+    wanted = {tuple(np.nan_to_num(vector, nan=9.0)) for vector in expected if not np.isnan(vector).all()}
+    sources = [
+        prepared_vector_blocks(unprepared_vector_blocks(array, axis=axis, dense=dense, batch_size=2), device=device)
+        for dense in (True, False)
+    ]
+    for source in sources:
+        source.begin_epoch()
+    seen = set()
+    for _ in range(sources[0].n_steps):
+        dense, sparse = (source.next_block() for source in sources)
+        assert dense.targets.device.type == sparse.targets.device.type == device
+        assert (dense.n_vectors, dense.share) == (sparse.n_vectors, sparse.share) == (2, 2 / len(wanted))
+        for one, other in zip(tables(dense, expected.shape[1]), tables(sparse, expected.shape[1]), strict=True):
+            np.testing.assert_array_equal(one, other)
+        inputs, targets = tables(dense, expected.shape[1])
+        np.testing.assert_array_equal(inputs, targets.nan_to_num(0.0))
+        seen |= {tuple(vector) for vector in targets.nan_to_num(9.0).tolist()}
+    assert seen == wanted

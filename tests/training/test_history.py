@@ -1,0 +1,58 @@
+"""A history in a line, as a frame, and in a notebook."""
+
+import polars as pl
+import pytest
+
+from deepmf.training.history import EpochRecord, History, learning_curves
+
+RECORDS = [
+    EpochRecord(0, 2.0, None, 0.1, 1.5, {"boundaries": [0.1, 0.2]}),
+    EpochRecord(1, 1.5, 0.9, 0.05, 1.5),
+    EpochRecord(2, float("inf"), 0.95, None, 1.5, {"gain": 0.5}),
+]
+
+
+@pytest.fixture
+def history() -> History:
+    return History(RECORDS, best_epoch=1, best_error=0.6858, stopped="patience", means_error=0.8311)
+
+
+def test_a_line_however_many_epochs(history: History) -> None:
+    assert repr(history) == (
+        "History(3 epochs in 4.5 s; the validation error had stopped improving, validation RMSE 0.686; means 0.831)"
+    )
+    assert repr(History()) == "History(0 epochs in 0 s)"
+    assert repr(History(RECORDS[:1])) == "History(1 epoch in 1.5 s)"
+    assert len(repr(History(RECORDS * 1000))) < 60
+
+
+def test_a_frame_has_a_line_for_each_epoch(history: History) -> None:
+    frame = history.to_frame()
+    expected = {
+        "epoch": [1, 2, 3],
+        "loss": [2.0, 1.5, float("inf")],
+        "validation_error": [None, 0.9, 0.95],
+        "learning_rate": [0.1, 0.05, None],
+        "seconds": [1.5] * 3,
+        "boundaries": [[0.1, 0.2], None, None],
+        "gain": [None, None, 0.5],
+    }
+    assert frame.to_dict(as_series=False) == expected
+    empty = History().to_frame()
+    assert empty.shape == (0, 5)
+    assert empty.schema == frame.schema.__class__(dict(list(frame.schema.items())[:5]))
+    assert History(RECORDS[:1]).to_frame().schema["validation_error"] == pl.Float64
+
+
+def test_curves_are_of_what_was_noted(history: History) -> None:
+    assert list(learning_curves(history)) == ["Loss on the training entries", "RMSE on the validation entries"]
+    assert list(learning_curves(History(RECORDS[:1]))) == ["Loss on the training entries"]
+    assert learning_curves(History()) == {}
+
+
+def test_a_notebook_shows_the_curves(history: History) -> None:
+    shown = history._repr_html_()
+    assert shown.count("<svg") == 2
+    assert "<th>validation RMSE</th><td>0.686; means 0.831</td>" in shown
+    assert "<th>best epoch</th><td>2</td>" in shown
+    assert "<svg" not in History()._repr_html_()

@@ -1,0 +1,361 @@
+"""The plan of a fit: its words at once, its time once an epoch was measured, one line however the fit ends."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tests.models.contract import additive
+
+from deepmf.data.splits import split_entries
+from deepmf.data.synthetic import generate
+from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency, TrainingInterrupted
+from deepmf.matrix.entries import EntryStore
+from deepmf.models.als import ALS
+from deepmf.models.dmf import DMF
+from deepmf.models.dmfd import DMFD
+from deepmf.models.means import Means
+from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.nn import ranks
+from deepmf.training import progress as epoch_progress
+from deepmf.training import progress as fit_plan
+from deepmf.training.history import EpochRecord, History
+from deepmf.training.progress import (
+    EpochDisplay,
+    FitPlan,
+    is_notebook,
+    is_terminal,
+    plan_line,
+    show_epochs,
+    tensorboard_log,
+)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The times that are read, one after another."""
+    times = [100.0, 103.0]
+    monkeypatch.setattr(fit_plan.time, "monotonic", lambda: times[0] if len(times) == 1 else times.pop(0))
+    return times
+
+
+def epoch(number: int, seconds: float) -> EpochRecord:
+    return EpochRecord(number, 0.5, None, None, seconds)
+
+
+def test_text_at_once_and_time_after_an_epoch() -> None:
+    stream = io.StringIO()
+    with plan_line(FitPlan("fitting", 11, share_after=0.5), stream) as line:
+        assert stream.getvalue() == "fitting" and not line.told
+        line(epoch(0, 2.0), History())  # 3 s so far, 10 epochs of 2 s, half of 11 more
+        assert stream.getvalue() == "fitting; about 35 s\n" and line.told
+        line(epoch(1, 2.0), History())
+    assert stream.getvalue() == "fitting; about 35 s\n"
+
+
+def test_slow_epochs_do_not_count_unless_there_are_no_others() -> None:
+    stream = io.StringIO()
+    with plan_line(FitPlan("fitting", 11, n_slow=1), stream) as line:
+        line(epoch(0, 1000.0), History())
+        assert stream.getvalue() == "fitting"
+        line(epoch(1, 2.0), History())
+    assert stream.getvalue() == "fitting; about 20 s\n"
+    stream = io.StringIO()
+    with plan_line(FitPlan("fitting", 1, n_slow=1), stream) as line:
+        line(epoch(0, 3.0), History())
+    assert stream.getvalue() == "fitting; about a second\n"
+
+
+def test_a_fit_that_goes_on_has_less_left() -> None:
+    stream = io.StringIO()
+    with plan_line(FitPlan("fitting", 100), stream) as line:
+        line(epoch(97, 10.0), History())
+    assert stream.getvalue() == "fitting; about 25 s\n"
+
+
+def test_the_line_ends_where_a_fit_fails() -> None:
+    stream = io.StringIO()
+    with pytest.raises(KeyError), plan_line(FitPlan("fitting", 100), stream):
+        raise KeyError
+    assert stream.getvalue() == "fitting\n"
+
+
+def test_the_plans_of_models() -> None:
+    matrix = generate(300, 200, density=0.3, seed=0).matrix
+    assert Means().plan(matrix) is None
+    assert ALS().plan(matrix) == FitPlan("fitting ALS to 18,000 entries: 15 epochs", 15)
+    model = OrdinalDMF(effort="quick", device="cpu", epochs=7)
+    plan = model.plan(matrix)
+    assert plan is not None and plan.share_after > 0
+    assert plan.text == (
+        "fitting OrdinalDMF (effort quick) to 18,000 entries: 1 hidden layer of 128, 7 epochs of 3 steps on the CPU"
+    )
+    assert model.chosen_ == {} and model.settings == OrdinalDMF(effort="quick", device="cpu", epochs=7).settings
+    several = OrdinalDMF(effort="quick", device="cpu", epochs=7, networks=3).plan(matrix)
+    assert several is not None and ": 3 networks with 1 hidden layer of 128, 7 epochs" in several.text
+    deep = DMF(hidden_sizes=(8, 4), device="cpu").plan(matrix)
+    assert deep is not None and "2 hidden layers of 8, 4, 1000 epochs of 1 step on the CPU" in deep.text
+
+
+def test_a_warm_fit_has_half_the_epochs() -> None:
+    matrix = additive(12, 10)
+    first = ALS(latent_size=2, epochs=5).fit(matrix)
+    plan = ALS(latent_size=2, epochs=5).plan(matrix, start_from=first)
+    assert plan is not None and plan.epochs == 3
+
+
+@pytest.mark.parametrize("model", [OrdinalDMF, DMF])
+def test_steps_are_those_of_training(model: type[OrdinalDMF] | type[DMF]) -> None:
+    given = {"hidden_sizes": (4,), "latent_size": 2, "block_rows": 10, "block_columns": 20, "device": "cpu"}
+    new, matrix = model(**given), additive(30, 25)
+    assert new._steps_of(matrix) == new._task(EntryStore.of(matrix), None).source.n_steps
+
+
+FIRST, SECOND = EpochRecord(0, 0.5, 0.9, 0.01, 2.0), EpochRecord(1, 0.4, None, 0.01, 4.0)
+
+
+def be_a_terminal(monkeypatch: pytest.MonkeyPatch, *, width: int = 150) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel of a notebook: standard error is no terminal."""
+    kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
+    monkeypatch.setitem(sys.modules, "IPython", kernel)  # type: ignore[arg-type]
+    monkeypatch.setenv("COLUMNS", "150")
+
+
+def show_two_epochs(progress: bool | None = None) -> None:
+    history = History(best_epoch=0, best_error=0.9)
+    with show_epochs("fitting DMF", 10, progress) as callbacks:
+        for record in (FIRST, SECOND):
+            history.records.append(record)
+            for show in callbacks:
+                show(record, history)
+
+
+def test_nothing_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    show_two_epochs()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_sees_how_training_stands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    be_a_terminal(monkeypatch)
+    assert is_terminal()
+    show_two_epochs()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "fitting DMF" in err
+    assert "2/10" in err
+    assert "loss 0.4000, validation 0.9000, best 0.9000 in epoch 1" in err
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_rank_alone_shows_epochs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: int
+) -> None:
+    monkeypatch.setattr(ranks, "ranks_here", lambda: ranks.Ranks(rank, 2))
+    show_two_epochs(progress=True)
+    assert bool(capsys.readouterr().err) == (rank == 0)
+
+
+def test_a_narrow_terminal_sees_epoch_and_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    be_a_terminal(monkeypatch, width=80)
+    with show_epochs("fitting OrdinalDMF", 1000) as (show,):
+        show(EpochRecord(98, 0.5, 0.9, 0.01, 1.0), History(best_epoch=97, best_error=0.9))
+    err = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    assert re.search(r"fitting OrdinalDMF +99/1000 [\d:-]+ loss 0.5000, validation 0.9000, best", err)
+
+
+def test_a_terminal_without_rich_sees_a_line_of_its_width(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(epoch_progress, "find_spec", lambda _: None)
+    monkeypatch.setattr(epoch_progress, "_REWRITTEN_EVERY", 0.0)
+    be_a_terminal(monkeypatch, width=40)
+    show_two_epochs()
+    first, second = "fitting DMF: epoch 1 of 10, 0:00:18 left", "fitting DMF: epoch 2 of 10, 0:00:24 left"
+    assert capsys.readouterr().err == f"\r{first[:39]}\r{second[:39]}\n"
+
+
+@pytest.mark.usefixtures("notebook")
+def test_a_notebook_sees_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert is_notebook() and not is_terminal()
+    show_two_epochs()
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    last = "fitting DMF: epoch 2 of 10, 0:00:24 left, loss 0.4000, validation 0.9000, best 0.9000 in epoch 1"
+    assert told.rpartition("\r")[2].rstrip() == last
+
+
+def test_ipython_without_a_kernel_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    for shell in (None, SimpleNamespace()):
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))  # type: ignore[arg-type]
+        assert not is_notebook()
+
+
+def test_a_file_gets_a_line_now_and_then_and_the_last(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(epoch_progress, "_WRITTEN_EVERY", 60.0)
+    ALS(latent_size=2, epochs=9).fit(additive(12, 10), progress=True)
+    plan, first, last = capsys.readouterr().err.splitlines()
+    assert plan == "fitting ALS to 67 entries: 9 epochs; about a second"
+    assert first.startswith("fitting ALS: epoch 1 of 9, 0:00:00 left, loss ")
+    assert last.startswith("fitting ALS: epoch 9 of 9, 0:00:00 left, loss ")
+
+
+def test_nothing_on_request_and_for_what_has_no_epochs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    be_a_terminal(monkeypatch)
+    ALS(latent_size=2, epochs=2).fit(additive(12, 10), progress=False)
+    Means().fit(additive(12, 10), progress=True)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_fit_is_shown_where_somebody_looks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    be_a_terminal(monkeypatch)
+    ALS(latent_size=2, epochs=2).fit(additive(12, 10))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "fitting ALS" in err and "2/2" in err
+
+
+def test_ctrl_c_ends_a_fit_that_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    def stop(record: EpochRecord, _: History) -> None:
+        if record.epoch == 3:
+            raise KeyboardInterrupt
+
+    with pytest.warns(TrainingInterrupted):
+        model = ALS(latent_size=2, epochs=9).fit(additive(12, 10), callbacks=[stop], progress=True)
+    assert len(model.history_) == 4
+    assert capsys.readouterr().err.splitlines()[-1].startswith("fitting ALS: epoch 4 of 9")
+
+
+@pytest.mark.parametrize("progress", ["yes", 1])
+def test_what_is_no_answer(progress: object) -> None:
+    with pytest.raises(BadSetting, match="^progress must be True, False or None"):
+        ALS().fit(additive(12, 10), progress=progress)  # type: ignore[arg-type]
+
+
+def test_without_validation(capsys: pytest.CaptureFixture[str]) -> None:
+    with show_epochs("fitting", 2, True) as (show,):
+        show(EpochRecord(0, 0.5, None, 0.01, 1.0), History([FIRST]))
+    assert capsys.readouterr().err == "fitting: epoch 1 of 2, 0:00:02 left, loss 0.5000\n"
+
+
+def show_a_stage(plan: FitPlan | None = None, *, n_epochs: int = 1) -> None:
+    with show_epochs("fitting OrdinalDMF", 10, True, plan) as (display,):
+        assert isinstance(display, EpochDisplay)
+        for _ in range(n_epochs):
+            display(FIRST, History([FIRST], best_epoch=0, best_error=0.9))
+        display.tell_stage("refining")
+        display.tell_stage("linear part")
+
+
+def test_a_file_is_told_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    show_a_stage()
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "fitting OrdinalDMF: refining, best 0.9000 in epoch 1",
+        "fitting OrdinalDMF: linear part, best 0.9000 in epoch 1",
+    ]
+    show_a_stage(FitPlan("the plan", 10), n_epochs=0)  # one that goes on from the end of its epochs
+    assert capsys.readouterr().err.splitlines() == [
+        "the plan",
+        "fitting OrdinalDMF: refining",
+        "fitting OrdinalDMF: linear part",
+    ]
+
+
+def test_a_terminal_sees_the_stage_beside_a_bar_that_is_not_full(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    be_a_terminal(monkeypatch)
+    show_a_stage()
+    err = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    assert re.search(r"fitting OrdinalDMF .* 1/10 +linear part, best 0.9000 in epoch 1", err)
+
+
+def test_standard_error_may_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    assert not is_terminal()
+    show_two_epochs(progress=True)
+
+
+def logged(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return (epoch, number) of every name in a folder's log."""
+    log = EventAccumulator(str(folder)).Reload()
+    return {name: [(event.step, event.value) for event in log.Scalars(name)] for name in log.Tags()["scalars"]}
+
+
+def test_the_log_is_the_history(tmp_path: Path) -> None:
+    split = split_entries(generate(30, 20, density=0.5, seed=0).matrix, seed=0)
+    model = DMFD(hidden_sizes=(8,), latent_size=4, dropout=0.1, epochs=5, validate_every=2, decay_every=2, device="cpu")
+    with tensorboard_log(tmp_path / "runs" / "first") as log:
+        model.fit(split.train, split.validation, callbacks=[log])
+    records = model.history_.records
+    numbers = logged(tmp_path / "runs" / "first")
+    boundaries = [f"boundaries/{number}" for number in (1, 2, 3, 4)]
+    assert numbers.keys() == {"loss", "validation_error", "learning_rate", "sharpness", *boundaries}
+    epochs = [1, 2, 3, 4, 5]
+    assert [epoch for epoch, _ in numbers["loss"]] == epochs
+    for name in ("loss", "learning_rate"):
+        assert [number for _, number in numbers[name]] == pytest.approx([getattr(each, name) for each in records])
+    looked = [(each.epoch + 1, each.validation_error) for each in records if each.validation_error is not None]
+    assert [epoch for epoch, _ in looked] == [2, 4, 5]
+    assert numbers["validation_error"] == [(epoch, pytest.approx(error)) for epoch, error in looked]
+    assert [number for _, number in numbers["boundaries/4"]] == pytest.approx(
+        [each.notes["boundaries"][3] for each in records]
+    )
+
+
+def test_what_was_logged_before_an_error_is_kept_and_the_writer_ends(tmp_path: Path) -> None:
+    matrix = generate(30, 20, density=0.5, seed=0).matrix
+    threads = threading.active_count()
+    with pytest.raises(ZeroDivisionError), tensorboard_log(tmp_path) as log:
+        DMFD(hidden_sizes=(8,), latent_size=4, epochs=1, device="cpu").fit(matrix, callbacks=[log])
+        raise ZeroDivisionError
+    assert threading.active_count() == threads
+    assert len(logged(tmp_path)["loss"]) == 1
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CannotSave, match="file cannot hold a log"), tensorboard_log(tmp_path / "file"):
+        pass
+
+
+def test_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'deepmf\[tensorboard\]'"), tensorboard_log(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_ends_the_log_and_not_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter.add_scalar", full)
+    matrix = generate(30, 20, density=0.5, seed=0).matrix
+    with pytest.warns(DeepMFWarning) as caught, tensorboard_log(tmp_path) as log:
+        model = DMFD(hidden_sizes=(8,), latent_size=4, epochs=3, device="cpu").fit(matrix, callbacks=[log])
+    assert len(model.history_) == 3
+    (said,) = [str(warning.message) for warning in caught]
+    assert said == f"{tmp_path} could not be written (No space left on device); training goes on without a log"
