@@ -160,7 +160,6 @@ def test_fewer_threads_on_a_busy_machine_are_told(
         torch.set_num_threads(before)
     assert code == 0
     assert out.splitlines()[2] == "torch used 1 of 2 threads, because other programs keep the cores busy"
-    assert load(tmp_path / "m").history_.threads == 1
 
 
 def test_validation_from_a_file_teaches_nothing(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
