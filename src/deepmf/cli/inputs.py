@@ -38,7 +38,6 @@ from deepmf.errors import (
     UnreadableFile,
     UserError,
 )
-from deepmf.matrix.frames import TableForm
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from deepmf.cli.feature_files import FeatureFiles
     from deepmf.data.read import Missing
     from deepmf.data.roles import IsKnown, Role, RoleColumns
+    from deepmf.matrix.frames import TableForm
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
@@ -67,7 +67,7 @@ class Reading:
     missing: MissingValues = "error"
     decimal: DecimalOption = "."
     wide: Wide = False
-    beside: TableForm | None = None  # a table that is known already: the same names are no guess
+    beside: Any = None  # a table that is known already: the same names are no guess
 
     @property
     def asked(self) -> dict[str, str | int | None]:

@@ -14,7 +14,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.models import ParameterInfo
 
-from deepmf.models.ordinal.settings import EFFORTS
 from deepmf.models.registry import HOMES, settings_class
 
 
@@ -189,7 +188,7 @@ Effort = Annotated[
     str | None,
     typer.Option(
         "--effort",
-        metavar="|".join(EFFORTS),
+        metavar="quick|normal|best",
         help="How much time to spend for accuracy, with --model dmf-o; normal unless set.",
     ),
 ]

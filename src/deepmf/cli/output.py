@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from deepmf.errors import BadSetting, CannotSave, DeepMFError
-from deepmf.storage.frame_file import check_ending, text_pieces, write_frame_file
-from deepmf.training.progress import is_terminal
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
 @contextmanager
 def show_share(title: str) -> Iterator[Callable[[int, int | None], None]]:
     """Yield what shows how much is done of how much (None: unknown), and the time left; nothing where unseen."""
+    from deepmf.training.progress import is_terminal
+
     if not is_terminal():
         yield lambda done, total: None
         return
@@ -237,6 +237,8 @@ def check_frame_target(
         raise BadSetting(f"--safe-csv is for csv and tsv; got {'--json' if target == STANDARD else repr(target)}")
     if target == STANDARD:
         return
+    from deepmf.storage.frame_file import check_ending
+
     check_ending(target)
     check_writable(Path(target), inputs=inputs)
 
@@ -294,6 +296,8 @@ def _until(stopped: Event, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFr
 
 
 def _write(frames: Iterable[pl.DataFrame], schema: Mapping[str, Any], target: str, standard_format: str) -> None:
+    from deepmf.storage.frame_file import text_pieces, write_frame_file
+
     if target != STANDARD:
         write_frame_file(frames, schema, target)
         return

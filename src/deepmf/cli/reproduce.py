@@ -12,7 +12,6 @@ import typer
 from deepmf.cli.options import Device, Json, table_names
 from deepmf.cli.output import say, show_json, show_table
 from deepmf.errors import FileAbsent
-from deepmf.training.progress import is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,6 +111,8 @@ def _publish(
 @contextmanager
 def _show_progress(table: str, n_trials: int) -> Iterator[Callable[[Progress], None]]:
     """Yield what shows each finished fit: a bar with the time left on a terminal, nothing elsewhere."""
+    from deepmf.training.progress import is_terminal
+
     if not is_terminal():
         yield lambda progress: None
         return

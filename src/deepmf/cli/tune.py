@@ -32,7 +32,6 @@ from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.settings import check_effort, gather_settings, parse_scale, show_value
 from deepmf.errors import BadSetting, DeepMFWarning, TrainingInterrupted
 from deepmf.models.registry import model_class
-from deepmf.training.progress import show_epochs
 
 if TYPE_CHECKING:
     from deepmf.tuning import Study
@@ -117,6 +116,8 @@ def tune(
 
 def _run(study: Study, n_trials: int, *, epochs: int | None) -> bool:
     """Run trials, each with its progress; say whether Ctrl-C ended it."""
+    from deepmf.training.progress import show_epochs
+
     with study.held():
         for number in range(len(study.tried), n_trials):
             errors = [trial.error for trial in study.tried if trial.error is not None]
