@@ -634,3 +634,16 @@ def test_draws_of_levels_and_categories() -> None:
     drawn = imputer.transform(nothing)
     assert 0.35 < (drawn["colour"] == "red").mean() < 0.65  # as often as in fit
     assert abs(drawn["weight"].std() / frame["weight"].std() - 1) < 0.25
+
+
+@pytest.mark.parametrize("model", ["means", "auto"])
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_columns_in_another_order_are_refused_as_scikit_learn_does(kind: str, model: str) -> None:
+    frame = pd.DataFrame({"size": [1.0, 2.0, np.nan] * 4, "colour": ["red", "blue", None] * 4, "age": [5.0, 6, 7] * 4})
+    given, other = frame, frame[["colour", "size", "age"]]
+    if kind == "polars":
+        given, other = (pl.from_pandas(each) for each in (given, other))
+    fitted = DMFImputer(model=model).fit(given)
+    for wrong in (other, given[["size", "colour"]]):
+        with pytest.raises(ValueError, match="feature names should match"):
+            fitted.transform(wrong)

@@ -220,6 +220,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Any, *, reset: bool) -> EncodedTable:  # noqa: N803
         """Check a table, and return what is completed of it as numbers; `reset` learns its columns and categories."""
         given = self._without_features(X, reset=reset)
+        if hasattr(X, "columns") and not reset:  # other names, or another order, before any cell is read
+            validate_data(self, X, reset=False, skip_check_array=True)
         texts = None if reset else () if self._codes is None else self._codes.categories
         may_have_text = reset or texts or isinstance(self.missing_values, str)
         mixed = MixedTable.of(given, missing=self.missing_values, texts=texts) if may_have_text else None
