@@ -86,9 +86,10 @@ def test_each_of_two_gaussians_is_drawn_to_what_both_have_in_common() -> None:
         assert np.abs(scatter / 8 - expected).max() > 0.5
 
 
-def test_many_rows_are_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("bound", "value"), [("_MOST_ROWS", 20), ("_MOST_WORK", 20)])
+def test_many_rows_are_drawn_from(monkeypatch: pytest.MonkeyPatch, bound: str, value: int) -> None:
     table = holes(np.random.default_rng(0).normal(size=(50, 3)), 0.2)
-    monkeypatch.setattr(gaussians, "_MOST_ROWS", 20)
+    monkeypatch.setattr(gaussians, bound, value)
     some = Gaussians.fitted(table, shrinkage=1.0, seed=3).parts[0].covariance
     assert np.array_equal(some, Gaussians.fitted(table, shrinkage=1.0, seed=3).parts[0].covariance)
     assert not np.array_equal(some, Gaussians.fitted(table, shrinkage=1.0, seed=4).parts[0].covariance)

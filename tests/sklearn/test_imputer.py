@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from deepmf.data.synthetic import generate
-from deepmf.errors import BadEntries, BadSetting, CannotExtend, NothingObserved, OffScale
+from deepmf.errors import BadEntries, BadSetting, CannotExtend, DeepMFWarning, NothingObserved, OffScale
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.registry import HOMES, model_class
+from deepmf.sklearn.candidates import WHOLE_ROWS
 from deepmf.sklearn.imputer import DMFImputer
 from deepmf.sklearn.observed_table import TableEntries
 from deepmf.sklearn.scores import hidden_entries_score
@@ -405,8 +407,12 @@ def test_where_a_blend_does_not_suit_models_are_chosen_from(monkeypatch: pytest.
     assert quick_auto().fit(table).hidden_errors_.keys() == models
     assert quick_auto(scale="shared").fit(table).hidden_errors_.keys() == models
     assert quick_auto(feature_columns=[0]).fit(table).hidden_errors_.keys() == models
+    assert quick_auto().fit(table).left_out_ == {}  # settings were given, so they were never asked for
     monkeypatch.setattr("deepmf.sklearn.candidates.MOST_COLUMNS", 5)
-    assert DMFImputer(random_state=0).fit(table).hidden_errors_.keys() == models
+    with pytest.warns(DeepMFWarning, match="model='gaussian'"):
+        fitted = DMFImputer(random_state=0).fit(table)
+    assert fitted.hidden_errors_.keys() == models
+    assert set(fitted.left_out_) == set(WHOLE_ROWS)
 
 
 def test_what_completes_whole_rows_by_name(table: Array) -> None:
@@ -647,3 +653,43 @@ def test_columns_in_another_order_are_refused_as_scikit_learn_does(kind: str, mo
     for wrong in (other, given[["size", "colour"]]):
         with pytest.raises(ValueError, match="feature names should match"):
             fitted.transform(wrong)
+
+
+def wide_mixed_frame(n_rows: int, *, n_numbers: int, n_texts: int, n_categories: int) -> pd.DataFrame:
+    """A frame whose numbers and categories follow from three factors of a row."""
+    random = np.random.default_rng(0)
+    factors = random.normal(size=(n_rows, 3))
+    numbers = factors @ random.normal(size=(3, n_numbers)) + 0.5 * random.normal(size=(n_rows, n_numbers))
+    frame = pd.DataFrame({f"number {at}": column for at, column in enumerate(numbers.T)})
+    for at in range(n_texts):
+        likely = 2 * factors @ random.normal(size=(3, n_categories)) + random.gumbel(size=(n_rows, n_categories))
+        frame[f"text {at}"] = np.array([f"category {best}" for best in likely.argmax(axis=1)], dtype=object)
+    return frame
+
+
+@pytest.mark.slow
+def test_many_categories_leave_the_default_as_good_as_its_own_gaussian() -> None:
+    whole = wide_mixed_frame(300, n_numbers=10, n_texts=12, n_categories=20)
+    hidden = np.random.default_rng(1).random(whole.shape) < 0.2
+    table = whole.mask(hidden)
+    errors, seconds = {}, {}
+    for model in ("gaussian", "auto"):
+        begin = time.process_time()
+        fitted = DMFImputer(model, random_state=0).fit(table)
+        completed = fitted.transform(table)
+        seconds[model] = time.process_time() - begin
+        filled, truth = (each.iloc[:, :10].to_numpy(dtype=float) for each in (completed, whole))
+        errors[model] = np.sqrt(np.mean(((filled - truth) / truth.std(axis=0))[hidden[:, :10]] ** 2))
+    assert fitted.weights_["gaussian-shrunk"] > 0.5 and set(fitted.left_out_) == {"mixture"}
+    assert errors["auto"] < 1.01 * errors["gaussian"]
+    assert seconds["auto"] < 10 * seconds["gaussian"]
+
+
+def test_a_category_counts_as_one_cell_among_hidden_ones() -> None:
+    """Numbers that follow from each other; categories, of many columns each, that follow from nothing."""
+    whole = wide_mixed_frame(200, n_numbers=8, n_texts=0, n_categories=0)
+    for at in range(2):
+        whole[f"text {at}"] = np.random.default_rng(at).permutation([f"category {k % 20}" for k in range(200)])
+    table = whole.mask(np.random.default_rng(1).random(whole.shape) < 0.2)
+    weights = DMFImputer(random_state=0).fit(table).weights_
+    assert weights.get("column-means", 0.0) + weights.get("neighbours", 0.0) < 0.1

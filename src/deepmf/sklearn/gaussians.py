@@ -11,17 +11,20 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.sklearn.completer import WholeRows
 from deepmf.sklearn.observed_table import MaskArray
 
-_PASSES = 30
+PASSES = 30  # at most
 _FIRST_PASSES = 5  # of the one Gaussian that several start from
 _STILL = 5e-3  # expected cells that move less, in standard deviations, have arrived
 _JITTER = 1e-4  # a variance that every column has of its own: columns may be copies of others
 _LEAST_SPREAD = 0.02  # of what a start has in any direction
 _MOST_ROWS = 10_000  # that are learned from; a covariance is no better for more
+_MOST_WORK = 2e9  # multiplications of a pass: a few seconds. Rows of wide tables are fewer, but no less than
+_ROWS_OF_A_COLUMN = 4  # for each column
 _CELLS_AT_A_TIME = 1 << 20  # of the inverses of some rows: 8 MB
 
 
@@ -41,8 +44,8 @@ class Gaussian:
 
     def __init__(self, means: FloatArray, covariance: FloatArray) -> None:
         self.means, self.covariance = means, covariance
-        self.precision = _inverses(covariance)
-        self.log_determinant = float(np.linalg.slogdet(covariance)[1])
+        inverted = _invert(covariance)
+        self.precision, self.log_determinant = inverted.matrices, float(inverted.log_determinants)
 
     def expected(self, table: FloatArray, weights: FloatArray) -> Expected:
         """Return what is to be expected of rows with NaN; `weights` (rows,) are those of their covariances."""
@@ -67,11 +70,10 @@ class Gaussian:
     def _by_observed(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
         """Solve with the covariance of the observed cells of each row."""
         blocks = _Blocks(observed)
-        within = blocks.taken(self.covariance)
-        inverses = _inverses(within)
+        inverses, log_determinants = _invert(blocks.taken(self.covariance))
         own = blocks.cells(deviations)
         solved = (inverses @ own[:, :, None])[:, :, 0]
-        log_densities = -0.5 * ((solved * own).sum(axis=1) + np.linalg.slogdet(within)[1])
+        log_densities = -0.5 * ((solved * own).sum(axis=1) - log_determinants)
         cells = np.where(observed, deviations, blocks.spread(solved) @ self.covariance)
         explained = self.covariance @ blocks.summed(inverses, weights) @ self.covariance
         return Expected(cells, weights.sum() * self.covariance - explained, log_densities)
@@ -81,14 +83,13 @@ class Gaussian:
         blocks = _Blocks(~observed)
         pulls = deviations @ self.precision
         squares = (pulls * deviations).sum(axis=1)
-        within = blocks.taken(self.precision)
-        inverses = _inverses(within)
+        inverses, log_determinants = _invert(blocks.taken(self.precision))
         own = blocks.cells(pulls)
         solved = -(inverses @ own[:, :, None])[:, :, 0]
         squares += (solved * own).sum(axis=1)
-        log_determinants = self.log_determinant + np.linalg.slogdet(within)[1]
         cells = deviations + blocks.spread(solved)
-        return Expected(cells, blocks.summed(inverses, weights), -0.5 * (squares + log_determinants))
+        log_densities = -0.5 * (squares - self.log_determinant - log_determinants)
+        return Expected(cells, blocks.summed(inverses, weights), log_densities)
 
 
 class _Blocks:
@@ -137,12 +138,12 @@ class Gaussians(WholeRows):
 
     @classmethod
     def fitted(
-        cls, table: FloatArray, *, n_parts: int = 1, shrinkage: float, seed: int = 0, passes: int = _PASSES
+        cls, table: FloatArray, *, n_parts: int = 1, shrinkage: float, seed: int = 0, passes: int = PASSES
     ) -> Gaussians:
         """Learn from rows with NaN; `shrinkage` draws columns apart, as that many rows of independent columns do."""
         table = table[~np.isnan(table).all(axis=1)]
-        if len(table) > _MOST_ROWS:
-            table = table[np.sort(np.random.default_rng(seed).choice(len(table), _MOST_ROWS, replace=False))]
+        if len(table) > (most := _most_rows(table)):
+            table = table[np.sort(np.random.default_rng(seed).choice(len(table), most, replace=False))]
         if n_parts == 1:
             start = cls((Gaussian(np.zeros(table.shape[1]), _start(table, shrinkage)),), np.ones(1))
             return start._improved(table, np.ones((len(table), 1)), shrinkage, passes)
@@ -202,9 +203,18 @@ def _maximised(found: list[Expected], weights: FloatArray, shrinkage: float) -> 
     return Gaussians(tuple(parts), (sizes + 1.0) / (sizes + 1.0).sum())
 
 
-def _inverses(matrices: FloatArray) -> FloatArray:
-    """Return the inverse of each matrix (..., columns, columns)."""
-    return np.asarray(np.linalg.inv(matrices), dtype=np.float64)
+class _Inverted(NamedTuple):
+    """Inverses (..., columns, columns) and their log determinants (...)."""
+
+    matrices: FloatArray
+    log_determinants: FloatArray
+
+
+def _invert(matrices: FloatArray) -> _Inverted:
+    """Invert positive definite matrices by their Cholesky factors, which know the determinants too."""
+    factors = torch.linalg.cholesky_ex(torch.from_numpy(np.ascontiguousarray(matrices))).L
+    log_determinants = -2.0 * factors.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
+    return _Inverted(torch.cholesky_inverse(factors).numpy(), log_determinants.numpy())
 
 
 def _shrunk(covariance: FloatArray, n_rows: int, shrinkage: float) -> FloatArray:
@@ -212,6 +222,14 @@ def _shrunk(covariance: FloatArray, n_rows: int, shrinkage: float) -> FloatArray
     shrunk: FloatArray = covariance * (n_rows / (n_rows + shrinkage))
     np.fill_diagonal(shrunk, covariance.diagonal())
     return shrunk
+
+
+def _most_rows(table: FloatArray) -> int:
+    """Return how many rows are learned from, so that a pass over them takes seconds."""
+    n_columns = int(table.shape[1])
+    n_observed = np.count_nonzero(~np.isnan(table), axis=1)
+    work = float(np.mean(np.minimum(n_observed, n_columns - n_observed).astype(np.float64) ** 3))  # to invert a row's
+    return min(_MOST_ROWS, max(_ROWS_OF_A_COLUMN * n_columns, int(_MOST_WORK / max(work, 1.0))))
 
 
 def _start(table: FloatArray, shrinkage: float) -> FloatArray:

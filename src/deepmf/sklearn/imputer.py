@@ -14,7 +14,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
-from deepmf.errors import BadEntries, BadSetting, NothingObserved
+from deepmf.errors import BadEntries, BadSetting, DeepMFWarning, NothingObserved
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import Features
@@ -54,7 +54,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     columns of the types that they had; an array of objects as one.
 
     model: "auto" blends Gaussians of the rows and means over neighbours, with the weights that best predict cells that
-        are hidden from them, then fits them to all; for a table of more than 200 columns, a shared scale, feature
+        are hidden from them, then fits them to all; for a table of more than 500 columns, a shared scale, feature
         columns, or where settings are given, it takes that of means, als and dmf-o which best predicts such cells.
         Or the name of one: "gaussian", "neighbours", "als", "dmf-o", or any model that can predict for new rows.
     hidden_sizes, latent_size, dropout, epochs, learning_rate: settings of the model (None: as fits a table); with
@@ -77,7 +77,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     After `fit`, `model_` is the fitted model or blend (None where there was too little to learn from), `weights_` the
     weight of each candidate in it, `chosen_model_` the name of that with the largest, `hidden_errors_` the error of
     each candidate of "auto" on hidden cells, in standard deviations (with a shared
-    scale, in its units), `units_` what the model's values mean, `known_columns_` the positions of the columns that had
+    scale, in its units), `left_out_` the candidates of "auto" that do not suit the shape of the table, each with the
+    reason, `units_` what the model's values mean, `known_columns_` the positions of the columns that had
     entries.
 
     >>> table = np.array([[1, 100.0], [2, 200.0], [3, np.nan], [4, 400.0], [5, 500.0], [np.nan, 150.0]])
@@ -98,6 +99,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     chosen_model_: str
     weights_: dict[str, float]
     hidden_errors_: dict[str, float]
+    left_out_: dict[str, str]
 
     def __init__(
         self,
@@ -153,6 +155,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._warn_of_empty_columns()
         entries = entries.take_columns(self._known)
         candidates = self._models.candidates(entries.shape)
+        self.left_out_ = self._models.left_out(entries.shape)
+        self._warn_of_width(candidates)
         self.units_ = self._units(entries, reach=_WIDE_REACH if candidates[0] in WHOLE_ROWS else REACH)
         self._row_features = self._described(X)
         self._learn(candidates, entries, table.sources[self._known])
@@ -356,6 +360,15 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return entries as the model sees them; only a scale that was given refuses what it does not hold."""
         seen = entries if isinstance(self.scale, Scale) else self.units_.seen(entries)
         return seen.matrix(self.units_.scale, column_labels=self._labels)
+
+    def _warn_of_width(self, candidates: tuple[str, ...]) -> None:
+        if "gaussian" in self.left_out_:
+            warnings.warn(
+                f"the table has {self._known.size} columns (a category is one), so model='auto' chooses from "
+                f"{', '.join(candidates)} alone; model='gaussian' takes longer, and may predict better",
+                DeepMFWarning,
+                stacklevel=3,
+            )
 
     def _warn_of_empty_columns(self) -> None:
         empty = np.delete(self._names, self._kept).tolist()

@@ -11,7 +11,6 @@ import numpy as np
 import scipy.optimize
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.metrics import rmse_error
 from deepmf.sklearn.completer import Completer
 from deepmf.sklearn.observed_table import MaskArray, TableEntries
 
@@ -67,10 +66,14 @@ class _Hidden(NamedTuple):
     columns: IndexArray  # (cells,)
     values: FloatArray  # (cells,)
     predictions: dict[str, FloatArray]  # (cells,)
+    shares: FloatArray  # (cells,) of a cell of the table: the columns of one category are one cell together
 
     @property
     def errors(self) -> dict[str, float]:
-        return {name: rmse_error(found, self.values) for name, found in self.predictions.items()}
+        return {
+            name: float(np.sqrt(np.average(np.square(found - self.values), weights=self.shares)))
+            for name, found in self.predictions.items()
+        }
 
     def residuals(self, predictions: FloatArray) -> Residuals:
         return Residuals(self.columns, self.values - predictions)
@@ -87,7 +90,7 @@ def choose(
     n_cells = _n_cells(entries, sources)
     few = n_cells < _FEW_CELLS
     tried = [name for name in candidates if not few or name != "dmf-o"] or list(candidates)
-    hidden = _hidden(tried, entries, fit, _turns(entries, sources, _MOST_TURNS if few else 1, seed=seed))
+    hidden = _hidden(tried, entries, sources, fit, _turns(entries, sources, _MOST_TURNS if few else 1, seed=seed))
     if hidden is None:
         return ModelChoice({tried[-1]: 1.0}, {}, None)
     best = min(hidden.errors, key=hidden.errors.__getitem__)
@@ -103,18 +106,23 @@ def blend(
     """
     share = _share(_n_cells(entries, sources))
     n_turns = math.ceil(_CELLS_FOR_WEIGHTS / (share * _n_cells(entries, sources)))
-    hidden = _hidden(candidates, entries, fit, _turns(entries, sources, min(n_turns, _MOST_TURNS), seed=seed))
+    hidden = _hidden(candidates, entries, sources, fit, _turns(entries, sources, min(n_turns, _MOST_TURNS), seed=seed))
     if hidden is None:
         return ModelChoice({candidates[0]: 1.0}, {}, None)
-    weights = _weights(np.stack(list(hidden.predictions.values()), axis=1), hidden.values)
+    weights = _weights(np.stack(list(hidden.predictions.values()), axis=1), hidden.values, hidden.shares)
     named = {name: float(weight) for name, weight in zip(hidden.predictions, weights, strict=True) if weight > 0}
     mixed = np.asarray(sum(weight * hidden.predictions[name] for name, weight in named.items()))
     ordered = dict(sorted(named.items(), key=lambda each: -each[1]))
     return ModelChoice(ordered, hidden.errors, hidden.residuals(mixed))
 
 
-def _weights(predictions: FloatArray, values: FloatArray) -> FloatArray:
-    """Return the weights (candidates,) with which predictions (cells, candidates) are nearest to the values."""
+def _weights(predictions: FloatArray, values: FloatArray, shares: FloatArray) -> FloatArray:
+    """Return the weights (candidates,) with which predictions (cells, candidates) are nearest to the values.
+
+    A cell counts by its share (cells,).
+    """
+    counted = np.sqrt(shares)
+    predictions, values = predictions * counted[:, None], values * counted
     # The last equation, that their sum is 1, counts more than all cells together.
     heavy = 1e3 * max(1.0, float(np.linalg.norm(values)))
     equations = np.vstack([predictions, np.full(predictions.shape[1], heavy)])
@@ -154,7 +162,9 @@ def _turns(entries: TableEntries, sources: IndexArray, n_turns: int, *, seed: in
             yield hidden
 
 
-def _hidden(candidates: Iterable[str], entries: TableEntries, fit: Fit, turns: Iterator[MaskArray]) -> _Hidden | None:
+def _hidden(
+    candidates: Iterable[str], entries: TableEntries, sources: IndexArray, fit: Fit, turns: Iterator[MaskArray]
+) -> _Hidden | None:
     """Return what candidates predict in all turns; None where there is none."""
     masks = list(turns)
     if not masks:
@@ -164,9 +174,9 @@ def _hidden(candidates: Iterable[str], entries: TableEntries, fit: Fit, turns: I
         for name in candidates
     }
     asked = [entries.where(hidden) for hidden in masks]
-    return _Hidden(
-        np.concatenate([each.columns for each in asked]), np.concatenate([each.values for each in asked]), predictions
-    )
+    columns = np.concatenate([each.columns for each in asked])
+    shares = 1.0 / np.bincount(sources)[sources[columns]]
+    return _Hidden(columns, np.concatenate([each.values for each in asked]), predictions, shares)
 
 
 def _predictions(completer: Completer, entries: TableEntries, hidden: MaskArray) -> FloatArray:

@@ -9,7 +9,7 @@ from typing import Any
 from deepmf.errors import BadSetting, CannotExtend, nearest_name
 from deepmf.models.base import Model
 from deepmf.models.registry import HOMES, model_class, settings_class
-from deepmf.sklearn.candidates import MODELS, WHOLE_ROWS, suitable
+from deepmf.sklearn.candidates import MODELS, WHOLE_ROWS, left_out, suitable
 from deepmf.training.settings import declared
 
 AUTO = "auto"
@@ -78,9 +78,16 @@ class TableModels:
         """Return the names of what there is to choose from for a table of this shape."""
         if self.asked != AUTO:
             return (self.asked,)
-        if not self.own_units or self.has_features or self.given:
-            return MODELS
-        return suitable(shape) or MODELS
+        return (suitable(shape) if self._may_blend else ()) or MODELS
+
+    def left_out(self, shape: tuple[int, int]) -> dict[str, str]:
+        """Return what there would be to choose from for a table of another shape, and why there is not."""
+        return left_out(shape) if self.asked == AUTO and self._may_blend else {}
+
+    @property
+    def _may_blend(self) -> bool:
+        """Whether what completes whole rows may: it has no settings, and reads standardised columns alone."""
+        return self.own_units and not self.has_features and not self.given
 
     def new(self, name: str) -> Model:
         """Return a model that is not fitted yet, with the settings of tables and those that were given."""
