@@ -480,8 +480,8 @@ def _needed(entries: AxisEntries, others: LatentArray) -> tuple[AxisEntries, Lat
     return entries._replace(others=places), others[used]
 
 
-# Penalties are compared on one entry in this many, after so many sweeps, or as soon as one lowers the error by less
-# than this share of it; so many of them at least, and at most.
+# Penalties are compared on one entry in ten, after 15 sweeps, or as soon as a sweep lowers the error by less than this
+# share of it. At least 3 and at most 12 penalties are compared.
 _ONE_IN, _TRIAL_SWEEPS, _LEAST_FALL, _FEWEST_TRIALS, _MOST_TRIALS = 10, 15, 1e-3, 3, 12
 
 
