@@ -184,7 +184,7 @@ def passes_of_an_epoch(model: Model, train: ObservedMatrix) -> float:
         return 1.0
     settings, (n_rows, n_columns) = model.settings, train.shape
     share = min(settings.block_rows / n_rows, 1.0) * min(settings.block_columns / n_columns, 1.0)
-    return model._steps_of(train) * share
+    return model._count_steps(train) * share
 
 
 def passes_alone(model: OrdinalDMF, given: Problem, n_passes: float) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def passes_alone(model: OrdinalDMF, given: Problem, n_passes: float) -> dict[str
     chosen = model._with_choice(given.train, None)
     chosen._check_memory(EntryStore.of(given.train))
     start = time.perf_counter()
-    trainer = chosen._task(EntryStore.of(given.train), ValidationEntries.of(given.train, given.validation))
+    trainer = chosen._make_task(EntryStore.of(given.train), ValidationEntries.of(given.train, given.validation))
     prepared = time.perf_counter() - start
     passes, epochs, losses = passes_of_an_epoch(chosen, given.train), [], []
     clock = time.perf_counter if trainer.runtime.is_gpu else time.process_time  # of a CPU, which may be shared

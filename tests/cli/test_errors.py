@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from deepmf.models.completion import completed_rows
+from deepmf.models.completion import complete_rows
 from deepmf.storage.model_file import write_file
 
 COMMAND = [sys.executable, "-m", "deepmf"]
@@ -386,10 +386,10 @@ def test_a_bug_while_completing_is_ours_and_leaves_nothing(
     run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     def broken(*known: Any) -> Iterator[Any]:
-        yield from completed_rows(*known)
+        yield from complete_rows(*known)
         raise ZeroDivisionError("of ours")
 
-    monkeypatch.setattr("deepmf.models.completion.completed_rows", broken)
+    monkeypatch.setattr("deepmf.models.completion.complete_rows", broken)
     outcome = run("complete", folder / "means.safetensors", "-o", tmp_path / f"c.{ending}")
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err.startswith("deepmf: internal error: ZeroDivisionError: of ours")
@@ -416,12 +416,12 @@ def test_ctrl_c_while_completing_leaves_nothing(
     def interrupted(*known: Any) -> Iterator[Any]:
         for _ in range(1000):
             rounds.append(1)
-            yield from completed_rows(*known)
+            yield from complete_rows(*known)
             if len(rounds) in (2, 200):  # on a busy machine polars may swallow the first: people press it again
                 signal.raise_signal(signal.SIGINT)
             time.sleep(0.01)
 
-    monkeypatch.setattr("deepmf.models.completion.completed_rows", interrupted)
+    monkeypatch.setattr("deepmf.models.completion.complete_rows", interrupted)
     assert run("complete", folder / "means.safetensors", "-o", tmp_path / f"c.{ending}") == (130, "", "")
     assert len(rounds) < 500
     assert list(tmp_path.iterdir()) == []

@@ -77,7 +77,7 @@ def thinned(matrix: ObservedMatrix, *, dense: bool) -> ObservedMatrix:
 
 def trainer_of(model: AutoRec, matrix: ObservedMatrix) -> Trainer:
     """Return a trainer in double precision, with biases that are not 0."""
-    trainer = model._task(EntryStore.of(matrix), None)
+    trainer = model._make_task(EntryStore.of(matrix), None)
     trainer.network.double()
     assert isinstance(trainer.source, VectorBlocks)
     vectors = trainer.source.vectors
@@ -215,7 +215,8 @@ def test_seven_and_five_epochs_are_twelve_to_the_bit(
     def new_loop() -> Loop:
         some = model(**settings)
         return Loop(
-            some._task(EntryStore.of(split.train), ValidationEntries.of(split.train, split.validation)), some.settings
+            some._make_task(EntryStore.of(split.train), ValidationEntries.of(split.train, split.validation)),
+            some.settings,
         )
 
     states: list[TrainingState] = []
@@ -416,7 +417,7 @@ def test_latents_of_what_is_read_and_of_what_is_not(model: NetworkModel, axis: A
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_vectors_pass_some_at_a_time(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer: Any = UAutoRec(**SMALL)._task(EntryStore.of(additive()), None)
+    trainer: Any = UAutoRec(**SMALL)._make_task(EntryStore.of(additive()), None)
     expected = all_hidden(trainer.network, trainer.source.vectors).detach()
     monkeypatch.setattr("deepmf.models.autorec._VECTORS_AT_A_TIME", size)
     found = all_hidden(trainer.network, trainer.source.vectors).detach()
@@ -662,7 +663,7 @@ class TestDeepUAutoRec(ModelContract):
 
 
 def trainer_of_deep_autorec(*, dense: bool = True, **changes: Any) -> Any:
-    trainer = DeepUAutoRec(**QUICK_DEEP_AUTOREC | {"dropout": 0.0} | changes)._task(
+    trainer = DeepUAutoRec(**QUICK_DEEP_AUTOREC | {"dropout": 0.0} | changes)._make_task(
         EntryStore.of(thinned(additive(), dense=dense)), None
     )
     assert trainer.source.dense is dense
@@ -802,9 +803,9 @@ def test_four_and_three_epochs_are_seven_to_the_bit(dense: bool) -> None:
     model = DeepUAutoRec(**QUICK_DEEP_AUTOREC | {"epochs": 7, "dropout": 0.4, "decay_every": (2, 5)})
     states: list[TrainingState] = []
     validation = ValidationEntries.of(split.train, split.validation)
-    whole = Loop(model._task(EntryStore.of(split.train), validation), model.settings)
+    whole = Loop(model._make_task(EntryStore.of(split.train), validation), model.settings)
     whole.run(keep=states.append)
-    rest = Loop(model._task(EntryStore.of(split.train), validation), model.settings)
+    rest = Loop(model._make_task(EntryStore.of(split.train), validation), model.settings)
     rest.restore(states[3])
     later: list[TrainingState] = []
     rest.run(keep=later.append)

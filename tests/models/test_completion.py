@@ -76,7 +76,7 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_too_large_is_refused_with_its_size_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = scipy.sparse.csr_array(([1.0, 5.0], ([0, 30_000], [0, 20_000])), shape=(40_000, 30_000))
     model = Means().fit(ObservedMatrix.from_sparse(entries))
-    monkeypatch.setattr(completion, "completed_rows", lambda *_: pytest.fail("it began"))
+    monkeypatch.setattr(completion, "complete_rows", lambda *_: pytest.fail("it began"))
     with pytest.raises(NotEnoughMemory) as caught:
         model.complete()
     assert str(caught.value).startswith("40,000 rows x 30,000 columns take 8.9 GiB of memory when completed, and ")

@@ -7,17 +7,17 @@ from scipy.special import ndtr
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.distribution import OrdinalSupport, PredictiveDistribution, ordinal_support
+from deepmf.models.distribution import OrdinalSupport, PredictiveDistribution, find_support
 
 Array = npt.NDArray[np.float64]
 
 
 def of(values: npt.ArrayLike, scale: Scale | None, *, n_bins: int = 4) -> OrdinalSupport:
     """The answers of a matrix of one row with these values."""
-    return ordinal_support(ObservedMatrix.from_array(np.asarray(values, dtype=float)[None], scale), n_bins=n_bins)
+    return find_support(ObservedMatrix.from_array(np.asarray(values, dtype=float)[None], scale), n_bins=n_bins)
 
 
-def said(table: npt.ArrayLike, answers: list[float] | None = None) -> PredictiveDistribution:
+def distribution_of(table: npt.ArrayLike, answers: list[float] | None = None) -> PredictiveDistribution:
     """Distributions, given as the probability of each answer."""
     probabilities = np.atleast_2d(np.asarray(table, dtype=float))
     named = np.arange(1.0, probabilities.shape[1] + 1) if answers is None else np.array(answers)
@@ -25,7 +25,7 @@ def said(table: npt.ArrayLike, answers: list[float] | None = None) -> Predictive
     return PredictiveDistribution(named, (named[:-1] + named[1:]) / 2, exceedance)
 
 
-def drawn(n_pairs: int, n_answers: int, *, seed: int = 0) -> Array:
+def draw_probabilities(n_pairs: int, n_answers: int, *, seed: int = 0) -> Array:
     dice = np.random.default_rng(seed)
     return dice.dirichlet(dice.uniform(0.3, 3, n_answers), size=n_pairs)
 
@@ -95,20 +95,20 @@ def test_a_boundary_belongs_to_the_answers_below_it() -> None:
 
 
 def test_probabilities_are_differences() -> None:
-    table = drawn(50, 4)
-    np.testing.assert_allclose(said(table).probabilities, table, atol=1e-12)
-    assert said([[1.0], [1.0]]).probabilities.tolist() == [[1], [1]]
-    assert said(np.empty((0, 3))).probabilities.shape == (0, 3)
+    table = draw_probabilities(50, 4)
+    np.testing.assert_allclose(distribution_of(table).probabilities, table, atol=1e-12)
+    assert distribution_of([[1.0], [1.0]]).probabilities.tolist() == [[1], [1]]
+    assert distribution_of(np.empty((0, 3))).probabilities.shape == (0, 3)
 
 
 def test_the_best_answers_by_metric() -> None:
-    table, answers = drawn(300, 5), [0.5, 1, 2, 3, 10.0]
-    found = said(table, answers)
+    table, answers = draw_probabilities(300, 5), [0.5, 1, 2, 3, 10.0]
+    found = distribution_of(table, answers)
     losses = np.abs(np.subtract.outer(answers, answers)) @ table.T  # (answer given, pairs)
     np.testing.assert_array_equal(found.best("mae"), np.array(answers)[losses.argmin(0)])
     np.testing.assert_array_equal(found.best("accuracy"), np.array(answers)[table.argmax(1)])
     assert not np.array_equal(found.best("mae"), found.best("accuracy"))
-    assert said([[0.25, 0.25, 0.5]]).best("accuracy").tolist() == [3]
+    assert distribution_of([[0.25, 0.25, 0.5]]).best("accuracy").tolist() == [3]
 
 
 def restated_interval(probabilities: Array, coverage: float) -> tuple[int, int]:
@@ -126,8 +126,8 @@ def restated_interval(probabilities: Array, coverage: float) -> tuple[int, int]:
 @pytest.mark.parametrize("n_answers", [1, 2, 3, 7])
 @pytest.mark.parametrize("coverage", [0.05, 0.5, 0.8, 0.9, 0.999])
 def test_intervals_restated(n_answers: int, coverage: float) -> None:
-    table = drawn(200, n_answers) if n_answers > 1 else np.ones((20, 1))
-    lower, upper = said(table).interval(coverage)
+    table = draw_probabilities(200, n_answers) if n_answers > 1 else np.ones((20, 1))
+    lower, upper = distribution_of(table).interval(coverage)
     expected = np.array([restated_interval(line, coverage) for line in table]) + 1  # answers count from 1
     np.testing.assert_array_equal(np.stack([lower, upper], axis=1), expected)
     assert np.all(lower <= upper)
@@ -135,8 +135,8 @@ def test_intervals_restated(n_answers: int, coverage: float) -> None:
 
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9])
 def test_intervals_hold_the_share_they_should_on_average(coverage: float) -> None:
-    table = drawn(20_000, 6, seed=3)
-    lower, upper = said(table).interval(coverage)
+    table = draw_probabilities(20_000, 6, seed=3)
+    lower, upper = distribution_of(table).interval(coverage)
     dice = np.random.default_rng(4)
     values = (dice.random(len(table))[:, None] > np.cumsum(table, axis=1)).sum(1) + 1
     inside = np.mean((lower <= values) & (values <= upper))
@@ -144,11 +144,11 @@ def test_intervals_hold_the_share_they_should_on_average(coverage: float) -> Non
 
 
 def test_a_tiny_coverage_is_the_likeliest_answer_and_a_huge_one_all_of_them() -> None:
-    table = drawn(100, 5)
-    lower, upper = said(table).interval(1e-6)
+    table = draw_probabilities(100, 5)
+    lower, upper = distribution_of(table).interval(1e-6)
     np.testing.assert_array_equal(lower, table.argmax(1) + 1)
     np.testing.assert_array_equal(upper, lower)
-    lower, upper = said(table + 1e-3).interval(1 - 1e-9)
+    lower, upper = distribution_of(table + 1e-3).interval(1 - 1e-9)
     assert set(lower) == {1} and set(upper) == {5}
 
 
@@ -163,8 +163,8 @@ def test_quantiles_of_bins_that_are_all_as_likely() -> None:
 @pytest.mark.parametrize("share", [0.02, 0.25, 0.5, 0.95])
 def test_quantiles_restated(share: float) -> None:
     answers, inner = np.array([-1.0, 0.0, 0.2, 5.0]), np.array([-0.4, 0.1, 1.0])
-    table = drawn(100, 4, seed=1)
-    found = PredictiveDistribution(answers, inner, said(table).exceedance).quantiles(share)
+    table = draw_probabilities(100, 4, seed=1)
+    found = PredictiveDistribution(answers, inner, distribution_of(table).exceedance).quantiles(share)
     edges = np.array([-1.6, -0.4, 0.1, 1.0, 9.0])  # the outer bins lie around -1 and 5
     expected = [np.interp(share, np.concatenate([[0.0], np.cumsum(line)]), edges) for line in table]
     np.testing.assert_allclose(found, expected, atol=1e-9)
@@ -190,18 +190,18 @@ def test_a_value_that_bins_are_cut_at_is_its_own_quantile() -> None:
 def test_draws_are_as_frequent_as_they_are_likely() -> None:
     shares = np.random.default_rng(0).random(20_000)
     chances = [0.1, 0.6, 0.0, 0.3]
-    levels = said(np.tile(chances, (shares.size, 1))).drawn(shares, Scale([1, 2, 3, 4]))
+    levels = distribution_of(np.tile(chances, (shares.size, 1))).sample(shares, Scale([1, 2, 3, 4]))
     frequencies = np.bincount(levels.astype(int), minlength=5)[1:] / shares.size
     np.testing.assert_allclose(frequencies, chances, atol=0.01)
     assert frequencies[2] == 0
 
 
 def test_a_draw_of_an_interval_is_the_quantile_of_its_share() -> None:
-    found = said(drawn(5, 6))
+    found = distribution_of(draw_probabilities(5, 6))
     shares = np.array([0.05, 0.3, 0.5, 0.8, 0.99])
     alone = [found.quantiles(float(share))[pair] for pair, share in enumerate(shares)]
     np.testing.assert_array_equal(found.quantiles(shares), alone)
-    np.testing.assert_array_equal(found.drawn(shares, Scale(low=2, high=5)), np.clip(alone, 2, 5))
+    np.testing.assert_array_equal(found.sample(shares, Scale(low=2, high=5)), np.clip(alone, 2, 5))
 
 
 def normal_distributions(spread: float) -> tuple[PredictiveDistribution, Array]:
@@ -216,9 +216,9 @@ def normal_distributions(spread: float) -> tuple[PredictiveDistribution, Array]:
 @pytest.mark.parametrize("spread", [0.5, 1.0, 2.0])
 def test_calibrated_intervals_hold_the_share_they_state(spread: float) -> None:
     stated, values = normal_distributions(spread)
-    table = stated.stated_coverages(values, seed=0)
+    table = stated.measure_coverages(values, seed=0)
     assert table[0] == 0 and table[-1] == 1 and np.all(np.diff(table) > 0)
-    found, scale = stated.calibrated(table), Scale(low=-12, high=12)
+    found, scale = stated.calibrate(table), Scale(low=-12, high=12)
     for coverage in (0.5, 0.8, 0.9):
         lower, upper = found.ends(coverage, scale).T
         assert np.mean((lower <= values) & (values <= upper)) == pytest.approx(coverage, abs=0.02)
@@ -230,7 +230,7 @@ def test_calibrated_intervals_hold_the_share_they_state(spread: float) -> None:
 def test_few_held_out_values_change_little() -> None:
     stated, values = normal_distributions(2.0)
     few = PredictiveDistribution(stated.support, stated.boundaries, stated.exceedance[:5])
-    table = few.stated_coverages(values[:5], seed=0)
+    table = few.measure_coverages(values[:5], seed=0)
     np.testing.assert_allclose(table, np.linspace(0, 1, table.size), atol=0.1)
 
 
@@ -239,7 +239,7 @@ def test_a_value_with_a_probability_of_its_own_is_spread_over_it() -> None:
     n_pairs = 4000
     values = np.where(np.arange(n_pairs) % 2, np.random.default_rng(0).random(n_pairs), 0.0)
     found = PredictiveDistribution(np.array([0.0, 0.5]), np.array([0.0]), np.full((n_pairs, 1), 0.5))
-    table = found.stated_coverages(values, seed=0)
+    table = found.measure_coverages(values, seed=0)
     np.testing.assert_allclose(table, np.linspace(0, 1, table.size), atol=0.04)
 
 
@@ -251,6 +251,6 @@ def test_an_outlier_does_not_move_the_mean_of_its_bin() -> None:
 
 def test_values_far_outside_leave_coverages_that_rise() -> None:
     stated, values = normal_distributions(0.5)
-    table = stated.stated_coverages(values + 1e6, seed=0)
+    table = stated.measure_coverages(values + 1e6, seed=0)
     assert table[0] == 0 and table[-1] == 1 and np.all(np.diff(table) > 0)
-    assert np.all(np.isfinite(stated.calibrated(table).exceedance))
+    assert np.all(np.isfinite(stated.calibrate(table).exceedance))

@@ -265,7 +265,7 @@ def test_too_small_to_learn_from(model: type[NetworkModel], shape: tuple[int, in
 
 @every_model
 def test_blocks_are_as_large_as_asked(model: type[NetworkModel]) -> None:
-    source = model(**SMALL, block_rows=3, block_columns=7)._task(EntryStore.of(additive()), None).source
+    source = model(**SMALL, block_rows=3, block_columns=7)._make_task(EntryStore.of(additive()), None).source
     assert isinstance(source, MatrixBlocks)
     assert [axis.block for axis in source._axes()] == [3, 7]
     assert source.next_block().targets.shape == (3, 7)
@@ -365,7 +365,7 @@ ROWS, COLUMNS = torch.tensor([4, 0, 7, 2]), torch.tensor([3, 1, 9])
 def parts(model: DMF) -> tuple[Trainer, np.ndarray, np.ndarray]:
     """Return the trainer in eval mode, the cosines of a block, and its units with NaN where nothing is observed."""
     matrix = additive()
-    trainer = model._task(EntryStore.of(matrix), None)
+    trainer = model._make_task(EntryStore.of(matrix), None)
     trainer.network.eval()
     block = block_of(trainer)
     with torch.no_grad():

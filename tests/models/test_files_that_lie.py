@@ -15,7 +15,7 @@ from tests.models.lies import NAMES, ask_everything, changed, fitted, interrupte
 from deepmf import files as atomic
 from deepmf.errors import BadModelFile, TrainingDiverged
 from deepmf.models.base import Model, load
-from deepmf.models.registry import class_named
+from deepmf.models.registry import find_class
 from deepmf.storage.model_file import StoredFile, write_file
 from deepmf.training.history import History
 
@@ -50,7 +50,7 @@ def refused(
     message: str = "stored|tensor",
 ) -> None:
     """Check that a file with some other content, or with some other tensors, is refused."""
-    model = class_named(file.content["class"])
+    model = find_class(file.content["class"])
     assert model is not None
     with pytest.raises(BadModelFile, match=message):
         model.from_stored(file.content | (content or {}), file.tensors | (tensors or {}))

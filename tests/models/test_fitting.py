@@ -24,11 +24,11 @@ from deepmf.models.base import load
 from deepmf.models.fitting import (
     Fitting,
     digest,
-    set_aside,
-    settings_with_choice,
-    settings_without_choice,
-    stored_choice,
-    tell_ending,
+    drop_chosen_settings,
+    fill_settings,
+    read_choice,
+    report_ending,
+    split_validation,
 )
 from deepmf.models.means import Means, MeansSettings
 from deepmf.models.ordinal.model import OrdinalDMF
@@ -43,7 +43,7 @@ SETTINGS = ALSSettings(latent_size=2, epochs=4)
 
 def run(fitting: Fitting, fingerprint: dict[str, Any]) -> list[float]:
     """The losses of a training run."""
-    task = ALS(**SETTINGS.to_dict())._task(EntryStore.of(additive(12, 10)), None)
+    task = ALS(**SETTINGS.to_dict())._make_task(EntryStore.of(additive(12, 10)), None)
     return [record.loss for record in fitting.run(task, SETTINGS, fingerprint).records]
 
 
@@ -83,17 +83,17 @@ def ended(stopped: str, *, best: int | None = None, n_epochs: int = 3) -> Histor
 )
 def test_divergence_is_told(settings: Any, best: int | None, rest: str) -> None:
     with pytest.raises(TrainingDiverged) as caught:
-        tell_ending(ended("diverged", best=best), settings)
+        report_ending(ended("diverged", best=best), settings)
     assert str(caught.value) == f"the loss of epoch 3, or its validation error, is not a finite number{rest}"
 
 
 def test_an_interruption_is_told_and_an_end_of_its_own_is_not() -> None:
     with pytest.warns(TrainingInterrupted, match="^training was interrupted in epoch 3$"):
-        tell_ending(ended("interrupted"), LoopSettings())
+        report_ending(ended("interrupted"), LoopSettings())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for stopped in ("epochs", "patience", ""):
-            tell_ending(ended(stopped), MeansSettings())
+            report_ending(ended(stopped), MeansSettings())
 
 
 def no_better(stopped: str = "epochs", *, best_error: float = 0.9, means_error: float = 0.8) -> History:
@@ -109,18 +109,18 @@ def test_a_model_no_better_than_the_means_is_told(stopped: str) -> None:
         "try other settings (epochs, penalty, latent_size) or another model"
     )
     with pytest.warns(NotBetterThanMeans) as caught:
-        tell_ending(no_better(stopped), SETTINGS)
+        report_ending(no_better(stopped), SETTINGS)
     assert [str(warning.message) for warning in caught] == [told]
 
 
 def test_nothing_is_told_of_the_means_where_the_model_is_better_or_could_not_be() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tell_ending(no_better(best_error=0.7), SETTINGS)
-        tell_ending(no_better(""), MeansSettings())  # the means themselves
-        tell_ending(no_better(best_error=1e-6, means_error=0.0), SETTINGS)  # equal values: the means are never wrong
+        report_ending(no_better(best_error=0.7), SETTINGS)
+        report_ending(no_better(""), MeansSettings())  # the means themselves
+        report_ending(no_better(best_error=1e-6, means_error=0.0), SETTINGS)  # equal values: the means are never wrong
         warnings.simplefilter("ignore", TrainingInterrupted)
-        tell_ending(no_better("interrupted"), SETTINGS)
+        report_ending(no_better("interrupted"), SETTINGS)
 
 
 @pytest.mark.parametrize("name", HOMES)
@@ -162,7 +162,7 @@ def test_matrices_that_differ_have_other_digests(tmp_path: Path) -> None:
 
 def test_one_entry_in_twenty_is_set_aside_and_no_longer_seen() -> None:
     matrix = additive(40, 30)
-    seen, held_out = set_aside(matrix, seed=0)
+    seen, held_out = split_validation(matrix, seed=0)
     assert held_out is not None and held_out.values.size == matrix.n_entries // 20
     assert seen.n_entries + held_out.values.size == matrix.n_entries
     assert seen.shape == matrix.shape and seen.scale == matrix.scale and seen.rows == matrix.rows
@@ -175,7 +175,7 @@ def test_one_entry_in_twenty_is_set_aside_and_no_longer_seen() -> None:
 
 def test_the_seed_says_which() -> None:
     matrix = additive(40, 30)
-    first, again, other = (set_aside(matrix, seed=seed)[1] for seed in (0, 0, 1))
+    first, again, other = (split_validation(matrix, seed=seed)[1] for seed in (0, 0, 1))
     assert first is not None and again is not None and other is not None
     for one, same in zip(first, again, strict=True):
         np.testing.assert_array_equal(one, same)
@@ -186,14 +186,14 @@ def test_none_where_there_are_too_few() -> None:
     matrix = additive(40, 30)
     some = matrix.take_entries(np.arange(400))
     fewer = matrix.take_entries(np.arange(399))
-    assert set_aside(some, seed=0)[1] is not None
-    seen, held_out = set_aside(fewer, seed=0)
+    assert split_validation(some, seed=0)[1] is not None
+    seen, held_out = split_validation(fewer, seed=0)
     assert seen is fewer and held_out is None
 
 
 def test_no_more_than_a_choice_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_out_module, "_MOST", 25)
-    _, held_out = set_aside(additive(40, 30), seed=0)
+    _, held_out = split_validation(additive(40, 30), seed=0)
     assert held_out is not None and held_out.values.size == 25
 
 
@@ -210,10 +210,10 @@ def test_a_warm_fit_holds_out_entries_that_its_start_was_not_trained_on() -> Non
     }
     first = OrdinalDMF(**settings).fit(old)
     start = WarmStart(first.entries_, first.predictor_, matrix)
-    seen, held_out = set_aside(matrix, seed=0, start=start)
+    seen, held_out = split_validation(matrix, seed=0, start=start)
     assert held_out is not None and held_out.values.size == min(matrix.n_entries // 20, 45)
     assert start.are_unseen(held_out.rows, held_out.columns).all()
-    task = OrdinalDMF(**settings)._warm_task(EntryStore.of(matrix), None, start)
+    task = OrdinalDMF(**settings)._make_warm_task(EntryStore.of(matrix), None, start)
     np.testing.assert_array_equal(task.source.matrix.to_array(), seen.to_array())
     few = matrix.take_entries(np.arange(matrix.n_entries - 90 + 39))
     with pytest.warns(DeepMFWarning, match="39 of .* entries are new to start_from, too few") as told:
@@ -225,7 +225,7 @@ SUITABLE = {"epochs": 7, "latent_size": 5}
 
 
 def test_what_was_given_stays() -> None:
-    settings, chosen = settings_with_choice(OrdinalDMFSettings(epochs=3), {"epochs"}, SUITABLE, None)
+    settings, chosen = fill_settings(OrdinalDMFSettings(epochs=3), {"epochs"}, SUITABLE, None)
     assert chosen == {"latent_size": 5}
     assert settings == OrdinalDMFSettings(epochs=3, latent_size=5)
 
@@ -233,21 +233,21 @@ def test_what_was_given_stays() -> None:
 def test_an_earlier_model_hands_its_choice_on_but_for_the_loop_where_epochs_are_given() -> None:
     earlier = OrdinalDMFSettings(epochs=11, latent_size=9, patience=4)
     suitable = SUITABLE | {"patience": 2}
-    of_nothing = settings_with_choice(OrdinalDMFSettings(), set(), suitable, earlier)
+    of_nothing = fill_settings(OrdinalDMFSettings(), set(), suitable, earlier)
     assert of_nothing.chosen == {"epochs": 11, "latent_size": 9, "patience": 4}
-    of_epochs = settings_with_choice(OrdinalDMFSettings(epochs=3), {"epochs"}, suitable, earlier)
+    of_epochs = fill_settings(OrdinalDMFSettings(epochs=3), {"epochs"}, suitable, earlier)
     assert of_epochs.chosen == {"latent_size": 9, "patience": 2}
 
 
 def test_settings_without_choice_are_those_that_no_fit_chooses_and_those_given() -> None:
     settings = OrdinalDMFSettings(latent_size=5, seed=3)
-    assert "latent_size" not in settings_without_choice(settings, set())
-    assert settings_without_choice(settings, {"latent_size"})["latent_size"] == 5
-    assert settings_without_choice(settings, set())["seed"] == 3
+    assert "latent_size" not in drop_chosen_settings(settings, set())
+    assert drop_chosen_settings(settings, {"latent_size"})["latent_size"] == 5
+    assert drop_chosen_settings(settings, set())["seed"] == 3
 
 
 @pytest.mark.parametrize("names", ["latent_size", ["sizes"], [["latent_size"]], None])
 def test_a_stored_choice_names_settings(names: object) -> None:
-    assert stored_choice(["latent_size"], OrdinalDMFSettings(latent_size=5)) == {"latent_size": 5}
+    assert read_choice(["latent_size"], OrdinalDMFSettings(latent_size=5)) == {"latent_size": 5}
     with pytest.raises(BadModelFile, match="the stored choice must name settings; got "):
-        stored_choice(names, OrdinalDMFSettings())
+        read_choice(names, OrdinalDMFSettings())

@@ -7,7 +7,7 @@ from tests.models.contract import additive
 from deepmf.errors import BadEntries, BadSetting, NothingObserved, OffScale, UnknownLabel
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.fold_in import folded_matrix, folded_rows
+from deepmf.models.fold_in import fold_in_matrix, fold_in_rows
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 
@@ -37,7 +37,7 @@ def test_means_by_hand(means: Means) -> None:
 
 
 def test_entries_are_in_the_order_of_columns(means: Means) -> None:
-    folded = folded_rows(means.entries_, means.predictor_, [ONE, TWO], single=False)
+    folded = fold_in_rows(means.entries_, means.predictor_, [ONE, TWO], single=False)
     assert folded.observed.starts.tolist() == [0, 2, 3]
     assert folded.observed.others.tolist() == [2, 4, 7] and folded.observed.values.tolist() == [4, 5, 1]
 
@@ -88,17 +88,17 @@ def test_the_rows_of_a_matrix_whatever_their_labels(means: Means) -> None:
     histories = ObservedMatrix.from_entries(
         ["row 1", "row 1", "row 2"], [*ONE[0], *TWO[0]], [*ONE[1], *TWO[1]], means.scale_
     )  # the model has rows of these labels, with other entries
-    folded = folded_matrix(means.entries_, means.predictor_, histories)
+    folded = fold_in_matrix(means.entries_, means.predictor_, histories)
     np.testing.assert_array_equal(folded.predict(ASKED), means.fold_in_many([ONE, TWO]).predict(ASKED))
     with pytest.raises(UnknownLabel, match="column 'Alien' is not known"):
         stranger = ObservedMatrix.from_entries(["n"], ["Alien"], [3], means.scale_)
-        folded_matrix(means.entries_, means.predictor_, stranger)
+        fold_in_matrix(means.entries_, means.predictor_, stranger)
     with pytest.raises(OffScale, match="the entries have the scale one of 0, 9; the model's is 1 to 5"):
         wide = ObservedMatrix.from_entries(["n", "n"], ASKED[:2], [0, 9])
-        folded_matrix(means.entries_, means.predictor_, wide)
+        fold_in_matrix(means.entries_, means.predictor_, wide)
     with pytest.warns(NothingObserved, match=r"^1 row.s. have no entry over the trained columns: they are predicted"):
         empty = ObservedMatrix.from_entries(["n"], ASKED[:1], [3], means.scale_, row_labels=["n", "m"])
-        nothing = folded_matrix(means.entries_, means.predictor_, empty).predict(ASKED)[1]
+        nothing = fold_in_matrix(means.entries_, means.predictor_, empty).predict(ASKED)[1]
     np.testing.assert_allclose(nothing, means.predict(["nobody"] * 3, ASKED, unknown="fallback"))
 
 

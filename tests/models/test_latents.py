@@ -17,8 +17,8 @@ def test_changes_leave_the_base_alone() -> None:
     base = np.arange(12, dtype=np.float32).reshape(4, 3)
     one = Latents(base)
     assert one.whole() is base
-    two = one.changed(np.array([1, 4, 5]), -np.ones((3, 3), dtype=np.float32))
-    three = two.changed(np.array([5]), np.full((1, 3), 7, dtype=np.float32))
+    two = one.replace(np.array([1, 4, 5]), -np.ones((3, 3), dtype=np.float32))
+    three = two.replace(np.array([5]), np.full((1, 3), 7, dtype=np.float32))
     assert two.base is three.base is base
     assert (len(one), len(two), len(three)) == (4, 6, 6)
     np.testing.assert_array_equal(two.whole()[:, 0], [0, -1, 6, 9, -1, -1])
@@ -30,7 +30,7 @@ def test_changes_leave_the_base_alone() -> None:
 def test_products_with_a_range_are_those_of_the_whole_table() -> None:
     generator = np.random.default_rng(0)
     base, vectors = (generator.standard_normal(shape).astype(np.float32) for shape in ((6, 3), (2, 3)))
-    changed = Latents(base).changed(np.array([1, 4, 6, 7]), generator.standard_normal((4, 3)).astype(np.float32))
+    changed = Latents(base).replace(np.array([1, 4, 6, 7]), generator.standard_normal((4, 3)).astype(np.float32))
     for table in (Latents(base), changed):
         copied = table.take(np.arange(len(table)))
         for start in range(len(table)):
@@ -58,7 +58,7 @@ def test_products_of_pairs(monkeypatch: pytest.MonkeyPatch, n_pairs: int, n_thre
 
 def test_what_was_computed_since_training_goes_and_later_ones_move_up() -> None:
     base = np.zeros((3, 1), dtype=np.float32)
-    latents = Latents(base).changed(np.array([1, 3, 4, 5]), np.array([[1], [3], [4], [5]], dtype=np.float32))
+    latents = Latents(base).replace(np.array([1, 3, 4, 5]), np.array([[1], [3], [4], [5]], dtype=np.float32))
     left = latents.without(np.array([1, 2, 4]))
     assert left.base is base and left.positions.tolist() == [3, 4] and len(left) == 5
     np.testing.assert_array_equal(left.whole()[:, 0], [0, 0, 0, 3, 5])
@@ -70,7 +70,7 @@ def test_what_was_computed_since_training_goes_and_later_ones_move_up() -> None:
 def test_latents_that_are_not_finite_are_refused() -> None:
     base = np.ones((4, 3), dtype=np.float32)
     with pytest.raises(TrainingDiverged, match="latents of new entries are not finite numbers"):
-        Latents(base).changed(np.array([4]), np.full((1, 3), np.nan, dtype=np.float32))
+        Latents(base).replace(np.array([4]), np.full((1, 3), np.nan, dtype=np.float32))
 
 
 def test_a_fit_whose_latents_are_not_finite_leaves_no_model(monkeypatch: pytest.MonkeyPatch) -> None:

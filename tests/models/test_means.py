@@ -13,7 +13,15 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.means import NO_WEIGHTS, FeatureRidge, FeatureWeights, Means, MeansSettings, prior, stored_weights
+from deepmf.models.means import (
+    NO_WEIGHTS,
+    FeatureRidge,
+    FeatureWeights,
+    Means,
+    MeansSettings,
+    compute_prior,
+    load_feature_weights,
+)
 from deepmf.models.pairs import SHRINKAGE
 
 
@@ -85,15 +93,17 @@ def store() -> EntryStore:
 
 def test_priors_are_products(store: EntryStore) -> None:
     entries, weights = store.row_entries(np.arange(2)), DICE.normal(size=(store.row_features.n_inputs, 2))  # type: ignore[union-attr]
-    np.testing.assert_allclose(prior(entries, weights), entries.features.sparse().toarray() @ weights, rtol=1e-6)  # type: ignore[arg-type, union-attr]
-    assert prior(entries, None) is None
-    assert prior(store.column_entries(np.arange(2)), weights) is None
+    np.testing.assert_allclose(
+        compute_prior(entries, weights), entries.features.sparse().toarray() @ weights, rtol=1e-6
+    )  # type: ignore[arg-type, union-attr]
+    assert compute_prior(entries, None) is None
+    assert compute_prior(store.column_entries(np.arange(2)), weights) is None
 
 
 def test_weights_come_back_and_others_are_refused(store: EntryStore) -> None:
     n_inputs = store.row_features.n_inputs  # type: ignore[union-attr]
     weights = FeatureWeights(rows=DICE.normal(size=(n_inputs, 1)))
-    found = stored_weights(store, weights.tensors(), width=1, kind="float64")
+    found = load_feature_weights(store, weights.tensors(), width=1, kind="float64")
     assert found.rows is weights.rows and found.columns is None
     assert NO_WEIGHTS.tensors() == {}
     wrong: list[dict[str, Any]] = [
@@ -105,7 +115,7 @@ def test_weights_come_back_and_others_are_refused(store: EntryStore) -> None:
     ]
     for tensors in wrong:
         with pytest.raises(BadModelFile, match=r"the tensor features\.rows"):
-            stored_weights(store, tensors, width=1, kind="float64")
+            load_feature_weights(store, tensors, width=1, kind="float64")
 
 
 def test_the_default_is_what_unknown_ids_fall_back_to() -> None:

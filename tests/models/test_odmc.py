@@ -153,7 +153,7 @@ class TestODMC(ModelContract):
         model = ODMC(latent_size=2, epochs=1).fit(unequal())
         boundaries = np.array([-0.25, 1.5, 4.0])
         stored = model.predictor_.pack().tensors | {"boundaries": boundaries}
-        readout = model._restored(model.entries_, {}, stored).readout
+        readout = model._load_predictor(model.entries_, {}, stored).readout
         scores = np.array([-99, -0.26, -0.25, 1.49, 1.5, 3.99, 4.0, 99])
         for answer in (readout.values, readout.levels):
             assert answer(scores).tolist() == [-1, -1, 0, 0, 2, 2, 7, 7]
@@ -230,7 +230,7 @@ class TestODMC(ModelContract):
             ({"boundaries": np.array([1.5, 3.5, 2.5, 4.5])}, "must not fall"),
         ):
             with pytest.raises(BadModelFile, match=message):
-                model._restored(model.entries_, content, rest | wrong)
+                model._load_predictor(model.entries_, content, rest | wrong)
 
     @pytest.mark.parametrize("setting", [{"gamma": -1}, {"alpha": -1}, {"margin": 0.6}, {"momentum": 1}, {"decay": 0}])
     def test_bad_numbers(self, setting: dict[str, Any]) -> None:

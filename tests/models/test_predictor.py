@@ -94,13 +94,13 @@ def test_columns_are_encoded_before_the_rows_that_are_encoded_by_them() -> None:
     new = ObservedMatrix.from_entries([5, 1, 0], [1, 0, 7], [3, 5, 2], STARS)
     entries, rows, columns = ENTRIES.extended(new)
     one = predictor()
-    more = one.extended(entries, rows, columns)
+    more = one.extend(entries, rows, columns)
     # Row 1 now has 5 + 4 + 5, row 5 has 3; column 0 has two entries, column 7 one, over trained rows.
     np.testing.assert_array_equal(more.columns.whole(), [[2, 1, 0], [0, 1, 0], [2, 2, 0], [1, 1, 0]])
     np.testing.assert_array_equal(more.rows.whole(), [ROWS[0], [14, 2, 10], [3, 0, 10]])
     assert more.rows.base is one.rows.base and len(one.rows) == 2 and len(one.columns) == 3
-    assert one.extended(entries, rows[:0], columns[:0]) is one
-    back = more.without(np.array([2]), np.array([3])).extended(ENTRIES, np.array([1]), np.array([0]))
+    assert one.extend(entries, rows[:0], columns[:0]) is one
+    back = more.without(np.array([2]), np.array([3])).extend(ENTRIES, np.array([1]), np.array([0]))
     np.testing.assert_array_equal(back.rows.whole(), ROWS)  # described as in training: as training made them
     assert back.columns.whole() is one.columns.whole()
 
@@ -136,7 +136,7 @@ def test_directions_are_of_length_1_and_leave_out_what_is_beside() -> None:
 def test_what_is_packed_comes_back() -> None:
     new = ObservedMatrix.from_entries([5, 1], [1, 0], [3, 5], STARS)
     entries, rows, columns = ENTRIES.extended(new)
-    more = predictor().extended(entries, rows, columns)
+    more = predictor().extend(entries, rows, columns)
     tensors = more.pack().tensors
     assert set(tensors) == {f"latents.{axis}.{part}" for axis in ("rows", "columns") for part in PARTS}
     for found, kept in zip(unpack_latents(tensors, entries, width=3), (more.rows, more.columns), strict=True):
@@ -167,7 +167,7 @@ def test_latents_that_could_not_be_those_of_a_model(name: str, change: Any, mess
 def test_positions_that_are_not_those_of_an_extension(positions: list[int]) -> None:
     new = ObservedMatrix.from_entries([5, 0, 1], [0, 2, 0], [3, 5, 1], STARS)
     entries, rows, columns = ENTRIES.extended(new)
-    tensors = predictor().extended(entries, rows, columns).pack().tensors
+    tensors = predictor().extend(entries, rows, columns).pack().tensors
     wrong = {
         "latents.rows.positions": np.array(positions),
         "latents.rows.extra": np.ones((3, 3), dtype=np.float32),

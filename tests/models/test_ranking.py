@@ -33,7 +33,7 @@ from deepmf.models.ranking import (
     ColumnNeighbours,
     batches,
     best_positions,
-    choice_of,
+    choose_columns,
     most_similar,
 )
 
@@ -155,7 +155,7 @@ ENTRIES_COLUMN_CHOICE = EntryStore.of(
 
 def test_a_choice_by_labels_by_masks_and_by_numbers_of_entries() -> None:
     def chosen(among: object = None, exclude: object = None, min_entries: int = 0) -> list[int]:
-        choice = choice_of(ENTRIES_COLUMN_CHOICE, among, exclude, min_entries)  # type: ignore[arg-type]
+        choice = choose_columns(ENTRIES_COLUMN_CHOICE, among, exclude, min_entries)  # type: ignore[arg-type]
         assert choice.size == choice.positions.size
         return choice.positions.tolist()
 
@@ -177,18 +177,18 @@ def test_a_choice_by_labels_by_masks_and_by_numbers_of_entries() -> None:
 
 def test_labels_that_are_booleans_are_no_mask() -> None:
     entries = EntryStore.of(ObservedMatrix.from_entries([0, 0], [False, True], [1, 2]))
-    assert choice_of(entries, np.array([True]), None, 0).positions.tolist() == [1]
+    assert choose_columns(entries, np.array([True]), None, 0).positions.tolist() == [1]
 
 
 def test_many_columns_are_scored_where_they_lie_and_few_are_gathered() -> None:
     matrix = ObservedMatrix.from_entries([0] * 100, range(100), np.arange(100) % 5)
     entries = EntryStore.of(matrix)
-    for choice in (choice_of(entries, range(60), None, 0), choice_of(entries, None, range(60, 100), 0)):
+    for choice in (choose_columns(entries, range(60), None, 0), choose_columns(entries, None, range(60, 100), 0)):
         assert choice.among is None and choice.positions.tolist() == list(range(60))
         assert choice.block(10, 20) == slice(10, 20)
-    backwards = choice_of(entries, range(59, -1, -1), None, 0)  # ties go by the order that was given
+    backwards = choose_columns(entries, range(59, -1, -1), None, 0)  # ties go by the order that was given
     assert backwards.among is not None and backwards.positions.tolist() == list(range(59, -1, -1))
-    few = choice_of(entries, None, range(5, 100), 0)
+    few = choose_columns(entries, None, range(5, 100), 0)
     assert few.among is not None and few.positions.tolist() == [0, 1, 2, 3, 4]
 
 

@@ -14,7 +14,7 @@ from deepmf.data.synthetic import generate
 from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import AREAS
 from deepmf.models.base import load
-from deepmf.models.registry import HOMES, SETTINGS_HOMES, SUMMARIES, class_named, model_class, settings_class
+from deepmf.models.registry import HOMES, SETTINGS_HOMES, SUMMARIES, find_class, model_class, settings_class
 from deepmf.training.settings import declared, signature_of
 
 
@@ -22,7 +22,7 @@ from deepmf.training.settings import declared, signature_of
 def test_every_name_is_a_model_with_settings_that_work(name: str) -> None:
     found = model_class(name)
     assert found.__name__ == HOMES[name][1]
-    assert class_named(found.__name__) is found
+    assert find_class(found.__name__) is found
     assert found().settings.to_dict()["seed"] == 0
     assert found.predicts[0] == "I" and set(found.predicts) <= set(AREAS)
     assert bool(found.cannot) == (found.predicts != AREAS)
@@ -32,7 +32,7 @@ def test_every_name_is_a_model_with_settings_that_work(name: str) -> None:
 def test_a_name_that_does_not_exist() -> None:
     with pytest.raises(BadSetting, match="there is no model 'DFM'; did you mean 'dmf'?"):
         model_class("DFM")
-    assert class_named("Nothing") is None
+    assert find_class("Nothing") is None
 
 
 def test_every_name_has_settings_and_a_summary() -> None:

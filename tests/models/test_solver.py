@@ -112,14 +112,14 @@ def test_a_file_with_latents_that_do_not_fit() -> None:
         ("latents.columns.positions", np.array([1]), r"latents.columns.extra must be .* of shape \(1, 1\)"),
     ):
         with pytest.raises(BadModelFile, match=message):
-            model._restored(model.entries_, {}, tensors | {name: wrong})
+            model._load_predictor(model.entries_, {}, tensors | {name: wrong})
     large = {"latents.rows.base": np.float32(1e20) * ones}
     large["latents.columns.base"] = np.full((25, 1), 1e20, dtype=np.float32)
     with pytest.raises(BadModelFile, match="so large that their products are not finite"):
-        model._restored(model.entries_, {}, tensors | large)
+        model._load_predictor(model.entries_, {}, tensors | large)
     del tensors["latents.rows.base"]
     with pytest.raises(BadModelFile, match="the tensor latents.rows.base is missing"):
-        model._restored(model.entries_, {}, tensors)
+        model._load_predictor(model.entries_, {}, tensors)
 
 
 def test_a_sweep_that_cannot_be_solved_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def changed() -> ObservedMatrix:
 
 def begun(model: Model, start: Model, train: ObservedMatrix) -> Any:
     """The task of a warm fit before its first epoch."""
-    task = model._task(EntryStore.of(train), None)
+    task = model._make_task(EntryStore.of(train), None)
     model._begin_from(task, WarmStart(start.entries_, start.predictor_, train))
     return task
 
@@ -59,7 +59,7 @@ def test_a_warm_fit_begins_with_the_old_predictions_in_whatever_order_labels_com
     old = model_of(name).fit(OLD)
     turned = OLD.take(np.arange(14)[::-1], np.random.default_rng(0).permutation(12))
     model, store = model_of(name), EntryStore.of(turned)
-    predictor = model._predictor(begun(model, old, turned), store, Fitting())
+    predictor = model._make_predictor(begun(model, old, turned), store, Fitting())
     found = predictor.score_block(np.arange(14), np.arange(12))
     expected = old.predictor_.score_block(
         OLD.rows.positions(turned.row_labels), OLD.columns.positions(turned.column_labels)

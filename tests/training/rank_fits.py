@@ -173,7 +173,7 @@ def on_a_full_disk(path: Path) -> dict[str, Any]:
 
 def divided_sizes() -> dict[str, int]:
     """How many numbers a rank holds for each table, in weights and in states of training."""
-    trainer = ordinal(averaging=0.9)._task(EntryStore.of(SPARSE.train), None)
+    trainer = ordinal(averaging=0.9)._make_task(EntryStore.of(SPARSE.train), None)
     assert isinstance(trainer, Trainer)
     tensors = {f"learned.{name}": tensor for name, tensor in trainer.learned().items()}
     tensors |= {f"state.{name}": tensor for name, tensor in trainer.state().items()}
@@ -182,7 +182,7 @@ def divided_sizes() -> dict[str, int]:
 
 def divided_entries() -> dict[str, list[int]]:
     """Which columns of rows' entries, and which rows of columns' entries, this rank reads in steps."""
-    trainer = ordinal()._task(EntryStore.of(SPARSE.train), None)
+    trainer = ordinal()._make_task(EntryStore.of(SPARSE.train), None)
     assert isinstance(trainer, Trainer) and isinstance(trainer.source, MatrixBlocks)
     vectors = {"rows": trainer.source.rows, "columns": trainer.source.columns}
     found = {name: each.indices.tolist() for name, each in vectors.items() if isinstance(each, SparseVectors)}

@@ -116,7 +116,7 @@ def test_a_warm_fit_has_half_the_epochs() -> None:
 def test_steps_are_those_of_training(model: type[OrdinalDMF] | type[DMF]) -> None:
     given = {"hidden_sizes": (4,), "latent_size": 2, "block_rows": 10, "block_columns": 20, "device": "cpu"}
     new, matrix = model(**given), additive(30, 25)
-    assert new._steps_of(matrix) == new._task(EntryStore.of(matrix), None).source.n_steps
+    assert new._count_steps(matrix) == new._make_task(EntryStore.of(matrix), None).source.n_steps
 
 
 FIRST, SECOND = EpochRecord(0, 0.5, 0.9, 0.01, 2.0), EpochRecord(1, 0.4, None, 0.01, 4.0)

@@ -530,7 +530,7 @@ def test_an_objective_holds_no_matrix(model: NetworkModel) -> None:
     array = SPLIT.train.to_array()
     shuffled = np.random.default_rng(0).permutation(array.ravel()).reshape(array.shape[::-1])
     one, other = (
-        model._task(EntryStore.of(ObservedMatrix.from_array(values, SPLIT.train.scale)), None)
+        model._make_task(EntryStore.of(ObservedMatrix.from_array(values, SPLIT.train.scale)), None)
         for values in (array, shuffled)
     )
     # The entries have the same number and mean, all that an objective may know of them: it serves the other matrix too.

@@ -85,7 +85,7 @@ def _frames(
 
     from deepmf.matrix.frames import label_series
     from deepmf.matrix.matrix import AREAS, area_codes
-    from deepmf.models.completion import completed_rows
+    from deepmf.models.completion import complete_rows
 
     seen = model.entries_
     n_rows, n_columns = seen.train.shape
@@ -94,7 +94,7 @@ def _frames(
     columns = label_series(seen.columns.array, form.column_type)
     row_name, column_name = form.ids_beside(_FOUND)
     areas = polars.Series(AREAS)
-    for part in completed_rows(seen, model.predictor_):
+    for part in complete_rows(seen, model.predictor_):
         places, column_of = np.nonzero(~part.observed)
         row_of = part.rows[places]
         codes = area_codes(row_of >= n_rows, column_of >= n_columns)

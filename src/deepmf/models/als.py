@@ -22,10 +22,10 @@ from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
-from deepmf.models.fitting import set_aside
+from deepmf.models.fitting import split_validation
 from deepmf.models.latents import Latents, pair_products
 from deepmf.models.low_rank import Sparse, sparse_of, truncated_svd
-from deepmf.models.means import NO_WEIGHTS, FeatureRidge, FeatureWeights, prior, stored_weights
+from deepmf.models.means import NO_WEIGHTS, FeatureRidge, FeatureWeights, compute_prior, load_feature_weights
 from deepmf.models.predictor import Encoder
 from deepmf.models.solver import Arrays, FactorModel, Solver
 from deepmf.storage.model_file import Packed, Tensors
@@ -457,7 +457,7 @@ class RidgeEncoder(Encoder):
 
     def _solved(self, entries: AxisEntries, others: LatentArray, feature_weights: LatentArray | None) -> LatentArray:
         equations = LeastSquares(entries, n_others=len(others), train=self._train, settings=self._settings)
-        return equations.solve(others, prior(entries, feature_weights)).factors
+        return equations.solve(others, compute_prior(entries, feature_weights)).factors
 
 
 def row_latents(factors: LatentArray, mean: float) -> LatentArray:
@@ -585,7 +585,7 @@ def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
     number of entries of a row plus that of a column, which the units divide by both numbers to the power of
     `count_power` / 2.
     """
-    seen, held_out = set_aside(train, seed=settings.seed, one_in=_ONE_IN)
+    seen, held_out = split_validation(train, seed=settings.seed, one_in=_ONE_IN)
     noise = float(np.std(subtract_effects(seen, settings.effect_penalty).residuals))
     if held_out is None or noise == 0.0:
         return settings.penalty
@@ -657,7 +657,7 @@ class ALS(FactorModel):
         """Return what `fit` is going to do with a matrix, in words; it does not depend on the penalty."""
         return self._plan(train, warm=start_from is not None)
 
-    def _chosen_for(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
+    def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
         if train.scale.levels is not None or "penalty" in self._given:
             return {}
         return {"penalty": choose_penalty(train, self.settings) if earlier is None else earlier.to_dict()["penalty"]}
@@ -670,5 +670,5 @@ class ALS(FactorModel):
 
     def _stored_encoder(self, entries: EntryStore, tensors: Tensors) -> RidgeEncoder:
         width = self._rank(entries.train) + 1
-        weights = stored_weights(entries, tensors, width=width, kind="float32")
+        weights = load_feature_weights(entries, tensors, width=width, kind="float32")
         return RidgeEncoder(entries.train, self.settings, weights)

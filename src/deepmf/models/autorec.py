@@ -388,7 +388,7 @@ class AutoRec(NetworkModel):
     axis: ClassVar[AxisName]  # what it reads
     settings: AutoRecSettings
 
-    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
         train = entries.train
         objective = AutoRecObjective(
             train.scale,
@@ -409,11 +409,11 @@ class AutoRec(NetworkModel):
             generator=private_generator(self.settings.seed, "weights"),
         )
 
-    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+    def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         return trained_autoencoder(trainer, entries, self.settings, self.axis)
 
-    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        network = self._stored_network(entries, tensors)
+    def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        network = self._load_network(entries, tensors)
         return restored_autoencoder(network, entries, tensors, self.settings, self.axis)
 
 
@@ -524,7 +524,7 @@ class DeepUAutoRec(NetworkModel):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
-    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
         train = entries.train
         encoding = ValueEncoding.of(self.settings.inputs, train)
         objective = DeepAutoRecObjective(train.scale, encoding, refeeds=self.settings.refeeds)
@@ -547,11 +547,11 @@ class DeepUAutoRec(NetworkModel):
             generator=private_generator(self.settings.seed, "weights"),
         )
 
-    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+    def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         return trained_autoencoder(trainer, entries, self.settings, "row")
 
-    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        network = self._stored_network(entries, tensors)
+    def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        network = self._load_network(entries, tensors)
         return restored_autoencoder(network, entries, tensors, self.settings, "row")
 
 

@@ -24,7 +24,7 @@ from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.completion import complete_array, complete_frame, complete_to
 from deepmf.models.distribution import Interval, check_coverage
-from deepmf.models.explanation import Axis, Explanation, check_axis, explained_pair
+from deepmf.models.explanation import Axis, Explanation, check_axis, explain_pair
 from deepmf.models.fitting import (
     Conflicts,
     Fitting,
@@ -32,20 +32,28 @@ from deepmf.models.fitting import (
     check_matrix,
     check_ranks,
     check_trainable,
-    fingerprint_of,
+    drop_chosen_settings,
+    fill_settings,
+    gather_entries,
+    identify_training,
+    read_choice,
     removing_checkpoint,
-    settings_with_choice,
-    settings_without_choice,
-    stored_choice,
-    tell_ending,
-    training_entries,
+    report_ending,
     warn_of_nothing,
 )
-from deepmf.models.fold_in import FeatureValues, FoldedColumns, FoldedRows, folded_column, folded_rows
+from deepmf.models.fold_in import FeatureValues, FoldedColumns, FoldedRows, fold_in_column, fold_in_rows
 from deepmf.models.pairs import Fallback, PairPredictions, PredictedAreas, Unknown
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import ColumnNeighbours, Ranking, Recommendations, choice_of, is_label, most_similar, ranked
-from deepmf.models.registry import HOMES, class_named
+from deepmf.models.ranking import (
+    ColumnNeighbours,
+    Ranking,
+    Recommendations,
+    choose_columns,
+    is_label,
+    most_similar,
+    rank_columns,
+)
+from deepmf.models.registry import HOMES, find_class
 from deepmf.models.warm_start import WarmStart, check_settings
 from deepmf.plots import build_notebook_view
 from deepmf.storage.features import pack_features, unpack_features
@@ -105,7 +113,7 @@ def _parts(entries: EntryStore, learned: Packed, *, in_folder: bool) -> dict[str
     return parts
 
 
-def stored_settings(content: dict[str, Any]) -> dict[str, Any]:
+def read_settings(content: dict[str, Any]) -> dict[str, Any]:
     """Return the stored settings by name."""
     settings = field(content, "settings")
     if not isinstance(settings, dict):
@@ -113,7 +121,7 @@ def stored_settings(content: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def stored_entries(
+def read_entries(
     content: dict[str, Any], tensors: Tensors, areas: PredictedAreas, *, takes_features: bool
 ) -> EntryStore:
     """Return the stored entries and features; any that a method cannot have raise `BadModelFile`."""
@@ -160,20 +168,20 @@ class Method(ABC):
         self._fitted: Fitted | None = None
 
     @abstractmethod
-    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Any:
+    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Any:
         """Return the task that the loop runs to learn from a matrix and the features of its rows and columns."""
 
     @abstractmethod
-    def _predictor(self, task: Any, entries: EntryStore, fitting: Fitting) -> Predictor:
+    def _make_predictor(self, task: Any, entries: EntryStore, fitting: Fitting) -> Predictor:
         """Return the predictor of a task that has run; the fit is told of stages that follow the epochs."""
 
     @abstractmethod
-    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+    def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         """Return the predictor that packed itself as this content and these tensors."""
 
-    def _warm_task(self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart) -> Any:
+    def _make_warm_task(self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart) -> Any:
         """Return the task of a warm fit, which begins with what a fitted model has learned."""
-        task = self._task(entries, validation)
+        task = self._make_task(entries, validation)
         self._begin_from(task, start)
         return task
 
@@ -181,7 +189,7 @@ class Method(ABC):
         """Let a task begin with what a fitted model has learned."""
         raise NotImplementedError(f"{type(self).__name__} is not learned in epochs")
 
-    def _chosen_for(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
+    def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
         """Return settings that suit a matrix and the machine; those of an earlier model take their place."""
         return {}
 
@@ -189,11 +197,11 @@ class Method(ABC):
         """Refuse a fit that would need more memory than is free."""
         return  # means need little beside the matrix
 
-    def _work(self, train: ObservedMatrix, epochs: int) -> str:
+    def _describe_work(self, train: ObservedMatrix, epochs: int) -> str:
         """Say in a few words what is computed."""
         return f"{epochs} epochs"
 
-    def _share_after(self, train: ObservedMatrix) -> float:
+    def _estimate_share_after(self, train: ObservedMatrix) -> float:
         """Return about how long it takes after the epochs, as a share of their time."""
         return 0.0
 
@@ -206,18 +214,20 @@ class Method(ABC):
         """Learn, and set what is learned."""
         with training_threads(getattr(self.settings, "device", "cpu")) as threads:
             settings, start = self.settings, fitting.start
-            fingerprint = fingerprint_of(type(self).__name__, settings, entries, validation, start)
+            fingerprint = identify_training(type(self).__name__, settings, entries, validation, start)
             with _refusing_unsolvable():
                 task: Task = (
-                    self._task(entries, validation) if start is None else self._warm_task(entries, validation, start)
+                    self._make_task(entries, validation)
+                    if start is None
+                    else self._make_warm_task(entries, validation, start)
                 )
             if start is not None:
-                settings = start.shortened(settings)
+                settings = start.shorten(settings)
             self.history_ = replace(fitting, threads=threads).run(task, settings, fingerprint)  # type: ignore[arg-type]
             if self.history_.best_epoch is None and self.history_.stopped == "diverged":
                 return
             with _refusing_unsolvable():
-                self._set_fitted(entries, self._predictor(task, entries, fitting))
+                self._set_fitted(entries, self._make_predictor(task, entries, fitting))
 
     def _set_fitted(self, entries: EntryStore, predictor: Predictor) -> None:
         """Take what was learned, unless its numbers, or their products, leave the range of their type."""
@@ -236,8 +246,8 @@ class Method(ABC):
         """
         earlier = start_from.settings if type(start_from) is type(self) else None
         model = copy.copy(self)
-        model.settings, model.chosen_ = settings_with_choice(
-            self.settings, self._given, self._chosen_for(train, earlier), earlier
+        model.settings, model.chosen_ = fill_settings(
+            self.settings, self._given, self._choose_settings(train, earlier), earlier
         )
         return model
 
@@ -254,13 +264,13 @@ class Method(ABC):
 
     def _plan(self, train: ObservedMatrix, *, warm: bool) -> FitPlan | None:
         """Return what a fit with these settings is going to do."""
-        settings = WarmStart.shortened(self.settings) if warm else self.settings
+        settings = WarmStart.shorten(self.settings) if warm else self.settings
         if not isinstance(settings, LoopSettings):
             return None
         effort = getattr(settings, "effort", None)
         name = type(self).__name__ + ("" if effort is None else f" (effort {effort})")
-        text = f"fitting {name} to {train.n_entries:,} entries: {self._work(train, settings.epochs)}"
-        return FitPlan(text, settings.epochs, self._share_after(train), n_slow=int(self._on_gpu))
+        text = f"fitting {name} to {train.n_entries:,} entries: {self._describe_work(train, settings.epochs)}"
+        return FitPlan(text, settings.epochs, self._estimate_share_after(train), n_slow=int(self._on_gpu))
 
     def _warm_start(self, start_from: Method, new: EntryStore, validation: ValidationEntries | None) -> WarmStart:
         """Return what a fitted model hands on to a fit; a model that does not fit is refused."""
@@ -443,9 +453,7 @@ class Model(Method):
         if validation is not None:
             check_matrix(validation, "validation")
         aligned = ValidationEntries.of(train, validation)
-        entries = training_entries(
-            train, row_features, column_features, method=name, takes_features=self.takes_features
-        )
+        entries = gather_entries(train, row_features, column_features, method=name, takes_features=self.takes_features)
         chosen = self._with_choice(train, start_from)
         chosen._check_memory(entries)
         start = None if start_from is None else chosen._warm_start(start_from, entries, aligned)
@@ -463,7 +471,7 @@ class Model(Method):
             if aligned is not None and self.history_.best_error is not None:
                 self.history_.means_error = self._means_error(aligned)
             self._add_described(row_features, column_features)
-            tell_ending(self.history_, self.settings)
+            report_ending(self.history_, self.settings)
         return self
 
     def _add_described(self, row_features: Features | None, column_features: Features | None) -> None:
@@ -483,7 +491,7 @@ class Model(Method):
     @property
     def own_settings(self) -> dict[str, Any]:
         """The settings that no fit chooses: a model of the same class with these is this one, not fitted yet."""
-        return settings_without_choice(self.settings, self._given)
+        return drop_chosen_settings(self.settings, self._given)
 
     def settings_for(self, train: ObservedMatrix) -> Settings:
         """Return the settings that `fit` takes for a matrix: those that were given, and those chosen for it."""
@@ -555,7 +563,7 @@ class Model(Method):
         model = copy.copy(self)
         encoded_rows = rows if self._areas.covers_new("row") else rows[:0]
         encoded_columns = columns if self._areas.covers_new("column") else columns[:0]
-        model._fitted = Fitted(entries, predictor.extended(entries, encoded_rows, encoded_columns))
+        model._fitted = Fitted(entries, predictor.extend(entries, encoded_rows, encoded_columns))
         return model
 
     def fold_in(
@@ -583,7 +591,7 @@ class Model(Method):
         """Return a column with these entries that is stored nowhere: it predicts like a column of `extend`."""
         entries, predictor = self._known
         self._areas.check_folds_in("column")
-        return folded_column(entries, predictor, (rows, values), features)
+        return fold_in_column(entries, predictor, (rows, values), features)
 
     def _folded(
         self,
@@ -596,7 +604,7 @@ class Model(Method):
         self._areas.check_folds_in("row")
         if not histories:
             raise BadEntries("there is no history to fold in")
-        return folded_rows(entries, predictor, histories, features, single=single)
+        return fold_in_rows(entries, predictor, histories, features, single=single)
 
     def predict(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> FloatArray:
         """Return the prediction for each pair of a row and a column, in the scale's units.
@@ -684,9 +692,11 @@ class Model(Method):
         entries, predictor = self._known
         single = is_label(rows, entries.rows)
         row_positions = entries.rows.positions([rows] if single else rows)
-        choice = choice_of(entries, among, exclude, min_entries)
+        choice = choose_columns(entries, among, exclude, min_entries)
         observed = None if include_observed else entries.seen_columns
-        best = ranked(predictor, entries.columns, row_positions, choice, n, observed=observed, neighbours=neighbours)
+        best = rank_columns(
+            predictor, entries.columns, row_positions, choice, n, observed=observed, neighbours=neighbours
+        )
         return Ranking(best.labels[0], best.values[0]).without_missing() if single else best
 
     def column_neighbours(self) -> ColumnNeighbours:
@@ -737,7 +747,7 @@ class Model(Method):
         entries, predictor = self._known
         check_axis(axis)
         self._areas.check_explains(axis)
-        return explained_pair(entries, predictor, row, column, n, axis=axis)
+        return explain_pair(entries, predictor, row, column, n, axis=axis)
 
     def complete(self) -> FloatArray:
         """Return the whole matrix (rows, columns): observed entries as they are, the others predicted."""
@@ -791,15 +801,15 @@ class Model(Method):
     @classmethod
     def from_stored(cls, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Self:
         """Return the model that `save` wrote; anything that could not have been one raises `BadModelFile`."""
-        settings = stored_settings(content)
+        settings = read_settings(content)
         with refusing("settings"):
             model = cls(**settings)
-        model.chosen_ = stored_choice(field(content, "chosen"), model.settings)
+        model.chosen_ = read_choice(field(content, "chosen"), model.settings)
         model._given -= model.chosen_.keys()
-        entries = stored_entries(content, tensors, model._areas, takes_features=cls.takes_features)
+        entries = read_entries(content, tensors, model._areas, takes_features=cls.takes_features)
         model.history_ = History.from_dict(field(content, "history"))
         with refusing(cls.__name__):
-            model._fitted = Fitted(entries, model._restored(entries, field(content, "learned"), tensors))
+            model._fitted = Fitted(entries, model._load_predictor(entries, field(content, "learned"), tensors))
         return model
 
     @property
@@ -868,9 +878,9 @@ class Model(Method):
     def _of_pairs(self) -> PairPredictions:
         """The predictions for pairs of labels."""
         entries, predictor = self._known
-        return PairPredictions(type(self).__name__, entries, predictor, lambda: self._fallback, self._means_of_known)
+        return PairPredictions(type(self).__name__, entries, predictor, lambda: self._fallback, self._predict_means)
 
-    def _means_of_known(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+    def _predict_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the fallback's mean for each pair of positions, where -1 is unknown."""
         return self._fallback.means(rows, columns)
 
@@ -915,7 +925,7 @@ def verify(path: str | Path) -> Model:
 
 def _model(path: str | Path, stored: StoredFile) -> Model:
     name = stored.content.get("class")
-    model_class = class_named(name) if isinstance(name, str) else None
+    model_class = find_class(name) if isinstance(name, str) else None
     if model_class is None:
         known = ", ".join(class_name for _, class_name in HOMES.values())
         raise BadModelFile(f"{path} holds a model of the class {reprlib.repr(name)}; this version knows {known}")

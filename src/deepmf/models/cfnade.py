@@ -369,7 +369,7 @@ class CFNADE(NetworkModel):
     axis: ClassVar[AxisName]  # what it reads
     settings: CFNADESettings
 
-    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
         network, train = self._new_network(entries), entries.train
         objective = CFNADEObjective(train.scale.levels_for("CF-NADE"), axis=self.axis, gamma=self.settings.gamma)
         source = NadeBlocks(train, axis=self.axis, batch_size=self.settings.batch_size)
@@ -388,7 +388,7 @@ class CFNADE(NetworkModel):
             generator=private_generator(self.settings.seed, "weights"),
         )
 
-    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+    def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, Nade) and isinstance(source, VectorBlocks)
         encoder = self._encoder(network, entries.scale)
@@ -398,8 +398,8 @@ class CFNADE(NetworkModel):
         network.to("cpu")
         return NadePredictor(rows, columns, encoder, Readout(entries.scale), n_beside=1)
 
-    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        network = self._stored_network(entries, tensors)
+    def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        network = self._load_network(entries, tensors)
         rows, columns = unpack_latents(tensors, entries, width=self.settings.hidden_size + 1)
         if (rows if self.axis == "row" else columns).largest().max(initial=0.0) > 1.0:
             raise BadModelFile("the stored latents are no hidden activations, which lie between -1 and 1")

@@ -42,7 +42,7 @@ def complete_array(entries: EntryStore, predictor: Predictor) -> FloatArray:
     shape = len(entries.rows), len(entries.columns)
     _check_memory(entries, shape[0] * shape[1] * _BYTES_A_VALUE)
     whole = np.empty(shape)
-    for part in completed_rows(entries, predictor):
+    for part in complete_rows(entries, predictor):
         whole[part.rows] = part.values
     return whole
 
@@ -68,7 +68,7 @@ def complete_to(entries: EntryStore, predictor: Predictor, path: str | Path) -> 
     return count
 
 
-def completed_rows(entries: EntryStore, predictor: Predictor) -> Iterator[CompletedRows]:
+def complete_rows(entries: EntryStore, predictor: Predictor) -> Iterator[CompletedRows]:
     """Complete some rows at a time."""
     columns = np.arange(len(entries.columns))
     for rows in batches(np.arange(len(entries.rows)), width=columns.size):
@@ -96,7 +96,7 @@ def _check_memory(entries: EntryStore, n_bytes: int) -> None:
 def _missing_frames(entries: EntryStore, predictor: Predictor) -> Iterator[Any]:
     polars = import_polars()
     schema = _schema(entries)
-    for part in completed_rows(entries, predictor):
+    for part in complete_rows(entries, predictor):
         row_of, column_of = np.nonzero(~part.observed)
         found = (
             entries.rows.array[part.rows[row_of]],

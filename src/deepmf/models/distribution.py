@@ -35,10 +35,10 @@ class OrdinalSupport(NamedTuple):
     exceedance: list[float]
 
 
-def ordinal_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
+def find_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
     """Return the levels of a matrix; where it has none, the means of at most `n_bins` bins.
 
-    >>> ordinal_support(ObservedMatrix.from_entries([0, 0, 1], [0, 1, 1], [1, 3, 3]), n_bins=8).values
+    >>> find_support(ObservedMatrix.from_entries([0, 0, 1], [0, 1, 1], [1, 3, 3]), n_bins=8).values
     [1.0, 3.0]
     """
     scale = matrix.scale
@@ -138,7 +138,7 @@ class PredictiveDistribution:
             best_first, best_last = np.where(nearer, first, best_first), np.where(nearer, last, best_last)
         return self.support[best_first - 1], self.support[best_last - 1]
 
-    def stated_coverages(self, values: FloatArray, *, seed: int) -> FloatArray:
+    def measure_coverages(self, values: FloatArray, *, seed: int) -> FloatArray:
         """Return which coverages central intervals state that hold the shares 0, .05, ... 1 of values (pairs,), (21,).
 
         A value that has a probability of its own lies at a random place in it, drawn with the seed.
@@ -157,7 +157,7 @@ class PredictiveDistribution:
         stated[0], stated[-1] = 0.0, 1.0
         return held + (1.0 - _LEAST_RISE) * (stated - held)
 
-    def calibrated(self, stated: FloatArray) -> PredictiveDistribution:
+    def calibrate(self, stated: FloatArray) -> PredictiveDistribution:
         """Return distributions with the same medians, whose central intervals state the shares of values they hold.
 
         stated: which coverages were stated by intervals that hold evenly spaced shares, from 0 to 1, of other values.
@@ -173,7 +173,7 @@ class PredictiveDistribution:
         tails = [self.quantiles((1.0 + side * coverage) / 2.0) for side in (-1, 1)]
         return scale.clip(np.stack(tails, axis=1))
 
-    def drawn(self, shares: FloatArray, scale: Scale) -> FloatArray:
+    def sample(self, shares: FloatArray, scale: Scale) -> FloatArray:
         """Return a value of each distribution: that of a share (pairs,), which is drawn evenly between 0 and 1."""
         if scale.levels is None:
             return scale.clip(self.quantiles(shares))

@@ -271,7 +271,7 @@ class DMF(NetworkModel):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
-    def _steps_of(self, train: ObservedMatrix) -> int:
+    def _count_steps(self, train: ObservedMatrix) -> int:
         blocks = zip(train.shape, (self.settings.block_rows, self.settings.block_columns), strict=True)
         return min(-(-n // block) for n, block in blocks)
 
@@ -279,7 +279,7 @@ class DMF(NetworkModel):
     def _latent_width(self) -> int:
         return self.settings.latent_size
 
-    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
         train, settings = entries.train, self.settings
         row_features, column_features = entries.trained_features()
         source = MatrixBlocks(
@@ -337,7 +337,7 @@ class DMF(NetworkModel):
         rows, columns = branches
         return rows, columns
 
-    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+    def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, DMFNetwork) and isinstance(source, MatrixBlocks)
         encoder = BranchEncoder(network, entries.train, self.settings)
@@ -346,8 +346,8 @@ class DMF(NetworkModel):
         network.to("cpu")
         return Predictor(rows, columns, encoder, self._readout(network, entries.scale))
 
-    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        network = self._stored_network(entries, tensors)
+    def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        network = self._load_network(entries, tensors)
         rows, columns = unpack_latents(tensors, entries, width=self.settings.latent_size)
         encoder = BranchEncoder(network, entries.train, self.settings)
         return Predictor(rows, columns, encoder, self._readout(network, entries.scale))

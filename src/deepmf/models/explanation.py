@@ -53,7 +53,7 @@ class Explanation(NamedTuple):
     features: tuple[FeatureEffect, ...] = ()
 
 
-def explained_pair(seen: EntryStore, predictor: Predictor, row: Any, column: Any, n: int, *, axis: Axis) -> Explanation:
+def explain_pair(seen: EntryStore, predictor: Predictor, row: Any, column: Any, n: int, *, axis: Axis) -> Explanation:
     """Return what the entries of a row (or of a column) did to its prediction for a column (or a row), by label."""
     at = seen.rows.positions([row]), seen.columns.positions([column])
     pair = int(at[0][0]), int(at[1][0])
@@ -77,7 +77,7 @@ def explained(
 ) -> Explanation:
     """Return what the entries of one row (or column), the only group, did to the prediction of a pair of positions."""
     own, target = pair if axis == "row" else pair[::-1]
-    return explained_all(predictor, axis, entries, labels, own, np.array([target]), n, encoding=encoding)[0]
+    return explain_targets(predictor, axis, entries, labels, own, np.array([target]), n, encoding=encoding)[0]
 
 
 def check_axis(axis: str) -> None:
@@ -86,7 +86,7 @@ def check_axis(axis: str) -> None:
         raise BadSetting(f"axis must be 'row' or 'column'; got {axis!r}")
 
 
-def explained_all(
+def explain_targets(
     predictor: Predictor,
     axis: Axis,
     entries: AxisEntries,
@@ -105,7 +105,7 @@ def explained_all(
     check_n(n)
     if targets.size != 1 and _most_candidates(entries, n) < entries.values.size:  # others stand out for each target
         return [
-            explained_all(predictor, axis, entries, labels, own, targets[[k]], n, encoding=encoding)[0]
+            explain_targets(predictor, axis, entries, labels, own, targets[[k]], n, encoding=encoding)[0]
             for k in range(targets.size)
         ]
     predictions = _predictions(predictor, axis, np.array([own]), targets)[0]

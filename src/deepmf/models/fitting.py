@@ -42,11 +42,11 @@ from deepmf.training.trainer import Trainer
 # As many entries as a choice needs, and no more than it needs.
 _FEWEST, _MOST = 20, 50_000
 
-# From the warning to the caller of `fit`: set_aside, _warm_task, _learn, fit, the caller.
+# From the warning to the caller of `fit`: split_validation, _make_warm_task, _learn, fit, the caller.
 _TO_FIT = 5
 
 
-def set_aside(
+def split_validation(
     train: ObservedMatrix, *, seed: int, one_in: int = 20, start: WarmStart | None = None
 ) -> tuple[ObservedMatrix, ValidationEntries | None]:
     """Return a matrix without some of its entries, and these; all of it, and none, where there are too few.
@@ -112,7 +112,7 @@ def check_features(given: Any, name: str) -> None:
         raise BadFeatures(f"{name} must be Features (Features.from_frame makes them); got {kind}")
 
 
-def training_entries(
+def gather_entries(
     train: ObservedMatrix,
     row_features: Features | None,
     column_features: Features | None,
@@ -170,7 +170,7 @@ class SettingsChoice(NamedTuple):
     chosen: dict[str, Any]
 
 
-def settings_with_choice(
+def fill_settings(
     settings: Settings, given: Set[str], suitable: Mapping[str, Any], earlier: Settings | None
 ) -> SettingsChoice:
     """Return settings in which those that were not given are the suitable ones, or those of an earlier model."""
@@ -183,13 +183,13 @@ def settings_with_choice(
     return SettingsChoice(replace(settings, **chosen), chosen)
 
 
-def settings_without_choice(settings: Settings, given: Set[str]) -> dict[str, Any]:
+def drop_chosen_settings(settings: Settings, given: Set[str]) -> dict[str, Any]:
     """Return the settings that no fit chooses, by name."""
     chosen = set(settings.chosen_at_fit) - given
     return {name: value for name, value in settings.to_dict().items() if name not in chosen}
 
 
-def stored_choice(names: Any, settings: Settings) -> dict[str, Any]:
+def read_choice(names: Any, settings: Settings) -> dict[str, Any]:
     """Return the settings that were chosen, by their stored names; anything else raises `BadModelFile`."""
     known = settings.to_dict()
     if not isinstance(names, list) or not all(isinstance(name, str) and name in known for name in names):
@@ -286,7 +286,7 @@ def _check_alike(fingerprint: dict[str, Any]) -> None:
             )
 
 
-def tell_ending(history: History, settings: Any) -> None:
+def report_ending(history: History, settings: Any) -> None:
     """Raise or warn where training diverged or was interrupted, or where the means do as well."""
     epoch, best = len(history), history.best_epoch
     if history.stopped == "diverged":
@@ -313,7 +313,7 @@ def _is_no_better(history: History) -> bool:
     return best is not None and means is not None and best >= means > 0
 
 
-def fingerprint_of(
+def identify_training(
     method: str,
     settings: Settings,
     entries: EntryStore,

@@ -24,7 +24,7 @@ from deepmf.models.distribution import Interval, check_coverage
 from deepmf.models.explanation import Axis, Explanation, explained
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import ColumnNeighbours, Ranking, choice_of, ranked
+from deepmf.models.ranking import ColumnNeighbours, Ranking, choose_columns, rank_columns
 
 History = tuple[Iterable[Any], Iterable[float]]  # labels, and the values that a row (or column) has there
 
@@ -149,10 +149,10 @@ class FoldedRows(Folded):
         best are looked for among the columns near the row.
         """
         columns = self.entries.columns
-        choice = choice_of(self.entries, among, exclude, min_entries)
+        choice = choose_columns(self.entries, among, exclude, min_entries)
         observed = None if include_observed else self.observed.take
         every = np.arange(len(self))
-        best = ranked(self.predictor, columns, every, choice, n, observed=observed, neighbours=neighbours)
+        best = rank_columns(self.predictor, columns, every, choice, n, observed=observed, neighbours=neighbours)
         return Ranking(best.labels[0], best.values[0]).without_missing() if self.single else best
 
 
@@ -169,7 +169,7 @@ class FoldedColumns(Folded):
         return others, folded
 
 
-def folded_rows(
+def fold_in_rows(
     entries: EntryStore,
     predictor: Predictor,
     histories: Sequence[History],
@@ -180,10 +180,10 @@ def folded_rows(
     """Return the rows that have these entries over known columns, and these features."""
     described = _features(entries.row_features, features, len(histories), of="row")
     observed = _observed(entries.columns, entries.scale, histories, described, of="row")
-    return _folded_rows(entries, predictor, observed, single=single)
+    return _fold_in_rows(entries, predictor, observed, single=single)
 
 
-def folded_column(
+def fold_in_column(
     entries: EntryStore, predictor: Predictor, history: History, features: FeatureValues | None = None
 ) -> FoldedColumns:
     """Return the column that has these entries over known rows, and these features."""
@@ -194,7 +194,7 @@ def folded_column(
     return FoldedColumns(entries, predictor.with_columns(described), observed, single=True)
 
 
-def folded_matrix(
+def fold_in_matrix(
     entries: EntryStore, predictor: Predictor, matrix: ObservedMatrix, features: FeatureVectors | None = None
 ) -> FoldedRows:
     """Return the rows of a matrix, whatever their labels, folded in with features; its columns must be known."""
@@ -202,10 +202,10 @@ def folded_matrix(
         raise OffScale(f"the entries have the scale {matrix.scale}; the model's is {entries.scale}")
     columns = entries.columns.positions(matrix.column_labels)[matrix.by_row.columns]
     observed = AxisEntries(matrix.by_row.starts.astype(np.int64), columns, matrix.values.astype(np.float64), features)
-    return _folded_rows(entries, predictor, observed, single=False)
+    return _fold_in_rows(entries, predictor, observed, single=False)
 
 
-def _folded_rows(entries: EntryStore, predictor: Predictor, observed: AxisEntries, *, single: bool) -> FoldedRows:
+def _fold_in_rows(entries: EntryStore, predictor: Predictor, observed: AxisEntries, *, single: bool) -> FoldedRows:
     described = observed.below(entries.train.shape[1])  # as in an extension, trained columns alone describe a row
     _warn_of_nothing(described, "row", "columns", stacklevel=6)
     return FoldedRows(entries, predictor.with_rows(described), observed, single=single)

@@ -89,14 +89,14 @@ class Latents:
             self._whole = self.take(np.arange(len(self)))
         return self._whole
 
-    def changed(self, positions: IndexArray, latents: LatentArray) -> Latents:
+    def replace(self, positions: IndexArray, latents: LatentArray) -> Latents:
         """Return a table in which some positions, in increasing order, have other latents; these must be finite."""
         if self.positions.size == 0:
-            return Latents(self.base, positions, checked_finite(latents.astype(self.base.dtype, copy=False)))
+            return Latents(self.base, positions, check_finite(latents.astype(self.base.dtype, copy=False)))
         kept = ~np.isin(self.positions, positions, assume_unique=True)
         together = np.concatenate([self.positions[kept], positions])
         order = np.argsort(together, kind="stable")
-        extra = np.concatenate([self.extra[kept], checked_finite(latents)])[order]
+        extra = np.concatenate([self.extra[kept], check_finite(latents)])[order]
         return Latents(self.base, together[order], extra)
 
     def without(self, positions: IndexArray) -> Latents:
@@ -112,7 +112,7 @@ class Latents:
         return Latents(self.base, left - np.searchsorted(behind, left), self.extra[kept])
 
 
-def checked_finite(latents: LatentArray) -> LatentArray:
+def check_finite(latents: LatentArray) -> LatentArray:
     """Return latents that were computed for new entries; refuse numbers that are not finite."""
     if not np.isfinite(latents).all():
         raise TrainingDiverged("what was learned is too large: latents of new entries are not finite numbers")

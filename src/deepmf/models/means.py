@@ -15,7 +15,7 @@ from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents
-from deepmf.models.pairs import SHRINKAGE, mean_at, shrunk_effects
+from deepmf.models.pairs import SHRINKAGE, add_effects, compute_effects
 from deepmf.models.predictor import Encoder, Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Packed, Tensors, numbers
 from deepmf.training.history import History
@@ -54,7 +54,7 @@ class FeatureWeights(NamedTuple):
 NO_WEIGHTS = FeatureWeights()
 
 
-def stored_weights(entries: EntryStore, tensors: Tensors, *, width: int, kind: str) -> FeatureWeights:
+def load_feature_weights(entries: EntryStore, tensors: Tensors, *, width: int, kind: str) -> FeatureWeights:
     """Return the weights that a model packed; any that do not fit its features raise `BadModelFile`."""
     return FeatureWeights(
         *(
@@ -64,7 +64,7 @@ def stored_weights(entries: EntryStore, tensors: Tensors, *, width: int, kind: s
     )
 
 
-def prior(entries: AxisEntries, weights: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+def compute_prior(entries: AxisEntries, weights: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
     """Return what the features of some rows (or columns) say (vectors, width); None where there are none."""
     if weights is None or entries.features is None:
         return None
@@ -124,11 +124,11 @@ class EffectEncoder(Encoder):
         return Packed({}, self.feature_weights.tensors())
 
     def _effects(self, entries: AxisEntries, deviations: FloatArray, weights: FloatArray | None) -> FloatArray:
-        said = prior(entries, weights)
+        said = compute_prior(entries, weights)
         if said is None:
-            return shrunk_effects(entries, deviations, self._shrinkage)
+            return compute_effects(entries, deviations, self._shrinkage)
         left = deviations - np.repeat(said[:, 0], np.diff(entries.starts))
-        effects: FloatArray = said[:, 0] + shrunk_effects(entries, left, self._shrinkage)
+        effects: FloatArray = said[:, 0] + compute_effects(entries, left, self._shrinkage)
         return effects
 
 
@@ -167,13 +167,13 @@ class Means(Model):
         return np.asarray(self.predictor_.columns.whole()[:, 1], dtype=np.float64)
 
     def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> None:
-        self._set_fitted(entries, self._predictor(None, entries, fitting))
+        self._set_fitted(entries, self._make_predictor(None, entries, fitting))
         self.history_ = History(best_error=None if validation is None else self._means_error(validation))
 
-    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Any:
+    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Any:
         raise NotImplementedError("there is nothing to learn in epochs")
 
-    def _predictor(self, task: Any, entries: EntryStore, fitting: Fitting) -> Predictor:
+    def _make_predictor(self, task: Any, entries: EntryStore, fitting: Fitting) -> Predictor:
         n_rows, n_columns = entries.train.shape
         encoder, no_rows = EffectEncoder(entries.train.mean, self.settings.shrinkage), Latents(np.empty((0, 2)))  # type: ignore[arg-type]
         by_column, by_row = entries.column_entries(np.arange(n_columns)), entries.row_entries(np.arange(n_rows))
@@ -194,15 +194,15 @@ class Means(Model):
         if entries.features is None:
             return None
         counts = np.diff(entries.starts)
-        means = shrunk_effects(entries, deviations, 0.0)
+        means = compute_effects(entries, deviations, 0.0)
         ridge = FeatureRidge(entries.features, counts.astype(np.float64), self.settings.feature_penalty)
         return ridge.weights(means[:, None])
 
-    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+    def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         rows, columns = unpack_latents(tensors, entries, width=_N_BESIDE, kind="float64")
-        weights = stored_weights(entries, tensors, width=1, kind="float64")
+        weights = load_feature_weights(entries, tensors, width=1, kind="float64")
         encoder = EffectEncoder(entries.train.mean, self.settings.shrinkage, weights)
         return Predictor(rows, columns, encoder, Readout(entries.scale), _N_BESIDE)
 
-    def _means_of_known(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        return mean_at(self.mean_, self.row_effects_, self.column_effects_, rows, columns)
+    def _predict_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        return add_effects(self.mean_, self.row_effects_, self.column_effects_, rows, columns)

@@ -63,7 +63,7 @@ class NetworkModel(Model):
         """Return a network for the entries of a matrix and their features, with fresh weights."""
 
     @abstractmethod
-    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+    def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         """Return the predictor of a trained network; gradients are off."""
 
     @property
@@ -71,7 +71,7 @@ class NetworkModel(Model):
         """How many numbers the latents of a row or column are; 0 where they are not kept."""
         return 0
 
-    def _n_read(self, train: ObservedMatrix) -> float:
+    def _count_read(self, train: ObservedMatrix) -> float:
         """Return how many entries a step reads, on average: those of the rows and of the columns of a block."""
         blocks = getattr(self.settings, "block_rows", 0), getattr(self.settings, "block_columns", 0)
         return train.n_entries * sum(min(block / n, 1.0) for block, n in zip(blocks, train.shape, strict=True))
@@ -80,16 +80,16 @@ class NetworkModel(Model):
     def _on_gpu(self) -> bool:
         return Runtime(self.settings.device).is_gpu
 
-    def _steps_of(self, train: ObservedMatrix) -> int | None:
+    def _count_steps(self, train: ObservedMatrix) -> int | None:
         """Return the steps of an epoch; None where that is not known before it begins."""
         return None
 
-    def _work(self, train: ObservedMatrix, epochs: int) -> str:
+    def _describe_work(self, train: ObservedMatrix, epochs: int) -> str:
         widths = getattr(self.settings, "hidden_sizes", None) or (getattr(self.settings, "hidden_size", None),)
         layers = f"{len(widths)} hidden layer{'s' if len(widths) > 1 else ''} of {', '.join(map(str, widths))}"
         networks = getattr(self.settings, "networks", 1)
         layers = layers if networks == 1 else f"{networks} networks with {layers}"
-        steps = self._steps_of(train)
+        steps = self._count_steps(train)
         of_steps = "" if steps is None else f" of {steps} step{'s' if steps > 1 else ''}"
         return f"{layers}, {epochs} epochs{of_steps} on the {'GPU' if self._on_gpu else 'CPU'}"
 
@@ -101,7 +101,9 @@ class NetworkModel(Model):
         smaller = [name for name in ("hidden_sizes", "hidden_size", "latent_size") if hasattr(settings, name)]
         by_effort = ', effort="quick"' if hasattr(settings, "effort") else ""
         check_memory(
-            fit_bytes(network, train, settings, runtime, latent_width=self._latent_width, n_read=self._n_read(train)),
+            fit_bytes(
+                network, train, settings, runtime, latent_width=self._latent_width, n_read=self._count_read(train)
+            ),
             runtime.device,
             what=f"fitting {name} to {train.shape[0]:,} rows x {train.shape[1]:,} columns",
             instead=f"a smaller {' or '.join(smaller)}{by_effort} or another model (ALS, als) needs less",
@@ -113,14 +115,14 @@ class NetworkModel(Model):
         weights = start.weights(task.whole_learned(), encoder.network.state_dict(), self.lines)
         task.begin_from(weights, schedule=start.schedule(self.settings))
 
-    def _predictor(self, task: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+    def _make_predictor(self, task: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         task.join()
         network = task.network.eval()
         use_generator(network, None)  # it is drawn from in training alone, and no pickle could hold it
         with torch.no_grad():
-            return self._trained(task, entries, fitting)
+            return self._wrap_network(task, entries, fitting)
 
-    def _stored_network(self, entries: EntryStore, tensors: Tensors) -> Any:
+    def _load_network(self, entries: EntryStore, tensors: Tensors) -> Any:
         """Return the network whose weights are stored; what does not fit the settings raises `BadModelFile`."""
         stored = {name.removeprefix("network."): each for name, each in tensors.items() if name.startswith("network.")}
         network = self._undrawn_network(entries)

@@ -154,7 +154,7 @@ class Fallback:
     def means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return overall mean + column effect + row effect, as `Means` has them; an unknown one has no effect."""
         column_effects, row_effects = self._effects
-        return mean_at(self.seen.train.mean, row_effects, column_effects, rows, columns)
+        return add_effects(self.seen.train.mean, row_effects, column_effects, rows, columns)
 
     def distribution(self, rows: IndexArray, columns: IndexArray, boundaries: npt.NDArray[np.float32]) -> FloatArray:
         """Return how frequent the values between boundaries (in units of [-1, 1]) are (pairs, boundaries + 1).
@@ -189,12 +189,12 @@ class Fallback:
         """The effects of all columns, and of all rows."""
         mean = self.seen.train.mean
         entries = self.seen.column_entries(np.arange(len(self.seen.columns)))
-        of_columns = shrunk_effects(entries, entries.values - mean, SHRINKAGE)
+        of_columns = compute_effects(entries, entries.values - mean, SHRINKAGE)
         entries = self.seen.row_entries(np.arange(len(self.seen.rows)))
-        return of_columns, shrunk_effects(entries, entries.values - mean - of_columns[entries.others], SHRINKAGE)
+        return of_columns, compute_effects(entries, entries.values - mean - of_columns[entries.others], SHRINKAGE)
 
 
-def shrunk_effects(entries: AxisEntries, deviations: FloatArray, shrinkage: float) -> FloatArray:
+def compute_effects(entries: AxisEntries, deviations: FloatArray, shrinkage: float) -> FloatArray:
     """Return the mean deviation of each group of entries, shrunk as by `shrinkage` further entries of deviation 0."""
     counts = np.diff(entries.starts)
     which = np.repeat(np.arange(counts.size), counts)
@@ -203,7 +203,7 @@ def shrunk_effects(entries: AxisEntries, deviations: FloatArray, shrinkage: floa
     return effects
 
 
-def mean_at(
+def add_effects(
     mean: float, row_effects: FloatArray, column_effects: FloatArray, rows: IndexArray, columns: IndexArray
 ) -> FloatArray:
     """Return mean + row effect + column effect of each pair of positions; -1 has no effect."""

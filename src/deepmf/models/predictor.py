@@ -15,7 +15,7 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
 from deepmf.models.distribution import PredictiveDistribution
-from deepmf.models.latents import Latents, checked_finite, pair_products
+from deepmf.models.latents import Latents, check_finite, pair_products
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, numbers
 
 LEVEL_METRICS = ("rmse", "mae", "accuracy")
@@ -214,7 +214,7 @@ class Predictor:
             return self.distribution(rows, columns).best(metric)
         return self.readout.levels(self.score_pairs(rows, columns))
 
-    def extended(self, entries: EntryStore, rows: IndexArray, columns: IndexArray) -> Self:
+    def extend(self, entries: EntryStore, rows: IndexArray, columns: IndexArray) -> Self:
         """Return a predictor in which the rows and columns at some positions are as their entries describe them.
 
         Those that are described as in training have the latents of training again; the others are encoded anew.
@@ -224,10 +224,10 @@ class Predictor:
         rows, columns = rows[~old_rows], columns[~old_columns]
         if columns.size:
             latents = self.encoder.columns(entries.column_entries(columns), changed.rows)
-            changed = replace(changed, columns=changed.columns.changed(columns, latents))
+            changed = replace(changed, columns=changed.columns.replace(columns, latents))
         if rows.size:
             latents = self.encoder.rows(entries.row_entries(rows), changed.columns)
-            changed = replace(changed, rows=changed.rows.changed(rows, latents))
+            changed = replace(changed, rows=changed.rows.replace(rows, latents))
         return changed
 
     def without(self, rows: IndexArray, columns: IndexArray) -> Self:
@@ -238,21 +238,21 @@ class Predictor:
 
     def with_rows(self, entries: AxisEntries) -> Self:
         """Return a predictor whose rows are those with these entries, and no others."""
-        return replace(self, rows=Latents(checked_finite(self.encoder.rows(entries, self.columns))))
+        return replace(self, rows=Latents(check_finite(self.encoder.rows(entries, self.columns))))
 
     def with_columns(self, entries: AxisEntries) -> Self:
         """Return a predictor whose columns are those with these entries, and no others."""
-        return replace(self, columns=Latents(checked_finite(self.encoder.columns(entries, self.rows))))
+        return replace(self, columns=Latents(check_finite(self.encoder.columns(entries, self.rows))))
 
     def with_rows_without_each(self, entries: AxisEntries, left_out: IndexArray) -> Self:
         """Return a predictor whose rows are a single one with these entries, without each of some of them."""
         return replace(
-            self, rows=Latents(checked_finite(self.encoder.rows_without_each(entries, left_out, self.columns)))
+            self, rows=Latents(check_finite(self.encoder.rows_without_each(entries, left_out, self.columns)))
         )
 
     def with_columns_without_each(self, entries: AxisEntries, left_out: IndexArray) -> Self:
         """Return a predictor whose columns are a single one with these entries, without each of some of them."""
-        latents = checked_finite(self.encoder.columns_without_each(entries, left_out, self.rows))
+        latents = check_finite(self.encoder.columns_without_each(entries, left_out, self.rows))
         return replace(self, columns=Latents(latents))
 
     def proper(self, latents: Latents) -> LatentArray:

@@ -158,7 +158,7 @@ def check_min_entries(min_entries: Any) -> None:
         raise BadSetting(f"min_entries must be a whole number of at least 0; got {min_entries!r}")
 
 
-def choice_of(
+def choose_columns(
     entries: EntryStore, among: Iterable[Any] | None, exclude: Iterable[Any] | None, min_entries: int
 ) -> ColumnChoice:
     """Return the columns to choose from: all or some, without others and those of few entries.
@@ -339,7 +339,7 @@ def best_positions(scores: FloatArray, n: int) -> tuple[IndexArray, FloatArray]:
     return np.take_along_axis(chosen, order, axis=1), np.take_along_axis(taken, order, axis=1)
 
 
-def ranked(
+def rank_columns(
     predictor: Predictor,
     labels: Labels,
     rows: IndexArray,
@@ -355,9 +355,9 @@ def ranked(
     By `neighbours`, the best are looked for among columns near the row.
     """
     if neighbours is None or choice.among is not None or rows.size == 0:
-        parts = list(ranked_batches(predictor, rows, choice, n, observed=observed))
+        parts = list(rank_batches(predictor, rows, choice, n, observed=observed))
     else:
-        parts = [_ranked_near(predictor, row, choice, n, observed, neighbours) for row in rows[:, None]]
+        parts = [_rank_near(predictor, row, choice, n, observed, neighbours) for row in rows[:, None]]
     best, values = (np.concatenate([getattr(part, name) for part in parts]) for name in ("columns", "values"))
     return Ranking(labels[best.ravel()].reshape(best.shape), values)  # one by one: not all may be in memory
 
@@ -370,17 +370,17 @@ class RankedRows(NamedTuple):
     values: FloatArray
 
 
-def ranked_batches(
+def rank_batches(
     predictor: Predictor, rows: IndexArray, choice: ColumnChoice, n: int, *, observed: Observed | None
 ) -> Iterator[RankedRows]:
     """Rank columns for some rows at a time, in memory of a few megabytes however many rows and columns there are."""
     check_n(n)
     n_rows = max(CELLS_AT_A_TIME // max(choice.n_places, 1), _ROWS_AT_A_TIME)
     for start in range(0, max(rows.size, 1), n_rows):
-        yield _ranked_rows(predictor, rows[start : start + n_rows], choice, min(int(n), choice.size), observed)
+        yield _rank_rows(predictor, rows[start : start + n_rows], choice, min(int(n), choice.size), observed)
 
 
-def _ranked_rows(
+def _rank_rows(
     predictor: Predictor, rows: IndexArray, choice: ColumnChoice, n: int, observed: Observed | None
 ) -> RankedRows:
     """Rank columns for some rows, a block of columns at a time."""
@@ -397,7 +397,7 @@ def _ranked_rows(
     return RankedRows(rows, choice.columns(best.places), values)
 
 
-def _ranked_near(
+def _rank_near(
     predictor: Predictor,
     row: IndexArray,
     choice: ColumnChoice,
@@ -411,10 +411,10 @@ def _ranked_near(
     n_left_out = min(choice.barred.size, _MOST_LEFT_OUT) + (0 if observed is None else observed(row).others.size)
     near = neighbours.candidates(predictor, int(row[0]), n + n_left_out)
     near = near[~np.isin(near, choice.barred, assume_unique=True)] if choice.barred.size else near
-    found = _ranked_rows(predictor, row, ColumnChoice(choice.n_columns, near), min(n, near.size), observed)
+    found = _rank_rows(predictor, row, ColumnChoice(choice.n_columns, near), min(n, near.size), observed)
     if found.values.shape[1] == n and not np.isnan(found.values).any():
         return found
-    return _ranked_rows(predictor, row, choice, n, observed)
+    return _rank_rows(predictor, row, choice, n, observed)
 
 
 def leave_out(scores: FloatArray, observed: AxisEntries, columns: IndexArray, n_columns: int) -> None:
@@ -482,7 +482,9 @@ class Recommendations:
         """Return the recommendations for rows with some labels, each once, or for all (None)."""
         check_n(n)
         positions = np.arange(len(entries.rows)) if rows is None else entries.rows.distinct_positions(rows)
-        return cls(entries, predictor, positions, choice_of(entries, among, exclude, min_entries), n, include_observed)
+        return cls(
+            entries, predictor, positions, choose_columns(entries, among, exclude, min_entries), n, include_observed
+        )
 
     @property
     def most_lines(self) -> int:
@@ -507,7 +509,7 @@ class Recommendations:
         waiting: list[RankedRows] = []
         n_lines = 0
         observed = None if self.include_observed else self.entries.seen_columns
-        for part in ranked_batches(self.predictor, self.rows, self.choice, self.n, observed=observed):
+        for part in rank_batches(self.predictor, self.rows, self.choice, self.n, observed=observed):
             waiting.append(part)
             n_lines += part.columns.size
             if n_lines >= _LINES_AT_A_TIME:

@@ -93,7 +93,7 @@ def settings_class(name: str) -> type[Settings]:
     return found
 
 
-def class_named(class_name: str) -> type[Model] | None:
+def find_class(class_name: str) -> type[Model] | None:
     """Return the class that a model file names, or None where there is none."""
     for module, name in HOMES.values():
         if name == class_name:

@@ -104,14 +104,14 @@ class FactorModel(Model):
             instead="a smaller latent_size or Means (means) needs less",
         )
 
-    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> SolverTask:
+    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> SolverTask:
         return SolverTask(self._solver(entries), partial(self._found, entries=entries), validation)
 
     def _begin_from(self, task: SolverTask, start: WarmStart) -> None:
         rows, columns = start.latents(rank=self._rank(start.train))
         task.solver.begin_from(rows, columns)
 
-    def _predictor(self, task: SolverTask, entries: EntryStore, fitting: Fitting) -> Predictor:
+    def _make_predictor(self, task: SolverTask, entries: EntryStore, fitting: Fitting) -> Predictor:
         task.solver.finish()
         return self._found(task.solver, entries=entries)
 
@@ -121,7 +121,7 @@ class FactorModel(Model):
         encoder, readout = self._encoder(solver, entries), self._readout(solver, entries.scale)
         return Predictor(rows, columns, encoder, readout, self.n_beside)
 
-    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+    def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         rows, columns = unpack_latents(tensors, entries, width=self._rank(entries.train) + self.n_beside)
         readout = self._stored_readout(entries.scale, tensors)
         return Predictor(rows, columns, self._stored_encoder(entries, tensors), readout, self.n_beside)

@@ -54,7 +54,7 @@ class WarmStart:
     column_features: AxisFeatures | None = None
 
     @staticmethod
-    def shortened(settings: AnySettings) -> AnySettings:
+    def shorten(settings: AnySettings) -> AnySettings:
         """Return the settings of the loop: those of a fit with half the epochs."""
         epochs = getattr(settings, "epochs", None)
         return settings if epochs is None else replace(settings, epochs=math.ceil(_SHARE * epochs))  # type: ignore[call-arg]
@@ -64,7 +64,7 @@ class WarmStart:
 
         They begin where the step size has fallen to half, in the middle at the latest, and go on to the end.
         """
-        n_epochs, whole = self.shortened(settings).epochs, settings.epochs
+        n_epochs, whole = self.shorten(settings).epochs, settings.epochs
         fallen = bisect_left(
             range(whole), -settings.learning_rate / 2, key=lambda each: -settings.learning_rate_at(each)
         )

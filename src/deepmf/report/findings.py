@@ -152,8 +152,8 @@ def _explained(model: Model, test: ObservedMatrix, row: Any, column: Any) -> Exp
 class RoundedMeans(Means):
     """The means, rounded: what levels are to be compared with."""
 
-    def _predictor(self, task: Any, entries: EntryStore, fitting: Fitting) -> Predictor:
-        return replace(super()._predictor(task, entries, fitting), readout=LevelReadout(entries.scale))
+    def _make_predictor(self, task: Any, entries: EntryStore, fitting: Fitting) -> Predictor:
+        return replace(super()._make_predictor(task, entries, fitting), readout=LevelReadout(entries.scale))
 
 
 def _baseline(

@@ -13,7 +13,7 @@ from deepmf.errors import CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.models.base import Model
-from deepmf.models.explanation import explained_all
+from deepmf.models.explanation import explain_targets
 from deepmf.models.fold_in import FoldedRows
 from deepmf.models.latents import Latents
 from deepmf.models.pairs import Unknown
@@ -205,7 +205,7 @@ def reasons_of(snapshot: Snapshot, guest: FoldedRows | None, row: Any, columns: 
     else:
         raise CannotExtend(f"{type(model).__name__} cannot explain by the entries of a row: {model.cannot}")
     encoding = None if entries.row_features is None else entries.row_features.encoding
-    found = explained_all(predictor, "row", described, entries.columns, own, targets, n, encoding=encoding)
+    found = explain_targets(predictor, "row", described, entries.columns, own, targets, n, encoding=encoding)
     return [
         Reasons(
             [

@@ -10,7 +10,7 @@ import numpy as np
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.models.base import Model
-from deepmf.models.fold_in import FoldedRows, folded_matrix
+from deepmf.models.fold_in import FoldedRows, fold_in_matrix
 from deepmf.sklearn.observed_table import TableEntries
 
 
@@ -67,7 +67,7 @@ class ByModel(Completer):
     def folded(self, entries: TableEntries, features: FeatureVectors | None) -> FoldedRows:
         """Return rows as the model has folded them in."""
         matrix = entries.matrix(self.model.scale_, column_labels=self.model.column_labels_)
-        return folded_matrix(self.model.entries_, self.model.predictor_, matrix, features)
+        return fold_in_matrix(self.model.entries_, self.model.predictor_, matrix, features)
 
     def features_of(self, rows: IndexArray) -> FeatureVectors | None:
         """Return the features of some rows of the fit."""

@@ -109,7 +109,7 @@ class Filler:
             if self.coverage is not None:
                 ends = found.ends(self.coverage, scale).T
             if self.random is not None:
-                units = found.drawn(self.random.random(rows.size), scale)
+                units = found.sample(self.random.random(rows.size), scale)
         return self._in_units_of_columns(units, ends, columns)
 
     def _by_column(self, rows: IndexArray, columns: IndexArray) -> Filled:

@@ -21,7 +21,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS
 from deepmf.models.base import Model, load
-from deepmf.models.fitting import set_aside
+from deepmf.models.fitting import split_validation
 from deepmf.models.latents import Latents
 from deepmf.models.means import Means
 from deepmf.models.ordinal import refinement as penalties
@@ -92,7 +92,7 @@ def test_rows_are_encoded_by_the_columns_of_the_refinement_and_columns_by_traine
         encoder.rows(all_rows(model), others), encoder.rows(all_rows(model), predictor.columns)
     )
     entries = model.entries_.column_entries(np.arange(15))
-    changed = predictor.rows.changed(np.array([0]), np.full((1, predictor.rows.base.shape[1]), 7.0))
+    changed = predictor.rows.replace(np.array([0]), np.full((1, predictor.rows.base.shape[1]), 7.0))
     np.testing.assert_array_equal(encoder.columns(entries, changed), encoder.columns(entries, predictor.rows))
 
 
@@ -312,7 +312,7 @@ def test_stages_are_shown_as_they_begin(split: Split) -> None:
 
 
 def test_entries_that_were_set_aside_tell_the_error_of_the_means(alone: OrdinalDMF) -> None:
-    seen, held_out = set_aside(MATRIX_ENCODER_TRAINING, seed=alone.settings.seed)
+    seen, held_out = split_validation(MATRIX_ENCODER_TRAINING, seed=alone.settings.seed)
     assert held_out is not None
     means = (
         Means()

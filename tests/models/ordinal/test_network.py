@@ -248,7 +248,7 @@ class Step:
 def source_of(matrix: ObservedMatrix) -> MatrixBlocks:
     """The blocks of a matrix, as the model would have them; with validation entries, nothing is set aside."""
     validation = ValidationEntries(np.array([0]), np.array([0]), np.array([matrix.scale.low]))
-    source = OrdinalDMF(**SIZES)._task(EntryStore.of(matrix), validation).source
+    source = OrdinalDMF(**SIZES)._make_task(EntryStore.of(matrix), validation).source
     assert isinstance(source, MatrixBlocks)
     return source
 
@@ -401,7 +401,7 @@ def test_the_validation_error_is_that_of_a_few_views(
     monkeypatch.setattr(ordinal_objective, "_VIEWS_TO_VALIDATE", 3)
     split = split_entries(matrix, train=0.8, validation=0.2, test=0.0, seed=0)
     model = OrdinalDMF(**SIZES)
-    trainer = model._task(EntryStore.of(split.train), ValidationEntries.of(split.train, split.validation))
+    trainer = model._make_task(EntryStore.of(split.train), ValidationEntries.of(split.train, split.validation))
     assert isinstance(trainer, Trainer) and isinstance(trainer.network, OrdinalNetwork)
     network = trainer.network.eval()
     units = torch.tensor(split.train.scale.to_unit(split.train.to_array()), dtype=torch.float32)

@@ -21,7 +21,7 @@ from deepmf.models.als import ALS, ALSSettings, RidgeEncoder
 from deepmf.models.distribution import PredictiveDistribution
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents, pair_products
-from deepmf.models.means import stored_weights
+from deepmf.models.means import load_feature_weights
 from deepmf.models.network_model import NetworkEncoder, sparse_vectors
 from deepmf.models.ordinal.head import LatentLayout
 from deepmf.models.ordinal.linear_part import (
@@ -238,7 +238,7 @@ def stored_parts(content: Any, entries: EntryStore, tensors: Tensors) -> dict[st
         share = _positive(field(linear, "share"), "share of the linear part", below=1.0)
         width = train.scale.high - train.scale.low or 1.0
         slope = _positive(field(linear, "slope"), "slope of the linear part", below=_LARGEST / width)
-        weights = stored_weights(entries, tensors, width=size + 1, kind="float32")
+        weights = load_feature_weights(entries, tensors, width=size + 1, kind="float32")
         # Files of earlier versions have neither: their parts have the usual penalty on every scale.
         penalty = _positive(linear.get("penalty", ALSSettings().penalty), "penalty of the linear part")
         in_values = linear.get("in_values", False)
@@ -435,7 +435,7 @@ def _measure_coverages(
     head = encoder.network.head
     boundaries = encoder.scale.from_unit(as_numpy(head.boundaries))
     stated = PredictiveDistribution(head.support.cpu().numpy(), boundaries, expit(logits).astype(np.float64))
-    return stated.stated_coverages(held_out.values, seed=seed)
+    return stated.measure_coverages(held_out.values, seed=seed)
 
 
 def _blended_logits(

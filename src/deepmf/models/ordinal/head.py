@@ -261,7 +261,7 @@ class OrdinalReadout(Readout):
         slanted, cutpoints = self._mixed(products, row_fields)
         exceedance = expit(slanted[:, None] - cutpoints).astype(np.float64)
         found = PredictiveDistribution(self._support, self.scale.from_unit(self._unit_boundaries), exceedance)
-        return found if self.coverages is None else found.calibrated(self.coverages)
+        return found if self.coverages is None else found.calibrate(self.coverages)
 
     def _mixed(self, products: npt.NDArray[Any], row_fields: LatentArray) -> tuple[npt.NDArray[Any], LatentArray]:
         """Return products times slopes, and cutpoints, as the network and the linear part share them."""

@@ -15,8 +15,8 @@ from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS
 from deepmf.metrics import rmse_error
-from deepmf.models.distribution import ordinal_support
-from deepmf.models.fitting import Fitting, set_aside
+from deepmf.models.distribution import find_support
+from deepmf.models.fitting import Fitting, split_validation
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.encoder import OrdinalEncoder, stored_parts, trained_encoder
@@ -101,12 +101,12 @@ class OrdinalDMF(NetworkModel):
             "linear_share": encoder.linear_share,
         }
 
-    def _steps_of(self, train: ObservedMatrix) -> int:
+    def _count_steps(self, train: ObservedMatrix) -> int:
         blocks = zip(train.shape, (self.settings.block_rows, self.settings.block_columns), strict=True)
         return max(-(-n // block) for n, block in blocks)
 
-    def _share_after(self, train: ObservedMatrix) -> float:
-        settings, steps = self.settings, self._steps_of(train)
+    def _estimate_share_after(self, train: ObservedMatrix) -> float:
+        settings, steps = self.settings, self._count_steps(train)
         shares = (min(settings.block_rows / train.shape[0], 1.0), min(settings.block_columns / train.shape[1], 1.0))
         passes = settings.epochs * steps * shares[0] * shares[1]
         return _PASSES_A_VIEW * settings.views / passes
@@ -120,20 +120,20 @@ class OrdinalDMF(NetworkModel):
         """How many numbers the directions of all networks are together."""
         return self.settings.networks * self.settings.latent_size
 
-    def _chosen_for(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
+    def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
         facts = Facts(*train.shape, train.n_entries, Runtime(self.settings.device).is_gpu)
         epochs = self.settings.epochs if "epochs" in self._given else None
         return chosen_settings(facts, self.settings.effort, epochs=epochs)
 
-    def _task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
         if validation is None:
-            return self._trainer(entries, *set_aside(entries.train, seed=self.settings.seed))
+            return self._trainer(entries, *split_validation(entries.train, seed=self.settings.seed))
         return self._trainer(entries, entries.train, validation)
 
-    def _warm_task(self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart) -> Trainer:
+    def _make_warm_task(self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart) -> Trainer:
         if validation is not None:
-            return super()._warm_task(entries, validation, start)  # type: ignore[no-any-return]
-        trainer = self._trainer(entries, *set_aside(entries.train, seed=self.settings.seed, start=start))
+            return super()._make_warm_task(entries, validation, start)  # type: ignore[no-any-return]
+        trainer = self._trainer(entries, *split_validation(entries.train, seed=self.settings.seed, start=start))
         self._begin_from(trainer, start)
         return trainer
 
@@ -157,7 +157,7 @@ class OrdinalDMF(NetworkModel):
         train = entries.train
         n_rows, n_columns = train.shape
         with torch.device("cpu"):  # of a network without weights, too: the support is known
-            support = ordinal_support(train, n_bins=self.settings.bins)
+            support = find_support(train, n_bins=self.settings.bins)
             head = OrdinalHead(*support, groups=self.settings.networks)
         generator = private_generator(self.settings.seed, "weights")
         row_sizes, column_sizes = self.settings.branch_sizes
@@ -198,7 +198,7 @@ class OrdinalDMF(NetworkModel):
         generator = private_generator(self.settings.seed, "views")
         return views(self.settings.views, n_inputs, mask_rate=self.settings.mask_rate, generator=generator)
 
-    def _trained(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+    def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, OrdinalNetwork) and isinstance(source, MatrixBlocks)
         encoder, rows, columns, stages = trained_encoder(
@@ -223,11 +223,11 @@ class OrdinalDMF(NetworkModel):
         )
         return Predictor(rows, columns, encoder, readout, n_beside=layout.n_beside)
 
-    def _restored(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+    def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         landmarks = numbers(tensors, "refinement.landmarks", "float32", (None, self._direction_size))
         if not Landmarks(torch.from_numpy(landmarks)).are_apart():
             raise BadModelFile("the stored landmarks are no directions that differ")
-        network = self._stored_network(entries, tensors)
+        network = self._load_network(entries, tensors)
         check_support(network.head, entries.scale)
         encoder = OrdinalEncoder(
             network,
