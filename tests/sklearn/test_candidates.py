@@ -1,10 +1,28 @@
 """The candidates: which suit a table of which shape, and that each can be fitted by its name."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from deepmf.models.registry import HOMES
-from deepmf.sklearn.candidates import MODELS, MOST_COLUMNS, WHOLE_ROWS, fitted, left_out, suitable
+from deepmf.matrix.scale import Scale
+from deepmf.models.registry import HOMES, model_class
+from deepmf.sklearn.candidates import (
+    MODELS,
+    MOST_COLUMNS,
+    WHOLE_ROWS,
+    Residuals,
+    blend,
+    choose,
+    fitted,
+    left_out,
+    suitable,
+)
+from deepmf.sklearn.completers import ByModel, Completer, WholeRows
+from deepmf.sklearn.table import TableEntries
 
 
 def test_two_gaussians_need_rows_enough_and_wide_tables_are_for_models() -> None:
@@ -35,3 +53,118 @@ def test_each_completes_rows(name: str) -> None:
     np.testing.assert_allclose(completed[~np.isnan(table)], table[~np.isnan(table)])
     error = np.sqrt(np.mean(np.square(completed[::4, 1] - 2 * column[::4])))
     assert error == pytest.approx(np.std(2 * column), rel=0.1) if name == "column-means" else error < 0.6
+
+
+UNITS = Scale(low=-4, high=4)
+
+QUICK: dict[str, dict[str, Any]] = {"dmf-o": {"epochs": 1, "hidden_sizes": (4,), "latent_size": 2, "views": 1}}
+
+
+def fit(name: str, entries: TableEntries) -> Completer:
+    matrix = entries.matrix(UNITS, column_labels=[f"x{at}" for at in range(entries.shape[1])])
+    return ByModel(model_class(name)(**QUICK.get(name, {})).fit(matrix))
+
+
+def low_rank(n_rows: int, n_columns: int) -> npt.NDArray[np.float64]:
+    random = np.random.default_rng(0)
+    table = np.outer(random.normal(size=n_rows), np.linspace(-1, 1, n_columns))
+    return np.clip(table, -4, 4)
+
+
+def test_the_model_that_predicts_hidden_cells_best_is_chosen() -> None:
+    entries = TableEntries.of(low_rank(80, 8))
+    choice = choose(("means", "als", "dmf-o"), entries, np.arange(8), fit, seed=0)
+    assert list(choice.errors) == ["means", "als", "dmf-o"]
+    (chosen,) = choice.weights
+    assert choice.errors[chosen] == min(choice.errors.values())
+    assert choose(("means", "als"), entries, np.arange(8), fit, seed=0).weights == {"als": 1.0}
+    assert choice.residuals is not None
+    assert choice.residuals.values.size == 128  # a fifth
+    assert np.sqrt(np.mean(choice.residuals.values**2)) == choice.errors[chosen]
+
+
+def test_few_cells_are_hidden_in_turns_and_no_network_is_tried() -> None:
+    tried = []
+
+    def noting(name: str, entries: TableEntries) -> Completer:
+        tried.append((name, entries.values.size))
+        return fit(name, entries)
+
+    choice = choose(("means", "als", "dmf-o"), TableEntries.of(low_rank(20, 5)), np.arange(5), noting, seed=0)
+    assert tried == [("means", 80)] * 5 + [("als", 80)] * 5
+    assert choice.residuals is not None and choice.residuals.values.size == 100
+    tried.clear()
+    choose(("dmf-o",), TableEntries.of(low_rank(6, 5)), np.arange(5), noting, seed=0)
+    assert {name for name, _ in tried} == {"dmf-o"}  # asked for by name
+
+
+def test_the_columns_of_one_cell_are_hidden_together() -> None:
+    table = low_rank(60, 6)
+    sources = np.array([0, 0, 0, 1, 2, 3])
+
+    def checking(name: str, entries: TableEntries) -> Completer:
+        seen = np.zeros(table.shape, dtype=bool)
+        seen[entries.rows, entries.columns] = True
+        assert 0 < seen[:, 0].sum() < 60
+        assert np.array_equal(seen[:, 0], seen[:, 1]) and np.array_equal(seen[:, 0], seen[:, 2])
+        return fit(name, entries)
+
+    choose(("means",), TableEntries.of(table), sources, checking, seed=0)
+
+
+def test_no_row_or_column_is_hidden_whole() -> None:
+    table = np.where(np.random.default_rng(0).random((40, 8)) < 0.8, np.nan, low_rank(40, 8))
+    entries = TableEntries.of(table)
+
+    def checking(name: str, left: TableEntries) -> Completer:
+        assert np.array_equal(np.unique(left.rows), np.unique(entries.rows))
+        assert np.array_equal(np.unique(left.columns), np.unique(entries.columns))
+        return fit(name, left)
+
+    choose(("means",), entries, np.arange(8), checking, seed=0)
+    diagonal = TableEntries.of(np.where(np.eye(3) == 1, 1.0, np.nan))
+    choice = choose(("means", "als"), diagonal, np.arange(3), fit, seed=0)
+    assert (choice.errors, choice.residuals) == ({}, None)
+
+
+class Noisy(WholeRows):
+    """Knows the whole table, and is off by its own noise."""
+
+    def __init__(self, truth: npt.NDArray[np.float64], noise: npt.NDArray[np.float64]) -> None:
+        self.truth, self.noise = truth, noise
+
+    def completed(self, table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        same = (self.truth[None] == table[:, None]).any(axis=2)  # values are all different
+        return (self.truth + self.noise)[same.argmax(axis=1)]
+
+
+def test_a_blend_has_the_weights_that_predict_hidden_cells_best() -> None:
+    random = np.random.default_rng(0)
+    truth = random.normal(size=(300, 10))
+    noises = {"one": 0.5 * random.normal(size=truth.shape), "two": 1.0 * random.normal(size=truth.shape)}
+    noises["worse"] = noises["two"] + random.normal(size=truth.shape)
+
+    def known(name: str, entries: TableEntries) -> Completer:
+        return Noisy(truth, noises[name])
+
+    choice = blend(tuple(noises), TableEntries.of(truth), np.arange(10), known, seed=0)
+    # The mean of two independent errors is least with weights by the inverse of their variances: 4 to 1.
+    assert list(choice.weights) == ["one", "two"]
+    assert choice.weights["one"] == pytest.approx(0.8, abs=0.04)
+    assert sum(choice.weights.values()) == pytest.approx(1.0)
+    assert choice.residuals is not None and choice.residuals.values.size == 1200  # 600 in each of two turns
+    assert np.sqrt(np.mean(choice.residuals.values**2)) < 0.95 * choice.errors["one"]
+
+
+def test_a_blend_of_what_cannot_be_compared_is_the_first_candidate() -> None:
+    diagonal = TableEntries.of(np.where(np.eye(3) == 1, 1.0, np.nan))
+    choice = blend(("means", "als"), diagonal, np.arange(3), fit, seed=0)
+    assert (choice.weights, choice.errors, choice.residuals) == ({"means": 1.0}, {}, None)
+
+
+def test_a_column_with_many_residuals_has_its_own() -> None:
+    residuals = Residuals(np.repeat([0, 1, 2], [100, 100, 3]), np.repeat([0.1, 5.0, 9.0], [100, 100, 3]))
+    np.testing.assert_array_equal(residuals.quantiles(np.array([1, 0, 0]), 0.5), [5.0, 0.1, 0.1])
+    assert residuals.quantiles(np.array([2]), 1.0) == 9.0
+    assert residuals.quantiles(np.array([2]), 0.0) == 0.1  # of all columns
+    assert set(residuals.drawn(np.array([1, 1]), np.random.default_rng(0))) == {5.0}

@@ -1,5 +1,7 @@
 """The imputer keeps scikit-learn's rules and does for a table with holes what a data scientist expects."""
 
+from __future__ import annotations
+
 import pickle
 import subprocess
 import sys
@@ -12,7 +14,6 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse
-from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
@@ -26,11 +27,11 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.registry import HOMES, model_class
-from deepmf.sklearn.candidates import WHOLE_ROWS
-from deepmf.sklearn.imputer import DMFImputer
-from deepmf.sklearn.observed_table import TableEntries
+from deepmf.sklearn.candidates import TABLE_SETTINGS, WHOLE_ROWS, Residuals
+from deepmf.sklearn.completers import ByMeans
+from deepmf.sklearn.imputer import DMFImputer, Filler
 from deepmf.sklearn.scores import hidden_entries_score
-from deepmf.sklearn.table_models import TABLE_SETTINGS
+from deepmf.sklearn.table import ColumnUnits, TableEntries
 
 Array = npt.NDArray[np.float64]
 
@@ -693,3 +694,22 @@ def test_a_category_counts_as_one_cell_among_hidden_ones() -> None:
     table = whole.mask(np.random.default_rng(1).random(whole.shape) < 0.2)
     weights = DMFImputer(random_state=0).fit(table).weights_
     assert weights.get("column-means", 0.0) + weights.get("neighbours", 0.0) < 0.1
+
+
+def test_numbers_are_drawn_with_residuals_and_shares_are_not() -> None:
+    table = np.array([[0.0, 0.0, 1.0], [10.0, 1.0, 2.0], [2.0, 0.0, 3.0], [8.0, 1.0, 4.0]])
+    entries = TableEntries.of(table)
+    units = ColumnUnits.own(entries)
+    filler = Filler(
+        ByMeans(),
+        units,
+        units.seen(entries),
+        to_levels=False,
+        residuals=Residuals(np.zeros(30, dtype=np.int64), np.full(30, 0.5)),  # values were above predictions
+        shares=np.array([False, True, False]),
+        random=np.random.default_rng(0),
+        coverage=None,
+    )
+    cells = np.array([[np.nan, np.nan, 2.0]])
+    filler.complete(cells)
+    np.testing.assert_allclose(cells, [[5.0 + 0.5 * table[:, 0].std(), 0.5, 2.0]])

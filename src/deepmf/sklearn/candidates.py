@@ -1,28 +1,46 @@
-"""The candidates for a table: which there are, which of them suit it, and how those that are no models are fitted."""
+"""The choice for a table: candidates are fitted without some cells; the one that predicts these best, or a blend."""
 
 from __future__ import annotations
 
-from deepmf.matrix.arrays import FloatArray
-from deepmf.sklearn.completer import ByMeans, WholeRows
-from deepmf.sklearn.gaussians import PASSES, Gaussians
-from deepmf.sklearn.neighbours import Neighbours
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.optimize
+
+from deepmf.errors import BadSetting, CannotExtend, nearest_name
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.models.base import Model
+from deepmf.models.registry import HOMES, model_class, settings_class
+from deepmf.sklearn.completers import PASSES, ByMeans, Completer, Gaussians, Neighbours, WholeRows
+from deepmf.sklearn.table import MaskArray, TableEntries
+from deepmf.training.settings import declared
 
 # Models, from the simplest on; DMF was better than all of these on no table that was measured.
 MODELS = ("means", "als", "dmf-o")
 
+
 # What completes whole rows of standardised columns. The first is taken where there is too little to compare them by.
 WHOLE_ROWS = ("gaussian-shrunk", "gaussian", "mixture", "neighbours", "column-means")
 
+
 # By how many rows for each column the columns of a Gaussian are drawn apart.
 _SHRINKAGES = {"gaussian-shrunk": 1.0, "gaussian": 0.1, "mixture": 0.2}
+
 _PARTS = {"mixture": 2}
+
 _ROWS_OF_A_PART = 4  # for each column: with fewer, two Gaussians were never better than one
+
 
 # Covariances of more columns take longer to learn than models do.
 MOST_COLUMNS = 500
+
 # A table of more columns is wide: two Gaussians take too long, and one is as good after a few passes (RMSE on 280
 # columns, of which 260 are categories: .485 after 4, .484 after 10).
 _WIDE = 200
+
 _PASSES_OF_WIDE = 5
 
 
@@ -64,3 +82,276 @@ def fitted(name: str, table: FloatArray, *, seed: int) -> WholeRows:
     shrinkage = _SHRINKAGES[name] * table.shape[1]
     passes = PASSES if table.shape[1] <= _WIDE else _PASSES_OF_WIDE
     return Gaussians.fitted(table, n_parts=_PARTS.get(name, 1), shrinkage=shrinkage, seed=seed, passes=passes)
+
+
+AUTO = "auto"
+
+
+# The models' own defaults are for a million ratings; these are for tables of some thousand rows and some ten columns,
+# chosen on masked entries of generated and of public tables.
+_BRANCHES = {
+    "hidden_sizes": (256,),
+    "latent_size": 64,
+    "dropout": 0.8,
+    "epochs": 100,
+    "learning_rate": 0.03,
+    "averaging": 0.99,
+}
+
+_ORDINAL = {
+    "hidden_sizes": (128,),
+    "latent_size": 32,
+    "dropout": 0.3,
+    "epochs": 100,
+    "learning_rate": 0.01,
+    "mask_rate": 0.3,
+}
+
+TABLE_SETTINGS: dict[str, dict[str, Any]] = {
+    "dmf": _BRANCHES,
+    "dmf-d": _BRANCHES,
+    "dmf-o": _ORDINAL,
+    "als": {"penalty": 0.05},
+}
+
+
+@dataclass(frozen=True)
+class TableModels:
+    """What an imputer was asked to complete by.
+
+    asked: the name of a model, or "auto".
+    given: the settings of models that were given.
+    own_units: whether every column has units of its own. has_features: whether some columns describe the rows.
+    """
+
+    asked: str
+    given: Mapping[str, Any]
+    own_units: bool
+    has_features: bool
+    seed: int
+
+    def check(self) -> None:
+        """Refuse a model that is none, and settings that none of the candidates can be made with."""
+        if self.asked in WHOLE_ROWS:
+            if self.given:
+                raise BadSetting(f"model={self.asked!r} has no settings; got {min(self.given)}")
+            if not self.own_units or self.has_features:
+                raise BadSetting(f"model={self.asked!r} is for scale='columns' without feature_columns")
+        elif self.asked not in (AUTO, *HOMES):
+            raise BadSetting(f"there is no model {self.asked!r}; {nearest_name(self.asked, (*WHOLE_ROWS, *HOMES))}")
+        elif self.asked != AUTO:
+            self.new(self.asked)
+        else:
+            known = sorted({setting.name for name in MODELS for setting in declared(settings_class(name))})
+            for name in self.given:
+                if name not in known:
+                    raise BadSetting(f"none of {', '.join(MODELS)} has a setting {name!r}; {nearest_name(name, known)}")
+            for name in MODELS:
+                self.new(name)
+
+    def candidates(self, shape: tuple[int, int]) -> tuple[str, ...]:
+        """Return the names of what there is to choose from for a table of this shape."""
+        if self.asked != AUTO:
+            return (self.asked,)
+        return (suitable(shape) if self._may_blend else ()) or MODELS
+
+    def left_out(self, shape: tuple[int, int]) -> dict[str, str]:
+        """Return what there would be to choose from for a table of another shape, and why there is not."""
+        return left_out(shape) if self.asked == AUTO and self._may_blend else {}
+
+    @property
+    def _may_blend(self) -> bool:
+        """Whether what completes whole rows may: it has no settings, and reads standardised columns alone."""
+        return self.own_units and not self.has_features and not self.given
+
+    def new(self, name: str) -> Model:
+        """Return a model that is not fitted yet, with the settings of tables and those that were given."""
+        found = model_class(name)
+        if "II" not in found.predicts:
+            able = ", ".join(each for each in HOMES if "II" in model_class(each).predicts)
+            raise CannotExtend(f"{name!r} cannot complete new rows: {found.cannot}; those that can are {able}")
+        given = dict(self.given)
+        if self.asked == AUTO:
+            own = {setting.name for setting in declared(found.settings_class)}
+            given = {setting: value for setting, value in given.items() if setting in own}
+        return found(**(TABLE_SETTINGS.get(name, {}) | given | {"seed": self.seed}))
+
+
+# Below this many cells a network has too little to learn from, and cells are hidden in turns: one turn would be chance.
+_FEW_CELLS = 200
+
+_MOST_TURNS = 5
+
+_MANY_CELLS = 10_000  # of which a tenth, rather than a fifth, tells enough
+
+_CELLS_FOR_WEIGHTS = 1_000  # hidden in as many turns as that takes: several weights are to be told from each other
+
+_LEAST_WEIGHT = 0.05  # of a part of a blend; less is not worth its fit
+
+
+_OWN_RESIDUALS = 20  # from as many on, the residuals of a column are its own; with fewer, those of all columns
+
+
+Fit = Callable[[str, TableEntries], Completer]
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """How far predictions for hidden cells were off, in the units of the model: value less prediction."""
+
+    columns: IndexArray
+    values: FloatArray
+
+    def quantiles(self, columns: IndexArray, share: float) -> FloatArray:
+        """Return the quantile of the residuals of each of some columns."""
+        # Ranks over n + 1: right on average, however few residuals there are.
+        return self._of_each(columns, lambda own, _: np.quantile(own, share, method="weibull"))
+
+    def drawn(self, columns: IndexArray, random: np.random.Generator) -> FloatArray:
+        """Return residuals drawn at random for each of some columns."""
+        return self._of_each(columns, lambda own, count: random.choice(own, count))
+
+    def _of_each(self, columns: IndexArray, take: Callable[[FloatArray, int], Any]) -> FloatArray:
+        found = np.empty(columns.size)
+        for column in np.unique(columns):
+            own = self.values[self.columns == column]
+            asked = columns == column
+            found[asked] = take(own if own.size >= _OWN_RESIDUALS else self.values, int(asked.sum()))
+        return found
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """What was chosen, the errors of all that were tried, and the residuals of what was chosen."""
+
+    weights: Mapping[str, float]  # of each candidate that was chosen, the largest first; together 1
+    errors: Mapping[str, float]  # root mean squared, in the units of the model
+    residuals: Residuals | None  # None where there was too little to hide anything
+
+
+class _Hidden(NamedTuple):
+    """Cells that were hidden in all turns, and what each candidate predicted for them."""
+
+    columns: IndexArray  # (cells,)
+    values: FloatArray  # (cells,)
+    predictions: dict[str, FloatArray]  # (cells,)
+    shares: FloatArray  # (cells,) of a cell of the table: the columns of one category are one cell together
+
+    @property
+    def errors(self) -> dict[str, float]:
+        return {
+            name: float(np.sqrt(np.average(np.square(found - self.values), weights=self.shares)))
+            for name, found in self.predictions.items()
+        }
+
+    def residuals(self, predictions: FloatArray) -> Residuals:
+        return Residuals(self.columns, self.values - predictions)
+
+
+def choose(
+    candidates: tuple[str, ...], entries: TableEntries, sources: IndexArray, fit: Fit, *, seed: int
+) -> ModelChoice:
+    """Fit each candidate without some cells of a table, and choose the one that predicts these best.
+
+    `entries` are in the units of the model; `sources` says of each column which cell of a row it belongs to: the
+    columns of one cell are hidden together.
+    """
+    n_cells = _n_cells(entries, sources)
+    few = n_cells < _FEW_CELLS
+    tried = [name for name in candidates if not few or name != "dmf-o"] or list(candidates)
+    hidden = _hidden(tried, entries, sources, fit, _turns(entries, sources, _MOST_TURNS if few else 1, seed=seed))
+    if hidden is None:
+        return ModelChoice({tried[-1]: 1.0}, {}, None)
+    best = min(hidden.errors, key=hidden.errors.__getitem__)
+    return ModelChoice({best: 1.0}, hidden.errors, hidden.residuals(hidden.predictions[best]))
+
+
+def blend(
+    candidates: tuple[str, ...], entries: TableEntries, sources: IndexArray, fit: Fit, *, seed: int
+) -> ModelChoice:
+    """Fit each candidate without some cells of a table, and choose the weights by which they predict these best.
+
+    Weights are not negative, and their sum is 1 (Breiman, Stacked regressions, 1996).
+    """
+    share = _share(_n_cells(entries, sources))
+    n_turns = math.ceil(_CELLS_FOR_WEIGHTS / (share * _n_cells(entries, sources)))
+    hidden = _hidden(candidates, entries, sources, fit, _turns(entries, sources, min(n_turns, _MOST_TURNS), seed=seed))
+    if hidden is None:
+        return ModelChoice({candidates[0]: 1.0}, {}, None)
+    weights = _weights(np.stack(list(hidden.predictions.values()), axis=1), hidden.values, hidden.shares)
+    named = {name: float(weight) for name, weight in zip(hidden.predictions, weights, strict=True) if weight > 0}
+    mixed = np.asarray(sum(weight * hidden.predictions[name] for name, weight in named.items()))
+    ordered = dict(sorted(named.items(), key=lambda each: -each[1]))
+    return ModelChoice(ordered, hidden.errors, hidden.residuals(mixed))
+
+
+def _weights(predictions: FloatArray, values: FloatArray, shares: FloatArray) -> FloatArray:
+    """Return the weights (candidates,) with which predictions (cells, candidates) are nearest to the values.
+
+    A cell counts by its share (cells,).
+    """
+    counted = np.sqrt(shares)
+    predictions, values = predictions * counted[:, None], values * counted
+    # The last equation, that their sum is 1, counts more than all cells together.
+    heavy = 1e3 * max(1.0, float(np.linalg.norm(values)))
+    equations = np.vstack([predictions, np.full(predictions.shape[1], heavy)])
+    weights = scipy.optimize.nnls(equations, np.append(values, heavy))[0]
+    weights[weights < _LEAST_WEIGHT] = 0.0
+    normalised: FloatArray = weights / weights.sum()
+    return normalised
+
+
+def _n_cells(entries: TableEntries, sources: IndexArray) -> int:
+    return int(np.unique(_cell_of(entries, sources)).size)
+
+
+def _cell_of(entries: TableEntries, sources: IndexArray) -> IndexArray:
+    """Return a number of the cell that each entry belongs to."""
+    cells: IndexArray = entries.rows * sources.size + sources[entries.columns]
+    return cells
+
+
+def _share(n_cells: int) -> float:
+    """Return how many cells are hidden in a turn."""
+    return 0.2 if n_cells < _MANY_CELLS else 0.1
+
+
+def _turns(entries: TableEntries, sources: IndexArray, n_turns: int, *, seed: int) -> Iterator[MaskArray]:
+    """Yield which entries are hidden in each turn; no cell is in two of them."""
+    cells, cell_of = np.unique(_cell_of(entries, sources), return_inverse=True)
+    order = np.random.default_rng(seed).permutation(cells.size)
+    width = _share(cells.size) * cells.size
+    for turn in range(n_turns):
+        hidden = np.isin(cell_of, order[round(turn * width) : round((turn + 1) * width)])
+        # A row or a column of which nothing would be left stays.
+        for positions in (entries.rows, entries.columns):
+            left = np.bincount(positions[~hidden], minlength=int(positions.max()) + 1)
+            hidden &= left[positions] > 0
+        if hidden.any():
+            yield hidden
+
+
+def _hidden(
+    candidates: Iterable[str], entries: TableEntries, sources: IndexArray, fit: Fit, turns: Iterator[MaskArray]
+) -> _Hidden | None:
+    """Return what candidates predict in all turns; None where there is none."""
+    masks = list(turns)
+    if not masks:
+        return None
+    predictions = {
+        name: np.concatenate([_predictions(fit(name, entries.where(~hidden)), entries, hidden) for hidden in masks])
+        for name in candidates
+    }
+    asked = [entries.where(hidden) for hidden in masks]
+    columns = np.concatenate([each.columns for each in asked])
+    shares = 1.0 / np.bincount(sources)[sources[columns]]
+    return _Hidden(columns, np.concatenate([each.values for each in asked]), predictions, shares)
+
+
+def _predictions(completer: Completer, entries: TableEntries, hidden: MaskArray) -> FloatArray:
+    """Return what is predicted for hidden entries of rows that are described by what is not hidden of them."""
+    asked = entries.where(hidden)
+    rows, asked_rows = np.unique(asked.rows, return_inverse=True)
+    shown = entries.where(~hidden & np.isin(entries.rows, rows))
+    shown = shown._replace(shape=(rows.size, shown.shape[1]), rows=np.searchsorted(rows, shown.rows))
+    return completer.predicted(shown, asked_rows, asked.columns, completer.features_of(rows))

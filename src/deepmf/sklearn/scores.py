@@ -11,8 +11,8 @@ from sklearn.utils import check_array
 
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.arrays import FloatArray
-from deepmf.sklearn.observed_table import CHECKS, MaskArray, dense_copy, showing
 from deepmf.sklearn.splitters import EntrySplitter, Splitter
+from deepmf.sklearn.table import CHECKS, MaskArray, dense_copy, showing
 
 
 def hidden_entries_score(

@@ -14,7 +14,7 @@ from deepmf.data.splits import split_areas, split_entries
 from deepmf.errors import BadEntries, BadSplit
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.sklearn.observed_table import CHECKS, MaskArray, TableEntries
+from deepmf.sklearn.table import CHECKS, MaskArray, TableEntries
 
 
 class Fold(NamedTuple):

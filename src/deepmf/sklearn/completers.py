@@ -1,11 +1,8 @@
-"""Gaussians of the rows of a table: missing cells are what the observed ones of their row let expect.
-
-The covariance of all columns comes of expectation and maximisation over the missing cells (Dempster, Laird and Rubin,
-1977); several Gaussians, each for some of the rows, follow bends that one cannot.
-"""
+"""Neighbours of the rows of a table: missing cells are means over rows that are alike where both are observed."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,17 +11,123 @@ import numpy as np
 import torch
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.sklearn.completer import WholeRows
-from deepmf.sklearn.observed_table import MaskArray
+from deepmf.matrix.feature_encoding import FeatureVectors
+from deepmf.models.base import Model
+from deepmf.models.fold_in import FoldedRows, fold_in_matrix
+from deepmf.sklearn.table import MaskArray, TableEntries
+
+
+class Completer(ABC):
+    """Predicts cells of rows by their entries; each row by its own alone."""
+
+    @abstractmethod
+    def predicted(
+        self, entries: TableEntries, rows: IndexArray, columns: IndexArray, features: FeatureVectors | None
+    ) -> FloatArray:
+        """Return predictions for cells of the rows that have these entries and features, in the units of entries."""
+
+    def features_of(self, rows: IndexArray) -> FeatureVectors | None:
+        """Return the features of some rows that it was fitted to; None where it reads none."""
+        return None
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
+
+    @property
+    def gives_distribution(self) -> bool:
+        """Whether it gives a distribution, not a value alone."""
+        return False
+
+
+class WholeRows(Completer):
+    """Predicts all cells of a row at once, in columns that are standardised."""
+
+    @abstractmethod
+    def completed(self, table: FloatArray) -> FloatArray:
+        """Return rows (rows, columns) with predictions where they have NaN."""
+
+    def predicted(
+        self, entries: TableEntries, rows: IndexArray, columns: IndexArray, features: FeatureVectors | None
+    ) -> FloatArray:
+        """Return some cells of the completed rows."""
+        return self.completed(entries.to_array())[rows, columns]
+
+
+@dataclass(frozen=True, eq=False)
+class ByModel(Completer):
+    """Completes by a model, which folds every row in."""
+
+    model: Model
+
+    def predicted(
+        self, entries: TableEntries, rows: IndexArray, columns: IndexArray, features: FeatureVectors | None
+    ) -> FloatArray:
+        """Return the model's predictions."""
+        return self.folded(entries, features).predict_at(rows, self.model.column_labels_[columns])
+
+    def folded(self, entries: TableEntries, features: FeatureVectors | None) -> FoldedRows:
+        """Return rows as the model has folded them in."""
+        matrix = entries.matrix(self.model.scale_, column_labels=self.model.column_labels_)
+        return fold_in_matrix(self.model.entries_, self.model.predictor_, matrix, features)
+
+    def features_of(self, rows: IndexArray) -> FeatureVectors | None:
+        """Return the features of some rows of the fit."""
+        known = self.model.entries_.row_features
+        return None if known is None else known.take(rows)
+
+    @property
+    def name(self) -> str:
+        """The class of the model."""
+        return type(self.model).__name__
+
+    @property
+    def gives_distribution(self) -> bool:
+        """Whether the model gives a distribution."""
+        return self.model.gives_distribution
+
+
+class ByMeans(WholeRows):
+    """Completes rows by the means of the columns."""
+
+    def completed(self, table: FloatArray) -> FloatArray:
+        """Return rows with 0 where they have NaN."""
+        return np.nan_to_num(table)
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked(Completer):
+    """Completes by the weighted mean of several completers."""
+
+    parts: tuple[Completer, ...]
+    weights: FloatArray
+
+    def predicted(
+        self, entries: TableEntries, rows: IndexArray, columns: IndexArray, features: FeatureVectors | None
+    ) -> FloatArray:
+        """Return the weighted mean of all predictions."""
+        found = np.stack([part.predicted(entries, rows, columns, features) for part in self.parts])
+        mean: FloatArray = self.weights @ found
+        return mean
+
 
 PASSES = 30  # at most
+
 _FIRST_PASSES = 5  # of the one Gaussian that several start from
+
 _STILL = 5e-3  # expected cells that move less, in standard deviations, have arrived
+
 _JITTER = 1e-4  # a variance that every column has of its own: columns may be copies of others
+
 _LEAST_SPREAD = 0.02  # of what a start has in any direction
+
 _MOST_ROWS = 10_000  # that are learned from; a covariance is no better for more
+
 _MOST_WORK = 2e9  # multiplications of a pass: a few seconds. Rows of wide tables are fewer, but no less than
+
 _ROWS_OF_A_COLUMN = 4  # for each column
+
 _CELLS_AT_A_TIME = 1 << 20  # of the inverses of some rows: 8 MB
 
 
@@ -259,3 +362,59 @@ def _groups(observed: MaskArray) -> Iterator[IndexArray]:
         at_a_time = max(1, _CELLS_AT_A_TIME // (width * width))
         for start in range(0, rows.size, at_a_time):
             yield rows[start : start + at_a_time]
+
+
+# How far neighbours count, in standard deviations of the distance over all columns.
+WIDTH = 1.25
+
+_MOST_NEIGHBOUR_ROWS = 5_000  # that are kept to compare with
+
+_WEIGHT_OF_MEAN = 1e-9  # where no row that is near has the cell, it is the column's mean
+
+_ROWS_AT_A_TIME = 1_000
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours(WholeRows):
+    """The rows (rows, columns) that others are compared with; a row with a distance of d has a weight exp(-d² / 2 w²).
+
+    The square of a distance is the mean over common cells times the number of columns.
+
+    >>> table = np.array([[1.0, 1.0], [1.1, 1.2], [-2.0, -3.0]])
+    >>> Neighbours.fitted(table).completed(np.array([[1.05, np.nan]])).round(1)
+    array([[1. , 1.1]])
+    """
+
+    table: FloatArray
+
+    @classmethod
+    def fitted(cls, table: FloatArray, *, seed: int = 0) -> Neighbours:
+        """Keep rows to compare with."""
+        table = table[~np.isnan(table).all(axis=1)]
+        if len(table) > _MOST_NEIGHBOUR_ROWS:
+            table = table[np.sort(np.random.default_rng(seed).choice(len(table), _MOST_NEIGHBOUR_ROWS, replace=False))]
+        return cls(table)
+
+    def completed(self, table: FloatArray) -> FloatArray:
+        """Return rows with means over their neighbours where they have NaN."""
+        starts = range(0, len(table), _ROWS_AT_A_TIME)
+        means = [self._means(table[start : start + _ROWS_AT_A_TIME]) for start in starts]
+        return np.where(np.isnan(table), np.concatenate(means), table)
+
+    def _means(self, table: FloatArray) -> FloatArray:
+        known, values = _parts(self.table)
+        own_known, own = _parts(table)
+        squares = (own * own) @ known.T + own_known @ (values * values).T - 2.0 * own @ values.T
+        common = own_known @ known.T
+        squares = np.where(common > 0, np.maximum(squares, 0.0) / np.maximum(common, 1.0), np.inf)
+        nearest = squares.min(axis=1, keepdims=True)
+        away = squares - np.where(np.isfinite(nearest), nearest, 0.0)
+        weights = np.exp(-away * table.shape[1] / (2.0 * WIDTH * WIDTH))
+        means: FloatArray = (weights @ values) / (weights @ known + _WEIGHT_OF_MEAN)
+        return means
+
+
+def _parts(table: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return where a table is observed, as numbers, and its values with 0 elsewhere."""
+    known = ~np.isnan(table)
+    return known.astype(np.float64), np.where(known, table, 0.0)

@@ -1,11 +1,43 @@
-"""Gaussians: conditional means as formulas give them, and tables whose cells follow from others."""
+"""Completers: models fold rows in, and a stack is the weighted mean of its parts."""
+
+from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from deepmf.sklearn import gaussians
-from deepmf.sklearn.gaussians import Gaussian, Gaussians
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.means import Means
+from deepmf.sklearn import completers as gaussians
+from deepmf.sklearn import completers as neighbours
+from deepmf.sklearn.completers import WIDTH, ByMeans, ByModel, Gaussian, Gaussians, Neighbours, Stacked
+from deepmf.sklearn.table import TableEntries
+
+TABLE = np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 7.0]])
+
+
+def by_model() -> ByModel:
+    return ByModel(Means().fit(ObservedMatrix.from_array(TABLE)))
+
+
+def test_a_model_predicts_for_rows_that_are_folded_in() -> None:
+    completer = by_model()
+    found = completer.predicted(TableEntries.of(np.array([[5.0, np.nan]])), np.array([0]), np.array([1]), None)
+    np.testing.assert_array_equal(found, completer.model.fold_in([0], [5.0]).predict([1]))
+    assert (completer.name, completer.gives_distribution, completer.features_of(np.array([0]))) == (
+        "Means",
+        False,
+        None,
+    )
+
+
+def test_a_stack_is_the_weighted_mean_of_its_parts() -> None:
+    completer, entries = by_model(), TableEntries.of(TABLE[:2])
+    asked = entries, np.array([0, 1]), np.array([1, 1]), None
+    stacked = Stacked((completer, ByMeans()), np.array([0.25, 0.75]))
+    expected = 0.25 * completer.predicted(*asked) + 0.75 * np.array([2.0, 0.0])
+    np.testing.assert_allclose(stacked.predicted(*asked), expected)
+
 
 Array = npt.NDArray[np.float64]
 
@@ -103,3 +135,34 @@ def test_copies_and_constants_do_no_harm() -> None:
     known = ~np.isnan(table[:, 0]) & np.isnan(table[:, 1])
     np.testing.assert_allclose(completed[known, 1], table[known, 0], atol=0.1)
     np.testing.assert_allclose(completed[:, 2], 0.0, atol=0.02)
+
+
+NAN = np.nan
+
+
+def test_weights_fall_with_the_distance_over_common_cells() -> None:
+    table = np.array([[0.0, 0.0, 1.0], [1.0, NAN, 3.0], [0.0, 2.0, NAN]])
+    # The new row shares two cells with the first row, one with the second; the third has nothing to say.
+    squares = np.array([(0.25 + 0.0) / 2, 0.25]) * 3
+    weights = np.exp(-squares / (2 * WIDTH**2))
+    expected = weights @ [1.0, 3.0] / weights.sum()
+    completed = Neighbours.fitted(table).completed(np.array([[0.5, 0.0, NAN]]))
+    np.testing.assert_allclose(completed, [[0.5, 0.0, expected]], rtol=1e-6)
+
+
+def test_a_row_like_no_other_gets_the_means() -> None:
+    known = Neighbours.fitted(np.array([[1.0, 1.0, NAN], [1.0, -1.0, NAN], [NAN, NAN, 2.0]]))
+    np.testing.assert_allclose(known.completed(np.array([[NAN, NAN, 5.0], [NAN, NAN, NAN]])), [[0, 0, 5], [0, 0, 0]])
+    far = known.completed(np.array([[30.0, NAN, NAN]]))
+    np.testing.assert_allclose(far, [[30.0, 0.0, 0.0]], atol=1e-6)
+
+
+def test_rows_some_at_a_time_and_some_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    table = np.where(random.random((30, 4)) < 0.3, NAN, random.normal(size=(30, 4)))
+    whole = Neighbours.fitted(table).completed(table)
+    np.testing.assert_array_equal(whole[~np.isnan(table)], table[~np.isnan(table)])
+    monkeypatch.setattr(neighbours, "_ROWS_AT_A_TIME", 7)
+    np.testing.assert_allclose(Neighbours.fitted(table).completed(table), whole, rtol=1e-9)
+    monkeypatch.setattr(neighbours, "_MOST_ROWS", 10)
+    assert len(Neighbours.fitted(table, seed=1).table) == 10

@@ -1,0 +1,453 @@
+"""Entries come out of tables of every kind, and go back into them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.utils import check_array
+
+from deepmf.errors import BadEntries, BadFeatures, BadSetting, ConstantValues
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import rmse_error
+from deepmf.sklearn.imputer import DMFImputer
+from deepmf.sklearn.table import (
+    CHECKS,
+    REACH,
+    ColumnCodes,
+    ColumnUnits,
+    MixedTable,
+    TableEntries,
+    dense_copy,
+    showing,
+    with_columns,
+)
+
+TABLE = np.array([[1.0, np.nan, 0.0], [np.nan, 5.0, 6.0]])
+
+MASK = np.array([[True, False, False], [False, True, True]])
+
+SHOWN = np.array([[1.0, np.nan, np.nan], [np.nan, 5.0, 6.0]])
+
+
+def test_entries_of_arrays_and_sparse_matrices_are_the_same() -> None:
+    rows, columns = [0, 0, 1, 1, 1], [0, 2, 0, 1, 2]
+    stored = scipy.sparse.csr_array(([1.0, 0.0, np.nan, 5.0, 6.0], (rows, columns)), shape=(2, 3))
+    for table in (TABLE, stored):
+        entries = TableEntries.of(table)
+        assert entries.shape == (2, 3)
+        assert [part.tolist() for part in entries[1:]] == [[0, 0, 1, 1], [0, 2, 1, 2], [1, 0, 5, 6]]
+        np.testing.assert_array_equal(dense_copy(table), TABLE)
+
+
+def test_columns_are_taken_in_the_order_asked_for() -> None:
+    entries = TableEntries.of(TABLE).take_columns(np.array([2, 0]))
+    matrix = entries.matrix(Scale(low=0, high=10), column_labels=["c", "a"])
+    np.testing.assert_array_equal(matrix.to_array(), TABLE[:, [2, 0]])
+    assert matrix.row_labels.tolist() == [0, 1]
+    assert matrix.column_labels.tolist() == ["c", "a"]
+
+
+def test_a_copy_is_a_copy() -> None:
+    dense_copy(TABLE)[0, 0] = 99
+    assert TABLE[0, 0] == 1
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c"], [0, 1, 2]])
+def test_a_frame_of_pandas_stays_one(names: list[object]) -> None:
+    frame = pd.DataFrame(TABLE, columns=names, index=["x", "y"])
+    for rows in (None, np.array([1])):
+        shown = showing(frame, check_array(frame, **CHECKS), MASK, rows=rows)
+        expected = pd.DataFrame(SHOWN, columns=names)
+        pd.testing.assert_frame_equal(shown, expected if rows is None else expected.iloc[rows].reset_index(drop=True))
+
+
+def test_other_kinds_stay_what_they_are() -> None:
+    frame = pl.DataFrame(TABLE, schema=["a", "b", "c"])
+    shown = showing(frame, check_array(frame, **CHECKS), MASK, rows=np.array([1, 0]))
+    assert isinstance(shown, pl.DataFrame)
+    assert shown.columns == ["a", "b", "c"]
+    np.testing.assert_array_equal(shown.to_numpy(), SHOWN[[1, 0]])
+    np.testing.assert_array_equal(showing(TABLE.tolist(), TABLE, MASK), SHOWN)
+    stored = scipy.sparse.csr_array(([0.0, 7.0], ([0, 1], [0, 0])), shape=(2, 3))
+    shown = showing(stored, stored, MASK)
+    assert shown.nnz == 1  # the zero that is stored and shown
+    assert showing(stored, stored, MASK, rows=np.array([0])).shape == (1, 3)
+
+
+FRAME = pd.DataFrame(
+    {
+        "size": pd.Categorical(["s", None, "l"], categories=["s", "m", "l"], ordered=True),
+        "colour": ["red", None, "blue"],
+        "kind": pd.Categorical(["a", "b", None]),
+        "number": [1.0, np.nan, 3.0],
+        "count": pd.array([1, None, 3], dtype="Int64"),
+        "yes": [True, False, True],
+    }
+)
+
+
+def sizes(frame: pd.DataFrame) -> pl.DataFrame:
+    return pl.from_pandas(frame).with_columns(pl.col("size").cast(pl.Enum(["s", "m", "l"])))
+
+
+@pytest.mark.parametrize("frame", [FRAME, sizes(FRAME)], ids=["pandas", "polars"])
+def test_frames(frame: Any) -> None:
+    table = MixedTable.of(frame, missing=np.nan)
+    assert table is not None
+    assert {at: cells.tolist() for at, cells in table.texts.items()} == {
+        0: ["s", None, "l"],
+        1: ["red", None, "blue"],
+        2: ["a", "b", None],
+    }
+    assert table.orders == {0: ("s", "m", "l")}
+    expected = [[1, 1, 1], [np.nan, np.nan, 0], [3, 3, 1]]
+    np.testing.assert_array_equal(table.numbers, np.column_stack([np.full((3, 3), np.nan), expected]))
+    assert table.missing.tolist() == [
+        [False] * 6,
+        [True, True, False, True, True, False],
+        [False] * 2 + [True] + [False] * 3,
+    ]
+
+
+def test_arrow() -> None:
+    table = MixedTable.of(pa.table({"colour": ["red", None], "number": [1.5, None]}), missing=np.nan)
+    assert table is not None and table.texts[0].tolist() == ["red", None]
+
+
+def test_arrays_of_objects_and_lists() -> None:
+    rows = [["red", 1.5, None], [float("nan"), 2, pd.NA], ["blue", np.float32("nan"), 4]]
+    for given in (rows, np.array(rows, dtype=object)):
+        table = MixedTable.of(given, missing=np.nan)
+        assert table is not None and list(table.texts) == [0]
+        np.testing.assert_array_equal(table.numbers[:, 1:], [[1.5, np.nan], [2, np.nan], [np.nan, 4]])
+        assert table.texts[0].tolist() == ["red", None, "blue"]
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        np.array([[1.0, np.nan]]),
+        np.array([[1, None]], dtype=object),
+        [[1.0, 2.0]],
+        scipy.sparse.csr_array([[1.0]]),
+        FRAME[["number", "count", "yes"]],
+        FRAME[["number"]].astype(object),
+    ],
+    ids=["array", "objects", "list", "sparse", "frame", "frame of objects"],
+)
+def test_numbers_alone_are_left_to_scikit_learn(numbers: Any) -> None:
+    assert MixedTable.of(numbers, missing=np.nan) is None
+
+
+def test_marks_of_what_is_missing() -> None:
+    table = MixedTable.of([["?", 1.0], ["a", "?"]], missing="?")
+    assert table is not None and table.texts[0].tolist() == [None, "a"]
+    np.testing.assert_array_equal(table.numbers[:, 1], [1.0, np.nan])
+    table = MixedTable.of(pd.DataFrame({"t": ["a", "b"], "n": [-1, 2]}), missing=-1)
+    assert table is not None
+    np.testing.assert_array_equal(table.numbers[:, 1], [np.nan, 2.0])
+
+
+def test_known_columns_stay_text() -> None:
+    for given in ([[None, 1.0]], np.array([[np.nan, 1.0]]), pd.DataFrame({"t": [None], "n": [1.0]})):
+        table = MixedTable.of(given, missing=np.nan, texts=[0])
+        assert table is not None and table.texts[0].tolist() == [None]
+
+
+def test_frames_are_given_back_with_their_types() -> None:
+    columns = {"size": ["s", "m", "l"], "colour": ["red", "red", "blue"], "number": np.array([1.0, 2.0, 3.0])}
+    frame = FRAME.set_axis([7, 8, 9])
+    back = with_columns(frame, columns)
+    assert back.index.tolist() == [7, 8, 9]
+    assert back.dtypes.tolist() == FRAME[list(columns)].dtypes.tolist()
+    assert back["size"].tolist() == ["s", "m", "l"]
+    back = with_columns(sizes(FRAME), columns)
+    assert back.schema == sizes(FRAME).select(list(columns)).schema
+    assert back.to_dict(as_series=False)["colour"] == ["red", "red", "blue"]
+    few = FRAME.assign(size=pd.Categorical(["s", None, "s"]))
+    assert with_columns(few, {"size": ["s", "l", "s"]})["size"].cat.categories.tolist() == ["s", "l"]
+    few = pl.DataFrame({"size": ["s", None]}, schema={"size": pl.Enum(["s"])})
+    assert with_columns(few, {"size": ["s", "l"]})["size"].dtype == pl.Enum(["s", "l"])
+
+
+def test_dates_are_refused() -> None:
+    for frame in (
+        pl.DataFrame({"day": pl.Series([1, 2]).cast(pl.Date)}),
+        pd.DataFrame({"day": pd.to_datetime(["2026-01-01"])}),
+    ):
+        with pytest.raises(BadEntries, match="column 'day' holds Date.*; numbers, text and categories are filled in"):
+            MixedTable.of(frame, missing=np.nan)
+
+
+def test_what_pandas_has_for_nothing_is_a_mark_too() -> None:
+    table = MixedTable.of(pd.DataFrame({"t": pd.array(["a", None], dtype="string")}), missing=pd.NA)
+    assert table is not None and table.texts[0].tolist() == ["a", None]
+
+
+NAMES = ["size", "colour", "number"]
+
+
+@pytest.fixture
+def table() -> MixedTable:
+    order = pd.CategoricalDtype(["s", "m", "l"], ordered=True)
+    frame = pd.DataFrame({"size": ["s", "l", None], "colour": ["red", None, "blue"], "number": [1.0, 2.0, np.nan]})
+    found = MixedTable.of(frame.astype({"size": order}), missing=np.nan)
+    assert found is not None
+    return found
+
+
+def test_a_column_for_each_category_and_one_for_an_order(table: MixedTable) -> None:
+    codes = ColumnCodes.of(table, NAMES)
+    assert codes.names(NAMES) == ["size", "colour=blue", "colour=red", "number"]
+    assert codes.sources.tolist() == [0, 1, 1, 2]
+    assert codes.are_shares.tolist() == [False, True, True, False]
+    nan = np.nan
+    np.testing.assert_array_equal(codes.encoded(table), [[0, 0, 1, 1], [2, nan, nan, 2], [nan, 1, 0, nan]])
+
+
+def test_back_again(table: MixedTable) -> None:
+    codes = ColumnCodes.of(table, NAMES)
+    numbers = np.array([[9.0, 9, 9, 9], [1.2, 0.3, 0.2, 2], [1.4, 0, 0, 3]])
+    size, colour, number = codes.decoded(numbers, table, None)
+    assert (size, colour) == (["s", "l", "m"], ["red", "blue", "blue"])
+    assert number.tolist() == [9, 2, 3]
+
+
+def test_draws_follow_the_shares() -> None:
+    cells = np.array([["a"], ["b"], *[[None]] * 4000], dtype=object)
+    table = MixedTable.of(cells, missing=np.nan)
+    assert table is not None
+    codes = ColumnCodes.of(table, ["x"])
+    numbers = np.tile([0.75, 0.25], (4002, 1))
+    (drawn,) = codes.decoded(numbers, table, np.random.default_rng(0))
+    assert drawn[:2] == ["a", "b"]
+    assert 0.72 < np.mean([each == "a" for each in drawn]) < 0.78
+    assert set(codes.decoded(numbers, table, None)[0][2:]) == {"a"}
+
+
+def test_a_category_that_nobody_knows_is_missing_to_the_model(table: MixedTable) -> None:
+    codes = ColumnCodes.of(table, NAMES)
+    other = MixedTable.of([["s", "pink", 1.0]], missing=np.nan, texts=[0, 1])
+    assert other is not None
+    np.testing.assert_array_equal(codes.encoded(other), [[0, np.nan, np.nan, 1]])
+    assert codes.decoded(np.ones((1, 4)), other, None)[1] == ["pink"]
+
+
+def test_texts_that_are_no_categories_are_refused() -> None:
+    table = MixedTable.of([[f"name {number}", 1.0] for number in range(65)], missing=np.nan)
+    assert table is not None
+    with pytest.raises(BadEntries, match="column 'who' holds 65 different texts; at most 64 are taken as categories"):
+        ColumnCodes.of(table, ["who", "n"])
+
+
+N = 120
+
+_DICE = np.random.default_rng(0)
+
+GROUPS = _DICE.integers(0, 3, N)
+
+TRUTH = 3.0 * GROUPS[:, None] + np.array([0.0, 1.0, 2.0, 3.0]) + _DICE.normal(0, 0.2, (N, 4))
+
+GAPS = np.where(_DICE.random(TRUTH.shape) < 0.4, np.nan, TRUTH)
+
+
+def mixed() -> pd.DataFrame:
+    """Columns of numbers, with one of text in the middle and one of numbers at the end that describe the rows."""
+    frame = pd.DataFrame(GAPS, columns=list("abcd"), index=[f"plant {k}" for k in range(N)])
+    frame.insert(2, "kind", np.array(["low", "middle", "high"])[GROUPS])
+    frame["size"] = np.where(np.arange(N) % 7 == 0, np.nan, GROUPS + 0.5)
+    return frame
+
+
+def imputer(**parameters: Any) -> DMFImputer:
+    return DMFImputer(**({"model": "als", "random_state": 0, "feature_columns": ["kind", "size"]} | parameters))
+
+
+def test_a_frame_comes_back_with_its_features_in_their_places() -> None:
+    table = mixed()
+    before = table.copy()
+    fitted = imputer().fit(table)
+    completed = fitted.transform(table)
+    pd.testing.assert_frame_equal(table, before)
+    assert list(completed.columns) == ["a", "b", "kind", "c", "d", "size"] == fitted.get_feature_names_out().tolist()
+    assert completed.index.tolist() == table.index.tolist()
+    pd.testing.assert_series_equal(completed["kind"], table["kind"])
+    pd.testing.assert_series_equal(completed["size"], table["size"])  # missing values are not filled in
+    whole = completed[list("abcd")].to_numpy()
+    assert np.isfinite(whole).all()
+    np.testing.assert_array_equal(whole[~np.isnan(GAPS)], GAPS[~np.isnan(GAPS)])
+    assert fitted.known_columns_.tolist() == [0, 1, 3, 4] and fitted.n_features_in_ == 6
+    assert fitted.model_.column_labels_.tolist() == list("abcd")
+    assert fitted.model_.entries_.row_features.encoding.names == ("kind", "size")
+
+
+@pytest.mark.parametrize("model", ["means", "als", pytest.param("auto", marks=pytest.mark.slow)])
+def test_rows_without_any_entry_are_completed_by_their_features(model: str) -> None:
+    table = mixed()
+    empty = table.copy()
+    empty[list("abcd")] = np.nan
+    described = imputer(model=model).fit(table).transform(empty)[list("abcd")].to_numpy()
+    plain = DMFImputer(model=model, random_state=0).fit(GAPS).transform(np.full_like(GAPS, np.nan))
+    assert rmse_error(described.ravel(), TRUTH.ravel()) < 0.5 * rmse_error(plain.ravel(), TRUTH.ravel())
+
+
+def test_a_row_is_completed_alone_as_among_others() -> None:
+    table = mixed()
+    fitted = imputer().fit(table)
+    some = fitted.transform(table)[list("abcd")].to_numpy()
+    alone = np.vstack([fitted.transform(table.iloc[[k]])[list("abcd")].to_numpy() for k in range(20)])
+    np.testing.assert_allclose(alone, some[:20], rtol=1e-5)
+    moved = table.assign(kind="high")
+    assert not np.allclose(fitted.transform(moved)[list("abcd")], some)
+
+
+def _numbers() -> npt.NDArray[np.float64]:
+    return np.column_stack([GROUPS + 0.5, GAPS])
+
+
+def test_arrays_sparse_tables_objects_and_polars() -> None:
+    table = _numbers()
+    fitted = imputer(feature_columns=[0]).fit(table)
+    completed = fitted.transform(table)
+    assert completed.dtype == np.float64 and np.isfinite(completed).all()
+    np.testing.assert_array_equal(completed[:, 0], table[:, 0])
+    rows, columns = np.nonzero(~np.isnan(table))
+    sparse = scipy.sparse.csr_array((table[rows, columns], (rows, columns)), shape=table.shape)
+    np.testing.assert_array_equal(imputer(feature_columns=[0]).fit_transform(sparse), completed)
+    objects = table.astype(object)
+    objects[:, 0] = np.array(["low", "middle", "high"], dtype=object)[GROUPS]
+    found = imputer(feature_columns=[0]).fit_transform(objects)
+    assert found.dtype == object and found[:, 0].tolist() == objects[:, 0].tolist()
+    assert np.isfinite(found[:, 1:].astype(float)).all()
+    frame = pl.from_pandas(mixed())
+    back = imputer().fit_transform(frame)
+    assert isinstance(back, pl.DataFrame) and back["kind"].equals(frame["kind"])
+    plain = pd.DataFrame(table, columns=list("fabcd"))
+    assert isinstance(imputer(feature_columns=["f"]).fit_transform(plain), np.ndarray)
+    shown = imputer(feature_columns=["f"]).set_output(transform="pandas").fit_transform(plain)
+    assert list(shown.columns) == list("fabcd")
+
+
+def test_text_beside_features_indicators_and_intervals() -> None:
+    table = mixed()
+    table["light"] = np.where(np.arange(N) % 5 == 0, None, np.where(GROUPS > 0, "sun", "shade"))
+    table["empty"] = np.nan
+    fitted = imputer(model="auto", epochs=3, add_indicator=True, keep_empty_features=True).fit(table)
+    completed, interval = fitted.transform(table, return_interval=True)
+    assert list(completed.columns) == fitted.get_feature_names_out().tolist()
+    assert list(completed.columns)[:8] == ["a", "b", "kind", "c", "d", "size", "light", "empty"]
+    assert list(completed.columns)[8:] == [f"missingindicator_{name}" for name in [*"abcd", "light", "empty"]]
+    assert completed["light"].notna().all() and completed["kind"].tolist() == table["kind"].tolist()
+    assert interval.lower.shape == (N, 8) and np.isnan(interval.lower[:, 2]).all()
+    np.testing.assert_array_equal(interval.lower[:, 5], table["size"])
+    assert (interval.lower[:, 0] <= interval.upper[:, 0]).all()
+
+
+def test_what_stands_for_missing_does_so_in_features_too() -> None:
+    table = np.where(np.isnan(_numbers()), -1.0, _numbers())
+    table[::3, 0] = -1.0
+    fitted = imputer(feature_columns=[0], missing_values=-1).fit(table)
+    (encoding,) = fitted.model_.entries_.row_features.encoding.columns
+    known = (table[:, 0] != -1) & (table[:, 1:] != -1).any(axis=1)  # rows without a cell are not learned from
+    assert encoding.mean == pytest.approx(table[known, 0].mean())
+    np.testing.assert_array_equal(fitted.transform(table)[:, 0], table[:, 0])
+
+
+def test_a_category_that_is_new_is_no_error() -> None:
+    table = mixed()
+    completed = imputer().fit(table).transform(table.assign(kind="huge"))
+    assert set(completed["kind"]) == {"huge"} and completed[list("abcd")].notna().all(axis=None)
+
+
+def test_clones_and_pickles_keep_it() -> None:
+    assert clone(imputer()).feature_columns == ["kind", "size"]
+    plain = DMFImputer("als", random_state=0).fit_transform(GAPS)
+    np.testing.assert_array_equal(imputer(feature_columns=[]).fit_transform(GAPS), plain)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("kind", "must be a list of names or positions of columns; got 'kind'"),
+        (3, "must be a list of names or positions of columns; got 3"),
+        (["knd"], "has 'knd', which is no column of the table; did you mean 'kind'"),
+        ([9], "has the position 9; the table has 6 columns, from 0 on"),
+        (["kind", 2], "has the column 2 twice"),
+        (["a", "b", "kind", "c", "d", "size"], "has all 6 feature.s. of the table; none is left"),
+    ],
+    ids=str,
+)
+def test_bad_feature_columns(given: Any, message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        imputer(feature_columns=given).fit(mixed())
+
+
+def test_bad_features() -> None:
+    table = mixed()
+    with pytest.raises(BadFeatures, match="'size' has no value to learn from"):
+        imputer().fit(table.assign(size=np.nan))
+    with pytest.raises(BadFeatures, match="reads entries alone, no features"):
+        imputer(model="u-autorec", epochs=1).fit(table)
+    with pytest.raises(BadFeatures, match="'size' cannot be read as numbers"):
+        imputer().fit(table).transform(table.assign(size="large"))
+
+
+RANDOM = np.random.default_rng(0)
+
+TABLE_UNITS = np.column_stack([RANDOM.normal(50, 7, 30), RANDOM.integers(1, 4, 30), np.full(30, 0.1)])
+
+TABLE_UNITS[3, 0] = TABLE_UNITS[5, 1] = np.nan
+
+ENTRIES = TableEntries.of(TABLE_UNITS)
+
+
+def test_a_model_sees_standardised_columns() -> None:
+    seen = ColumnUnits.own(ENTRIES).seen(ENTRIES)
+    spreads = np.nanstd(TABLE_UNITS, axis=0)
+    expected = (TABLE_UNITS - np.nanmean(TABLE_UNITS, axis=0)) / np.where(spreads < 1e-9, 1, spreads)
+    np.testing.assert_allclose(seen.values, TableEntries.of(expected).values, atol=1e-12)
+
+
+def test_values_undo_what_a_model_sees() -> None:
+    units = ColumnUnits.own(ENTRIES)
+    np.testing.assert_allclose(units.values(units.seen(ENTRIES).values, ENTRIES.columns), ENTRIES.values, rtol=1e-12)
+    other = units.seen(TableEntries((1, 3), np.array([0]), np.array([2]), np.array([0.3])))
+    np.testing.assert_allclose(other.values, [0.2])  # not infinitely far from the column's only value
+    constant = units.values(np.array([-3.0, 3.0]), np.array([2, 2]))
+    assert constant.tolist() == [0.1, 0.1]
+
+
+def test_what_lies_far_out_is_seen_at_the_end() -> None:
+    units = ColumnUnits.own(ENTRIES)
+    far = TableEntries((1, 3), np.array([0, 0]), np.array([0, 1]), np.array([1e9, -1e9]))
+    assert units.seen(far).values.tolist() == [REACH, -REACH]
+    ends = np.array([REACH, -REACH])
+    assert units.values(ends, np.array([0, 0])).tolist() == [np.nanmax(TABLE_UNITS[:, 0]), np.nanmin(TABLE_UNITS[:, 0])]
+
+
+def test_columns_have_levels_where_values_repeat() -> None:
+    real, levels, constant = ColumnUnits.own(ENTRIES).column_scales
+    assert real == Scale(low=np.nanmin(TABLE_UNITS[:, 0]), high=np.nanmax(TABLE_UNITS[:, 0]))
+    assert levels == Scale([1, 2, 3])
+    assert constant == Scale([0.1])
+    nearest = ColumnUnits.own(ENTRIES).levels(np.array([1.4, 51.25, 2.6]), np.array([1, 0, 1]))
+    assert nearest.tolist() == [1, 51.25, 3]
+
+
+def test_a_shared_scale_leaves_values_as_they_are() -> None:
+    stars = TableEntries.of(np.array([[1.0, 5.0], [2.0, np.nan], [3.0, 4.0]]))
+    units = ColumnUnits.shared(stars, None)
+    assert units.scale == Scale([1, 2, 3, 4, 5])
+    assert units.means.tolist() == [2, 4.5]
+    np.testing.assert_array_equal(units.seen(stars).values, stars.values)
+    assert ColumnUnits.shared(stars, Scale([1, 2, 3, 4, 5, 6])).scale.high == 6
+    with pytest.warns(ConstantValues):
+        ColumnUnits.shared(TableEntries.of(np.full((2, 2), 3.0)), None)
