@@ -33,14 +33,38 @@ DeepMFWarning (UserWarning)
 
 import difflib
 from collections.abc import Iterable
+from typing import NamedTuple, Self
 
 
 class DeepMFError(Exception):
     """The root of every error deepmf raises on purpose."""
 
 
+class Hint(NamedTuple):
+    """What would solve a problem, for a caller in Python and for a user of the command line."""
+
+    python: str
+    command: str
+
+
 class UserError(DeepMFError):
-    """Something the user can fix; the message says what was given and what would be right."""
+    """Something the user can fix; the message says what was given and what would be right.
+
+    Parameters
+    ----------
+    message : what is wrong.
+    hint : an argument or option that would help; `str(error)` ends with the hint for Python, and the command line
+        prints its own instead.
+    """
+
+    def __init__(self, message: str = "", *, hint: Hint | None = None) -> None:
+        super().__init__(message if hint is None else f"{message}; {hint.python}")
+        self.message = message
+        self.hint = hint
+
+    def locate(self, place: str) -> Self:
+        """Return the same error with the place of the problem, such as a file and a line, in front of it."""
+        return type(self)(f"{place}: {self.message}", hint=self.hint)
 
 
 class BadSetting(UserError, ValueError):
@@ -50,8 +74,8 @@ class BadSetting(UserError, ValueError):
 class BadEntries(UserError, ValueError):
     """Values, ids or shapes that do not form a matrix; `position` is the offending entry's, counted from 0."""
 
-    def __init__(self, message: str, *, position: int | None = None) -> None:
-        super().__init__(message if position is None else f"entry {position}: {message}")
+    def __init__(self, message: str = "", *, position: int | None = None, hint: Hint | None = None) -> None:
+        super().__init__(message if position is None else f"entry {position}: {message}", hint=hint)
         self.message = message
         self.position = position
 

@@ -430,21 +430,3 @@ def test_ctrl_c_while_completing_leaves_nothing(
 def test_json_is_json_even_if_numbers_are_not(run: Any, folder: Path) -> None:
     for arguments in ("inspect {files}/means.safetensors", "datasets list", "datasets describe {files}/train.csv"):
         assert isinstance(json.loads(run(*filled(arguments, files=folder), "--json").out), dict)
-
-
-@pytest.mark.slow
-def test_a_panic_of_polars_stays_off_the_terminal(folder: Path, tmp_path: Path) -> None:
-    """In a process of its own, as polars writes to the descriptor itself."""
-    script = (
-        "import sys, os, polars\n"
-        "def panic(*_, **__):\n"
-        "    os.write(2, b'thread panicked')\n"
-        "    raise polars.exceptions.PanicException('assertion failed')\n"
-        "polars.scan_parquet = panic\n"
-        "from deepmf.cli.app import main\n"
-        "main(['datasets', 'describe', sys.argv[1]])\n"
-    )
-    (tmp_path / "r.parquet").write_text("PAR1")
-    ended = subprocess.run([sys.executable, "-c", script, tmp_path / "r.parquet"], capture_output=True, text=True)
-    said = f"deepmf: {tmp_path}/r.parquet is not a whole Parquet file (assertion failed)\n"
-    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", said)

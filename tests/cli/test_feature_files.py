@@ -224,7 +224,7 @@ def test_mistakes_with_a_model(run: Any, files: Path, folder: Path, model: Path,
     for arguments, said in (
         (
             ["recommend", plain, *target, "--row-features", new],
-            "and cannot read any; fit --row-features gives a model that can",
+            "cannot read any; fit it with --row-features",
         ),
         (["recommend", plain, "--features", "age=3"], "the model was fitted without row features, and cannot read any"),
         (["recommend", model, "--features", "height=3"], "fitted without the feature 'height'; it knows age, job"),

@@ -61,7 +61,7 @@ def test_gaps(run: Any, tmp_path: Path) -> None:
     outcome = fit(run, path)
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == (
-        f"deepmf: {path}, line 3: the value is missing; so it is in 2 of 4 lines: --missing drop leaves them out\n"
+        f"deepmf: {path}, line 3: the value is missing, as in 2 of 4 lines; --missing drop leaves them out\n"
     )
     outcome = fit(run, path, "--missing", "drop")
     assert outcome.code == 0 and outcome.err == f"deepmf: {path}: 2 lines without a value are left out\n"
@@ -75,7 +75,7 @@ def test_decimal_commas(run: Any, tmp_path: Path) -> None:
 
 def test_repeats(run: Any, tmp_path: Path) -> None:
     path = write(tmp_path, "user,item,rating\n1,7,1\n1,7,2\n2,7,4\n2,8,5\n")
-    assert fit(run, path).err.endswith("; --duplicates first, last or mean would merge them\n")
+    assert "--duplicates first, last or mean" in fit(run, path).err
     for how, wanted in (("first", 1.0), ("last", 2.0)):
         assert fit(run, path, "--duplicates", how).code == 0
         assert run("evaluate", tmp_path / "m", write(tmp_path, f"user,item,rating\n1,7,{wanted}\n", "t.csv")).code == 0
@@ -94,7 +94,7 @@ def test_a_wide_table_comes_back_with_its_gaps_filled_in(run: Any, tmp_path: Pat
     path = write(tmp_path, SURVEY, "survey.csv")
     outcome = fit(run, path)
     assert (outcome.code, outcome.out) == (2, "")
-    assert "looks like a wide table" in outcome.err and "--wide reads it so" in outcome.err
+    assert "looks like a wide table" in outcome.err and "--wide" in outcome.err
     assert "wide=True" not in outcome.err
     outcome = fit(run, path, "--wide")
     assert outcome.code == 0

@@ -158,7 +158,7 @@ HEADER = "user,item,rating\n"
             "n.csv",
             HEADER + "1,2,3\n2,2,nan\n",
             BadEntries,
-            "n.csv, line 3: the value is missing; so it is in 1 of 2 lines: missing='drop' leaves",
+            "n.csv, line 3: the value is missing, as in 1 of 2 lines; missing='drop' leaves",
         ),
         ("i.csv", "1,2,3\n2,2,inf\n", BadEntries, "i.csv, line 2: row 2, column 2 has value inf"),
         ("m.csv", HEADER + "1,2,3\n2,2,\n", BadEntries, "m.csv, line 3: the value is missing"),
@@ -437,7 +437,7 @@ def messy(tmp_path: Path) -> Path:
 
 
 def test_the_error_counts_and_says_the_option(messy: Path) -> None:
-    wanted = r"r.csv, line 3: the value is missing; so it is in 4 of 6 lines: missing='drop' leaves them out$"
+    wanted = r"r.csv, line 3: the value is missing, as in 4 of 6 lines; missing='drop' leaves them out$"
     with pytest.raises(BadEntries, match=wanted):
         read_matrix(messy)
     with pytest.raises(BadSetting, match="missing must be 'error' or 'drop'; got 'zero'"):
@@ -452,7 +452,7 @@ def test_dropped_lines_leave_the_others_as_they_are(messy: Path, tmp_path: Path)
         read_matrix(messy, missing="drop", scale=Scale([1, 2, 3, 4]))
     frame = pl.DataFrame({"user": [1, 1, 2], "item": [1, 2, 2], "rating": [1.5, float("nan"), None]})
     frame.write_parquet(tmp_path / "r.parquet")
-    with pytest.raises(BadEntries, match="r.parquet, entry 1: the value is missing; so it is in 2 of 3 lines"):
+    with pytest.raises(BadEntries, match="r.parquet, entry 1: the value is missing, as in 2 of 3 lines"):
         read_matrix(tmp_path / "r.parquet")
     assert read_matrix(tmp_path / "r.parquet", missing="drop", scale=Scale(low=0, high=2)).n_entries == 1
 
@@ -551,7 +551,7 @@ def test_the_rows_are_told_where_they_were_guessed(tmp_path: Path) -> None:
         ("id,a,b\n1,2,3\n1,3,4\n", {}, BadEntries, "t.csv: .*1"),
         ("id,a,b\n1,,\n2,NA,\n", {}, UnreadableFile, "t.csv holds no entries"),
         ("id,a,b\n1,2,3\n", {"row": "x"}, BadEntries, "t.csv: there is no column 'x' for the row"),
-        ("id,a,b\n1,2,3\n", {"column": "a"}, BadSetting, "so wide=True takes no column; got 'a'"),
+        ("id,a,b\n1,2,3\n", {"column": "a"}, BadSetting, "no column field to choose; got column 'a'"),
         ("id\n1\n", {}, UnreadableFile, "a row and a column are needed"),
     ],
 )

@@ -146,7 +146,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         path = error.ctx.command_path if error.ctx is not None else "deepmf"
         return _complain(f"{error.format_message().rstrip('.')} (see {path} --help)", code=2)
     except UserError as error:
-        return _complain(str(error), code=2)
+        text = str(error) if error.hint is None else f"{error.message}; {error.hint.command}"
+        return _complain(text, code=2)
     except DeepMFError as error:
         return _complain(str(error), code=1)
     except Exception as error:  # noqa: BLE001 (the last resort)

@@ -152,10 +152,7 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        said = str(error)
-        for axis in ("row", "column"):
-            said = said.replace(f"fit it with {axis}_features", f"fit --{axis}-features gives a model that can")
-        raise type(error)(f"{called(path)}: {said}") from error
+        raise error.locate(called(path)) from error
 
 
 def _like(features: Features, known: npt.NDArray[Any], path: Path, *, axis: str) -> Features:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from tempfile import TemporaryFile, gettempdir
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from deepmf.cli.options import (
@@ -33,6 +33,7 @@ from deepmf.errors import (
     ConstantValues,
     DeepMFWarning,
     DuplicateEntries,
+    Hint,
     OffScale,
     UnknownLabel,
     UnreadableFile,
@@ -53,6 +54,10 @@ if TYPE_CHECKING:
     from deepmf.matrix.sorting import Duplicates as DuplicatesRule
     from deepmf.models.base import Model
     from deepmf.models.fold_in import FoldedRows
+
+
+_EXTEND_HINT = Hint("extend adds new rows and columns", "--extend adds new rows and columns")
+_SCALE_HINT = Hint("fit with a scale of all levels", "fit with --scale and all levels, also those that its file lacks")
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ class Reading:
         """Read a matrix with these names; what was guessed or left out is told in a line."""
         from deepmf.data.read import read_file_of_entries
 
-        with local_file(path) as file, in_options():
+        with local_file(path) as file:
             read = read_file_of_entries(
                 file,
                 asked=self.asked,
@@ -109,7 +114,7 @@ class Reading:
             try:
                 return self.matrix(path, scale=scale)
             except OffScale as error:
-                raise OffScale(f"{error} (fit --scale names levels that its file lacks)") from error
+                raise OffScale(error.message, hint=_SCALE_HINT) from error
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConstantValues)  # nothing is learned from them
             return self.matrix(path)
@@ -146,8 +151,7 @@ def called(path: Path) -> str:
 def local_file(path: Path) -> Iterator[Path]:
     """Yield a file to read: the given one, or for `-` one that holds standard input and is called so in errors."""
     if str(path) != STANDARD:
-        with _silent_panics():
-            yield path
+        yield path
         return
     from deepmf.files import temporary_folder
 
@@ -155,10 +159,9 @@ def local_file(path: Path) -> Iterator[Path]:
         file = folder / called(path)
         _keep_standard_input(file)
         try:
-            with _silent_panics():
-                yield file
+            yield file
         except UserError as error:
-            raise type(error)(str(error).replace(f"{folder}{os.sep}", "")) from error
+            raise type(error)(error.message.replace(f"{folder}{os.sep}", ""), hint=error.hint) from error
 
 
 def load_model(
@@ -176,7 +179,7 @@ def load_model(
         try:
             model = model.extend(like_model(entries, model))
         except UserError as error:
-            raise type(error)(f"{called(extension)}: {error}") from error
+            raise error.locate(called(extension)) from error
     return model
 
 
@@ -212,9 +215,7 @@ def hinting_at_extension() -> Iterator[None]:
     try:
         yield
     except UnknownLabel as error:
-        from deepmf.evaluation.areas import EXTEND_HINT
-
-        raise UnknownLabel(f"{error}; {EXTEND_HINT}") from error
+        raise UnknownLabel(error.message, hint=_EXTEND_HINT) from error
 
 
 def like_label(text: str, known: Labels, *, axis: str) -> Any:
@@ -235,63 +236,6 @@ def name_or_position(text: str | None) -> str | int | None:
 def unescaped(separator: str | None) -> str | None:
     """Return a separator as typed in a shell, where a tab is hard to type."""
     return "\t" if separator == "\\t" else separator
-
-
-@contextmanager
-def in_options() -> Iterator[None]:
-    """Say what would help as the command line says it."""
-    try:
-        yield
-    except UserError as error:
-        from deepmf.data.read import MISSING_HINT
-        from deepmf.data.roles import DECIMAL_HINT, WIDE_HINT
-        from deepmf.matrix.sorting import DUPLICATES_HINT
-
-        options = {
-            DECIMAL_HINT: "--decimal , reads decimal commas",
-            MISSING_HINT: "--missing drop leaves them out",
-            DUPLICATES_HINT: "--duplicates first, last or mean would merge them",
-            WIDE_HINT: "--wide reads it so; if each line is one entry, --column and --value say which fields hold the "
-            "column ids and the values",
-            "so wide=True takes no": "so --wide takes no",
-        }
-        said = str(error)
-        for python, option in options.items():
-            said = said.replace(python, option)
-        if said == str(error):
-            raise
-        raise type(error)(said) from error
-
-
-@contextmanager
-def _silent_panics() -> Iterator[None]:
-    """Keep off the terminal what polars itself writes there when it panics over a damaged file.
-
-    It writes to the descriptor, past Python: that is led into a file, and what else came is shown afterwards.
-    """
-    try:
-        descriptor = sys.stderr.fileno()
-    except (AttributeError, OSError, ValueError):  # closed, or not a stream of the system
-        yield
-        return
-    with TemporaryFile() as kept:
-        sys.stderr.flush()
-        before = os.dup(descriptor)
-        os.dup2(kept.fileno(), descriptor)
-        panicked = False
-        try:
-            yield
-        except UnreadableFile as error:
-            panicked = type(error.__cause__).__name__ == "PanicException"
-            raise
-        finally:
-            sys.stderr.flush()
-            os.dup2(before, descriptor)
-            os.close(before)
-            kept.seek(0)
-            if not panicked:
-                shutil.copyfileobj(kept, sys.stderr.buffer)
-                sys.stderr.flush()
 
 
 def _keep_standard_input(file: Path) -> None:
@@ -388,8 +332,7 @@ def refused_by_file(path: Path) -> Iterator[None]:
     except UnknownLabel as error:
         from deepmf.evaluation.areas import UNKNOWN_HINT
 
-        said = str(error).removesuffix(f"; {UNKNOWN_HINT}")  # an evaluation has said it already
-        raise UnknownLabel(f"{called(path)}: {said}; {UNKNOWN_HINT}") from error
+        raise UnknownLabel(f"{called(path)}: {error.message}", hint=UNKNOWN_HINT) from error
 
 
 def tell_unknown(model: Model, path: Path, rows: npt.NDArray[Any], columns: npt.NDArray[Any], unknown: str) -> int:
@@ -458,7 +401,7 @@ def _read(path: Path, role: Role, labels: Labels) -> npt.NDArray[Any]:
         ids = ids_of(frame.to_series(), labels.array, called(path), axis=labels.axis, unknown="error")
         labels.positions(ids.labels)
     except UnknownLabel as error:
-        raise UnknownLabel(f"{called(path)}: {error}") from error
+        raise error.locate(called(path)) from error
     return ids.labels
 
 

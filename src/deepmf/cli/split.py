@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from deepmf.cli.inputs import Reading, in_options, local_file, tell_reading
+from deepmf.cli.inputs import Reading, local_file, tell_reading
 from deepmf.cli.options import AreasFlag, Json, NewColumns, NewRows, Ratings, ScaleText, Seed, takes_groups
 from deepmf.cli.output import STANDARD, check_distinct, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_scale
@@ -55,7 +55,6 @@ def pack(
         raise BadSetting("a store is a folder and cannot be written to standard output; -o takes its name")
     with ExitStack() as stack:
         files = [stack.enter_context(local_file(file)) for file in ratings]
-        stack.enter_context(in_options())
         progress = stack.enter_context(show_share("packing"))
         how = LineReading(
             reading.asked, reading.field_separator, None, cast("Missing", reading.missing), reading.decimal

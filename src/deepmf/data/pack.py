@@ -153,7 +153,7 @@ class RepeatMerger:
 
     def _error(self, entries: SortedEntries, at: IndexArray) -> DuplicateEntries:
         row, column = self._rows[entries.rows[at]].tolist()[0], self._columns[entries.columns[at]].tolist()[0]
-        return DuplicateEntries(f"row {row!r}, column {column!r} was given before; {DUPLICATES_HINT}")
+        return DuplicateEntries(f"row {row!r}, column {column!r} was given before", hint=DUPLICATES_HINT)
 
 
 LINES = 1 << 22  # read at a time
@@ -251,7 +251,7 @@ class EntryLines:
     def placed(self, error: BadEntries, n_before: int) -> BadEntries:
         """Return an error over a line as one that names the file, and the line."""
         where = "" if error.position is None else f", {self._place(n_before + error.position)}"
-        return type(error)(f"{self.path}{where}: {error.message}")
+        return error.locate(f"{self.path}{where}")
 
     def _place(self, at: int) -> str:
         first_line = self._scan.found.first_line
@@ -458,7 +458,7 @@ class _Packing:
             check_finite(row, column, batch.values[[at]])
             check_on_scale(row, column, batch.values[[at]], self._scale or Scale(levels=[0]))
         except BadEntries as error:
-            raise type(error)(f"{path}, {batch.place(at)}: {error.message}") from error
+            raise error.locate(f"{path}, {batch.place(at)}") from error
 
     def _buckets(self, rows: SortedLabels, columns: SortedLabels, value_kind: npt.DTypeLike) -> Buckets:
         """Return buckets of rows that will have about as many entries each."""
@@ -515,4 +515,4 @@ def _coded(axis: LabelCodes, ids: pl.Series, batch: EntryBatch, path: Path, *, i
         return axis.add(ids, is_firm=is_firm)
     except BadEntries as error:
         where = "" if error.position is None else f", {batch.place(error.position)}"
-        raise type(error)(f"{path}{where}: {error.message}") from error
+        raise error.locate(f"{path}{where}") from error

@@ -35,7 +35,7 @@ from deepmf.data.roles import (
     scan_typed,
     without_blank_end,
 )
-from deepmf.errors import BadEntries, BadSetting, OffScale, UnreadableFile
+from deepmf.errors import BadEntries, BadSetting, Hint, OffScale, UnreadableFile
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import pieces
 from deepmf.matrix.frames import PLAIN, TableForm, choose_columns
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 Missing = Literal["error", "drop"]
 
-MISSING_HINT = "missing='drop' leaves them out"
+MISSING_HINT = Hint("missing='drop' leaves them out", "--missing drop leaves them out")
 
 
 class KeptLines(NamedTuple):
@@ -90,8 +90,8 @@ def whole_lines(frame: pl.DataFrame, missing: Missing, *, n_before: int | None =
         first = int((~whole).arg_true()[0])
         line = dict(zip(("row id", "column id", "value"), frame.row(first), strict=True))
         what = next(name for name in ("value", "row id", "column id") if line[name] is None)
-        counted = f"so it is in {n_missing:,} of {n_lines:,} lines: " if n_before is None else ""
-        raise BadEntries(f"the {what} is missing; {counted}{MISSING_HINT}", position=first + (n_before or 0))
+        counted = f", as in {n_missing:,} of {n_lines:,} lines" if n_before is None else ""
+        raise BadEntries(f"the {what} is missing{counted}", position=first + (n_before or 0), hint=MISSING_HINT)
     return KeptLines(frame.filter(whole), whole.arg_true().to_numpy().astype(np.int64), n_missing)
 
 
@@ -124,7 +124,7 @@ def read_wide(path: Path, *, row: Column, separator: str | None, header: bool | 
         except BadEntries as error:
             assert error.position is not None
             place = f"line {error.position + layout.first_line}, column {series.name!r}"
-            raise BadEntries(f"{path}, {place}: {error.message}") from error
+            raise error.locate(f"{path}, {place}") from error
     return _checked(path, WideFile(import_polars().DataFrame(columns), name, layout.first_line))
 
 
@@ -132,7 +132,7 @@ def _row(path: Path, names: list[str], row: Column) -> str:
     try:
         return choose_columns(names, {"row": 0 if row is None else row})["row"]
     except BadEntries as error:
-        raise BadEntries(f"{path}: {error.message}") from error
+        raise error.locate(str(path)) from error
 
 
 def _checked(path: Path, wide: WideFile) -> WideFile:
@@ -274,7 +274,7 @@ def _read_wide(
 ) -> FileReading:
     for role in ("column", "value"):
         if asked.get(role) is not None:
-            raise BadSetting(f"a wide table has a column per column, so wide=True takes no {role}; got {asked[role]!r}")
+            raise BadSetting(f"a wide table has no {role} field to choose; got {role} {asked[role]!r}")
     row = asked.get("row")
     read = read_wide(path, row=row, separator=separator, header=header, decimal=decimal)
     matrix = _placed(
@@ -337,7 +337,7 @@ def _placed(build: Callable[[], T], path: Path, place: Callable[[int], str]) -> 
         return build()
     except BadEntries as error:
         where = "" if error.position is None else f", {place(error.position)}"
-        raise type(error)(f"{path}{where}: {error.message}") from error
+        raise error.locate(f"{path}{where}") from error
 
 
 def _read_npz(path: Path, scale: Scale | None, duplicates: Duplicates, missing: Missing) -> FileReading:

@@ -29,7 +29,7 @@ from deepmf.data.delimited import (
     text_source,
     whole_or_text,
 )
-from deepmf.errors import BadEntries, BadSetting, UnreadableFile
+from deepmf.errors import BadEntries, BadSetting, Hint, UnreadableFile
 from deepmf.files import import_polars
 from deepmf.matrix.frames import choose_columns, has_usual_names, in_words, is_guess
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 DECIMALS = (".", ",")
 
-DECIMAL_HINT = "decimal=',' reads decimal commas"
+DECIMAL_HINT = Hint("decimal=',' reads decimal commas", "--decimal , reads decimal commas")
 
 
 _WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
@@ -63,8 +63,8 @@ def parsed(texts: pl.Series, *, decimal: str = ".") -> pl.Series:
     wrong = (numbers.is_null() & ~is_gap).arg_true()
     if wrong.len():
         text = texts[wrong[0]]
-        hint = f"; {DECIMAL_HINT}" if decimal == "." and _WITH_COMMA.fullmatch(text) else ""
-        raise BadEntries(f"value {text!r} is not a number{hint}", position=wrong[0])
+        hint = DECIMAL_HINT if decimal == "." and _WITH_COMMA.fullmatch(text) else None
+        raise BadEntries(f"value {text!r} is not a number", position=wrong[0], hint=hint)
     return numbers
 
 
@@ -235,9 +235,9 @@ def check_lines(path: Path, lazy: pl.LazyFrame, n_columns: int) -> None:
     check_expansion(path, n_lines * n_columns * _CELL_BYTES)
 
 
-WIDE_HINT = (
-    "wide=True reads it so (and ObservedMatrix.from_table a frame of it); if each line is one entry, column= and "
-    "value= say which fields hold the column ids and the values"
+WIDE_HINT = Hint(
+    "wide=True reads it; if each line is one entry, name its fields with column= and value=",
+    "--wide reads it; if each line is one entry, name its fields with --column and --value",
 )
 
 
@@ -318,7 +318,8 @@ def refuse_wide(path: Path, names: Sequence[str], sample: Sequence[Sequence[str]
     shown = ", ".join(map(repr, names[:3]))
     raise UnreadableFile(
         f"{path} looks like a wide table, with a line per row and a column per column ({len(names)} columns: {shown}, "
-        f"...): {WIDE_HINT}"
+        "...)",
+        hint=WIDE_HINT,
     )
 
 
@@ -541,7 +542,7 @@ def _chosen(path: Path, names: list[str], wanted: Mapping[str, Column]) -> list[
     try:
         return list(choose_columns(names, wanted).values())
     except BadEntries as error:
-        raise BadEntries(f"{path}: {error.message}") from error
+        raise error.locate(str(path)) from error
 
 
 def _texts(file: DelimitedFile, layout: TextLayout, chosen: list[str]) -> pl.DataFrame:
@@ -612,7 +613,7 @@ def _cast(texts: pl.DataFrame, path: Path, layout: TextLayout, decimal: str) -> 
         numbers = parsed(value, decimal=decimal)
     except BadEntries as error:
         assert error.position is not None
-        raise BadEntries(f"{path}, line {error.position + layout.first_line}: {error.message}") from error
+        raise error.locate(f"{path}, line {error.position + layout.first_line}") from error
     ids = (series if series.name in layout.quoted else whole_or_text(series) for series in (row, column))
     typed: pl.DataFrame = import_polars().DataFrame([*ids, numbers])
     return typed

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, OffScale, UnknownLabel
+from deepmf.errors import BadEntries, BadSetting, Hint, OffScale, UnknownLabel
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import AREAS, Entries, ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -17,9 +17,10 @@ from deepmf.metrics import mae_error, rmse_error
 from deepmf.models.base import Model
 from deepmf.models.pairs import Unknown, check_known, check_unknown
 
-EXTEND_HINT = "extend (on the command line --extend) adds new rows and columns"
-
-UNKNOWN_HINT = f'{EXTEND_HINT}, and unknown="fallback" (--unknown fallback) predicts by the means of what is known'
+UNKNOWN_HINT = Hint(
+    "extend the model by them, or predict them by the means with unknown='fallback'",
+    "--extend adds new rows and columns, and --unknown fallback predicts them by the means",
+)
 
 
 # Where the errors of pairs are noted whose row or column the model does not know: they lie in no area.
@@ -166,7 +167,7 @@ def check_test_known(model: Model, test: ObservedMatrix) -> None:
     try:
         check_known((seen.rows, rows), (seen.columns, columns))
     except UnknownLabel as error:
-        raise UnknownLabel(f"{error}; {UNKNOWN_HINT}") from error
+        raise UnknownLabel(error.message, hint=UNKNOWN_HINT) from error
 
 
 def _check_on_scale(scale: Scale, entries: Entries) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting
+from deepmf.errors import BadEntries, BadSetting, Hint
 from deepmf.evaluation.areas import check_test_known, known_entries
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
@@ -141,8 +141,8 @@ def default_relevance(scale: Scale, mean: float) -> float:
     """
     if scale.levels is None:
         raise BadSetting(
-            f"the scale {scale} has no levels: say from which value on an entry is relevant (relevant_from, on the "
-            "command line --relevant-from)"
+            f"the scale {scale} has no levels, so the lowest relevant value must be given",
+            hint=Hint("set relevant_from", "set --relevant-from"),
         )
     above = int(np.searchsorted(scale.levels, mean, side="right"))
     return float(scale.levels[min(above, scale.levels.size - 1)])

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadEntries, BadFeatures, BadModelFile, BadSetting, OffScale
+from deepmf.errors import BadEntries, BadFeatures, BadModelFile, BadSetting, Hint, OffScale
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import (
     NOTHING,
@@ -421,8 +421,8 @@ def _changed_features(known: AxisFeatures | None, new: Features | None, labels: 
         return _ChangedFeatures(known, NOTHING)
     if known is None:
         raise BadFeatures(
-            f"the model was fitted without {labels.axis} features, and cannot read any; "
-            f"fit it with {labels.axis}_features"
+            f"the model was fitted without {labels.axis} features, and cannot read any",
+            hint=Hint(f"fit it with {labels.axis}_features", f"fit it with --{labels.axis}-features"),
         )
     positions = labels.positions(new.labels).astype(np.int64)
     return _ChangedFeatures(known.changed(positions, new.encoded(known.encoding)), np.sort(positions))

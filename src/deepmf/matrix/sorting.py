@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, MeansOffLevels, OffScale
+from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, Hint, MeansOffLevels, OffScale
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.scale import LARGEST, Scale
@@ -72,7 +72,9 @@ def spot(rows: Labelled, columns: Labelled, position: int) -> str:
 
 Duplicates = Literal["error", "first", "last", "mean"]
 
-DUPLICATES_HINT = "duplicates='first', 'last' or 'mean' would merge them"
+DUPLICATES_HINT = Hint(
+    "duplicates='first', 'last' or 'mean' merges them", "--duplicates first, last or mean merges them"
+)
 
 
 class RowOrder(NamedTuple):
@@ -180,8 +182,9 @@ def duplicate_error(
     position = int(order[again].min())
     return DuplicateEntries(
         f"{spot(rows, columns, position)} was given before; {int(again.sum())} of {order.size} entries repeat "
-        f"a (row, column) pair; {DUPLICATES_HINT}",
+        "a (row, column) pair",
         position=position,
+        hint=DUPLICATES_HINT,
     )
 
 
