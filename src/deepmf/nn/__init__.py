@@ -1,0 +1,1 @@
+"""Torch modules shared by several models: tensors in, tensors out."""
