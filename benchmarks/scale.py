@@ -76,7 +76,7 @@ class Problem:
 def problem(n_entries: int) -> Problem:
     """Generate a matrix by all cores, in positions and values of 4 bytes."""
     shape = SHAPES[n_entries]
-    rows, columns = (Labels.numbered(count, axis=axis) for count, axis in zip(shape, ("row", "column"), strict=True))
+    rows, columns = (Labels.from_range(count, axis=axis) for count, axis in zip(shape, ("row", "column"), strict=True))
     truth = draw_truth(rows, columns, rank=RANK, noise=NOISE, seed=SEED)
     row_of, column_of = (np.empty(n_entries, dtype=np.int32) for _ in shape)
     values, at = np.empty(n_entries, dtype=np.float32), 0

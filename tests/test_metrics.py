@@ -15,7 +15,6 @@ from deepmf.metrics import (
     hit_rate_score,
     interval_coverage_score,
     level_accuracy_score,
-    list_scores,
     log_loss_error,
     mae_error,
     ndcg_score,
@@ -24,6 +23,7 @@ from deepmf.metrics import (
     ranked_probability_error,
     recall_score,
     rmse_error,
+    score_lists,
     within_one_score,
 )
 
@@ -176,7 +176,7 @@ class TestAgainstPlainRestatements:
             found.append([bool(flags[item]) for item in best])
         assert precision_score(relevant, predictions, n=n) == pytest.approx(np.mean([sum(hits) / n for hits in found]))
         assert hit_rate_score(relevant, predictions, n=n) == pytest.approx(np.mean([any(hits) for hits in found]))
-        scores = list_scores(np.array(found), relevant[counted].sum(axis=1), n=n)
+        scores = score_lists(np.array(found), relevant[counted].sum(axis=1), n=n)
         expected = ndcg_score(relevant[counted].astype(float), predictions[counted], n=n)
         assert np.mean(scores.ndcg) == pytest.approx(expected)
 
@@ -269,7 +269,7 @@ class TestKnownAnswers:
         assert recall_score([True, True, True, True], [4, 3, 2, 1], n=1) == 0.25
 
     def test_lists_shorter_than_n_are_held_against_n_relevant_items(self):
-        found = list_scores(np.array([[True]]), np.array([3]), n=3)
+        found = score_lists(np.array([[True]]), np.array([3]), n=3)
         assert found.ndcg[0] == pytest.approx(1 / (1 + 1 / np.log2(3) + 1 / 2))
         assert (found.precision[0], found.recall[0]) == (1 / 3, 1 / 3)
 

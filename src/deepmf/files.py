@@ -72,7 +72,7 @@ _FILE, _FOLDER = ".part", ".folder"
 def temporary_file(folder: Path) -> Iterator[Path]:
     """Yield an empty file in a folder; at the end it is removed, if it is still there under its name."""
     remove_leftovers(folder, ending=_FILE)
-    path, handle = _locked_file(folder)
+    path, handle = _make_locked_file(folder)
     try:
         yield path
     finally:
@@ -87,7 +87,7 @@ def temporary_folder(place: Path) -> Iterator[Path]:
     """Yield an empty folder in a place, which nobody else can look into; at the end it is removed with all it holds."""
     remove_leftovers(place, ending=_FOLDER)
     try:
-        path, handle = _locked_folder(place)
+        path, handle = _make_locked_folder(place)
     except OSError as error:
         raise CannotSave(f"no temporary folder could be made in {place} ({error.strerror})") from error
     try:
@@ -107,7 +107,7 @@ def remove_leftovers(folder: Path, *, ending: str) -> None:
 
 
 def _remove_if_left_over(path: Path) -> None:
-    handle = _opened(path)
+    handle = _open_handle(path)
     if handle is None:
         return
     try:
@@ -122,7 +122,7 @@ def _remove_if_left_over(path: Path) -> None:
         os.close(handle)
 
 
-def _locked_file(folder: Path) -> tuple[Path, int | None]:
+def _make_locked_file(folder: Path) -> tuple[Path, int | None]:
     """Return a new file and the handle that locks it; None where there are no locks, and nothing is ever left over."""
     while True:
         path = folder / _name(_FILE)
@@ -135,12 +135,12 @@ def _locked_file(folder: Path) -> tuple[Path, int | None]:
         os.close(handle)  # taken for left over between the two calls above
 
 
-def _locked_folder(place: Path) -> tuple[Path, int | None]:
+def _make_locked_folder(place: Path) -> tuple[Path, int | None]:
     """Return a new folder and the handle that locks it, likewise."""
     while True:
         path = place / _name(_FOLDER)
         path.mkdir(mode=0o700)
-        handle = _opened(path)
+        handle = _open_handle(path)
         if handle is None:
             return path, None
         try_lock(handle)
@@ -149,7 +149,7 @@ def _locked_folder(place: Path) -> tuple[Path, int | None]:
         os.close(handle)
 
 
-def _opened(path: Path) -> int | None:
+def _open_handle(path: Path) -> int | None:
     """Return a handle that can be locked, None where there cannot be one; a link is not followed."""
     try:
         kind = os.O_RDONLY if path.is_dir() else os.O_RDWR
@@ -208,7 +208,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], objec
     through. A link is followed, and a file that is replaced hands on its permissions.
     """
     target = _target(path)
-    mode = _checked_mode(target, path)
+    mode = _check_mode(target, path)
     try:
         with temporary_file(target.parent) as temporary:
             write(temporary)
@@ -304,7 +304,7 @@ def _target(path: str | os.PathLike[str]) -> Path:
         raise _cannot_save(path, _reason(error)) from error
 
 
-def _checked_mode(target: Path, path: str | os.PathLike[str]) -> int | None:
+def _check_mode(target: Path, path: str | os.PathLike[str]) -> int | None:
     """Return the permissions of the file to be replaced, None where there is none yet."""
     try:
         mode = target.stat().st_mode
@@ -367,7 +367,7 @@ def write_csv(frame: Any, file: Any, *, header: bool = True, quoted: bool | None
 
     quoted: whether all texts have quotation marks; None: where some texts would be read as numbers without them.
     """
-    marks = has_number_texts(frame) if quoted is None else quoted
+    marks = holds_number_texts(frame) if quoted is None else quoted
     frame.write_csv(file, include_header=header, quote_style="non_numeric" if marks else "necessary")
 
 
@@ -382,7 +382,7 @@ def write_tsv(frame: Any, file: Any, *, header: bool = True) -> None:
     )
 
 
-def has_number_texts(frame: Any) -> bool:
+def holds_number_texts(frame: Any) -> bool:
     """Say whether some column of texts has whole numbers alone."""
     polars = import_polars()
     texts = [series.drop_nulls() for series in frame.get_columns() if series.dtype == polars.String]

@@ -186,8 +186,8 @@ def ndcg_score(relevances: npt.ArrayLike, predictions: npt.ArrayLike, *, n: int)
     gains, predicted = _lists(relevances=relevances, predictions=predictions)
     _refuse(np.isinf(gains) | (gains < 0), gains, "relevances", "relevances must be finite and at least 0")
     gains, predicted = np.atleast_2d(gains, predicted)
-    found = _discounted_gain(gains, by=predicted, n=n)
-    ideal = _discounted_gain(gains, by=gains, n=n)
+    found = _compute_gain(gains, by=predicted, n=n)
+    ideal = _compute_gain(gains, by=gains, n=n)
     return float(np.mean(np.divide(found, ideal, out=np.zeros_like(found), where=ideal > 0)))
 
 
@@ -203,7 +203,7 @@ def recall_score(relevant: npt.ArrayLike, predictions: npt.ArrayLike, *, n: int)
     >>> recall_score([[True, False], [False, False]], [[0.9, 0.5], [0.9, 0.5]], n=1)
     1.0
     """
-    return float(np.mean(_ranked_lists(relevant, predictions, n).recall))
+    return float(np.mean(_score_ranked_lists(relevant, predictions, n).recall))
 
 
 def precision_score(relevant: npt.ArrayLike, predictions: npt.ArrayLike, *, n: int) -> float:
@@ -215,7 +215,7 @@ def precision_score(relevant: npt.ArrayLike, predictions: npt.ArrayLike, *, n: i
     >>> precision_score([True, False, True], [0.9, 0.5, 0.1], n=2)
     0.5
     """
-    return float(np.mean(_ranked_lists(relevant, predictions, n).precision))
+    return float(np.mean(_score_ranked_lists(relevant, predictions, n).precision))
 
 
 def hit_rate_score(relevant: npt.ArrayLike, predictions: npt.ArrayLike, *, n: int) -> float:
@@ -226,7 +226,7 @@ def hit_rate_score(relevant: npt.ArrayLike, predictions: npt.ArrayLike, *, n: in
     >>> hit_rate_score([[True, False], [False, True]], [[0.9, 0.5], [0.9, 0.5]], n=1)
     0.5
     """
-    return float(np.mean(_ranked_lists(relevant, predictions, n).hit_rate))
+    return float(np.mean(_score_ranked_lists(relevant, predictions, n).hit_rate))
 
 
 class ListScores(NamedTuple):
@@ -238,13 +238,13 @@ class ListScores(NamedTuple):
     hit_rate: FloatArray
 
 
-def list_scores(hits: npt.NDArray[np.bool_], n_relevant: npt.NDArray[np.integer], *, n: int) -> ListScores:
+def score_lists(hits: npt.NDArray[np.bool_], n_relevant: npt.NDArray[np.integer], *, n: int) -> ListScores:
     """Return the scores at n of lists, by which of their best items, at most n, are relevant: (lists, items) in order.
 
     `n_relevant` (lists,) is how many relevant items each list has in all, at least 1. The gain of NDCG is 1 of a
     relevant item and 0 of any other.
 
-    >>> list_scores(np.array([[False, True]]), np.array([1]), n=2).ndcg.round(4)
+    >>> score_lists(np.array([[False, True]]), np.array([1]), n=2).ndcg.round(4)
     array([0.6309])
     """
     n_found = hits.sum(axis=1)
@@ -255,7 +255,7 @@ def list_scores(hits: npt.NDArray[np.bool_], n_relevant: npt.NDArray[np.integer]
     return ListScores(n_found / n, n_found / n_relevant, gain / ideal, (n_found > 0).astype(np.float64))
 
 
-def _ranked_lists(relevant: npt.ArrayLike, predictions: npt.ArrayLike, n: int) -> ListScores:
+def _score_ranked_lists(relevant: npt.ArrayLike, predictions: npt.ArrayLike, n: int) -> ListScores:
     """Return the scores of the lists that have a relevant item."""
     _check_count(n, "n")
     flags, predicted = _lists(relevant=relevant, predictions=predictions)
@@ -266,10 +266,10 @@ def _ranked_lists(relevant: npt.ArrayLike, predictions: npt.ArrayLike, n: int) -
     if not np.any(counted):
         raise BadEntries(f"relevant has no True in any of {len(flags)} lists; at least one needs a relevant item")
     hits = np.take_along_axis(flags, _best_items(predicted, n), axis=1) > 0
-    return list_scores(hits[counted], n_relevant[counted], n=n)
+    return score_lists(hits[counted], n_relevant[counted], n=n)
 
 
-def _discounted_gain(gains: FloatArray, *, by: FloatArray, n: int) -> FloatArray:
+def _compute_gain(gains: FloatArray, *, by: FloatArray, n: int) -> FloatArray:
     """Return the DCG@n (lists,) of gains (lists, items) ranked by the highest of `by` (lists, items)."""
     ranked = np.take_along_axis(gains, _best_items(by, n), axis=1)
     discounted: FloatArray = np.sum(ranked / np.log2(np.arange(2, ranked.shape[1] + 2)), axis=1)
@@ -285,7 +285,7 @@ def _forecasts(
     distributions: npt.ArrayLike, levels: npt.ArrayLike, scale_levels: npt.ArrayLike
 ) -> tuple[FloatArray, IndexArray]:
     """Return checked probabilities (pairs, K) and the position (pairs,) of each actual level."""
-    scale = _checked_scale(scale_levels)
+    scale = _check_scale(scale_levels)
     probabilities = _numbers(distributions, "distributions")
     (actual,) = _pairs(levels=levels)
     if probabilities.shape != (actual.size, scale.size):
@@ -303,7 +303,7 @@ def _position_pairs(
     predicted_levels: npt.ArrayLike, levels: npt.ArrayLike, scale_levels: npt.ArrayLike
 ) -> tuple[IndexArray, IndexArray]:
     """Return the positions (pairs,) of predicted and of actual levels among the levels of the scale."""
-    scale = _checked_scale(scale_levels)
+    scale = _check_scale(scale_levels)
     predicted, actual = _pairs(predicted_levels=predicted_levels, levels=levels)
     return _positions(predicted, scale, "predicted_levels"), _positions(actual, scale, "levels")
 
@@ -353,7 +353,7 @@ def _numbers(values: npt.ArrayLike, name: str) -> FloatArray:
     return array
 
 
-def _checked_scale(scale_levels: npt.ArrayLike) -> FloatArray:
+def _check_scale(scale_levels: npt.ArrayLike) -> FloatArray:
     wanted = f"scale_levels must be finite and increasing, as in [1, 2, 3]; got {scale_levels!r}"
     try:
         scale = np.asarray(scale_levels, dtype=np.float64)

@@ -123,7 +123,7 @@ def _import_matplotlib() -> ModuleType:
     return matplotlib
 
 
-def _styled(draw: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+def _apply_style(draw: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Draw in the style of this module, and leave the style of the caller as it is."""
 
     @wraps(draw)
@@ -137,7 +137,7 @@ def _styled(draw: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
 # Axes, legends and ticks
 
 
-@_styled
+@_apply_style
 def make_axes(
     n_rows: int = 1, n_columns: int = 1, *, width: float = 360.0, height: float = 220.0, **options: Any
 ) -> list[Axes]:
@@ -148,7 +148,7 @@ def make_axes(
     return list(figure.subplots(n_rows, n_columns, squeeze=False, **options).flat)
 
 
-@_styled
+@_apply_style
 def add_legend(ax: Axes, *, note: str = "", above: bool = False) -> None:
     """Add the legend of a plot to its figure, below or above all axes, with a note."""
     figure = _figure_of(ax)
@@ -257,7 +257,7 @@ def _as_floats(numbers: Sequence[float | None]) -> list[float]:
 # Plots
 
 
-@_styled
+@_apply_style
 def plot_bars(
     groups: Sequence[str],
     series: Series,
@@ -297,7 +297,7 @@ def plot_areas(areas: Sequence[str], errors: Series, ax: Axes | None = None, *, 
     return plot_bars(areas, errors, ax, margins=margins, x_label="area", y_label="RMSE")
 
 
-@_styled
+@_apply_style
 def plot_lines(
     curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     ax: Axes | None = None,
@@ -387,7 +387,7 @@ def list_points(history: HistoryLike, metric: str) -> list[tuple[int, float]]:
     return [(epoch, number) for epoch, number in found if number is not None and math.isfinite(number)]
 
 
-@_styled
+@_apply_style
 def plot_history(model_or_history: Any, ax: Axes | None = None, *, metric: str = "") -> Axes:
     """Draw the learning curve of a fitted model or of its history, with a ring around the epoch that was kept.
 
@@ -422,7 +422,7 @@ def plot_history(model_or_history: Any, ax: Axes | None = None, *, metric: str =
     return own
 
 
-@_styled
+@_apply_style
 def plot_calibration(
     forecast: Sequence[float],
     observed: Sequence[float],
@@ -453,7 +453,7 @@ def plot_calibration(
     return own
 
 
-@_styled
+@_apply_style
 def plot_confusion(
     shares: npt.NDArray[np.floating], levels: Sequence[str], ax: Axes | None = None, *, deepest: float | None = None
 ) -> Axes:
@@ -486,7 +486,7 @@ def plot_confusion(
     return own
 
 
-@_styled
+@_apply_style
 def plot_boundaries(
     levels: npt.NDArray[np.floating],
     uniform: Sequence[float],
@@ -524,7 +524,7 @@ def plot_boundaries(
     return own
 
 
-@_styled
+@_apply_style
 def plot_comparison(
     names: Sequence[str],
     series: Mapping[str, Mapping[str, float]],
@@ -586,7 +586,7 @@ def _draw_level_bars(
     _name_ticks(ax.yaxis, range(len(names)), names)
 
 
-@_styled
+@_apply_style
 def plot_importances(importances: Mapping[str, float], ax: Axes | None = None) -> Axes:
     """Draw a bar for the share of each setting, the first on top."""
     own = ax or make_axes(width=640.0, height=28.0 * len(importances) + 48)[0]
@@ -622,7 +622,7 @@ class ExplanationLike(Protocol):
     def features(self) -> Sequence[FeatureEffectLike]: ...
 
 
-@_styled
+@_apply_style
 def plot_explanation(found: ExplanationLike, ax: Axes | None = None, *, width: float = 440.0) -> Axes:
     """Draw a bar for each entry of an explanation, the largest effect on top, and then for each feature."""
     effects = _list_effects(found, longest=int(0.4 * width / (1.1 * _CHARACTER)))

@@ -59,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, split: AreaSplit) -> Path:
     write_entries(folder / "new.csv", split.extension)
     write_entries(folder / "test.csv", *split.test.values())
     write_entries(folder / "known.csv", split.test["I"])
-    Means().fit(split.train.in_form(TableForm("user", "film", "stars"))).save(folder / "means.safetensors")
+    Means().fit(split.train.with_form(TableForm("user", "film", "stars"))).save(folder / "means.safetensors")
     return folder
 
 

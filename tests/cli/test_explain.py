@@ -99,7 +99,7 @@ def test_a_picture(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> 
 def test_the_table_has_the_names_of_the_file(
     run: Any, split: AreaSplit, tmp_path: Path, form: TableForm, headings: dict[str, list[str]]
 ) -> None:
-    Means().fit(split.train.in_form(form)).save(tmp_path / "m")
+    Means().fit(split.train.with_form(form)).save(tmp_path / "m")
     pair = ["--row", split.train.row_labels[0], "--column", split.train.column_labels[1]]
     for axis, shown in headings.items():
         top = run("explain", tmp_path / "m", *pair, "--axis", axis).out.splitlines()[2]

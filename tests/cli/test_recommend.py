@@ -363,7 +363,7 @@ def test_the_table_has_the_names_of_the_file(run: Any, split: AreaSplit, tmp_pat
         (TableForm("user", "film", "stars"), ("user", "film")),
         (TableForm("cosine"), ("row", "column")),
     ):
-        ALS(latent_size=2, epochs=1).fit(split.train.in_form(form)).save(tmp_path / "m")
+        ALS(latent_size=2, epochs=1).fit(split.train.with_form(form)).save(tmp_path / "m")
         for axis, heading in zip(("row", "column"), headings, strict=True):
             labels = split.train.row_labels if axis == "row" else split.train.column_labels
             top = run("similar", tmp_path / "m", f"--{axis}", labels[0], "-n", 3).out.splitlines()[1]

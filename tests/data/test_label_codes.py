@@ -8,7 +8,7 @@ import pytest
 
 from deepmf.data.label_codes import LabelCodes
 from deepmf.errors import BadEntries
-from deepmf.matrix.labels import stored_kind
+from deepmf.matrix.labels import find_stored_kind
 
 
 def gathered(*parts: tuple[pl.Series, bool]) -> tuple[list[object], list[list[int]]]:
@@ -61,5 +61,5 @@ def test_texts_are_kept_without_python_strings() -> None:
     codes = LabelCodes("row")
     codes.add(pl.Series(["b", "a"]), is_firm=False)
     labels = codes.finish().labels
-    assert stored_kind(labels) == "str"
+    assert find_stored_kind(labels) == "str"
     assert "array" not in vars(labels)

@@ -126,7 +126,7 @@ def test_bad_files_are_one_sentence(tmp_path: Path, text: str, asked: dict[str, 
     path.write_text(text)
     if said is None:  # what a kind cannot read is found when it is used
         with pytest.raises(BadFeatures, match="the feature 'age' cannot be read as numbers"):
-            read_features(path, **asked).encoding()
+            read_features(path, **asked).learn_encoding()
         return
     with pytest.raises(UserError, match=said) as error:
         read_features(path, **asked)
@@ -151,4 +151,4 @@ def test_names_are_no_patterns_and_folders_no_files(tmp_path: Path) -> None:
 def test_infinite_numbers_are_numbers(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("user,age\na,1\nb,-inf\n")
     with pytest.raises(BadFeatures, match="the feature 'age' has infinite numbers"):
-        read_features(tmp_path / "a.csv").encoding()
+        read_features(tmp_path / "a.csv").learn_encoding()

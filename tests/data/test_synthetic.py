@@ -103,7 +103,7 @@ class TestDeterminism:
 
     def test_draw_truth_is_the_truth_of_a_stream(self) -> None:
         rows, columns, values = joined(stream(400, 300, n_entries=9000, noise=0.0, seed=2))
-        truth = draw_truth(Labels.numbered(400, axis="row"), Labels.numbered(300, axis="column"), noise=0.0, seed=2)
+        truth = draw_truth(Labels.from_range(400, axis="row"), Labels.from_range(300, axis="column"), noise=0.0, seed=2)
         assert np.array_equal(truth.median(rows, columns), values)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deepmf.matrix import arrays as coded_values
-from deepmf.matrix.arrays import CodedValues, code_counts, codes_of, pieces
+from deepmf.matrix.arrays import CodedValues, count_codes, find_codes, iterate_pieces
 
 TABLE = np.array([0.5, 1.0, 4.5], dtype=np.float32)
 CODES = np.array([2, 0, 0, 1, 2], dtype=np.uint8)
@@ -32,12 +32,12 @@ def test_what_is_picked_out_is_decoded_alone(values: CodedValues) -> None:
     assert values[0] == np.float32(4.5)
     assert values[1:3].tolist() == [0.5, 0.5]
     assert values[np.array([4, 3])].tolist() == [4.5, 1.0]
-    assert [piece.tolist() for piece in pieces(values)] == [[4.5, 0.5], [0.5, 1.0], [4.5]]
+    assert [piece.tolist() for piece in iterate_pieces(values)] == [[4.5, 0.5], [0.5, 1.0], [4.5]]
 
 
 @pytest.mark.parametrize("n_levels", [1, 5, 16, 17, 200])
 def test_codes_are_places_in_the_table(n_levels: int) -> None:
     table = np.cumsum(np.random.default_rng(0).random(n_levels) + 0.1)
     codes = np.random.default_rng(1).integers(0, n_levels, 1000)
-    assert codes_of(table[codes], table).tolist() == codes.tolist()
-    assert code_counts(codes.astype(np.uint8), n_levels).tolist() == np.bincount(codes, minlength=n_levels).tolist()
+    assert find_codes(table[codes], table).tolist() == codes.tolist()
+    assert count_codes(codes.astype(np.uint8), n_levels).tolist() == np.bincount(codes, minlength=n_levels).tolist()

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from deepmf.matrix.axis_entries import both_orders, compact
+from deepmf.matrix.axis_entries import build_orders, compact
 
 
 def test_both_orders_are_those_of_a_dense_array() -> None:
     observed = np.random.default_rng(0).random((6, 5)) < 0.4
     observed[2], observed[:, 3] = False, False
     row_of, column_of = np.nonzero(observed)
-    by_row, by_column = both_orders(row_of, column_of, shape=observed.shape)
+    by_row, by_column = build_orders(row_of, column_of, shape=observed.shape)
     assert by_row.starts.tolist() == [0, *np.cumsum(observed.sum(axis=1))]
     assert by_column.starts.tolist() == [0, *np.cumsum(observed.sum(axis=0))]
     assert by_row.columns.tolist() == column_of.tolist()

@@ -16,10 +16,10 @@ from deepmf.matrix.entries import (
     EntryStore,
     Forgotten,
     GroupedEntries,
-    asked_to_forget,
-    column_entries_within,
-    row_entries_within,
-    without,
+    forget,
+    plan_forget,
+    take_column_entries_within,
+    take_row_entries_within,
 )
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -52,8 +52,8 @@ def test_entries_of_a_range_are_those_of_the_matrix(matrix: ObservedMatrix, some
     outside = np.ones(9, dtype=bool)
     outside[some] = False
     for array, entries in (
-        (WHOLE.to_array(), row_entries_within(matrix, some)),
-        (WHOLE.to_array()[:9].T, column_entries_within(matrix, some)),
+        (WHOLE.to_array(), take_row_entries_within(matrix, some)),
+        (WHOLE.to_array()[:9].T, take_column_entries_within(matrix, some)),
     ):
         array[:, outside] = np.nan
         np.testing.assert_array_equal(table_of(entries, 9), array)
@@ -72,7 +72,7 @@ def shown(entries: AxisEntries) -> list[dict[int, float]]:
 
 def test_descriptions_after_an_extension() -> None:
     new = ObservedMatrix.from_entries(["c", "c", "a", "b", "c"], ["x", "z", "z", "x", "w"], [5, 4, 3, 2, 1], STARS)
-    seen, rows, columns = EntryStore.of(TRAIN).extended(new)
+    seen, rows, columns = EntryStore.of(TRAIN).extend(new)
     assert seen.rows.array.tolist() == ["a", "b", "c"]
     assert seen.columns.array.tolist() == ["x", "y", "w", "z"]
     assert rows.tolist() == [1, 2]  # b has a new entry over x, c is new; a's new entry is over a new column
@@ -86,68 +86,68 @@ def test_descriptions_after_an_extension() -> None:
 
 def test_known_entries_are_not_taken_twice() -> None:
     again = ObservedMatrix.from_entries(["a", "b"], ["x", "x"], [1, 4], STARS)
-    seen, rows, columns = EntryStore.of(TRAIN).extended(again)
+    seen, rows, columns = EntryStore.of(TRAIN).extend(again)
     assert seen.extension is not None and seen.extension.n_entries == 1
     assert (rows.tolist(), columns.tolist()) == ([1], [0])
     with pytest.raises(BadEntries, match="row 'b', column 'x' is known with the value 4; .* 5, contradicts it"):
-        seen.extended(ObservedMatrix.from_entries(["b"], ["x"], [5], STARS))
+        seen.extend(ObservedMatrix.from_entries(["b"], ["x"], [5], STARS))
     with pytest.raises(BadEntries, match="nothing new"):
-        seen.extended(again)
+        seen.extend(again)
 
 
 @pytest.mark.parametrize("value", [1, 5])
 def test_a_lower_value_contradicts_as_a_higher_one_does(value: float) -> None:
     with pytest.raises(BadEntries, match="contradicts"):
-        EntryStore.of(TRAIN).extended(ObservedMatrix.from_entries(["b"], ["y"], [value], STARS))
+        EntryStore.of(TRAIN).extend(ObservedMatrix.from_entries(["b"], ["y"], [value], STARS))
 
 
 @pytest.mark.parametrize("first, later", [((0, 2), (1, 0)), ((1, 0), (0, 5)), ((2, 3), (2, 1))])
 def test_entries_that_come_later_are_put_in_row_order(first: tuple[int, int], later: tuple[int, int]) -> None:
     held = AddedEntries(*(np.array([at]) for at in first), np.array([1.0]))
-    together = held.followed_by(*(np.array([at]) for at in later), np.array([2.0]))
+    together = held.join(*(np.array([at]) for at in later), np.array([2.0]))
     expected = sorted([(*first, 1.0), (*later, 2.0)])
     assert list(zip(together.rows, together.columns, together.values, strict=True)) == expected
 
 
 def test_values_are_judged_not_their_declared_scale() -> None:
     declared = ObservedMatrix.from_entries(["c", "c"], ["x", "y"], [1, 5], Scale(low=0, high=10))
-    assert EntryStore.of(TRAIN).extended(declared).rows.tolist() == [2]
+    assert EntryStore.of(TRAIN).extend(declared).rows.tolist() == [2]
     with pytest.raises(OffScale, match="the new entries have the scale one of 1, 6; the model's is 1 to 5"):
-        EntryStore.of(TRAIN).extended(ObservedMatrix.from_entries(["c", "c"], ["x", "y"], [1, 6]))
+        EntryStore.of(TRAIN).extend(ObservedMatrix.from_entries(["c", "c"], ["x", "y"], [1, 6]))
 
 
 def test_declared_rows_without_entries_are_new() -> None:
     empty = ObservedMatrix.from_entries(["a"], ["x"], [1], STARS, row_labels=["a", "new"])
-    seen, rows, columns = EntryStore.of(TRAIN).extended(empty)
+    seen, rows, columns = EntryStore.of(TRAIN).extend(empty)
     assert (rows.tolist(), columns.tolist()) == ([2], [])
     assert shown(seen.row_entries(rows)) == [{}]
 
 
 def test_replacing_drops_the_trained_entry_and_going_back_restores_it() -> None:
     seen = EntryStore.of(TRAIN)
-    replaced, rows, columns = seen.extended(
+    replaced, rows, columns = seen.extend(
         ObservedMatrix.from_entries(["a", "b", "b"], ["y", "x", "y"], [5, 4, 3], STARS), conflicts="replace"
     )
     assert replaced.dropped.tolist() == [1] and (rows.tolist(), columns.tolist()) == ([0, 1], [0, 1])
     assert shown(replaced.row_entries(np.arange(2))) == [{0: 1, 1: 5}, {1: 3, 0: 4}]
     assert shown(replaced.column_entries(np.arange(2))) == [{0: 1, 1: 4}, {1: 3, 0: 5}]
-    twice, *_ = replaced.extended(
-        ObservedMatrix.from_entries(["a", "b"], ["y", "x"], [4, 1], STARS), conflicts="replace"
-    )
+    twice, *_ = replaced.extend(ObservedMatrix.from_entries(["a", "b"], ["y", "x"], [4, 1], STARS), conflicts="replace")
     assert shown(twice.seen_columns(np.arange(2))) == [{0: 1, 1: 4}, {1: 3, 0: 1}]
     assert shown(twice.seen_rows(np.arange(2))) == [{0: 1, 1: 1}, {1: 3, 0: 4}]
     assert (
-        twice.rows_as_trained(np.arange(2)).tolist() == twice.columns_as_trained(np.arange(2)).tolist() == [False] * 2
+        twice.are_rows_as_trained(np.arange(2)).tolist()
+        == twice.are_columns_as_trained(np.arange(2)).tolist()
+        == [False] * 2
     )
-    back, *_ = twice.extended(ObservedMatrix.from_entries(["a"], ["y"], [2], STARS), conflicts="replace")
+    back, *_ = twice.extend(ObservedMatrix.from_entries(["a"], ["y"], [2], STARS), conflicts="replace")
     assert back.dropped.size == 0 and shown(back.row_entries(np.arange(2))) == [{0: 1, 1: 2}, {1: 3, 0: 1}]
-    assert back.rows_as_trained(np.arange(2)).tolist() == [True, False]
-    assert back.columns_as_trained(np.arange(2)).tolist() == [False, True]
+    assert back.are_rows_as_trained(np.arange(2)).tolist() == [True, False]
+    assert back.are_columns_as_trained(np.arange(2)).tolist() == [False, True]
     assert seen.dropped.size == 0 and shown(seen.row_entries(np.arange(2))) == [{0: 1, 1: 2}, {1: 3}]
 
 
 def test_values_at_pairs() -> None:
-    seen, *_ = EntryStore.of(TRAIN).extended(
+    seen, *_ = EntryStore.of(TRAIN).extend(
         ObservedMatrix.from_entries(["c", "a"], ["z", "x"], [4, 5], STARS), conflicts="replace"
     )
     found = seen.values_at(np.array([0, 0, 1, 2, 2]), np.array([0, 1, 0, 2, 0]))
@@ -157,17 +157,17 @@ def test_values_at_pairs() -> None:
 @pytest.mark.parametrize("dropped", [[-1], [3], [1, 1], [2, 0]])
 def test_stored_places_of_dropped_entries_that_cannot_be(dropped: list[int]) -> None:
     with pytest.raises(BadModelFile, match="dropped entries are not rising places of training entries"):
-        EntryStore.stored(TRAIN, None, np.array(dropped))
+        EntryStore.from_parts(TRAIN, None, np.array(dropped))
 
 
 def test_entries_of_each_column_are_counted_as_they_come_and_go() -> None:
     store = EntryStore.of(ObservedMatrix.from_entries([0, 0, 1], ["a", "b", "a"], [1, 2, 3]))
     assert store.column_counts.tolist() == [2, 1]
-    more = store.extended(ObservedMatrix.from_entries([2, 2], ["a", "c"], [1, 3], store.scale)).entries
+    more = store.extend(ObservedMatrix.from_entries([2, 2], ["a", "c"], [1, 3], store.scale)).entries
     assert more.column_counts.tolist() == [3, 1, 1]
-    replaced = more.extended(ObservedMatrix.from_entries([0], ["a"], [3], store.scale), conflicts="replace").entries
+    replaced = more.extend(ObservedMatrix.from_entries([0], ["a"], [3], store.scale), conflicts="replace").entries
     assert replaced.column_counts.tolist() == [3, 1, 1]
-    gone = without(replaced, asked_to_forget(replaced, [0], None, None, missing="error")).store
+    gone = forget(replaced, plan_forget(replaced, [0], None, None, missing="error")).store
     assert gone.column_counts.tolist() == [2, 0, 1]
 
 
@@ -186,34 +186,34 @@ def test_entries_that_come_one_by_one_are_those_of_one_extension() -> None:
     values = {pair: float(1 + at % 5) for at, pair in enumerate(zip(rows, columns, strict=True))}
     one_by_one = EntryStore.of(TRAIN)
     for (row, column), value in values.items():
-        one_by_one = one_by_one.extended(ObservedMatrix.from_entries([row], [column], [value], STARS)).entries
+        one_by_one = one_by_one.extend(ObservedMatrix.from_entries([row], [column], [value], STARS)).entries
     # In the order in which they came first, as positions are given in that order.
     known = list(dict.fromkeys(row for row, _ in values)), list(dict.fromkeys(column for _, column in values))
     new = ObservedMatrix.from_entries(
         *zip(*values, strict=True), list(values.values()), STARS, row_labels=known[0], column_labels=known[1]
     )
-    together = EntryStore.of(TRAIN).extended(new).entries
+    together = EntryStore.of(TRAIN).extend(new).entries
     assert (one_by_one.rows, one_by_one.columns) == (together.rows, together.columns)
     every = np.arange(len(together.rows))[::-1], np.array([5, 0, 5, 3, 1])
     for axis, positions in (("seen_columns", every[0]), ("seen_rows", every[1]), ("column_entries", every[1])):
         found, wanted = (getattr(store, axis)(positions) for store in (one_by_one, together))
         for part in ("starts", "others", "values"):
             np.testing.assert_array_equal(getattr(found, part), getattr(wanted, part))
-    assert together.columns_as_trained(np.arange(0)).size == 0
+    assert together.are_columns_as_trained(np.arange(0)).size == 0
 
 
 def test_a_store_that_was_changed_while_open_is_not_read(tmp_path: Path) -> None:
     TRAIN.write(tmp_path / "r.store")
     matrix = read_matrix(tmp_path / "r.store")
     seen, new = EntryStore.of(matrix), ObservedMatrix.from_entries(["c"], ["x"], [5], STARS)
-    seen.extended(new)
+    seen.extend(new)
     part = tmp_path / "r.store" / "columns"
     part.write_bytes(part.read_bytes()[:-4])
     message = r"r.store was changed while it was open \(columns\); read it again"
     for read in (
         lambda: EntryStore.of(matrix),
-        lambda: seen.extended(new),
-        lambda: EntryStore.of(TRAIN).extended(matrix),
+        lambda: seen.extend(new),
+        lambda: EntryStore.of(TRAIN).extend(matrix),
     ):
         with pytest.raises(UnreadableFile, match=message):
             read()
@@ -223,9 +223,9 @@ NEW = ObservedMatrix.from_entries(["c", "c", "d", "d", "b"], ["x", "z", "y", "w"
 
 
 def forgotten(**asked: object) -> Forgotten:
-    store, *_ = EntryStore.of(TRAIN).extended(NEW)
+    store, *_ = EntryStore.of(TRAIN).extend(NEW)
     given = {"rows": None, "columns": None, "entries": None} | asked
-    return without(store, asked_to_forget(store, **given, missing="error"))  # type: ignore[arg-type]
+    return forget(store, plan_forget(store, **given, missing="error"))  # type: ignore[arg-type]
 
 
 def test_added_rows_and_columns_go_and_later_ones_move_up() -> None:
@@ -235,7 +235,7 @@ def test_added_rows_and_columns_go_and_later_ones_move_up() -> None:
     assert (found.gone_rows.tolist(), found.gone_columns.tolist()) == ([2], [2])
     assert shown(store.seen_columns(np.arange(3))) == [{0: 1, 1: 2}, {1: 3}, {1: 3}]
     assert found.rows.tolist() == [] and found.columns.tolist() == []  # what describes those that are left is the same
-    alone, *_ = EntryStore.of(TRAIN).extended(
+    alone, *_ = EntryStore.of(TRAIN).extend(
         ObservedMatrix.from_entries(["d"], ["y"], [3], STARS, column_labels=["y", "z"])
     )
     assert store.extension == alone.extension
@@ -265,9 +265,9 @@ def test_single_entries() -> None:
 def test_numbered_rows_and_columns() -> None:
     train = ObservedMatrix.from_array([[1, 2], [np.nan, 3]], STARS)
     new = ObservedMatrix.from_array([[np.nan, 2, 4], [5, np.nan, np.nan], [1, 1, 1], [2, 2, 2], [3, 3, 3]], STARS)
-    store, *_ = EntryStore.of(train).extended(new, conflicts="replace")
-    found = without(store, asked_to_forget(store, [2, 4], None, None, missing="error"))
+    store, *_ = EntryStore.of(train).extend(new, conflicts="replace")
+    found = forget(store, plan_forget(store, [2, 4], None, None, missing="error"))
     assert found.store.rows.array.tolist() == [0, 1, 3] and found.store.rows.positions([3]).tolist() == [2]
     assert shown(found.store.seen_columns(np.arange(3))) == [{0: 1, 1: 2, 2: 4}, {0: 5, 1: 3}, {0: 2, 1: 2, 2: 2}]
-    none = without(found.store, asked_to_forget(found.store, [3, 7], [2, 9], ([1, 1], [0, 8]), missing="ignore"))
+    none = forget(found.store, plan_forget(found.store, [3, 7], [2, 9], ([1, 1], [0, 8]), missing="ignore"))
     assert none.store == EntryStore.of(train)

@@ -24,15 +24,15 @@ from deepmf.matrix.feature_encoding import (
     ListEncoding,
     NumberEncoding,
     are_missing,
-    kind_of,
-    raw_values,
-    values_as,
+    convert_values,
+    infer_kind,
+    read_values,
 )
 
 
 def dense(encoding: ColumnEncoding, values: object) -> FloatArray:
     """Return the inputs of values as a dense array, put together in the plainest way."""
-    converted = values_as(encoding.kind, values, "x")  # type: ignore[arg-type]
+    converted = convert_values(encoding.kind, values, "x")  # type: ignore[arg-type]
     found = np.zeros((converted.size, encoding.n_inputs))
     for which, inputs, weights in encoding.parts(converted):
         for row, column, weight in zip(which, inputs, weights, strict=True):
@@ -42,7 +42,7 @@ def dense(encoding: ColumnEncoding, values: object) -> FloatArray:
 
 def test_numbers_are_standardised_and_missing_is_told_apart() -> None:
     values = np.array([1.0, 2.0, 3.0, 4.0, np.nan])
-    encoding = NumberEncoding.learned("x", values)
+    encoding = NumberEncoding.learn("x", values)
     found = dense(encoding, values)
     np.testing.assert_allclose(found[:4, 0], (values[:4] - 2.5) / np.std(values[:4]))
     assert found[:, 1].tolist() == [0, 0, 0, 0, 1]
@@ -50,7 +50,7 @@ def test_numbers_are_standardised_and_missing_is_told_apart() -> None:
 
 
 def test_a_number_lies_between_two_quantiles() -> None:
-    encoding = NumberEncoding.learned("x", np.arange(9.0))  # 0 to 8: each is a quantile
+    encoding = NumberEncoding.learn("x", np.arange(9.0))  # 0 to 8: each is a quantile
     found = dense(encoding, [0.0, 3.25, 8.0, 100.0, -5.0])[:, 2:]
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     assert found[0, 0] == found[2, 8] == found[3, 8] == found[4, 0] == 1.0
@@ -58,26 +58,26 @@ def test_a_number_lies_between_two_quantiles() -> None:
 
 
 def test_an_outlier_does_not_drown_all_else() -> None:
-    encoding = NumberEncoding.learned("x", np.arange(100.0))
+    encoding = NumberEncoding.learn("x", np.arange(100.0))
     assert dense(encoding, [1e90, -1e90])[:, 0].tolist() == [4.0, -4.0]
 
 
 @pytest.mark.parametrize("number", [0.0, 0.1, 1e99, -3.0])
 def test_numbers_that_are_equal_but_for_rounding(number: float) -> None:
-    encoding = NumberEncoding.learned("x", np.full(1000, number))
+    encoding = NumberEncoding.learn("x", np.full(1000, number))
     assert (encoding.spread, encoding.knots) == (1.0, ())
     assert abs(dense(encoding, [number])[0, 0]) <= 1e-12 * abs(number)
 
 
 def test_categories_rare_and_unknown_ones_share_an_input() -> None:
-    encoding = CategoryEncoding.learned("x", values_as("category", ["b", "a", "b", "a", "once", None], "x"))
+    encoding = CategoryEncoding.learn("x", convert_values("category", ["b", "a", "b", "a", "once", None], "x"))
     assert encoding.categories == ("a", "b")
     expected = [[0, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]]
     assert dense(encoding, ["a", "b", "once", "never seen", None]).tolist() == expected
 
 
 def test_lists_are_of_length_one() -> None:
-    encoding = ListEncoding.learned("x", values_as("list", ["a|b", "a", "b|once", None], "x"))
+    encoding = ListEncoding.learn("x", convert_values("list", ["a|b", "a", "b|once", None], "x"))
     assert encoding.categories == ("a", "b")
     half = 0.5**0.5
     expected = [[0, 0, half, half], [half, 0, half, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
@@ -87,14 +87,15 @@ def test_lists_are_of_length_one() -> None:
 def test_the_most_frequent_categories_are_told_apart_whatever_their_order() -> None:
     texts = [f"c{number}" for number in range(MOST_CATEGORIES + 50) for _ in range(20)] + ["often"] * 30
     encodings = [
-        CategoryEncoding.learned("x", values_as("category", some, "x")) for some in (texts, texts[::-1], sorted(texts))
+        CategoryEncoding.learn("x", convert_values("category", some, "x"))
+        for some in (texts, texts[::-1], sorted(texts))
     ]
     assert encodings[0] == encodings[1] == encodings[2]
     assert len(encodings[0].categories) == MOST_CATEGORIES and "often" in encodings[0].categories
 
 
 def test_dates_are_a_year_an_age_and_a_month() -> None:
-    encoding = DateEncoding.learned("x", values_as("date", ["1979-05-25", "1988-06-03", "2000-01-01"], "x"))
+    encoding = DateEncoding.learn("x", convert_values("date", ["1979-05-25", "1988-06-03", "2000-01-01"], "x"))
     assert encoding.latest == "2000-01-01"
     (alien, gap) = dense(encoding, ["1979-05-25", None])
     n_year, n_age = encoding.year.n_inputs, encoding.age.n_inputs
@@ -109,9 +110,9 @@ def test_dates_are_a_year_an_age_and_a_month() -> None:
 def encoding() -> FeatureEncoding:
     return FeatureEncoding(
         (
-            NumberEncoding.learned("year", np.array([1979.0, 1988.0, 1995.0, 2001.0])),
+            NumberEncoding.learn("year", np.array([1979.0, 1988.0, 1995.0, 2001.0])),
             ListEncoding("genres", ("Comedy", "Horror", "Sci-Fi")),
-            DateEncoding.learned("seen", values_as("date", ["2001-12-31", "1999-01-01"], "seen")),
+            DateEncoding.learn("seen", convert_values("date", ["2001-12-31", "1999-01-01"], "seen")),
             CategoryEncoding("studio", ("Fox",)),
         )
     )
@@ -124,7 +125,7 @@ def test_vectors_say_again_what_they_were_made_of(encoding: FeatureEncoding) -> 
         "seen": ["2001-05-06", None],
         "studio": ["Fox", "Disney"],
     }
-    vectors = encoding.encode(2, {name: values_as(encoding.kinds[name], each, name) for name, each in raw.items()})
+    vectors = encoding.encode(2, {name: convert_values(encoding.kinds[name], each, name) for name, each in raw.items()})
     assert vectors.n_inputs == encoding.n_inputs
     first = encoding.items(vectors.take(np.array([0])))
     assert [(item.name, item.text) for item in first] == [
@@ -153,8 +154,8 @@ def test_a_million_labels_take_seconds() -> None:
     dice = np.random.default_rng(0)
     texts = [f"c{number}" for number in dice.integers(5000, size=1_000_000)]
     begin = time.process_time()
-    values = values_as("category", texts, "x")
-    encoding = CategoryEncoding.learned("x", values)
+    values = convert_values("category", texts, "x")
+    encoding = CategoryEncoding.learn("x", values)
     encoding.parts(values)
     assert time.process_time() - begin < 10
 
@@ -197,45 +198,47 @@ DAY = datetime.date(2001, 12, 31)
 def test_kinds_are_what_values_look_like(values: Any, kind: str) -> None:
     if kind == "cannot":
         with pytest.raises(OverflowError):
-            raw_values(values)
+            read_values(values)
     else:
-        assert kind_of(raw_values(values)) == kind
+        assert infer_kind(read_values(values)) == kind
 
 
 @pytest.mark.parametrize("gap", [None, np.nan, "", "  ", pd.NA, pd.NaT, np.datetime64("NaT"), Decimal("nan")])
 def test_what_is_missing(gap: Any) -> None:
     for kind, known in (("number", 2.5), ("category", "a"), ("list", ["a"]), ("date", DAY)):
-        found = values_as(kind, [known, gap], "x")
+        found = convert_values(kind, [known, gap], "x")
         assert are_missing(kind, found).tolist() == [False, True]
-        assert are_missing(kind, values_as(kind, [gap], "x")).tolist() == [True]
+        assert are_missing(kind, convert_values(kind, [gap], "x")).tolist() == [True]
 
 
 def test_numbers() -> None:
-    assert values_as("number", ["1.5", 2, None, Decimal("3")], "x").tolist()[:2] == [1.5, 2.0]
-    assert values_as("number", np.array([True, False]), "x").tolist() == [1.0, 0.0]
-    assert values_as("number", [2**63], "x").tolist() == [2.0**63]
+    assert convert_values("number", ["1.5", 2, None, Decimal("3")], "x").tolist()[:2] == [1.5, 2.0]
+    assert convert_values("number", np.array([True, False]), "x").tolist() == [1.0, 0.0]
+    assert convert_values("number", [2**63], "x").tolist() == [2.0**63]
 
 
 def test_categories_are_texts_however_they_are_given() -> None:
-    assert values_as("category", [1, 2], "x").tolist() == ["1", "2"]
-    assert values_as("category", [1.0, None, 2.5], "x").tolist() == ["1", None, "2.5"]
-    assert values_as("category", [True, 1, " a "], "x").tolist() == ["True", "1", "a"]
-    assert values_as("category", np.array([1.0, np.nan]), "x").tolist() == ["1", None]
+    assert convert_values("category", [1, 2], "x").tolist() == ["1", "2"]
+    assert convert_values("category", [1.0, None, 2.5], "x").tolist() == ["1", None, "2.5"]
+    assert convert_values("category", [True, 1, " a "], "x").tolist() == ["True", "1", "a"]
+    assert convert_values("category", np.array([1.0, np.nan]), "x").tolist() == ["1", None]
     times = np.array(["2001-12-31T01:00", "NaT"], dtype="datetime64[ns]")
-    assert values_as("category", times, "x").tolist() == ["2001-12-31", None]
+    assert convert_values("category", times, "x").tolist() == ["2001-12-31", None]
 
 
 def test_lists_have_each_category_once() -> None:
     given = ["a| b|a||", ["b", None, "a", "b"], {"b", "a"}, "c", [], 3, None, np.array([1, 2])]
     expected = [("a", "b"), ("b", "a"), ("a", "b"), ("c",), (), ("3",), None, ("1", "2")]
-    assert values_as("list", given, "x").tolist() == expected
+    assert convert_values("list", given, "x").tolist() == expected
 
 
 def test_dates() -> None:
     given = ["2001-12-31", "2001-12-31 23:59", " 1999-05 ", "1979", DAY, datetime.datetime(2001, 12, 31, 23)]
     expected = ["2001-12-31", "2001-12-31", "1999-05-01", "1979-01-01", "2001-12-31", "2001-12-31"]
-    assert values_as("date", given, "x").astype(str).tolist() == expected
-    assert values_as("date", [pd.Timestamp("2001-12-31 01:00", tz="Asia/Tokyo")], "x").astype(str) == ["2001-12-31"]
+    assert convert_values("date", given, "x").astype(str).tolist() == expected
+    assert convert_values("date", [pd.Timestamp("2001-12-31 01:00", tz="Asia/Tokyo")], "x").astype(str) == [
+        "2001-12-31"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -266,7 +269,7 @@ def test_dates() -> None:
 )
 def test_what_is_not_of_a_kind_is_refused(kind: str, values: Any, said: str) -> None:
     with pytest.raises(BadFeatures, match=said):
-        values_as(kind, values, "x")
+        convert_values(kind, values, "x")
 
 
 VECTORS = FeatureVectors.of_parts(
@@ -304,8 +307,8 @@ def test_take_has_nothing_behind_the_last() -> None:
 
 
 def test_padding_changes_nothing() -> None:
-    wide = VECTORS.padded(4)
-    assert wide.inputs.shape == (3, 4) and wide.padded(2) is wide
+    wide = VECTORS.pad(4)
+    assert wide.inputs.shape == (3, 4) and wide.pad(2) is wide
     np.testing.assert_array_equal(dense_feature_vectors(wide), EXPECTED)
     for dtype in (np.float32, np.float64):
         table = np.random.default_rng(0).normal(size=(5, 3)).astype(dtype)
@@ -316,7 +319,7 @@ def test_padding_changes_nothing() -> None:
 def test_followed_by() -> None:
     more = FeatureVectors.of_parts(1, 5, [(np.zeros(3, int), np.arange(3), np.ones(3))])
     for first, second in ((VECTORS, more), (more, VECTORS)):
-        together = first.followed_by(second)
+        together = first.join(second)
         np.testing.assert_array_equal(
             dense_feature_vectors(together),
             np.concatenate([dense_feature_vectors(first), dense_feature_vectors(second)]),

@@ -63,9 +63,9 @@ def test_frames_of_any_library_give_the_same(films: Features, library: str) -> N
     for name in films.names:
         one, other = found.values(name), films.values(name)
         np.testing.assert_array_equal(one, other)
-    encoding = films.encoding()
-    assert found.encoding() == encoding
-    assert found.encoded(encoding).weights.tobytes() == films.encoded(encoding).weights.tobytes()
+    encoding = films.learn_encoding()
+    assert found.learn_encoding() == encoding
+    assert found.encode(encoding).weights.tobytes() == films.encode(encoding).weights.tobytes()
 
 
 def test_numbers_of_all_sizes_and_categories_of_frames() -> None:
@@ -94,27 +94,27 @@ def test_some_labels_others_and_those_beyond(films: Features) -> None:
     some = films.take(np.array([2, 0]))
     assert some.labels.tolist() == ["Cars", "Alien"]
     assert some.values("length").tolist() == [81.0, 117.0]
-    assert films.relabelled([1, 2, 3]).labels.tolist() == [1, 2, 3]
+    assert films.relabel([1, 2, 3]).labels.tolist() == [1, 2, 3]
     beyond = films.beyond(Labels(["Cars", "Zodiac"], axis="column"))
     assert beyond is not None and beyond.labels.tolist() == ["Alien", "Big"]
     assert films.beyond(Labels(FILMS, axis="column")) is None
 
 
 def test_the_encoding_is_learned_once_and_does_not_depend_on_the_order(films: Features) -> None:
-    assert films.encoding() is films.encoding()
-    assert films.take(np.array([2, 0, 1])).encoding() == films.encoding()
+    assert films.learn_encoding() is films.learn_encoding()
+    assert films.take(np.array([2, 0, 1])).learn_encoding() == films.learn_encoding()
 
 
 def test_later_features_may_lack_some_and_have_unknown_categories(films: Features) -> None:
     later = Features.from_columns(["Duel"], {"genres": ["Thriller"]})
-    vectors = later.encoded(films.encoding())
-    assert vectors.n_inputs == films.encoding().n_inputs
-    assert films.encoding().items(vectors) == []
+    vectors = later.encode(films.learn_encoding())
+    assert vectors.n_inputs == films.learn_encoding().n_inputs
+    assert films.learn_encoding().items(vectors) == []
 
 
 def refused(said: str, labels: Any, columns: Any, **kinds: Any) -> None:
     with pytest.raises(BadFeatures, match=said) as error:
-        Features(labels, columns, **kinds).encoding()
+        Features(labels, columns, **kinds).learn_encoding()
     assert "\n" not in str(error.value)
 
 
@@ -164,8 +164,8 @@ def test_a_frame_that_lacks_the_labels() -> None:
 def test_constant_features_are_told() -> None:
     for values, shown in (([3, 3], "3.0"), (["F", "F"], "F"), ([["a"], ["a"]], r"\('a',\)")):
         with pytest.warns(DeepMFWarning, match=f"the feature 'x' is {shown} everywhere, and so says nothing"):
-            Features(["a", "b"], {"x": values}).encoding()
-    Features(["a", "b"], {"x": [3, None]}).encoding()  # whether it is missing says something
+            Features(["a", "b"], {"x": values}).learn_encoding()
+    Features(["a", "b"], {"x": [3, None]}).learn_encoding()  # whether it is missing says something
 
 
 def test_many_categories_are_told_and_take_no_time() -> None:
@@ -175,14 +175,14 @@ def test_many_categories_are_told_and_take_no_time() -> None:
     features = Features(range(count), {"x": names})
     said = "the feature 'x' has 100,000 categories, each too rare to learn from, and so says nothing"
     with pytest.warns(DeepMFWarning, match=said):
-        encoding = features.encoding()
-    assert len(features.encoded(encoding)) == count
+        encoding = features.learn_encoding()
+    assert len(features.encode(encoding)) == count
     lists = Features(range(count), {"x": [f"{name}|all" for name in names]})
     with pytest.warns(DeepMFWarning, match="the feature 'x' has 100,001 categories; the 1 most frequent ones"):
-        assert lists.encoding().n_inputs == 4
+        assert lists.learn_encoding().n_inputs == 4
     often = [f"tag {number % 2000}" for number in range(count)]
     with pytest.warns(DeepMFWarning, match="the feature 'x' has 2,000 categories; the 1,000 most frequent ones"):
-        Features(range(count), {"x": often}).encoding()
+        Features(range(count), {"x": often}).learn_encoding()
     assert time.process_time() - begin < 5
 
 
@@ -196,13 +196,13 @@ def test_no_common_label() -> None:
 
 
 def test_features_that_a_model_was_not_fitted_with(films: Features) -> None:
-    encoding = films.take(np.array([0, 1, 2])).encoding()
+    encoding = films.take(np.array([0, 1, 2])).learn_encoding()
     with pytest.raises(BadFeatures, match="the model was fitted without the feature 'price'; it knows year, genres"):
-        Features(["Duel"], {"price": [3]}).encoded(encoding)
+        Features(["Duel"], {"price": [3]}).encode(encoding)
     with pytest.raises(BadFeatures, match="fitted with the feature 'year' as a number, not as a date"):
-        Features(["Duel"], {"year": ["1971"]}, kinds={"year": "date"}).encoded(encoding)
+        Features(["Duel"], {"year": ["1971"]}, kinds={"year": "date"}).encode(encoding)
     with pytest.raises(BadFeatures, match="the feature 'year' cannot be read as numbers"):
-        Features(["Duel"], {"year": ["early"]}).encoded(encoding)
+        Features(["Duel"], {"year": ["early"]}).encode(encoding)
     check_names(["year"], encoding)
 
 
@@ -221,12 +221,12 @@ def table() -> AxisFeatures:
 def said(features: AxisFeatures, count: int) -> list[list[str]]:
     """Return what the features of the first positions say."""
     return [
-        [item.text for item in features.encoding.items(features.take(np.array([at])).padded(1))] for at in range(count)
+        [item.text for item in features.encoding.items(features.take(np.array([at])).pad(1))] for at in range(count)
     ]
 
 
 def other(table: AxisFeatures, **values: object) -> FeatureVectors:
-    return table.of_one(values)
+    return table.encode_one(values)
 
 
 def test_labels_find_their_features_and_may_lack_them(table: AxisFeatures) -> None:
@@ -237,10 +237,10 @@ def test_labels_find_their_features_and_may_lack_them(table: AxisFeatures) -> No
 
 
 def test_the_encoding_is_learned_from_labels_with_entries_alone(table: AxisFeatures) -> None:
-    assert table.encoding == PEOPLE.take(np.array([0, 2])).encoding()
+    assert table.encoding == PEOPLE.take(np.array([0, 2])).learn_encoding()
     ages = Features(LABELS.array, {"age": [20.5, 40.5, 90.0]})
     counted = AxisFeatures.of(LABELS, ages, np.array([3, 5, 0]))  # "carol" has no entry
-    assert counted.encoding == ages.take(np.array([0, 1])).encoding()
+    assert counted.encoding == ages.take(np.array([0, 1])).learn_encoding()
     codes = Features(range(40), {"code": [*([1, 2] * 10), *(0.5 * k for k in range(20))]})
     seen = AxisFeatures.of(Labels(range(20), axis="row"), codes)
     assert seen.encoding.kinds == {"code": "category"}
@@ -250,9 +250,9 @@ def test_the_encoding_is_learned_from_labels_with_entries_alone(table: AxisFeatu
 
 def test_changes_come_on_top_and_the_old_table_stays(table: AxisFeatures) -> None:
     wide = other(table, age=50, langs="en|fr|xx")
-    once = table.changed(np.array([4, 2]), wide.followed_by(other(table, age=33)))
+    once = table.replace(np.array([4, 2]), wide.join(other(table, age=33)))
     assert said(once, 5) == [["40", "en", "fr"], ["25", "en", "fr"], ["33"], [], ["50", "en", "fr"]]
-    twice = once.changed(np.array([0, 4]), other(table, age=61).followed_by(other(table, age=30)))
+    twice = once.replace(np.array([0, 4]), other(table, age=61).join(other(table, age=30)))
     assert said(twice, 5) == [["61"], ["25", "en", "fr"], ["33"], [], ["30"]]
     assert twice.positions.tolist() == [0, 2, 4]
     assert said(table, 3) == [["40", "en", "fr"], ["25", "en", "fr"], []]
@@ -260,7 +260,7 @@ def test_changes_come_on_top_and_the_old_table_stays(table: AxisFeatures) -> Non
 
 
 def test_taking_in_any_order_is_taking_one_by_one(table: AxisFeatures) -> None:
-    changed = table.changed(np.array([1, 3]), other(table, age=1, langs="en").followed_by(other(table, langs="fr")))
+    changed = table.replace(np.array([1, 3]), other(table, age=1, langs="en").join(other(table, langs="fr")))
     order = np.array([3, 0, 1, 1, 2, 9, 3])
     together = changed.take(order)
     for place, at in enumerate(order):
@@ -273,13 +273,13 @@ def test_taking_in_any_order_is_taking_one_by_one(table: AxisFeatures) -> None:
 
 def test_no_change_is_none(table: AxisFeatures) -> None:
     none = np.empty(0, dtype=np.int64)
-    assert table.changed(none, FeatureVectors.empty(0, table.n_inputs)) is table
+    assert table.replace(none, FeatureVectors.empty(0, table.n_inputs)) is table
     assert table.without(none) is table
 
 
 def test_what_is_forgotten(table: AxisFeatures) -> None:
-    later = table.changed(
-        np.array([3, 4, 5]), other(table, age=30).followed_by(other(table, age=40)).followed_by(other(table, age=61))
+    later = table.replace(
+        np.array([3, 4, 5]), other(table, age=30).join(other(table, age=40)).join(other(table, age=61))
     )
     assert said(later.without(np.array([1, 4])), 5) == [["40", "en", "fr"], [], [], ["30"], ["61"]]
     assert said(later.without(np.array([3, 4, 5])), 4) == [["40", "en", "fr"], ["25", "en", "fr"], [], []]
@@ -288,23 +288,23 @@ def test_what_is_forgotten(table: AxisFeatures) -> None:
 
 
 def test_features_of_one(table: AxisFeatures) -> None:
-    assert [item.text for item in table.encoding.items(table.of_one({"langs": ["fr", "en"]}))] == ["en", "fr"]
-    assert [item.text for item in table.encoding.items(table.of_one({"age": "25"}))] == ["25"]
+    assert [item.text for item in table.encoding.items(table.encode_one({"langs": ["fr", "en"]}))] == ["en", "fr"]
+    assert [item.text for item in table.encoding.items(table.encode_one({"age": "25"}))] == ["25"]
     for nothing in (None, {}):
-        assert not table.of_one(nothing).are_known.any()
+        assert not table.encode_one(nothing).are_known.any()
     with pytest.raises(BadFeatures, match="fitted without the feature 'height'; it knows age, langs"):
-        table.of_one({"height": 3})
+        table.encode_one({"height": 3})
     with pytest.raises(BadFeatures, match="values by name, such as a dict; got list"):
-        table.of_one(["age"])  # type: ignore[arg-type]
+        table.encode_one(["age"])  # type: ignore[arg-type]
     with pytest.raises(BadFeatures, match="the feature 'age' cannot be read as numbers"):
-        table.of_one({"age": "old"})
+        table.encode_one({"age": "old"})
 
 
 def test_the_digest_tells_tables_apart(table: AxisFeatures) -> None:
     same = AxisFeatures.of(LABELS, PEOPLE.take(np.array([3, 2, 1, 0])))
     assert same.digest() == table.digest()
     others = [
-        AxisFeatures.of(LABELS, PEOPLE.relabelled(["bob", "nobody", "carol", "ann"])),
+        AxisFeatures.of(LABELS, PEOPLE.relabel(["bob", "nobody", "carol", "ann"])),
         AxisFeatures.of(Labels(["bob", "ann", "carol"], axis="row"), PEOPLE),
     ]
     assert len({each.digest() for each in (table, *others)}) == 3

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepmf.errors import BadEntries, UnknownLabel
-from deepmf.matrix.labels import IntegerIndex, JoinedLabels, Labels, gathered_integers, gathered_objects
+from deepmf.matrix.labels import IntegerIndex, JoinedLabels, Labels, gather_integers, gather_objects
 
 some_labels = st.one_of(
     st.lists(st.integers(-(2**63), 2**63 - 1)),
@@ -60,7 +60,7 @@ def test_numpy_dates_are_dates() -> None:
 
 
 def test_items_are_found_once_each_in_their_order() -> None:
-    assert Labels(["a", "b", "c"], axis="row").distinct_positions(["c", "a", "c", "b", "a"]).tolist() == [2, 0, 1]
+    assert Labels(["a", "b", "c"], axis="row").find_distinct(["c", "a", "c", "b", "a"]).tolist() == [2, 0, 1]
 
 
 def test_unknown_labels_are_named() -> None:
@@ -142,10 +142,10 @@ def test_sequence_manners() -> None:
 
 
 def test_numbered_labels_are_those_of_a_range() -> None:
-    numbered, given = Labels.numbered(5, axis="row"), Labels(range(5), axis="row")
+    numbered, given = Labels.from_range(5, axis="row"), Labels(range(5), axis="row")
     assert numbered == given
     assert given == numbered
-    assert numbered != Labels.numbered(6, axis="row")
+    assert numbered != Labels.from_range(6, axis="row")
     for position in (
         2,
         -1,
@@ -160,7 +160,7 @@ def test_numbered_labels_are_those_of_a_range() -> None:
     assert numbered.take(np.array([4, 1])).array.tolist() == [4, 1]
     assert list(numbered) == [0, 1, 2, 3, 4]
     assert repr(numbered) == "Labels(5 rows: 0, 1, 2, ...)"
-    assert numbered.join(Labels.numbered(7, axis="row")) == Labels.numbered(7, axis="row")
+    assert numbered.join(Labels.from_range(7, axis="row")) == Labels.from_range(7, axis="row")
     assert numbered.join(Labels([3, 9], axis="row")).array.tolist() == [0, 1, 2, 3, 4, 9]
     assert not numbered.array.flags.writeable
     with pytest.raises(IndexError):
@@ -168,7 +168,7 @@ def test_numbered_labels_are_those_of_a_range() -> None:
 
 
 def test_numbered_labels_take_no_memory() -> None:
-    many = Labels.numbered(10**15, axis="row")
+    many = Labels.from_range(10**15, axis="row")
     assert (len(many), many.nbytes, many[10**14]) == (10**15, 0, 10**14)
     assert many.positions([10**15 - 1]).tolist() == [10**15 - 1]
     assert 10**15 not in many
@@ -176,7 +176,7 @@ def test_numbered_labels_take_no_memory() -> None:
 
 @pytest.mark.parametrize("first, rest", [(["b", "a", "d"], ["c", "e"]), ([5, 1, 9], [7, 3]), (range(4), [10, 8])])
 def test_joined_labels_are_those_of_one_list(first: Any, rest: Any) -> None:
-    start = Labels.numbered(len(first), axis="row") if isinstance(first, range) else Labels(first, axis="row")
+    start = Labels.from_range(len(first), axis="row") if isinstance(first, range) else Labels(first, axis="row")
     joined, whole = start.join(Labels(rest, axis="row")), Labels([*first, *rest], axis="row")
     assert joined == whole and len(joined) == len(whole) and joined.array.tolist() == [*first, *rest]
     assert joined.find([*rest, *first]).tolist() == whole.find([*rest, *first]).tolist()
@@ -221,13 +221,13 @@ def test_integers_are_found_where_they_stand(labels: list[int]) -> None:
 @pytest.mark.parametrize("labels", [CLOSE, FAR, []])
 def test_distinct_integers_rise_and_every_one_is_found_again(labels: list[int]) -> None:
     items = np.array(labels * 2, dtype=np.int64)
-    distinct, positions = gathered_integers(items)
+    distinct, positions = gather_integers(items)
     assert distinct.tolist() == sorted(labels)
     assert distinct[positions].tolist() == items.tolist()
 
 
 @pytest.mark.parametrize(("items", "distinct"), [(["b", "a", "b"], ["a", "b"]), ([1j, 0j, 1j], [1j, 0j])])
 def test_objects_without_an_order_keep_that_of_their_first_appearance(items: list[Any], distinct: list[Any]) -> None:
-    labels, positions = gathered_objects(np.array(items, dtype=object))
+    labels, positions = gather_objects(np.array(items, dtype=object))
     assert labels.tolist() == distinct
     assert labels[positions].tolist() == items

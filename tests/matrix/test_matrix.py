@@ -22,7 +22,7 @@ from deepmf.errors import (
 )
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import in_row_order
+from deepmf.matrix.sorting import sort_by_row
 
 CELLS = list(itertools.product("cab", [30, 10, 20]))
 
@@ -86,8 +86,8 @@ def test_large_unsorted_entries_agree_with_scipy() -> None:
 def test_axes_too_long_to_pack_are_sorted_all_the_same() -> None:
     generator = np.random.default_rng(0)
     rows, columns = generator.integers(0, 9, 200), generator.integers(0, 9, 200)
-    packed = in_row_order(rows, columns, n_rows=9, n_columns=9)
-    plain = in_row_order(rows, columns, n_rows=2**40, n_columns=2**40)
+    packed = sort_by_row(rows, columns, n_rows=9, n_columns=9)
+    plain = sort_by_row(rows, columns, n_rows=2**40, n_columns=2**40)
     for ours, theirs in zip(packed, plain, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     np.testing.assert_array_equal(packed.order, np.lexsort((columns, rows)))
@@ -97,7 +97,7 @@ def test_axes_too_long_to_pack_are_sorted_all_the_same() -> None:
 def test_axes_that_just_fit_into_a_number_and_that_just_do_not_are_sorted_alike(row_bits: int) -> None:
     n_rows, n_columns = 2**row_bits - 1, 2**31 - 1  # with two bits of places: 62 to 65 bits
     rows, columns = np.array([n_rows - 1, 0, n_rows - 1]), np.array([1, n_columns - 1, 0])
-    found = in_row_order(rows, columns, n_rows=n_rows, n_columns=n_columns)
+    found = sort_by_row(rows, columns, n_rows=n_rows, n_columns=n_columns)
     assert found.order.tolist() == [1, 2, 0]
     np.testing.assert_array_equal(found.rows, rows[[1, 2, 0]])
     np.testing.assert_array_equal(found.columns, columns[[1, 2, 0]])

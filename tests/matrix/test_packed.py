@@ -24,7 +24,7 @@ from deepmf.matrix import packed as store_part
 from deepmf.matrix.arrays import ArrayFile
 from deepmf.matrix.frames import TableForm
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.packed import MANIFEST, Buckets, even_bounds, verify_store
+from deepmf.matrix.packed import MANIFEST, Buckets, split_evenly, verify_store
 from deepmf.matrix.scale import Scale
 from deepmf.models.registry import HOMES, model_class
 
@@ -187,11 +187,11 @@ def test_records_come_back_by_rising_keys(tmp_path: Path, monkeypatch: pytest.Mo
 def test_ranges_have_about_equal_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buckets, "BUCKET", 10)
     weights = np.array([1, 1, 50, 1, 1, 9, 8, 7, 0, 0])
-    bounds = even_bounds(weights)
+    bounds = split_evenly(weights)
     assert (bounds[0], bounds[-1]) == (0, 10)
     assert np.all(np.diff(bounds) > 0)
-    assert even_bounds(np.zeros(3, dtype=np.int64)).tolist() == [0, 3]
-    assert even_bounds(np.ones(100_000)).size - 1 == buckets.MOST_BUCKETS
+    assert split_evenly(np.zeros(3, dtype=np.int64)).tolist() == [0, 3]
+    assert split_evenly(np.ones(100_000)).size - 1 == buckets.MOST_BUCKETS
 
 
 FORM = TableForm("who", "what", "stars")
@@ -201,7 +201,7 @@ LEVELS = Scale(levels=[0.1, 0.2, 3])  # of which one needs double precision
 
 def matrices() -> dict[str, ObservedMatrix]:
     return {
-        "texts": ObservedMatrix.from_entries(["007", "ann", "ann"], ["x", "y", "Zoë"], [5, 1, 5]).in_form(FORM),
+        "texts": ObservedMatrix.from_entries(["007", "ann", "ann"], ["x", "y", "Zoë"], [5, 1, 5]).with_form(FORM),
         "ints": ObservedMatrix.from_entries([7, -3, 7], [10**12, 5, 5], [0.1, 0.2, 0.1], LEVELS),
         "numbered": ObservedMatrix.from_array([[1, np.nan, 0.25], [np.nan, np.nan, 7]], Scale(low=0, high=10)),
         "doubles": ObservedMatrix.from_entries(["a", "b"], [1.5, 2.5], [0.1, 1e300], Scale(low=0, high=1e301)),

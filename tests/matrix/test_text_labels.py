@@ -14,8 +14,8 @@ import pytest
 from deepmf.errors import UnknownLabel
 from deepmf.matrix import text_labels
 from deepmf.matrix import text_labels as module
-from deepmf.matrix.labels import Labels, stored_kind
-from deepmf.matrix.text_labels import TextLabels, text_codes
+from deepmf.matrix.labels import Labels, find_stored_kind
+from deepmf.matrix.text_labels import TextLabels, encode_texts
 
 KINDS: list[list[Any]] = [
     ["Alien", "Big", "Zoë", "\udc80"],
@@ -31,7 +31,7 @@ KINDS: list[list[Any]] = [
 
 def text_of(items: list[Any]) -> TextLabels:
     labels = Labels(items, axis="column")
-    return TextLabels.of(labels, stored_kind(labels))
+    return TextLabels.of(labels, find_stored_kind(labels))
 
 
 @pytest.mark.parametrize("items", KINDS, ids=lambda items: type(items[0]).__name__)
@@ -77,7 +77,7 @@ def test_others_join_them() -> None:
 
 
 def check(texts: list[str]) -> None:
-    found = text_codes(pl.Series(texts, dtype=pl.String))
+    found = encode_texts(pl.Series(texts, dtype=pl.String))
     assert found.distinct.to_list() == sorted(set(texts))
     assert found.distinct.gather(found.positions).to_list() == texts
 

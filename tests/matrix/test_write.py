@@ -19,7 +19,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.matrix.write import ENDINGS
 
 FORM = TableForm("who", "what", "stars")
-RATINGS = ObservedMatrix.from_entries(["007", "ann", "ann"], [3, 3, 20], [4.5, 1, 0], Scale(low=0, high=5)).in_form(
+RATINGS = ObservedMatrix.from_entries(["007", "ann", "ann"], [3, 3, 20], [4.5, 1, 0], Scale(low=0, high=5)).with_form(
     FORM
 )
 

@@ -394,7 +394,7 @@ def new_parts(model: CFNADE, train: ObservedMatrix, *, dense: bool = False) -> P
         for bias in (network.first_bias, network.last.bias):
             bias.add_(torch.randn(bias.shape, generator=private_generator(0, "biases")))
     network.subset.generator = private_generator(0, "draws")
-    objective = CFNADEObjective(train.scale.levels_for("CF-NADE"), axis=model.axis, gamma=model.settings.gamma)
+    objective = CFNADEObjective(train.scale.require_levels("CF-NADE"), axis=model.axis, gamma=model.settings.gamma)
     source = NadeBlocks(train, axis=model.axis, batch_size=model.settings.batch_size, force_dense=dense)
     source.prepare(CPU, half=False, generator=private_generator(0, "sampling"))
     return Parts(network, objective, source)

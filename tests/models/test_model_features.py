@@ -96,7 +96,7 @@ def test_a_row_by_features_alone_is_the_same_however_it_comes(model: Model, rate
     assert "Zoe" not in again.forget(rows=["Zoe"]).row_labels_
     row = rated.matrix.row_labels[0]
     assert rated.row_features is not None
-    later = again.extend(row_features=rated.row_features.take(np.array([1])).relabelled([row]))
+    later = again.extend(row_features=rated.row_features.take(np.array([1])).relabel([row]))
     assert not np.array_equal(
         later.predict([row] * columns.size, columns), again.predict([row] * columns.size, columns)
     )

@@ -41,7 +41,7 @@ def stored() -> EntryStore:
     """A store whose row features came partly later."""
     store = EntryStore.of(MATRIX, row_features=AxisFeatures.of(MATRIX.rows, ROWS))
     later = Features.from_columns(["e", "a"], {"age": [70.0, 71.0], "langs": ["en|fr|xx", None]})
-    return store.extended(None, conflicts="error", row_features=later).entries
+    return store.extend(None, conflicts="error", row_features=later).entries
 
 
 STORE = stored()
@@ -52,7 +52,7 @@ PACKED = pack_features(STORE.row_features, "row_features")
 
 CONTENT = {"row_features": PACKED.content}
 
-BARE = EntryStore.stored(MATRIX, STORE.extension)
+BARE = EntryStore.from_parts(MATRIX, STORE.extension)
 
 
 def unpacked(content: Any, tensors: dict[str, npt.NDArray[Any]]) -> AxisFeatures:
@@ -181,7 +181,7 @@ def test_changed_parts_give_whole_features_or_none() -> None:
             continue
         vectors = found.take(np.arange(6))
         assert np.isfinite(vectors.product(np.ones((found.n_inputs, 1)))).all()
-        found.of_one(dict.fromkeys(found.encoding.names))
+        found.encode_one(dict.fromkeys(found.encoding.names))
         for at in range(5):
             found.encoding.items(vectors.take(np.array([at])))
     assert 100 < refused < 300
@@ -232,7 +232,7 @@ def test_the_same_features_come_back_of_raw_feature_tensors(labels: list[Any], t
     assert found.kinds == given.kinds
     for name in given.names:
         np.testing.assert_array_equal(found.values(name), given.values(name))
-    assert found.encoding() == given.encoding()
+    assert found.learn_encoding() == given.learn_encoding()
 
 
 def test_nothing_but_gaps() -> None:

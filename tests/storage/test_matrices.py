@@ -365,11 +365,11 @@ def test_changed_tensors_give_a_whole_matrix_or_none() -> None:
 
 def test_the_form_of_its_table_comes_back() -> None:
     form = TableForm("user", "film", "stars", wide=True)
-    packed = pack_matrix(MATRIX.in_form(form), "observed")
+    packed = pack_matrix(MATRIX.with_form(form), "observed")
     assert unpack_matrix("observed", packed.content, packed.tensors).form == form
     assert "form" not in PACKED.content
     typed = form._replace(column_type="Int32")
-    packed = pack_matrix(MATRIX.in_form(typed), "observed")
+    packed = pack_matrix(MATRIX.with_form(typed), "observed")
     assert unpack_matrix("observed", packed.content, packed.tensors).form == typed
     plain = form.to_dict()
     for lie in ([], {"row": "a"}, plain | {"wide": 1}, plain | {"row": 3}, plain | {"column_type": "Int128"}):

@@ -83,21 +83,21 @@ def _frames(
     import numpy as np
     import polars
 
-    from deepmf.matrix.frames import label_series
-    from deepmf.matrix.matrix import AREAS, area_codes
+    from deepmf.matrix.frames import build_label_series
+    from deepmf.matrix.matrix import AREAS, compute_area_codes
     from deepmf.models.completion import complete_rows
 
     seen = model.entries_
     n_rows, n_columns = seen.train.shape
     form = seen.train.form
-    rows = label_series(seen.rows.array, form.row_type)
-    columns = label_series(seen.columns.array, form.column_type)
-    row_name, column_name = form.ids_beside(_FOUND)
+    rows = build_label_series(seen.rows.array, form.row_type)
+    columns = build_label_series(seen.columns.array, form.column_type)
+    row_name, column_name = form.name_ids_beside(_FOUND)
     areas = polars.Series(AREAS)
     for part in complete_rows(seen, model.predictor_):
         places, column_of = np.nonzero(~part.observed)
         row_of = part.rows[places]
-        codes = area_codes(row_of >= n_rows, column_of >= n_columns)
+        codes = compute_area_codes(row_of >= n_rows, column_of >= n_columns)
         counts.update(dict(zip(AREAS, np.bincount(codes, minlength=len(AREAS)).tolist(), strict=True)))
         if table_of is not None:
             cells = [rows.gather(part.rows), *map(polars.Series, part.values.T)]
@@ -121,7 +121,7 @@ def _schema(model: Model) -> dict[str, Any]:
     from deepmf.storage.frame_file import label_type
 
     form = model.entries_.train.form
-    row, column = form.ids_beside(_FOUND)
+    row, column = form.name_ids_beside(_FOUND)
     return {
         row: label_type(model.row_labels_, form.row_type),
         column: label_type(model.column_labels_, form.column_type),
@@ -134,9 +134,9 @@ def _wide_schema(model: Model) -> dict[str, Any]:
     """Return the types of a wide table: that of the row ids, then a float for each column."""
     import polars
 
-    from deepmf.matrix.frames import label_series, whole_type, wide_names
+    from deepmf.matrix.frames import build_label_series, find_whole_type, name_wide_columns
 
     form, rows = model.entries_.train.form, model.row_labels_
-    row, *columns = wide_names(form.row, model.column_labels_)
-    row_type = whole_type(rows, form.row_type) or label_series(rows[:1]).dtype
+    row, *columns = name_wide_columns(form.row, model.column_labels_)
+    row_type = find_whole_type(rows, form.row_type) or build_label_series(rows[:1]).dtype
     return {row: row_type} | dict.fromkeys(columns, polars.Float64)

@@ -81,7 +81,7 @@ def explain(
     whole = ((str(label), int(value) if value.is_integer() else value, effect) for label, value, effect in lines)
     form = fitted.entries_.train.form
     value = "value" if form.value == "effect" else form.value
-    names = form.ids_beside([value, "effect"])
+    names = form.name_ids_beside([value, "effect"])
     show_table([names[1] if axis == "row" else names[0], value, "effect"], whole)
     if found.features:
         say(f"because of: {', '.join(effect.value for effect in found.features)}; the features of the {axis}:")

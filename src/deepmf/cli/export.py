@@ -82,7 +82,7 @@ def export_entries(
         from deepmf.serve.snapshot import exported
     import polars as pl
 
-    from deepmf.matrix.frames import label_series
+    from deepmf.matrix.frames import build_label_series
 
     check_frame_target(output, inputs=[model], safe_csv=safe_csv, as_json=as_json)
     targets = {"row": row_features, "column": column_features}
@@ -91,7 +91,7 @@ def export_entries(
     found = exported(fitted, database or default_database(model))
     rows, columns, values = found.entries
     form = fitted.entries_.train.form
-    ids = label_series(rows, form.row_type), label_series(columns, form.column_type)
+    ids = build_label_series(rows, form.row_type), build_label_series(columns, form.column_type)
     frame = pl.DataFrame(dict(zip(form.names, (*ids, values), strict=True)))
     write_frames([frame], frame.schema, output, standard_format=".jsonl" if as_json else ".csv", safe_csv=safe_csv)
     told: dict[str, int] = {}

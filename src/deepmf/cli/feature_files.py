@@ -163,7 +163,7 @@ def _like(features: Features, known: npt.NDArray[Any], path: Path, *, axis: str)
 
     own = features.labels
     if own.dtype.kind == "i" and known.size and isinstance(known[0], str):
-        return features.relabelled([str(label) for label in own.tolist()])
+        return features.relabel([str(label) for label in own.tolist()])
     if known.dtype.kind != "i" or own.dtype.kind == "i" or not all(isinstance(label, str) for label in own.tolist()):
         return features
     whole = np.flatnonzero([is_whole(label) for label in own.tolist()])
@@ -175,4 +175,4 @@ def _like(features: Features, known: npt.NDArray[Any], path: Path, *, axis: str)
         DeepMFWarning,
         stacklevel=1,
     )
-    return features.take(whole).relabelled([int(label) for label in own[whole].tolist()])
+    return features.take(whole).relabel([int(label) for label in own[whole].tolist()])

@@ -99,7 +99,7 @@ class Reading:
                 decimal=self.decimal,
                 wide=self.wide,
             )
-        guessed = read.guessed if not read.matrix.form.is_called(self.beside) else None
+        guessed = read.guessed if not read.matrix.form.has_names_of(self.beside) else None
         tell_reading(path, guessed, read.n_dropped, wide=read.matrix.form.wide)
         return read.matrix
 
@@ -359,14 +359,14 @@ class UnknownCounts:
         """Count the pairs of rows and columns that are not all among the known labels."""
         import numpy as np
 
-        from deepmf.matrix.labels import n_distinct
+        from deepmf.matrix.labels import count_distinct
 
         new_rows, new_columns = known_rows.find(rows) < 0, known_columns.find(columns) < 0
         return cls(
             n_all=rows.size,
             n_pairs=int(np.count_nonzero(new_rows | new_columns)),
-            n_rows=n_distinct(rows[new_rows]),
-            n_columns=n_distinct(columns[new_columns]),
+            n_rows=count_distinct(rows[new_rows]),
+            n_columns=count_distinct(columns[new_columns]),
         )
 
     def tell(self, path: Path, who: str, outcome: str) -> None:

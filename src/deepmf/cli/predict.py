@@ -84,7 +84,7 @@ def predict(
     if interval is not None:
         found |= _ends(fitted, read, interval, unknown)
     form = fitted.entries_.train.form if read.names is None else TableForm(*read.names)
-    names = form.ids_beside(found)
+    names = form.name_ids_beside(found)
     ids = [series.alias(name) for name, series in zip(names, (read.rows.shown, read.columns.shown), strict=True)]
     frame = polars.DataFrame(ids + [polars.Series(name, array.tolist()) for name, array in found.items()])
     frame = frame.with_columns(area=polars.col("area").replace("", None))

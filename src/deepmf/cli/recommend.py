@@ -70,7 +70,7 @@ def similar(
     if as_json:
         show_json({axis: label, "similar": [{axis: other, "cosine": cosine} for other, cosine in lines]})
         return
-    names = fitted.entries_.train.form.ids_beside(["cosine"])
+    names = fitted.entries_.train.form.name_ids_beside(["cosine"])
     heading = names[0] if axis == "row" else names[1]
     show_table([heading, "cosine"], ((str(other), cosine) for other, cosine in lines))
 
@@ -201,7 +201,7 @@ def _show(best: Ranking, model: Model, row: str | None, *, as_json: bool) -> Non
         shown = None if row is None else _label(model, row)
         show_json({"row": shown, "best": [{"column": c, "prediction": p} for c, p in pairs]})
         return
-    _, heading = model.entries_.train.form.ids_beside(["prediction"])
+    _, heading = model.entries_.train.form.name_ids_beside(["prediction"])
     show_table([heading, "prediction"], ([str(c), p] for c, p in zip(columns, predictions, strict=True)))
 
 

@@ -170,7 +170,7 @@ def draw_truth(
     `noise`, `row_effect` and `column_effect` are standard deviations; that of the low-rank part is 1. `explained` is
     the share of the variance of factors and effects that features explain.
 
-    >>> people, films = Labels(["Ada", "Bela"], axis="row"), Labels.numbered(3, axis="column")
+    >>> people, films = Labels(["Ada", "Bela"], axis="row"), Labels.from_range(3, axis="column")
     >>> draw_truth(people, films, rank=2, seed=0)
     Truth(2 rows x 3 columns, rank 2, noise 1.3)
     """

@@ -12,8 +12,8 @@ from deepmf.data.delimited import whole_or_text
 from deepmf.errors import BadEntries
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import IndexArray
-from deepmf.matrix.labels import Labels, label_array
-from deepmf.matrix.text_labels import TextLabels, text_codes
+from deepmf.matrix.labels import Labels, build_label_array
+from deepmf.matrix.text_labels import TextLabels, encode_texts
 
 if TYPE_CHECKING:
     import polars as pl
@@ -65,7 +65,7 @@ class LabelCodes:
             return Coded("text", self._texts.add(ids.cast(polars.String)))
         if ids.dtype.is_integer() and ids.dtype not in (polars.Int128, polars.UInt128):
             return self._of_array(ids.to_numpy())
-        return self._of_array(label_array(ids.to_list(), axis=self.axis))
+        return self._of_array(build_label_array(ids.to_list(), axis=self.axis))
 
     def add_labels(self, labels: Labels) -> Coded:
         """Return the codes of all labels of an axis."""
@@ -75,7 +75,7 @@ class LabelCodes:
         return self._of_array(array)
 
     def _of_array(self, array: npt.NDArray[Any]) -> Coded:
-        array = label_array(array, axis=self.axis)
+        array = build_label_array(array, axis=self.axis)
         if array.dtype.kind == "i":
             self._ints.add(array)
             return Coded("int", array)
@@ -105,7 +105,7 @@ class LabelCodes:
         return self._sorted_texts(ints, texts)
 
     def _sorted_ints(self, distinct: npt.NDArray[np.int64]) -> SortedLabels:
-        labels = Labels.of_distinct(distinct, axis=self.axis)
+        labels = Labels.from_distinct(distinct, axis=self.axis)
         return SortedLabels(labels, {"int": labels.find})
 
     def _sorted_texts(self, ints: npt.NDArray[np.int64], texts: pl.Series) -> SortedLabels:
@@ -115,7 +115,7 @@ class LabelCodes:
         enum = polars.Enum(every)
         of_texts, of_ints = (each.cast(enum).to_physical().to_numpy().astype(np.int64) for each in (texts, numbers))
         labels = _text_labels(every, axis=self.axis)
-        known = Labels.of_distinct(ints, axis=self.axis)
+        known = Labels.from_distinct(ints, axis=self.axis)
         return SortedLabels(labels, {"text": of_texts.__getitem__, "int": lambda codes: of_ints[known.find(codes)]})
 
     def _sorted_objects(self) -> SortedLabels:
@@ -166,7 +166,7 @@ class _Texts:
         polars = import_polars()
         if self._kept is None:
             self._kept = polars.Series([], dtype=polars.Categorical(polars.Categories.random()))
-        distinct, positions = text_codes(texts)
+        distinct, positions = encode_texts(texts)
         numbered = distinct.cast(self._kept.dtype)
         codes = numbered.to_physical()
         fresh = numbered.filter(codes >= self._n_found)

@@ -17,24 +17,24 @@ from deepmf.data.read import Missing, check_missing, read_file_of_entries, read_
 from deepmf.data.roles import ENTRIES, Column, ColumnScan, check_decimal, parsed, scan_columns, without_blank_end
 from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, UnreadableFile
 from deepmf.files import check_absent, import_polars, temporary_folder, write_folder_atomically
-from deepmf.matrix.arrays import FloatArray, IndexArray, codes_of
+from deepmf.matrix.arrays import FloatArray, IndexArray, find_codes
 from deepmf.matrix.frames import PLAIN, TableForm
-from deepmf.matrix.labels import Labels, stored_kind
+from deepmf.matrix.labels import Labels, find_stored_kind
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.packed import Buckets, StoreWriter, coded_table, entry_pieces
-from deepmf.matrix.scale import LARGEST, MOST_LEVELS, Scale, few_levels
+from deepmf.matrix.packed import Buckets, StoreWriter, choose_code_table, iterate_entries
+from deepmf.matrix.scale import LARGEST, MOST_LEVELS, Scale, find_few_levels
 from deepmf.matrix.sorting import (
     DUPLICATES_HINT,
     Duplicates,
     check_duplicates,
     check_finite,
     check_on_scale,
-    in_row_order,
-    merged,
-    numbers,
-    on_levels,
-    repeats,
-    tell_moved,
+    find_repeats,
+    merge_repeats,
+    round_to_levels,
+    sort_by_row,
+    to_numbers,
+    warn_moved,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Spool:
     def _note(self, values: FloatArray) -> None:
         self._low, self._high = min(self._low, float(values.min())), max(self._high, float(values.max()))
         if self._levels is not None:
-            levels = few_levels(values)
+            levels = find_few_levels(values)
             together = None if levels is None else np.union1d(self._levels, levels)
             self._levels = None if together is None or together.size > MOST_LEVELS else together
 
@@ -133,7 +133,7 @@ class RepeatMerger:
 
     def merged(self, entries: SortedEntries) -> SortedEntries:
         """Return entries without repeats; all repeats of a pair are among them."""
-        again = repeats(entries.rows, entries.columns)
+        again = find_repeats(entries.rows, entries.columns)
         if not np.any(again):
             return entries
         if self._duplicates == "error":
@@ -143,13 +143,15 @@ class RepeatMerger:
 
     def _merged_values(self, values: npt.NDArray[Any], again: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
         if self._duplicates != "mean":
-            return merged(values, again, self._duplicates)
-        means = merged((values if self._table is None else self._table[values]).astype(np.float64), again, "mean")
+            return merge_repeats(values, again, self._duplicates)
+        means = merge_repeats(
+            (values if self._table is None else self._table[values]).astype(np.float64), again, "mean"
+        )
         if self._scale.levels is None:
             return means
-        levels, n_moved = on_levels(means, self._scale)
+        levels, n_moved = round_to_levels(means, self._scale)
         self.n_moved += n_moved
-        return levels if self._table is None else codes_of(levels, self._table)
+        return levels if self._table is None else find_codes(levels, self._table)
 
     def _error(self, entries: SortedEntries, at: IndexArray) -> DuplicateEntries:
         row, column = self._rows[entries.rows[at]].tolist()[0], self._columns[entries.columns[at]].tolist()[0]
@@ -242,7 +244,7 @@ class EntryLines:
             rows, columns, values = whole.frame.get_columns()
             if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
                 raise BadEntries(f"column {values.name!r} holds values of type {values.dtype}; numbers are needed")
-            floats = numbers(values.cast(import_polars().Float64).to_numpy())
+            floats = to_numbers(values.cast(import_polars().Float64).to_numpy())
         except BadEntries as error:
             raise self.placed(error, n_before) from error
         self.n_dropped += whole.n_dropped
@@ -369,9 +371,9 @@ class _Packing:
             self._spool(file, spool)
         rows, columns = (axis.finish() for axis in self._axes)
         for axis in (rows, columns):
-            stored_kind(axis.labels)
+            find_stored_kind(axis.labels)
         scale = self._scale or spool.scale()
-        table = coded_table(scale)
+        table = choose_code_table(scale)
         kind: Any = np.uint8 if table is not None else np.float32 if spool.are_single else np.float64
         with closing(self._buckets(rows, columns, kind)) as buckets:
             column_counts = self._distribute(spool, buckets, rows, columns, table)
@@ -387,7 +389,7 @@ class _Packing:
             merger = RepeatMerger(self._duplicates, rows=rows.labels, columns=columns.labels, scale=scale, table=table)
             with closing(writer):
                 self._append_sorted(buckets, writer, merger, len(columns.labels))
-                tell_moved(merger.n_moved, scale)
+                warn_moved(merger.n_moved, scale)
                 writer.finish(scale=self._final_scale(scale, table, writer), form=self._form, table=table)
 
     def _spool(self, file: Path, spool: Spool) -> None:
@@ -425,7 +427,7 @@ class _Packing:
             axis.add_labels(labels) for axis, labels in zip(self._axes, (matrix.rows, matrix.columns), strict=True)
         )
         start = 0
-        for piece in entry_pieces(matrix):
+        for piece in iterate_entries(matrix):
             values = matrix.values[start : start + piece.rows.size].astype(np.float64)
             start += piece.rows.size
             row_codes, column_codes = rows.codes[piece.rows], columns.codes[piece.columns]
@@ -481,7 +483,7 @@ class _Packing:
         for entries in spool:
             column_of = columns.of(entries.columns)
             column_counts += np.bincount(column_of, minlength=column_counts.size)
-            values = entries.values if table is None else codes_of(entries.values.astype(np.float64), table)
+            values = entries.values if table is None else find_codes(entries.values.astype(np.float64), table)
             buckets.add(rows.of(entries.rows), column_of, values)
             self._progress(spool.n_entries + int(column_counts.sum()), _STEPS * spool.n_entries)
         buckets.close()  # those of columns are about to be opened, and there may not be many open files
@@ -492,7 +494,7 @@ class _Packing:
         n_spooled = self._n_spooled
         for bucket in buckets:
             row_of, column_of, values = bucket.fields
-            order, row_of, column_of = in_row_order(
+            order, row_of, column_of = sort_by_row(
                 row_of - bucket.first, column_of, n_rows=bucket.last - bucket.first, n_columns=n_columns
             )
             row_of += bucket.first

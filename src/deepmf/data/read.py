@@ -37,7 +37,7 @@ from deepmf.data.roles import (
 )
 from deepmf.errors import BadEntries, BadSetting, Hint, OffScale, UnreadableFile
 from deepmf.files import import_polars
-from deepmf.matrix.arrays import pieces
+from deepmf.matrix.arrays import iterate_pieces
 from deepmf.matrix.frames import PLAIN, TableForm, choose_columns
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.packed import check_entries, open_store
@@ -249,12 +249,12 @@ def _read_store(folder: Path, scale: Scale | None) -> ObservedMatrix:
     if scale is None:
         return matrix
     start = 0
-    for piece in pieces(matrix.values):
+    for piece in iterate_pieces(matrix.values):
         off = np.flatnonzero(~scale.holds(piece))
         if off.size:
             at = np.array([start + off[0]])
             row, column = (
-                matrix.rows[matrix.rows_of(at)].tolist()[0],
+                matrix.rows[matrix.find_rows(at)].tolist()[0],
                 matrix.columns[matrix.by_row.columns[at]].tolist()[0],
             )
             raise OffScale(
@@ -355,7 +355,7 @@ def _read_npz(path: Path, scale: Scale | None, duplicates: Duplicates, missing: 
     labels = {LABELS[axis]: arrays[LABELS[axis]].tolist() for axis in LABELS if LABELS[axis] in arrays}
     form = _form_of(path, arrays[FORM].tolist()) if FORM in arrays else PLAIN
     read = ObservedMatrix.from_sparse(matrix, scale=scale, duplicates=duplicates, **labels)
-    return FileReading(read.in_form(form), n_dropped=n_dropped)
+    return FileReading(read.with_form(form), n_dropped=n_dropped)
 
 
 def _own_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:

@@ -31,7 +31,7 @@ from deepmf.data.delimited import (
 )
 from deepmf.errors import BadEntries, BadSetting, Hint, UnreadableFile
 from deepmf.files import import_polars
-from deepmf.matrix.frames import choose_columns, has_usual_names, in_words, is_guess
+from deepmf.matrix.frames import choose_columns, has_usual_names, is_guess, join_roles
 
 if TYPE_CHECKING:
     import polars as pl
@@ -96,7 +96,7 @@ class Role:
     @property
     def needed(self) -> str:
         """What a line must hold, in words."""
-        return in_words(self.columns)
+        return join_roles(self.columns)
 
 
 def _is_header_of_entries(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:

@@ -17,7 +17,7 @@ from scipy.special import ndtri
 
 from deepmf.errors import BadSetting, BadSplit
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.matrix import AREAS, ObservedMatrix, area_codes
+from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 
 # Normal numbers are multiples of 2^-20, coarse enough to hide in which bit two mathematical libraries differ.
 _NORMAL_GRID = 2.0**20
@@ -172,14 +172,14 @@ def split_areas(
     is_new_column = _chosen(
         n_columns, _count(new_columns, n_columns, "new_columns", "columns"), _stream(seed, "columns")
     )
-    area_of = area_codes(is_new_row[matrix.entry_rows], is_new_column[matrix.by_row.columns])
+    area_of = compute_area_codes(is_new_row[matrix.entry_rows], is_new_column[matrix.by_row.columns])
     order = _shuffled(matrix.n_entries, _stream(seed, "entries"))
     parts = {area: _cut(order[area_of[order] == code], shares) for code, area in enumerate(AREAS)}
     known = np.flatnonzero(~is_new_row), np.flatnonzero(~is_new_column)
     known_entries = matrix.take_entries(parts["I"][0]).take(*known)
-    matrix = matrix.on_scale(matrix.scale.infer_again(known_entries.values))
+    matrix = matrix.with_scale(matrix.scale.infer_again(known_entries.values))
     return AreaSplit(
-        train=known_entries.on_scale(matrix.scale),
+        train=known_entries.with_scale(matrix.scale),
         validation=matrix.take_entries(parts["I"][1]).take(*known),
         extension=matrix.take_entries(np.concatenate([parts["II"][0], parts["III"][0]])),
         new_validation={area: matrix.take_entries(parts[area][1]) for area in AREAS[1:]},
@@ -210,7 +210,7 @@ def _on_scale_of_first(parts: Iterable[ObservedMatrix]) -> Iterator[ObservedMatr
     scale = None
     for part in parts:
         scale = scale or part.scale.infer_again(part.values)
-        yield part.on_scale(scale)
+        yield part.with_scale(scale)
 
 
 def _checked_shares(train: float, validation: float, test: float) -> tuple[float, float, float]:

@@ -251,7 +251,7 @@ def checkerboard(n_rows: int = 20, n_columns: int = 20, *, observed: float = 0.5
 def _axis(count: int, axis: str, *, named: bool) -> Labels:
     count = whole_number(f"n_{axis}s", count, low=1)
     if not named:
-        return Labels.numbered(count, axis=axis)
+        return Labels.from_range(count, axis=axis)
     return Labels(person_names(count) if axis == "row" else film_titles(count), axis=axis)
 
 

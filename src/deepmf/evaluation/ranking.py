@@ -16,7 +16,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.metrics import ListScores, list_scores
+from deepmf.metrics import ListScores, score_lists
 from deepmf.models.base import Model
 from deepmf.models.pairs import Unknown, check_unknown
 from deepmf.models.ranking import batches, best_positions, check_min_entries, check_n, leave_out
@@ -199,7 +199,7 @@ def _scored(name: str, score: Score, seen: EntryStore, relevant: _Relevant, n: i
         leave_out(scores, seen.seen_columns(rows), columns, columns.size)
         best, taken = best_positions(scores, n)
         counts = relevant.counts[done : done + rows.size]
-        parts.append(list_scores(relevant.among(rows, best) & (taken > -np.inf), counts, n=n))
+        parts.append(score_lists(relevant.among(rows, best) & (taken > -np.inf), counts, n=n))
         done += rows.size
     by_row = ListScores(*(np.concatenate(each) for each in zip(*parts, strict=True)))
     means = {measure: float(np.mean(getattr(by_row, measure))) for measure in MEASURES}

@@ -22,7 +22,7 @@ from torch.nn import functional
 from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency
 from deepmf.files import check_parts, write_parts
 from deepmf.matrix.arrays import FloatArray, LatentArray
-from deepmf.matrix.labels import AS_TEXT, Labels, stored_kind
+from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import LEAST_RIDGE, latent_ridges
 from deepmf.models.base import Model
@@ -405,7 +405,7 @@ def _description(model: Model) -> dict[str, Any]:
 
 def _plain_labels(labels: Labels) -> list[Any]:
     """Return labels as JSON has them: numbers and texts as they are, others (dates, UUIDs, bytes) as text."""
-    kind = stored_kind(labels)
+    kind = find_stored_kind(labels)
     items: list[Any] = labels.array.tolist()
     return [AS_TEXT[kind].write(item) for item in items] if kind in AS_TEXT and kind != "bool" else items
 

@@ -94,10 +94,10 @@ class CodedValues(NDArrayOperatorsMixin):
         return getattr(ufunc, method)(*plain, **options)
 
     def _counts(self) -> npt.NDArray[np.int64]:
-        return code_counts(self.codes, self.table.size)
+        return count_codes(self.codes, self.table.size)
 
 
-def code_counts(codes: npt.NDArray[np.uint8], n_codes: int) -> npt.NDArray[np.int64]:
+def count_codes(codes: npt.NDArray[np.uint8], n_codes: int) -> npt.NDArray[np.int64]:
     """Return how often each code occurs."""
     counts = np.zeros(n_codes, dtype=np.int64)
     for start in range(0, codes.size, PIECE):
@@ -105,7 +105,7 @@ def code_counts(codes: npt.NDArray[np.uint8], n_codes: int) -> npt.NDArray[np.in
     return counts
 
 
-def codes_of(values: npt.NDArray[np.floating[Any]], table: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.uint8]:
+def find_codes(values: npt.NDArray[np.floating[Any]], table: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.uint8]:
     """Return the place of each value in a rising table that holds all of them."""
     if table.size > 16:
         return np.searchsorted(table, values).astype(np.uint8)
@@ -115,7 +115,7 @@ def codes_of(values: npt.NDArray[np.floating[Any]], table: npt.NDArray[np.floati
     return codes
 
 
-def pieces(values: Any) -> Iterator[npt.NDArray[Any]]:
+def iterate_pieces(values: Any) -> Iterator[npt.NDArray[Any]]:
     """Yield an array, or coded values, some elements at a time: decoding takes no more memory than that."""
     for start in range(0, values.size, PIECE):
         yield values[start : start + PIECE]
@@ -154,7 +154,7 @@ class ArrayFile:
         return {"type": self.kind, "length": self.length, "checksum": self._checksum}
 
 
-def mapped(path: Path, kind: str, length: int) -> npt.NDArray[Any]:
+def map_array(path: Path, kind: str, length: int) -> npt.NDArray[Any]:
     """Return the array of a file, read-only: what is not touched takes no memory."""
     if length == 0:  # nothing can be mapped
         empty = np.empty(0, dtype=kind)
@@ -163,7 +163,7 @@ def mapped(path: Path, kind: str, length: int) -> npt.NDArray[Any]:
     return np.asarray(np.memmap(path, dtype=TYPES[kind], mode="r", shape=(length,)))
 
 
-def checksum(path: Path) -> int:
+def compute_checksum(path: Path) -> int:
     """Return the checksum of a file's content."""
     found = 0
     with path.open("rb") as file:

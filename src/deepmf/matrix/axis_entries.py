@@ -10,7 +10,7 @@ import scipy.sparse
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.feature_encoding import FeatureVectors
-from deepmf.matrix.sorting import starts_of
+from deepmf.matrix.sorting import find_starts
 
 NOTHING: IndexArray = np.empty(0, dtype=np.int64)  # positions of no entry
 
@@ -26,14 +26,14 @@ class AxisEntries(NamedTuple):
     features: FeatureVectors | None = None  # of each row (or column), where the model knows of features
 
     @property
-    def describe_nothing(self) -> npt.NDArray[np.bool_]:
+    def are_empty(self) -> npt.NDArray[np.bool_]:
         """Which groups have neither entries nor features."""
         empty: npt.NDArray[np.bool_] = np.diff(self.starts) == 0
         return empty if self.features is None else empty & ~self.features.are_known
 
     def take(self, groups: IndexArray) -> AxisEntries:
         """Return the entries of some groups."""
-        taken = grouped(groups.size, gathered(groups, self.starts, self.others, self.values))
+        taken = group(groups.size, gather(groups, self.starts, self.others, self.values))
         return taken if self.features is None else taken._replace(features=self.features.take(groups))
 
     def below(self, position: int) -> AxisEntries:
@@ -64,7 +64,7 @@ class PlacedEntries(NamedTuple):
     values: FloatArray
 
 
-def spans(positions: IndexArray, starts: IndexArray) -> tuple[IndexArray, IndexArray]:
+def find_spans(positions: IndexArray, starts: IndexArray) -> tuple[IndexArray, IndexArray]:
     """Return the places of all entries of some rows (or columns), and of which of them each is."""
     first = starts[positions].astype(np.int64)
     counts = starts[positions + 1] - first
@@ -73,7 +73,7 @@ def spans(positions: IndexArray, starts: IndexArray) -> tuple[IndexArray, IndexA
     return places, np.repeat(np.arange(positions.size), counts)
 
 
-def located(keys: IndexArray, wanted: IndexArray) -> tuple[IndexArray, npt.NDArray[np.bool_]]:
+def locate(keys: IndexArray, wanted: IndexArray) -> tuple[IndexArray, npt.NDArray[np.bool_]]:
     """Return where wanted keys stand among rising ones, and which of them are there."""
     if keys.size == 0:
         return np.zeros(wanted.size, dtype=np.int64), np.zeros(wanted.size, dtype=bool)
@@ -82,12 +82,12 @@ def located(keys: IndexArray, wanted: IndexArray) -> tuple[IndexArray, npt.NDArr
     return at, found
 
 
-def among(places: IndexArray, some: IndexArray) -> npt.NDArray[np.bool_]:
+def are_among(places: IndexArray, some: IndexArray) -> npt.NDArray[np.bool_]:
     """Say which places are among some that rise, at a cost of those asked for."""
-    return located(some, places)[1]
+    return locate(some, places)[1]
 
 
-def gathered(
+def gather(
     positions: IndexArray,
     starts: IndexArray,
     others: IndexArray,
@@ -98,16 +98,16 @@ def gathered(
 ) -> PlacedEntries:
     """Collect the entries of some rows (or columns) as (which of them, other axis, value)."""
     inside = np.flatnonzero(positions < starts.size - 1)
-    places, which = spans(positions[inside], starts)
+    places, which = find_spans(positions[inside], starts)
     which = inside[which]
     entries = places if order is None else order[places]
     if dropped.size:
-        kept = ~among(entries, dropped)
+        kept = ~are_among(entries, dropped)
         places, which, entries = places[kept], which[kept], entries[kept]
     return PlacedEntries(which, others[places], values[entries].astype(np.float64))
 
 
-def looked_up(positions: IndexArray, entries: PlacedEntries, *, below: int | None) -> PlacedEntries:
+def look_up(positions: IndexArray, entries: PlacedEntries, *, below: int | None) -> PlacedEntries:
     """Collect the entries of some positions, from entries in the order of theirs, as (which, other axis, value)."""
     first, last = (np.searchsorted(entries.rows, positions, side=side) for side in ("left", "right"))
     ends = np.cumsum(last - first)
@@ -119,7 +119,7 @@ def looked_up(positions: IndexArray, entries: PlacedEntries, *, below: int | Non
     return PlacedEntries(which, entries.columns[places], entries.values[places])
 
 
-def grouped(count: int, *parts: PlacedEntries) -> AxisEntries:
+def group(count: int, *parts: PlacedEntries) -> AxisEntries:
     which = np.concatenate([part.rows for part in parts])
     order = np.argsort(which, kind="stable") if len(parts) > 1 else slice(None)
     starts = np.zeros(count + 1, dtype=np.int64)
@@ -152,10 +152,10 @@ class ByColumn(NamedTuple):
     entries: IndexArray  # (entries,) where each stands in row order
 
 
-def both_orders(row_of: IndexArray, column_of: IndexArray, *, shape: tuple[int, int]) -> tuple[ByRow, ByColumn]:
+def build_orders(row_of: IndexArray, column_of: IndexArray, *, shape: tuple[int, int]) -> tuple[ByRow, ByColumn]:
     """Return both orders of entries that are in row order, without repeats."""
     index = np.int32 if max(row_of.size, *shape) < 2**31 - 1 else np.int64
-    by_row = ByRow(starts_of(row_of, shape[0], index), column_of.astype(index, copy=False))
+    by_row = ByRow(find_starts(row_of, shape[0], index), column_of.astype(index, copy=False))
     # Turning CSR into CSC is a counting sort in compiled code; with places as data, entries tell where they went.
     places = np.arange(row_of.size, dtype=index)
     turned = scipy.sparse.csr_array((places, by_row.columns, by_row.starts), shape=shape).tocsc()

@@ -18,17 +18,17 @@ from deepmf.matrix.axis_entries import (
     AxisEntries,
     PlacedEntries,
     ValueArray,
-    among,
-    gathered,
-    grouped,
-    located,
-    looked_up,
-    spans,
+    are_among,
+    find_spans,
+    gather,
+    group,
+    locate,
+    look_up,
 )
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.matrix import AREAS, ObservedMatrix, area_codes
+from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.packed import check_unchanged
 from deepmf.matrix.scale import Scale
 
@@ -41,17 +41,17 @@ class GroupedEntries(NamedTuple):
     values: ValueArray  # (entries,)
 
 
-def row_entries_within(matrix: ObservedMatrix, columns: slice) -> GroupedEntries:
+def take_row_entries_within(matrix: ObservedMatrix, columns: slice) -> GroupedEntries:
     """Return of every row the entries in a range of columns: by column, they lie together, all but their values."""
     starts, rows, places = matrix.by_column
     starts, some = _range(starts, columns)
-    return _regrouped(starts, rows[some], matrix.values[places[some]], columns.start, matrix.shape[0])
+    return _regroup(starts, rows[some], matrix.values[places[some]], columns.start, matrix.shape[0])
 
 
-def column_entries_within(matrix: ObservedMatrix, rows: slice) -> GroupedEntries:
+def take_column_entries_within(matrix: ObservedMatrix, rows: slice) -> GroupedEntries:
     """Return of every column the entries in a range of rows: by row, they lie together."""
     starts, some = _range(matrix.by_row.starts, rows)
-    return _regrouped(starts, matrix.by_row.columns[some], matrix.values[some], rows.start, matrix.shape[1])
+    return _regroup(starts, matrix.by_row.columns[some], matrix.values[some], rows.start, matrix.shape[1])
 
 
 def _range(starts: IndexArray, groups: slice) -> tuple[IndexArray, slice]:
@@ -60,7 +60,7 @@ def _range(starts: IndexArray, groups: slice) -> tuple[IndexArray, slice]:
     return own - own[0], slice(int(own[0]), int(own[-1]))
 
 
-def _regrouped(starts: IndexArray, others: IndexArray, values: ValueArray, first: int, n_others: int) -> GroupedEntries:
+def _regroup(starts: IndexArray, others: IndexArray, values: ValueArray, first: int, n_others: int) -> GroupedEntries:
     """Return entries of groups, of which the first has the number `first`, grouped by what they have been over."""
     by_group = scipy.sparse.csr_array((values, others, starts), shape=(starts.size - 1, n_others))
     by_other = by_group.tocsc()  # a counting sort in compiled code
@@ -90,7 +90,7 @@ class AddedEntries:
         added.rows, added.columns, added.values = rows, columns, values
         return added
 
-    def followed_by(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> AddedEntries:
+    def join(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> AddedEntries:
         """Return these entries and others, which are sorted alone and put between these."""
         new = AddedEntries(rows, columns, values)
         width = 1 + max(int(part.max(initial=0)) for part in (self.columns, new.columns))
@@ -101,25 +101,25 @@ class AddedEntries:
             np.insert(self.values, at, new.values),
         )
 
-    def kept(self, which: npt.NDArray[np.bool_]) -> AddedEntries:
+    def keep(self, which: npt.NDArray[np.bool_]) -> AddedEntries:
         """Return some of these entries, by a mask."""
         if which.all():
             return self
         return AddedEntries._in_order(self.rows[which], self.columns[which], self.values[which])
 
-    def moved(self, rows: IndexArray, columns: IndexArray) -> AddedEntries:
+    def move_to(self, rows: IndexArray, columns: IndexArray) -> AddedEntries:
         """Return these entries at other positions, which are in the same order."""
         return AddedEntries._in_order(rows, columns, self.values)
 
     def of_rows(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
         """Return the entries of some rows, those alone whose column is below a number."""
-        return looked_up(positions, PlacedEntries(self.rows, self.columns, self.values), below=below)
+        return look_up(positions, PlacedEntries(self.rows, self.columns, self.values), below=below)
 
     def of_columns(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
         """Return the entries of some columns, those alone whose row is below a number."""
         some = np.flatnonzero(np.isin(self.columns, positions)) if positions.size else NOTHING
         some = some[np.argsort(self.columns[some], kind="stable")]
-        return looked_up(positions, PlacedEntries(self.columns[some], self.rows[some], self.values[some]), below=below)
+        return look_up(positions, PlacedEntries(self.columns[some], self.rows[some], self.values[some]), below=below)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class EntryStore:
         return cls(train, train.rows, train.columns, row_features=row_features, column_features=column_features)
 
     @classmethod
-    def stored(
+    def from_parts(
         cls, train: ObservedMatrix, extension: ObservedMatrix | None, dropped: npt.NDArray[Any] = NOTHING
     ) -> EntryStore:
         """Return what a stored model has seen; matrices that do not belong together raise `BadModelFile`."""
@@ -182,7 +182,7 @@ class EntryStore:
         return cls(train, extension.rows, extension.columns, AddedEntries.of(extension), dropped)
 
     @classmethod
-    def opened(
+    def from_trusted_parts(
         cls, train: ObservedMatrix, extension: ObservedMatrix | None, dropped: npt.NDArray[Any] = NOTHING
     ) -> EntryStore:
         """Return what a stored model has seen, of parts that are known to belong together, at the cost of what is new.
@@ -191,7 +191,7 @@ class EntryStore:
         """
         if extension is None:
             return cls(train, train.rows, train.columns, dropped=dropped)
-        rows, columns = train.rows.followed_by(extension.rows), train.columns.followed_by(extension.columns)
+        rows, columns = train.rows.extend_to(extension.rows), train.columns.extend_to(extension.columns)
         return cls(train, rows, columns, AddedEntries.of(extension), dropped)
 
     @property
@@ -213,7 +213,7 @@ class EntryStore:
         rows, columns = Labelled(self.rows, self.added.rows), Labelled(self.columns, self.added.columns)
         return ObservedMatrix.from_positions(rows, columns, self.added.values, scale=self.scale)
 
-    def trained_features(self) -> tuple[FeatureVectors | None, FeatureVectors | None]:
+    def take_trained_features(self) -> tuple[FeatureVectors | None, FeatureVectors | None]:
         """Return the features of all trained rows, and of all trained columns."""
         rows, columns = (
             None if features is None else features.take(np.arange(count))
@@ -221,7 +221,7 @@ class EntryStore:
         )
         return rows, columns
 
-    def extended(
+    def extend(
         self,
         new: ObservedMatrix | None,
         *,
@@ -248,8 +248,8 @@ class EntryStore:
         else:
             described = row_features is not None or column_features is not None
             grown = self._with_entries(new, rows, columns, conflicts, described=described)
-        of_rows = _changed_features(self.row_features, row_features, grown.entries.rows)
-        of_columns = _changed_features(self.column_features, column_features, grown.entries.columns)
+        of_rows = _set_features(self.row_features, row_features, grown.entries.rows)
+        of_columns = _set_features(self.column_features, column_features, grown.entries.columns)
         store = replace(grown.entries, row_features=of_rows.features, column_features=of_columns.features)
         return Extended(
             store, np.union1d(grown.rows, of_rows.positions), np.union1d(grown.columns, of_columns.positions)
@@ -279,7 +279,7 @@ class EntryStore:
             np.union1d(column_of[row_of < n_rows], np.arange(len(self.columns), len(columns))),
         )
 
-    def changed(self, rows: Labels, columns: Labels, added: AddedEntries, dropped: IndexArray) -> EntryStore:
+    def replace_entries(self, rows: Labels, columns: Labels, added: AddedEntries, dropped: IndexArray) -> EntryStore:
         """Return a store of the same training matrix; without anything added, it is as right after training."""
         nothing = added.rows.size == 0 and (len(rows), len(columns)) == self.train.shape
         return replace(self, rows=rows, columns=columns, added=None if nothing else added, dropped=dropped)
@@ -295,21 +295,21 @@ class EntryStore:
         added = self.added or AddedEntries(NOTHING, NOTHING, np.empty(0))
         known, put = added.rows * len(columns) + added.columns, new.rows * len(columns) + new.columns
         other = ~as_trained
-        held = added.kept(~np.isin(known, put)) if known.size else added
-        together = held.followed_by(new.rows[other], new.columns[other], new.values[other])
-        return self.changed(rows, columns, together, dropped)
+        held = added.keep(~np.isin(known, put)) if known.size else added
+        together = held.join(new.rows[other], new.columns[other], new.values[other])
+        return self.replace_entries(rows, columns, together, dropped)
 
     def values_at(self, row_of: IndexArray, column_of: IndexArray) -> FloatArray:
         """Return the value of each pair of positions, NaN where there is no entry."""
         found = np.full(row_of.size, np.nan)
         places = self.train_places(row_of, column_of)
-        held = (places >= 0) & ~among(places, self.dropped)
+        held = (places >= 0) & ~are_among(places, self.dropped)
         found[held] = self.train.values[places[held]]
         if self.added is not None and self.added.rows.size:
             touched = np.unique(row_of)
             known = self.added.of_rows(touched)
             keys = touched[known.rows] * len(self.columns) + known.columns  # rising, as added entries are in row order
-            at, inside = located(keys, row_of * len(self.columns) + column_of)
+            at, inside = locate(keys, row_of * len(self.columns) + column_of)
             inside &= column_of < len(self.columns)
             found[inside] = known.values[at[inside]]
         return found
@@ -321,13 +321,13 @@ class EntryStore:
         possible = np.flatnonzero((row_of < n_rows) & (column_of < n_columns) & (row_of >= 0) & (column_of >= 0))
         touched = np.unique(row_of[possible])
         starts, columns = self.train.by_row
-        entry, which = spans(touched, starts)
+        entry, which = find_spans(touched, starts)
         keys = touched[which] * n_columns + columns[entry]
-        at, found = located(keys, row_of[possible] * n_columns + column_of[possible])
+        at, found = locate(keys, row_of[possible] * n_columns + column_of[possible])
         places[possible[found]] = entry[at[found]]
         return places
 
-    def rows_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
+    def are_rows_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
         """Say which rows are described by what described them in training."""
         starts, _ = self.train.by_row
         trained = positions < self.train.shape[0]
@@ -342,7 +342,7 @@ class EntryStore:
             changed |= ~self.row_features.are_as_trained(positions)
         return trained & ~changed
 
-    def columns_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
+    def are_columns_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
         """Say which columns are described by what described them in training."""
         changed = np.zeros(positions.size, dtype=bool)
         if self.dropped.size:
@@ -356,34 +356,34 @@ class EntryStore:
     def row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return what describes some rows: their entries over the trained columns, and their features."""
         starts, columns = self.train.by_row
-        known = [gathered(positions, starts, columns, self.train.values, dropped=self.dropped)]
+        known = [gather(positions, starts, columns, self.train.values, dropped=self.dropped)]
         if self.added is not None:
             known.append(self.added.of_rows(positions, below=self.train.shape[1]))
-        return _described(grouped(positions.size, *known), self.row_features, positions)
+        return _add_features(group(positions.size, *known), self.row_features, positions)
 
     def column_entries(self, positions: IndexArray) -> AxisEntries:
         """Return what describes some columns: their entries over the trained rows, and their features."""
         starts, rows, entries = self.train.by_column
-        known = [gathered(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)]
+        known = [gather(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)]
         if self.added is not None:
             known.append(self.added.of_columns(positions, below=self.train.shape[0]))
-        return _described(grouped(positions.size, *known), self.column_features, positions)
+        return _add_features(group(positions.size, *known), self.column_features, positions)
 
     def seen_columns(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows, those of area IV too."""
         starts, columns = self.train.by_row
-        known = gathered(positions, starts, columns, self.train.values, dropped=self.dropped)
+        known = gather(positions, starts, columns, self.train.values, dropped=self.dropped)
         if self.added is None:
-            return grouped(positions.size, known)
-        return grouped(positions.size, known, self.added.of_rows(positions))
+            return group(positions.size, known)
+        return group(positions.size, known, self.added.of_rows(positions))
 
     def seen_rows(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some columns, those of area IV too."""
         starts, rows, entries = self.train.by_column
-        known = gathered(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)
+        known = gather(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)
         if self.added is None:
-            return grouped(positions.size, known)
-        return grouped(positions.size, known, self.added.of_columns(positions))
+            return group(positions.size, known)
+        return group(positions.size, known, self.added.of_columns(positions))
 
     @cached_property
     def column_counts(self) -> IndexArray:
@@ -398,7 +398,7 @@ class EntryStore:
 
     def areas(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[np.str_]:
         """Return the area of each pair of positions."""
-        codes = area_codes(rows >= self.train.shape[0], columns >= self.train.shape[1])
+        codes = compute_area_codes(rows >= self.train.shape[0], columns >= self.train.shape[1])
         return np.array(AREAS)[codes]
 
 
@@ -415,7 +415,7 @@ class _ChangedFeatures(NamedTuple):
     positions: IndexArray
 
 
-def _changed_features(known: AxisFeatures | None, new: Features | None, labels: Labels) -> _ChangedFeatures:
+def _set_features(known: AxisFeatures | None, new: Features | None, labels: Labels) -> _ChangedFeatures:
     """Return the features of an axis with those of some labels set anew, and where these stand."""
     if new is None:
         return _ChangedFeatures(known, NOTHING)
@@ -425,10 +425,10 @@ def _changed_features(known: AxisFeatures | None, new: Features | None, labels: 
             hint=Hint(f"fit it with {labels.axis}_features", f"fit it with --{labels.axis}-features"),
         )
     positions = labels.positions(new.labels).astype(np.int64)
-    return _ChangedFeatures(known.changed(positions, new.encoded(known.encoding)), np.sort(positions))
+    return _ChangedFeatures(known.replace(positions, new.encode(known.encoding)), np.sort(positions))
 
 
-def _described(entries: AxisEntries, features: AxisFeatures | None, positions: IndexArray) -> AxisEntries:
+def _add_features(entries: AxisEntries, features: AxisFeatures | None, positions: IndexArray) -> AxisEntries:
     return entries if features is None else entries._replace(features=features.take(positions))
 
 
@@ -462,7 +462,7 @@ class Forgotten(NamedTuple):
     gone_columns: IndexArray
 
 
-class Asked(NamedTuple):
+class ForgetPlan(NamedTuple):
     """Positions to forget, each once: rows, columns, pairs of both, and rows and columns without their features."""
 
     rows: IndexArray
@@ -471,7 +471,7 @@ class Asked(NamedTuple):
     undescribed: tuple[IndexArray, IndexArray] = (NOTHING, NOTHING)
 
 
-def asked_to_forget(
+def plan_forget(
     store: EntryStore,
     rows: Iterable[Any] | None,
     columns: Iterable[Any] | None,
@@ -480,7 +480,7 @@ def asked_to_forget(
     column_features: Iterable[Any] | None = None,
     *,
     missing: str,
-) -> Asked:
+) -> ForgetPlan:
     """Return the positions of what is to be forgotten; what is not there is an error, or by "ignore" left out."""
     if missing not in ("error", "ignore"):
         raise BadSetting(f"missing must be 'error' or 'ignore'; got {missing!r}")
@@ -488,28 +488,26 @@ def asked_to_forget(
         raise BadEntries(
             "there is nothing to forget: give rows, columns or entries, or labels whose features are forgotten"
         )
-    return Asked(
-        _asked_labels(store.rows, rows, store.seen_columns, store.row_features, len(store.train.rows), missing),
-        _asked_labels(
-            store.columns, columns, store.seen_rows, store.column_features, len(store.train.columns), missing
-        ),
-        _asked_pairs(store, entries, missing),
+    return ForgetPlan(
+        _find_labels(store.rows, rows, store.seen_columns, store.row_features, len(store.train.rows), missing),
+        _find_labels(store.columns, columns, store.seen_rows, store.column_features, len(store.train.columns), missing),
+        _find_pairs(store, entries, missing),
         (
-            _asked_described(store.rows, row_features, store.row_features, missing),
-            _asked_described(store.columns, column_features, store.column_features, missing),
+            _find_described(store.rows, row_features, store.row_features, missing),
+            _find_described(store.columns, column_features, store.column_features, missing),
         ),
     )
 
 
-def without(store: EntryStore, asked: Asked) -> Forgotten:
+def forget(store: EntryStore, plan: ForgetPlan) -> Forgotten:
     """Return a store without some rows, columns and entries, at the cost of these and of what was added before.
 
     Rows and columns that were added disappear; trained ones stay, without entries.
     """
     n_rows, n_columns = store.train.shape
-    places = _train_places(store, asked)
+    places = _train_places(store, plan)
     added = store.added or AddedEntries(NOTHING, NOTHING, np.empty(0))
-    leaving = _leaving(added, asked, len(store.columns))
+    leaving = _leaving(added, plan, len(store.columns))
     rows = np.concatenate(
         [
             np.searchsorted(store.train.by_row.starts, places, side="right") - 1,
@@ -519,50 +517,49 @@ def without(store: EntryStore, asked: Asked) -> Forgotten:
     columns = np.concatenate(
         [store.train.by_row.columns[places], added.columns[leaving & (added.rows < n_rows)]],
     )
-    gone_rows, gone_columns = asked.rows[asked.rows >= n_rows], asked.columns[asked.columns >= n_columns]
-    left = added.kept(~leaving)
+    gone_rows, gone_columns = plan.rows[plan.rows >= n_rows], plan.columns[plan.columns >= n_columns]
+    left = added.keep(~leaving)
     row_labels = _labels_without(store.rows, store.train.rows, gone_rows)
     column_labels = _labels_without(store.columns, store.train.columns, gone_columns)
-    moved = left.moved(_moved_up(left.rows, gone_rows), _moved_up(left.columns, gone_columns))
+    moved = left.move_to(_move_up(left.rows, gone_rows), _move_up(left.columns, gone_columns))
     dropped = np.union1d(store.dropped, places) if places.size else store.dropped
-    of_rows, of_columns = asked.undescribed
+    of_rows, of_columns = plan.undescribed
     left_over = replace(
         store,
-        row_features=_features_left(store.row_features, of_rows, asked.rows),
-        column_features=_features_left(store.column_features, of_columns, asked.columns),
+        row_features=_features_left(store.row_features, of_rows, plan.rows),
+        column_features=_features_left(store.column_features, of_columns, plan.columns),
     )
     rows, columns = (
-        np.unique(np.concatenate(parts))
-        for parts in ((rows, asked.rows, of_rows), (columns, asked.columns, of_columns))
+        np.unique(np.concatenate(parts)) for parts in ((rows, plan.rows, of_rows), (columns, plan.columns, of_columns))
     )
     return Forgotten(
-        left_over.changed(row_labels, column_labels, moved, dropped),
-        _moved_up(np.setdiff1d(rows, gone_rows), gone_rows),
-        _moved_up(np.setdiff1d(columns, gone_columns), gone_columns),
+        left_over.replace_entries(row_labels, column_labels, moved, dropped),
+        _move_up(np.setdiff1d(rows, gone_rows), gone_rows),
+        _move_up(np.setdiff1d(columns, gone_columns), gone_columns),
         gone_rows,
         gone_columns,
     )
 
 
-def _train_places(store: EntryStore, asked: Asked) -> IndexArray:
+def _train_places(store: EntryStore, plan: ForgetPlan) -> IndexArray:
     """Return the places of all training entries to forget that are not dropped already."""
     n_rows, n_columns = store.train.shape
-    of_rows, _ = spans(asked.rows[asked.rows < n_rows], store.train.by_row.starts)
-    of_columns, _ = spans(asked.columns[asked.columns < n_columns], store.train.by_column.starts)
-    of_pairs = store.train_places(*asked.pairs)
+    of_rows, _ = find_spans(plan.rows[plan.rows < n_rows], store.train.by_row.starts)
+    of_columns, _ = find_spans(plan.columns[plan.columns < n_columns], store.train.by_column.starts)
+    of_pairs = store.train_places(*plan.pairs)
     places = np.concatenate([of_rows, store.train.by_column.entries[of_columns], of_pairs[of_pairs >= 0]])
     return np.setdiff1d(places.astype(np.int64), store.dropped)
 
 
-def _leaving(added: AddedEntries, asked: Asked, n_columns: int) -> npt.NDArray[np.bool_]:
+def _leaving(added: AddedEntries, plan: ForgetPlan, n_columns: int) -> npt.NDArray[np.bool_]:
     """Say which of the added entries are to be forgotten."""
-    leaving = np.isin(added.rows, asked.rows) | np.isin(added.columns, asked.columns)
-    if asked.pairs[0].size:
-        leaving |= np.isin(added.rows * n_columns + added.columns, asked.pairs[0] * n_columns + asked.pairs[1])
+    leaving = np.isin(added.rows, plan.rows) | np.isin(added.columns, plan.columns)
+    if plan.pairs[0].size:
+        leaving |= np.isin(added.rows * n_columns + added.columns, plan.pairs[0] * n_columns + plan.pairs[1])
     return leaving
 
 
-def _asked_labels(
+def _find_labels(
     labels: Labels,
     given: Iterable[Any] | None,
     seen: Any,
@@ -585,7 +582,7 @@ def _asked_labels(
     return positions
 
 
-def _asked_described(
+def _find_described(
     labels: Labels, given: Iterable[Any] | None, features: AxisFeatures | None, missing: str
 ) -> IndexArray:
     if given is None:
@@ -599,10 +596,10 @@ def _asked_described(
 
 
 def _features_left(features: AxisFeatures | None, undescribed: IndexArray, gone: IndexArray) -> AxisFeatures | None:
-    return None if features is None else features.cleared(undescribed).without(gone)
+    return None if features is None else features.clear(undescribed).without(gone)
 
 
-def _asked_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> tuple[IndexArray, IndexArray]:
+def _find_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> tuple[IndexArray, IndexArray]:
     if entries is None:
         return NOTHING, NOTHING
     given = entries.entries()[:2] if isinstance(entries, ObservedMatrix) else entries
@@ -634,7 +631,7 @@ def _labels_without(labels: Labels, trained: Labels, gone: IndexArray) -> Labels
     return trained.join(labels.take(left)) if left.size else trained
 
 
-def _moved_up(positions: IndexArray, gone: IndexArray) -> IndexArray:
+def _move_up(positions: IndexArray, gone: IndexArray) -> IndexArray:
     """Return positions as they are once some others are gone."""
     moved: IndexArray = positions - np.searchsorted(gone, positions)
     return moved

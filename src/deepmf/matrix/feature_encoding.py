@@ -46,7 +46,7 @@ _MONTH_OR_YEAR = re.compile(r"[0-9]{4}(-[0-9]{2})?")
 _A_KIND = {"number": "numbers", "category": "categories", "list": "lists of categories", "date": "dates"}
 
 
-def raw_values(values: Iterable[Any]) -> npt.NDArray[Any]:
+def read_values(values: Iterable[Any]) -> npt.NDArray[Any]:
     """Return values as an array: numbers with NaN and dates with NaT for what is missing, else objects with None."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
@@ -55,14 +55,14 @@ def raw_values(values: Iterable[Any]) -> npt.NDArray[Any]:
             return values
     elif isinstance(values, str | bytes):
         raise TypeError(f"a value for each label is right; got {values!r}")
-    items = mapped(values.tolist() if isinstance(values, np.ndarray) else list(values), _known)
+    items = convert_each(values.tolist() if isinstance(values, np.ndarray) else list(values), _clear_missing)
     types = _types(items)
     if types and all(issubclass(kind, _NUMBERS) and kind is not bool for kind in types):
         return _number_array(items, are_whole=all(issubclass(kind, int | np.integer) for kind in types))
     return _objects(items)
 
 
-def kind_of(values: npt.NDArray[Any]) -> str:
+def infer_kind(values: npt.NDArray[Any]) -> str:
     """Return the kind of raw values: the one that they look like.
 
     Whole numbers are a category where they are at most 32 different ones and at most a tenth of all; texts are lists
@@ -91,16 +91,16 @@ def kind_of(values: npt.NDArray[Any]) -> str:
     return "list" if any(SEPARATOR in text for text in texts) else "category"
 
 
-def values_as(kind: str, values: Iterable[Any], name: str) -> npt.NDArray[Any]:
+def convert_values(kind: str, values: Iterable[Any], name: str) -> npt.NDArray[Any]:
     """Return raw values as those of a kind: float64, texts or tuples of texts or None, or datetime64 of days."""
     try:
-        array = raw_values(values)
+        array = read_values(values)
         if kind == "number":
             return _as_numbers(array, name)
         if kind == "date":
             return _as_dates(array)
         array = array.astype("datetime64[D]") if array.dtype.kind == "M" else array  # finer ones become plain ints
-        return _objects(mapped(array.tolist(), _categories if kind == "list" else _category))
+        return _objects(convert_each(array.tolist(), _categories if kind == "list" else _category))
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, BadFeatures):
             raise
@@ -115,7 +115,7 @@ def are_missing(kind: str, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return np.fromiter((item is None for item in values.tolist()), dtype=bool, count=values.size)
 
 
-def mapped(items: list[Any], convert: Callable[[Any], Any]) -> list[Any]:
+def convert_each(items: list[Any], convert: Callable[[Any], Any]) -> list[Any]:
     """Convert items, equal ones once where they are of one type: True and 1 are equal, and are not alike."""
     if len(_types(items)) > 1:
         return list(map(convert, items))
@@ -146,7 +146,7 @@ def _as_numbers(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64]:
     if array.dtype.kind == "M":
         raise ValueError("they are dates")
     if array.dtype == object:
-        array = np.array(mapped(array.tolist(), lambda item: np.nan if item is None else float(item)))
+        array = np.array(convert_each(array.tolist(), lambda item: np.nan if item is None else float(item)))
     numbers = array.astype(np.float64)
     if np.isinf(numbers).any():
         raise BadFeatures(f"the feature {name!r} has infinite numbers; leave them empty where they are not known")
@@ -161,7 +161,7 @@ def _as_dates(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return array.astype("datetime64[D]")
     if array.dtype != object:
         raise ValueError("they are numbers")
-    return np.array(mapped(array.tolist(), _date), dtype="datetime64[D]")
+    return np.array(convert_each(array.tolist(), _date), dtype="datetime64[D]")
 
 
 def _date(item: Any) -> Any:
@@ -209,7 +209,7 @@ def _text(item: Any) -> str:
     return str(item).strip()
 
 
-def _known(item: Any) -> Any:
+def _clear_missing(item: Any) -> Any:
     return None if _is_missing(item) else item
 
 
@@ -271,17 +271,17 @@ class FeatureVectors:
         taken.inputs[inside], taken.weights[inside] = self.inputs[positions[inside]], self.weights[positions[inside]]
         return taken
 
-    def padded(self, n_slots: int) -> FeatureVectors:
+    def pad(self, n_slots: int) -> FeatureVectors:
         """Return the same vectors with at least this many slots."""
         more = ((0, 0), (0, max(0, n_slots - self.inputs.shape[1])))
         if not more[1][1]:
             return self
         return FeatureVectors(np.pad(self.inputs, more), np.pad(self.weights, more), self.n_inputs)
 
-    def followed_by(self, others: FeatureVectors) -> FeatureVectors:
+    def join(self, others: FeatureVectors) -> FeatureVectors:
         """Return these vectors and others."""
         n_slots = max(self.inputs.shape[1], others.inputs.shape[1])
-        parts = self.padded(n_slots), others.padded(n_slots)
+        parts = self.pad(n_slots), others.pad(n_slots)
         inputs, weights = (np.concatenate([getattr(part, name) for part in parts]) for name in ("inputs", "weights"))
         return FeatureVectors(inputs, weights, self.n_inputs)
 
@@ -386,7 +386,7 @@ class NumberEncoding(ColumnEncoding):
     knots: tuple[float, ...]
 
     @classmethod
-    def learned(cls, name: str, values: FloatArray) -> NumberEncoding:
+    def learn(cls, name: str, values: FloatArray) -> NumberEncoding:
         """Return the encoding for values, of which some may be missing."""
         known = values[~np.isnan(values)]
         if not known.size:
@@ -440,7 +440,7 @@ class CategoryEncoding(ColumnEncoding):
     categories: tuple[str, ...]
 
     @classmethod
-    def learned(cls, name: str, values: npt.NDArray[Any]) -> CategoryEncoding:
+    def learn(cls, name: str, values: npt.NDArray[Any]) -> CategoryEncoding:
         """Return the encoding for values, of which some may be missing."""
         counts = cls.counts(values)
         fewest = max(_FEWEST, _OF_ROOT * np.sqrt(values.size))
@@ -492,7 +492,7 @@ class ListEncoding(CategoryEncoding):
         def inputs_of(items: tuple[str, ...] | None) -> list[int]:
             return [1] if items is None else sorted({places.get(item, 0) for item in items})
 
-        found = mapped(values.tolist(), inputs_of)
+        found = convert_each(values.tolist(), inputs_of)
         counts = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
         inputs = np.fromiter(chain.from_iterable(found), dtype=np.int64, count=int(counts.sum()))
         weights = np.repeat(np.maximum(counts, 1) ** -0.5, counts)
@@ -510,15 +510,15 @@ class DateEncoding(ColumnEncoding):
     age: NumberEncoding
 
     @classmethod
-    def learned(cls, name: str, values: npt.NDArray[Any]) -> DateEncoding:
+    def learn(cls, name: str, values: npt.NDArray[Any]) -> DateEncoding:
         """Return the encoding for values, of which some may be missing."""
         known = values[~np.isnat(values)]
         latest = str(known.max()) if known.size else "1970-01-01"
         return cls(
             name,
             latest,
-            NumberEncoding.learned("year", _years(values)),
-            NumberEncoding.learned("age", _ages(values, latest)),
+            NumberEncoding.learn("year", _years(values)),
+            NumberEncoding.learn("age", _ages(values, latest)),
         )
 
     @property
@@ -597,9 +597,9 @@ class FeatureEncoding:
     def encode(self, count: int, values: Mapping[str, npt.NDArray[Any]]) -> FeatureVectors:
         """Return some vectors encoded from values of their kinds by name; a feature without any is missing in all."""
         parts: list[Part] = [(np.arange(count), np.zeros(count, dtype=np.int64), np.ones(count))]
-        for first, column in self._placed():
+        for first, column in self._locate_columns():
             name = column.name
-            own = values[name] if name in values else values_as(column.kind, [None] * count, name)
+            own = values[name] if name in values else convert_values(column.kind, [None] * count, name)
             parts += [(which, inputs + first, weights) for which, inputs, weights in column.parts(own)]
         return FeatureVectors.of_parts(count, self.n_inputs, parts)
 
@@ -608,7 +608,7 @@ class FeatureEncoding:
         known = vectors.weights[0] != 0
         inputs, weights = vectors.inputs[0][known].tolist(), vectors.weights[0][known].tolist()
         items = []
-        for first, column in self._placed():
+        for first, column in self._locate_columns():
             found = {
                 at - first: weight
                 for at, weight in zip(inputs, weights, strict=True)
@@ -621,7 +621,7 @@ class FeatureEncoding:
         """Return it as JSON content."""
         return {"columns": [column.to_dict() for column in self.columns]}
 
-    def _placed(self) -> Iterable[tuple[int, ColumnEncoding]]:
+    def _locate_columns(self) -> Iterable[tuple[int, ColumnEncoding]]:
         first = 1
         for column in self.columns:
             yield first, column

@@ -25,11 +25,11 @@ from deepmf.matrix.feature_encoding import (
     FeatureEncoding,
     FeatureVectors,
     are_missing,
-    kind_of,
-    raw_values,
-    values_as,
+    convert_values,
+    infer_kind,
+    read_values,
 )
-from deepmf.matrix.labels import Labels, label_array
+from deepmf.matrix.labels import Labels, build_label_array
 
 # Where a warning comes from: the call of `fit` that learns the encoding.
 _FIT = 9
@@ -77,9 +77,9 @@ class Features:
 
         `label` names the column of the labels, or the index of a pandas frame.
         """
-        from deepmf.matrix.frames import feature_columns
+        from deepmf.matrix.frames import read_feature_columns
 
-        return cls(*feature_columns(frame, label), kinds=kinds)
+        return cls(*read_feature_columns(frame, label), kinds=kinds)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ class Features:
 
     @cached_property
     def _kinds(self) -> dict[str, str]:
-        return {name: self._given.get(name) or kind_of(values) for name, values in self._values.items()}
+        return {name: self._given.get(name) or infer_kind(values) for name, values in self._values.items()}
 
     def values(self, name: str) -> npt.NDArray[Any]:
         """Return the values of a feature, one for each label.
@@ -104,7 +104,7 @@ class Features:
         if name not in self._values:
             raise BadFeatures(f"there is no feature {name!r}; there are {', '.join(self.names)}")
         if name not in self._converted:
-            self._converted[name] = values_as(self._kinds[name], self._values[name], name)
+            self._converted[name] = convert_values(self._kinds[name], self._values[name], name)
         return self._converted[name]
 
     def __len__(self) -> int:
@@ -114,7 +114,7 @@ class Features:
         listed = ", ".join(f"{name} ({kind})" for name, kind in self.kinds.items())
         return f"Features({len(self):,} label{'s' if len(self) != 1 else ''}: {listed})"
 
-    def encoding(self, positions: IndexArray | None = None) -> FeatureEncoding:
+    def learn_encoding(self, positions: IndexArray | None = None) -> FeatureEncoding:
         """Return the encoding learned from the features at some positions, or from all; others are encoded by it.
 
         Kinds that were not given are those of the values at these positions.
@@ -130,7 +130,7 @@ class Features:
     def _encoding(self) -> FeatureEncoding:
         return FeatureEncoding(tuple(self._column_encoding(name, kind) for name, kind in self._kinds.items()))
 
-    def encoded(self, encoding: FeatureEncoding) -> FeatureVectors:
+    def encode(self, encoding: FeatureEncoding) -> FeatureVectors:
         """Return these features by an encoding; those that it does not know, or of another kind, are refused."""
         check_names(self._values, encoding)
         known = encoding.kinds
@@ -138,7 +138,7 @@ class Features:
             if known[name] != kind:
                 raise BadFeatures(f"the model was fitted with the feature {name!r} as a {known[name]}, not as a {kind}")
         values = {
-            name: self.values(name) if self._kinds[name] == known[name] else values_as(known[name], raw, name)
+            name: self.values(name) if self._kinds[name] == known[name] else convert_values(known[name], raw, name)
             for name, raw in self._values.items()
         }
         return encoding.encode(len(self), values)
@@ -155,7 +155,7 @@ class Features:
         columns = {name: values[positions] for name, values in self._values.items()}
         return Features(self.labels[positions], columns, kinds=self._given)
 
-    def relabelled(self, labels: Iterable[Any]) -> Features:
+    def relabel(self, labels: Iterable[Any]) -> Features:
         """Return the same features under other labels."""
         return Features(labels, self._values, kinds=self._given)
 
@@ -185,7 +185,7 @@ class Features:
         missing = are_missing(kind, values)
         if np.all(missing):
             raise BadFeatures(f"the feature {name!r} has no value to learn from; leave it out")
-        encoding: ColumnEncoding = ENCODINGS_OF_KINDS[kind].learned(name, values)
+        encoding: ColumnEncoding = ENCODINGS_OF_KINDS[kind].learn(name, values)
         first = values[np.argmin(missing)]
         doubt = _too_many(encoding, values) if isinstance(encoding, CategoryEncoding) else None
         if not np.any(missing) and all(each == first for each in values):
@@ -198,7 +198,7 @@ class Features:
 def _different(labels: Iterable[Any]) -> npt.NDArray[Any]:
     """Return labels as an array; one that is there twice is refused."""
     try:
-        array = label_array(labels, axis="feature")
+        array = build_label_array(labels, axis="feature")
     except BadEntries as error:
         raise BadFeatures(f"the labels of features cannot be used: {error}") from error
     items = array.tolist()
@@ -211,7 +211,7 @@ def _different(labels: Iterable[Any]) -> npt.NDArray[Any]:
 
 def _raw(name: str, values: Iterable[Any]) -> npt.NDArray[Any]:
     try:
-        return raw_values(values)
+        return read_values(values)
     except (TypeError, ValueError, OverflowError) as error:
         raise BadFeatures(f"the feature {name!r} cannot be read: {error}") from error
 
@@ -258,8 +258,8 @@ class AxisFeatures:
         features.check_labels(labels)
         at = labels.find(features.labels)
         trained = at >= 0 if counts is None else (at >= 0) & (counts[at] > 0)
-        encoding = features.encoding(np.flatnonzero(trained))
-        vectors = features.encoded(encoding)
+        encoding = features.learn_encoding(np.flatnonzero(trained))
+        vectors = features.encode(encoding)
         own = np.full(len(labels), len(features))  # behind the last one: no features
         own[at[at >= 0]] = np.flatnonzero(at >= 0)
         return cls(encoding, vectors.take(own))
@@ -275,13 +275,13 @@ class AxisFeatures:
             return self.base.take(positions)
         places = np.minimum(np.searchsorted(self.positions, positions), self.positions.size - 1)
         newer = self.positions[places] == positions
-        taken, extra = self.base.padded(0).take(positions), self.extra.take(places[newer])
+        taken, extra = self.base.pad(0).take(positions), self.extra.take(places[newer])
         n_slots = max(taken.inputs.shape[1], extra.inputs.shape[1])
-        taken, extra = taken.padded(n_slots), extra.padded(n_slots)
+        taken, extra = taken.pad(n_slots), extra.pad(n_slots)
         taken.inputs[newer], taken.weights[newer] = extra.inputs, extra.weights
         return taken
 
-    def changed(self, positions: IndexArray, vectors: FeatureVectors) -> AxisFeatures:
+    def replace(self, positions: IndexArray, vectors: FeatureVectors) -> AxisFeatures:
         """Return a table in which some positions have other features."""
         if not positions.size:
             return self
@@ -292,11 +292,9 @@ class AxisFeatures:
         kept = np.flatnonzero(~np.isin(self.positions, positions))
         together = np.concatenate([self.positions[kept], positions])
         order = np.argsort(together)
-        return AxisFeatures(
-            self.encoding, self.base, together[order], self.extra.take(kept).followed_by(vectors).take(order)
-        )
+        return AxisFeatures(self.encoding, self.base, together[order], self.extra.take(kept).join(vectors).take(order))
 
-    def cleared(self, positions: IndexArray) -> AxisFeatures:
+    def clear(self, positions: IndexArray) -> AxisFeatures:
         """Return a table in which some positions have no features."""
         if not positions.size:
             return self
@@ -307,11 +305,11 @@ class AxisFeatures:
             left = AxisFeatures(self.encoding, self.base, self.positions[kept], extra)
         trained = positions[positions < len(self.base)]
         trained = trained[self.base.take(trained).are_known]
-        return left.changed(trained, FeatureVectors.empty(trained.size, self.n_inputs)) if trained.size else left
+        return left.replace(trained, FeatureVectors.empty(trained.size, self.n_inputs)) if trained.size else left
 
     def without(self, forgotten: IndexArray) -> AxisFeatures:
         """Return a table without the features at some positions; behind those of training, later ones move up."""
-        cleared, gone = self.cleared(forgotten), forgotten[forgotten >= len(self.base)]
+        cleared, gone = self.clear(forgotten), forgotten[forgotten >= len(self.base)]
         if not gone.size:
             return cleared
         moved = cleared.positions - np.searchsorted(gone, cleared.positions)
@@ -328,7 +326,7 @@ class AxisFeatures:
             found.update(np.ascontiguousarray(array).data)
         return found.hexdigest()[:16]
 
-    def of_one(self, values: Mapping[str, Any] | None) -> FeatureVectors:
+    def encode_one(self, values: Mapping[str, Any] | None) -> FeatureVectors:
         """Return the features of a single row or column from values by name, which may lack some, or all."""
         given: object = values
         if given is not None and not isinstance(given, Mapping):
@@ -338,4 +336,6 @@ class AxisFeatures:
             return FeatureVectors.empty(1, self.n_inputs)
         check_names(values, self.encoding)
         kinds = self.encoding.kinds
-        return self.encoding.encode(1, {name: values_as(kinds[name], [each], name) for name, each in values.items()})
+        return self.encoding.encode(
+            1, {name: convert_values(kinds[name], [each], name) for name, each in values.items()}
+        )

@@ -13,7 +13,7 @@ from deepmf.errors import BadEntries, BadFeatures, MissingDependency
 from deepmf.files import import_polars
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.text_labels import text_codes
+from deepmf.matrix.text_labels import encode_texts
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -59,16 +59,16 @@ class TableForm(NamedTuple):
     @property
     def names(self) -> tuple[str, str, str]:
         """The names of row, column and value in a long table, all different."""
-        return *self.ids_beside([self.value]), self.value
+        return *self.name_ids_beside([self.value]), self.value
 
-    def is_called(self, other: TableForm | None) -> bool:
+    def has_names_of(self, other: TableForm | None) -> bool:
         """Say whether another table has the same names and is as wide, whatever the types of its ids."""
         return other is not None and self[:4] == other[:4]
 
-    def ids_beside(self, taken: Collection[str]) -> tuple[str, str]:
+    def name_ids_beside(self, taken: Collection[str]) -> tuple[str, str]:
         """Return the names of row and column ids for a table that has other fields too, whose names are theirs.
 
-        >>> TableForm("user", "area").ids_beside(["prediction", "area"])
+        >>> TableForm("user", "area").name_ids_beside(["prediction", "area"])
         ('user', 'column')
         """
         row = "row" if self.row in taken else self.row
@@ -124,8 +124,8 @@ def choose_columns(names: Sequence[str], asked: Mapping[str, str | int | None]) 
     if len(names) < len(roles):
         shown = ", ".join(map(str, names))
         needed = "is needed" if len(roles) == 1 else f"are needed, so at least {_COUNTS[len(roles)]} columns"
-        raise BadEntries(f"{in_words(roles)} {needed}; got {len(names)}: {shown}")
-    chosen = {role: _named(names, wanted, role) for role, wanted in asked.items() if wanted is not None}
+        raise BadEntries(f"{join_roles(roles)} {needed}; got {len(names)}: {shown}")
+    chosen = {role: _find_column(names, wanted, role) for role, wanted in asked.items() if wanted is not None}
     plain = {_plain(name): name for name in reversed(names)}
     for role in USUAL_NAMES if len(names) > len(roles) else roles:
         matches = [plain[word] for word in USUAL_NAMES[role] if word in plain and plain[word] not in chosen.values()]
@@ -134,7 +134,7 @@ def choose_columns(names: Sequence[str], asked: Mapping[str, str | int | None]) 
     left = iter(name for name in names if name not in chosen.values())
     chosen = {role: chosen[role] if role in chosen else next(left) for role in roles}
     if len(set(chosen.values())) < len(roles):
-        listed = in_words(roles, article="")
+        listed = join_roles(roles, article="")
         shown = ", ".join(map(str, chosen.values()))
         raise BadEntries(f"{listed} must be {_COUNTS[len(roles)]} different columns; got {shown}")
     return chosen
@@ -147,7 +147,7 @@ def choose_label(names: Sequence[str], label: str | int | None, known_as: Sequen
     ('item_id', 'title')
     """
     if label is not None:
-        return _named(names, label, "labels")
+        return _find_column(names, label, "labels")
     plain = {_plain(name): name for name in reversed(names)}
     usual = (*USUAL_NAMES["row"], *USUAL_NAMES["column"], *_USUAL_LABELS)
     found = [name for name in known_as if name in names] or [plain[word] for word in usual if word in plain]
@@ -162,10 +162,10 @@ def is_guess(names: Sequence[str], asked: Mapping[str, str | int | None]) -> boo
     )
 
 
-def in_words(roles: Sequence[str], *, article: str = "a ") -> str:
+def join_roles(roles: Sequence[str], *, article: str = "a ") -> str:
     """Return roles as a sentence lists them.
 
-    >>> in_words(["row", "column", "value"])
+    >>> join_roles(["row", "column", "value"])
     'a row, a column and a value'
     """
     *before, last = (f"{article}{role}" for role in roles)
@@ -178,11 +178,11 @@ def has_usual_names(names: Sequence[str], roles: Sequence[str]) -> bool:
     return all(not plain.isdisjoint(USUAL_NAMES[role]) for role in roles)
 
 
-def long_entries(
+def read_long_frame(
     frame: Any, *, row: str | int | None, column: str | int | None, value: str | int | None
 ) -> LongEntries:
     """Take the row, column and value columns out of a long frame."""
-    table = _eager(frame)
+    table = _collect(frame)
     chosen = choose_columns(table.columns, {"row": row, "column": column, "value": value})
     values = table.get_column(chosen["value"])
     if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
@@ -204,12 +204,12 @@ def long_entries(
     )
 
 
-def wide_table(frame: Any, *, row: str | None) -> WideTable:
+def read_wide_frame(frame: Any, *, row: str | None) -> WideTable:
     """Take the values and the labels out of a wide frame."""
-    table = _eager(frame)
+    table = _collect(frame)
     labels, row_type = None, None
     if row is not None:
-        ids = table.get_column(_named(table.columns, row, "row"))
+        ids = table.get_column(_find_column(table.columns, row, "row"))
         labels, row_type = ids.to_list(), _whole_type_of(ids)
         table = table.drop(row)
     elif (index := getattr(frame, "index", None)) is not None:
@@ -223,14 +223,14 @@ def wide_table(frame: Any, *, row: str | None) -> WideTable:
     return WideTable(array, labels, list(table.columns), TableForm(row or PLAIN.row, wide=True, row_type=row_type))
 
 
-def feature_columns(frame: Any, label: str) -> tuple[list[Any], dict[str, Any]]:
+def read_feature_columns(frame: Any, label: str) -> tuple[list[Any], dict[str, Any]]:
     """Take the labels, and the values of all other columns by name, out of a frame of features."""
     try:
         index = getattr(frame, "index", None)
         if label is not None and getattr(index, "name", None) == label and label not in frame.columns:
             frame = frame.reset_index()
-        table = _eager(frame)
-        labels = table.get_column(_named(table.columns, label, "labels"))
+        table = _collect(frame)
+        labels = table.get_column(_find_column(table.columns, label, "labels"))
         _check_no_null(labels, "the label")
     except BadEntries as error:
         raise BadFeatures(f"these features cannot be used: {error}") from error
@@ -245,35 +245,37 @@ def feature_columns(frame: Any, label: str) -> tuple[list[Any], dict[str, Any]]:
     return labels.to_list(), columns
 
 
-def long_frame(matrix: ObservedMatrix) -> pl.DataFrame:
+def build_long_frame(matrix: ObservedMatrix) -> pl.DataFrame:
     """Return the entries of a matrix as a long polars frame, ids of the type that they have."""
     polars = import_polars()
-    rows = label_series(matrix.rows.array, matrix.form.row_type)
-    columns = label_series(matrix.columns.array, matrix.form.column_type)
+    rows = build_label_series(matrix.rows.array, matrix.form.row_type)
+    columns = build_label_series(matrix.columns.array, matrix.form.column_type)
     ids = [rows.gather(matrix.entry_rows), columns.gather(matrix.by_row.columns)]
     frame: pl.DataFrame = polars.DataFrame(
         [
             series.alias(name)
-            for name, series in zip(matrix.form.names, [*ids, value_series(matrix.values, matrix.scale)], strict=True)
+            for name, series in zip(
+                matrix.form.names, [*ids, build_value_series(matrix.values, matrix.scale)], strict=True
+            )
         ]
     )
     return frame
 
 
-def wide_frame(matrix: ObservedMatrix) -> pl.DataFrame:
+def build_wide_frame(matrix: ObservedMatrix) -> pl.DataFrame:
     """Return a matrix as a wide polars frame: its row ids, and a column of values for each column."""
     polars = import_polars()
-    names = wide_names(matrix.form.row, matrix.columns.array)
+    names = name_wide_columns(matrix.form.row, matrix.columns.array)
     array = matrix.to_array()
-    columns = [value_series(array[:, at], matrix.scale) for at in range(array.shape[1])]
-    rows = label_series(matrix.rows.array, matrix.form.row_type)
+    columns = [build_value_series(array[:, at], matrix.scale) for at in range(array.shape[1])]
+    rows = build_label_series(matrix.rows.array, matrix.form.row_type)
     frame: pl.DataFrame = polars.DataFrame(
         [series.alias(name) for name, series in zip(names, [rows, *columns], strict=True)]
     )
     return frame
 
 
-def wide_names(row: str, columns: npt.NDArray[Any]) -> list[str]:
+def name_wide_columns(row: str, columns: npt.NDArray[Any]) -> list[str]:
     """Return the names of a wide table: that of the row ids, then the column labels as text, all different."""
     names = [row, *map(str, columns.tolist())]
     if len(set(names)) < len(names):
@@ -284,19 +286,19 @@ def wide_names(row: str, columns: npt.NDArray[Any]) -> list[str]:
     return names
 
 
-def label_series(labels: npt.NDArray[Any], whole: str | None = None) -> pl.Series:
+def build_label_series(labels: npt.NDArray[Any], whole: str | None = None) -> pl.Series:
     """Return labels as a polars series of their own type; what polars has no type for becomes text.
 
     whole: the type of whole numbers in the table that they came from, which is kept where it holds them.
     """
     polars = import_polars()
     items = labels.tolist()
-    dtype = whole_type(labels, whole) if items else polars.String
+    dtype = find_whole_type(labels, whole) if items else polars.String
     series: pl.Series = polars.Series(items, dtype=dtype)
     return polars.Series(list(map(str, items))) if series.dtype == polars.Object else series
 
 
-def whole_type(labels: npt.NDArray[Any], whole: str | None) -> Any:
+def find_whole_type(labels: npt.NDArray[Any], whole: str | None) -> Any:
     """Return the polars type of whole numbers with some name (see `WHOLE_TYPES`); None where it holds not all labels.
 
     Labels that came later may lie beyond it.
@@ -308,14 +310,14 @@ def whole_type(labels: npt.NDArray[Any], whole: str | None) -> Any:
     return getattr(import_polars(), whole) if inside else None
 
 
-def value_series(values: npt.NDArray[Any], scale: Scale) -> pl.Series:
+def build_value_series(values: npt.NDArray[Any], scale: Scale) -> pl.Series:
     """Return values as a polars series, NaN as null: whole numbers where all levels of the scale are."""
     polars = import_polars()
     series: pl.Series = polars.Series(values.astype(np.float64)).fill_nan(None)
     return series.cast(polars.Int64) if scale.is_whole else series
 
 
-def _eager(frame: Any) -> nw.DataFrame[Any]:
+def _collect(frame: Any) -> nw.DataFrame[Any]:
     try:
         import narwhals as nw
     except ImportError as error:
@@ -332,7 +334,7 @@ def _eager(frame: Any) -> nw.DataFrame[Any]:
     return table.collect() if isinstance(table, nw.LazyFrame) else table
 
 
-def _named(names: Sequence[str], wanted: str | int, role: str) -> str:
+def _find_column(names: Sequence[str], wanted: str | int, role: str) -> str:
     if isinstance(wanted, int):
         if not 0 <= wanted < len(names):
             raise BadEntries(f"{role} column {wanted} does not exist; there are columns 0 to {len(names) - 1}")
@@ -355,7 +357,7 @@ def _check_no_null(series: nw.Series[Any], what: str) -> None:
 def _gather(series: nw.Series[Any], *, axis: str) -> Labelled:
     _check_no_null(series, f"the {axis} id")
     if series.implementation.is_polars() and str(series.dtype) == "String":
-        return _gather_text(series, axis=axis)
+        return _gather_texts(series, axis=axis)
     if series.dtype.is_integer() and not _is_beyond_numpy(series):
         return Labels.gather(series.to_numpy(), axis=axis)
     return Labels.gather(series.to_list(), axis=axis)
@@ -378,7 +380,7 @@ def _is_beyond_numpy(series: nw.Series[Any]) -> bool:
     return str(series.dtype) in ("Int128", "UInt128")
 
 
-def _gather_text(series: nw.Series[Any], *, axis: str) -> Labelled:
+def _gather_texts(series: nw.Series[Any], *, axis: str) -> Labelled:
     """Gather polars strings without a Python string per entry."""
-    distinct, positions = text_codes(series.to_native())
+    distinct, positions = encode_texts(series.to_native())
     return Labelled(Labels(distinct.to_list(), axis=axis), positions)

@@ -18,7 +18,7 @@ from deepmf.errors import BadEntries, BadSetting, UnknownLabel
 from deepmf.matrix.arrays import IndexArray
 
 
-def checked_labels(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
+def check_labels_(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
     """Return labels as one array of one kind: int64, or objects; nulls and mixtures are errors."""
     if isinstance(items, str | bytes):
         raise BadEntries(f"{axis}s must be a list of labels; got the single label {items!r}")
@@ -37,10 +37,10 @@ def checked_labels(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
         array = array.astype(f"{array.dtype.kind}8[us]")  # what Python's own dates and times can hold
     if array.dtype.kind != "O":
         array = array.astype(object)  # Python's own str, float, datetime: kept as given
-    return _checked_objects(array, axis=axis)
+    return _check_objects(array, axis=axis)
 
 
-def n_distinct(labels: npt.NDArray[Any]) -> int:
+def count_distinct(labels: npt.NDArray[Any]) -> int:
     """Return how many different labels there are."""
     return len(set(labels.tolist()))
 
@@ -57,11 +57,11 @@ def _from_iterable(items: Iterable[Any]) -> npt.NDArray[Any]:
     return np.fromiter(sequence, dtype=object, count=len(sequence))
 
 
-def _checked_objects(array: npt.NDArray[Any], *, axis: str) -> npt.NDArray[Any]:
+def _check_objects(array: npt.NDArray[Any], *, axis: str) -> npt.NDArray[Any]:
     kinds = set(map(type, array))
     if any(issubclass(kind, np.generic) for kind in kinds):
         plain = (item.item() if isinstance(item, np.generic) else item for item in array)
-        return _checked_objects(np.fromiter(plain, dtype=object, count=array.size), axis=axis)
+        return _check_objects(np.fromiter(plain, dtype=object, count=array.size), axis=axis)
     if kinds & {type(None), float, Decimal}:
         where = next((i for i, item in enumerate(array) if _is_missing(item)), None)
         if where is not None:
@@ -103,7 +103,7 @@ class IntegerIndex:
     def find(self, items: IndexArray) -> IndexArray:
         """Return where each item stands, -1 for an unknown one."""
         if _is_spread(self._low, self._high, self._labels.size):
-            near = np.minimum(np.searchsorted(self._sorted, items), self._labels.size - 1)
+            near = np.minimum(np.searchsorted(self._sorted_labels, items), self._labels.size - 1)
             positions = self._order[near]
             return np.where(self._labels[positions] == items, positions, -1)
         inside = (items >= self._low) & (items <= self._high)
@@ -121,12 +121,12 @@ class IntegerIndex:
         return np.argsort(self._labels, kind="stable")
 
     @cached_property
-    def _sorted(self) -> IndexArray:
+    def _sorted_labels(self) -> IndexArray:
         ordered: IndexArray = self._labels[self._order]
         return ordered
 
 
-def gathered_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
+def gather_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
     """Return the distinct ones of some integers, rising, and the position of each integer among them."""
     if array.size == 0:
         return array.copy(), array.copy()
@@ -144,7 +144,7 @@ def gathered_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
     return np.flatnonzero(seen) + low, position_of[offsets]
 
 
-def gathered_objects(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IndexArray]:
+def gather_objects(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IndexArray]:
     """Return the distinct ones of some objects, sorted where they have an order, and the position of each."""
     items = array.tolist()
     distinct = list(dict.fromkeys(items))
@@ -185,7 +185,7 @@ class Labels(Sequence[Any]):
     """
 
     def __init__(self, labels: Iterable[Any], *, axis: str) -> None:
-        array = label_array(labels, axis=axis)
+        array = build_label_array(labels, axis=axis)
         self._set(array.copy() if array is labels else array, axis)
         n_distinct = np.unique(array).size if array.dtype.kind == "i" else len(self._index)
         if n_distinct < array.size:
@@ -212,24 +212,24 @@ class Labels(Sequence[Any]):
 
         Labels that cannot be sorted keep the order in which they first appear.
         """
-        array = label_array(items, axis=axis)
+        array = build_label_array(items, axis=axis)
         if array.dtype.kind == "i":
-            distinct, positions = gathered_integers(array)
+            distinct, positions = gather_integers(array)
         else:
-            distinct, positions = gathered_objects(array)
+            distinct, positions = gather_objects(array)
         labels = cls.__new__(cls)
         labels._set(distinct, axis)
         return Labelled(labels, positions)
 
     @classmethod
-    def numbered(cls, count: int, *, axis: str) -> Labels:
+    def from_range(cls, count: int, *, axis: str) -> Labels:
         """Label an axis by 0, 1, 2, ..., as for a plain array."""
         labels = cls.__new__(cls)
         labels._set(range(count), axis)
         return labels
 
     @classmethod
-    def of_distinct(cls, array: npt.NDArray[Any], *, axis: str) -> Labels:
+    def from_distinct(cls, array: npt.NDArray[Any], *, axis: str) -> Labels:
         """Label an axis by ints or floats that are known to differ; ints are held as they are, without a copy."""
         labels = Labels.__new__(Labels)
         labels._set(array if array.dtype.kind == "i" else array.astype(object), axis)
@@ -237,16 +237,16 @@ class Labels(Sequence[Any]):
 
     def positions(self, items: Iterable[Any]) -> IndexArray:
         """Return where each item stands; an unknown one raises `UnknownLabel`."""
-        array = label_array(items, axis=self.axis)
+        array = build_label_array(items, axis=self.axis)
         positions = self.find(array)
         unknown = positions < 0
         if np.any(unknown):
-            raise self.unknown(np.extract(unknown, array))
+            raise self.build_unknown_error(np.extract(unknown, array))
         return positions
 
-    def unknown(self, labels: npt.NDArray[Any], *others: str) -> UnknownLabel:
+    def build_unknown_error(self, labels: npt.NDArray[Any], *others: str) -> UnknownLabel:
         """Return the error that names the first of some unknown labels, and says how many more there are."""
-        n_more = n_distinct(labels) - 1
+        n_more = count_distinct(labels) - 1
         more = " and ".join([f"{n_more} more"] * (n_more > 0) + list(others))
         said = f"{self.axis} {labels.tolist()[0]!r} is not known{f' (and {more})' if more else ''}"
         return UnknownLabel(f"{said}; there are {self._summary()}")
@@ -258,14 +258,14 @@ class Labels(Sequence[Any]):
                 f"{self.axis} labels are {kind_of(self[:1])} here; got {kind_of(array)}, such as {array.tolist()[0]!r}"
             )
 
-    def distinct_positions(self, items: Iterable[Any]) -> IndexArray:
+    def find_distinct(self, items: Iterable[Any]) -> IndexArray:
         """Return where the items stand, each once, in the order in which they first appear."""
         positions = self.positions(items)
         return positions[np.sort(np.unique(positions, return_index=True)[1])]
 
     def find(self, items: Iterable[Any]) -> IndexArray:
         """Return where each item stands, -1 for an unknown one."""
-        array = label_array(items, axis=self.axis)
+        array = build_label_array(items, axis=self.axis)
         if len(self) == 0 or array.size == 0 or array.dtype != self._dtype:
             return np.full(array.size, -1, dtype=np.int64)
         if array.dtype.kind == "i":
@@ -295,13 +295,13 @@ class Labels(Sequence[Any]):
                 f"{self.axis} labels are of one kind; got {kind_of(fresh)} beside {kind_of(self[:1])}, "
                 f"such as {fresh.tolist()[0]!r}"
             )
-        return self._followed_by(fresh)
+        return self._append(fresh)
 
-    def followed_by(self, longer: Labels) -> Labels:
+    def extend_to(self, longer: Labels) -> Labels:
         """Return these labels and what others, which begin with these, have behind them."""
-        return self if len(longer) == len(self) else self._followed_by(longer[len(self) :])
+        return self if len(longer) == len(self) else self._append(longer[len(self) :])
 
-    def _followed_by(self, fresh: npt.NDArray[Any]) -> Labels:
+    def _append(self, fresh: npt.NDArray[Any]) -> Labels:
         """Return these labels and others, at the cost of the others alone."""
         rest = Labels.__new__(Labels)
         rest._set(fresh, self.axis)
@@ -373,7 +373,7 @@ class JoinedLabels(Labels):
 
     def find(self, items: Iterable[Any]) -> IndexArray:
         """Return where each item stands, -1 for an unknown one."""
-        array = label_array(items, axis=self.axis)
+        array = build_label_array(items, axis=self.axis)
         positions = self._first.find(array)
         unknown = np.flatnonzero(positions < 0)
         if unknown.size:
@@ -381,7 +381,7 @@ class JoinedLabels(Labels):
             positions[unknown] = np.where(behind < 0, -1, behind + len(self._first))
         return positions
 
-    def _followed_by(self, fresh: npt.NDArray[Any]) -> Labels:
+    def _append(self, fresh: npt.NDArray[Any]) -> Labels:
         # Parts grow by a factor from the last to the first, so that there are few of them, and each is seldom copied.
         first: Labels = self
         while isinstance(first, JoinedLabels) and len(first._rest) < _PART_GROWTH * fresh.size:
@@ -428,9 +428,9 @@ class JoinedLabels(Labels):
         return taken
 
 
-def label_array(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
+def build_label_array(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
     """Return labels as one array of one kind: int64, or objects; nulls and mixtures are errors."""
-    return items.array if isinstance(items, Labels) else checked_labels(items, axis=axis)
+    return items.array if isinstance(items, Labels) else check_labels_(items, axis=axis)
 
 
 def _numbers_at(numbers: range, position: Any) -> Any:
@@ -481,7 +481,7 @@ AS_TEXT = {
 }
 
 
-def stored_kind(labels: Labels) -> str:
+def find_stored_kind(labels: Labels) -> str:
     """Return the kind that a file calls labels by; those of a kind that no file can hold are refused."""
     some = labels[:1]
     if some.dtype.kind == "i":

@@ -13,8 +13,8 @@ import scipy.sparse
 
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.formatting import format_amount, format_count, format_percent, format_short
-from deepmf.matrix.arrays import FloatArray, IndexArray, pieces
-from deepmf.matrix.axis_entries import ByColumn, ByRow, ValueArray, both_orders, compact
+from deepmf.matrix.arrays import FloatArray, IndexArray, iterate_pieces
+from deepmf.matrix.axis_entries import ByColumn, ByRow, ValueArray, build_orders, compact
 from deepmf.matrix.frames import PLAIN, TableForm
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.packed import StoreOrigin, StoreParts
@@ -25,9 +25,9 @@ from deepmf.matrix.sorting import (
     check_duplicates,
     check_finite,
     check_on_scale,
-    numbers,
-    ordered_entries,
-    tell_moved,
+    sort_entries,
+    to_numbers,
+    warn_moved,
 )
 from deepmf.plots import build_notebook_view, plot_bars
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 AREAS = ("I", "II", "III", "IV")
 
 
-def area_codes(row_is_new: npt.NDArray[np.bool_], column_is_new: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
+def compute_area_codes(row_is_new: npt.NDArray[np.bool_], column_is_new: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
     """Return the position in `AREAS` of each pair: new rows are II, new columns III, both IV."""
     return row_is_new.astype(np.int8) + 2 * column_is_new.astype(np.int8)
 
@@ -127,9 +127,9 @@ def _moments(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:
     """Return the mean and the standard deviation, computed some values at a time."""
     if not values.size:
         return float("nan"), float("nan")
-    mean = sum(float(piece.sum(dtype=np.float64)) for piece in pieces(values)) / values.size
+    mean = sum(float(piece.sum(dtype=np.float64)) for piece in iterate_pieces(values)) / values.size
     with np.errstate(over="ignore"):  # the squares of huge values: infinite is what they deviate
-        squares = sum(float(np.square(piece.astype(np.float64) - mean).sum()) for piece in pieces(values))
+        squares = sum(float(np.square(piece.astype(np.float64) - mean).sum()) for piece in iterate_pieces(values))
     return mean, float(np.sqrt(squares / values.size))
 
 
@@ -143,11 +143,11 @@ def _quantiles(counts: npt.NDArray[np.integer[Any]]) -> dict[str, float]:
 def _histogram(scale: Scale, values: npt.NDArray[np.floating[Any]]) -> dict[float, int]:
     if scale.levels is not None:
         counts = np.zeros(scale.levels.size, dtype=np.int64)
-        for piece in pieces(values):
+        for piece in iterate_pieces(values):
             counts += np.bincount(scale.level_positions(piece), minlength=counts.size)
         return dict(zip(scale.levels.tolist(), counts.tolist(), strict=True))
     counts, edges = np.zeros(10, dtype=np.int64), np.histogram_bin_edges([], bins=10, range=(scale.low, scale.high))
-    for piece in pieces(values):
+    for piece in iterate_pieces(values):
         inside = np.clip(piece, scale.low, scale.high)  # outliers count in the first and last bins
         counts += np.histogram(inside, bins=10, range=(scale.low, scale.high))[0]
     return dict(zip(((edges[:-1] + edges[1:]) / 2).tolist(), counts.tolist(), strict=True))
@@ -253,7 +253,7 @@ class ObservedMatrix:
         wanted instead, including those without an entry. `duplicates` says what to do with a (row, column)
         pair that occurs more than once; a mean goes to the nearest level.
         """
-        floats = numbers(values)
+        floats = to_numbers(values)
         row_axis = _axis(rows, row_labels, axis="row")
         column_axis = _axis(columns, column_labels, axis="column")
         if not row_axis.positions.size == column_axis.positions.size == floats.size:
@@ -274,7 +274,7 @@ class ObservedMatrix:
     ) -> ObservedMatrix:
         """Build a matrix from a two-dimensional array in which NaN (or a mask) marks what is missing."""
         missing = np.ma.getmaskarray(array) if np.ma.isMaskedArray(array) else None
-        dense = numbers(np.ma.getdata(array), dimensions=2)
+        dense = to_numbers(np.ma.getdata(array), dimensions=2)
         observed = ~np.isnan(dense) if missing is None else ~(missing | np.isnan(dense))
         rows, columns = np.nonzero(observed)
         return cls.from_positions(
@@ -303,7 +303,7 @@ class ObservedMatrix:
         return cls.from_positions(
             Labelled(_whole_axis(row_labels, matrix.shape[0], axis="row"), coordinates.row),
             Labelled(_whole_axis(column_labels, matrix.shape[1], axis="column"), coordinates.col),
-            numbers(coordinates.data),
+            to_numbers(coordinates.data),
             scale=scale,
             duplicates=duplicates,
         )
@@ -324,10 +324,10 @@ class ObservedMatrix:
         `row`, `column` and `value` name the columns or give their positions; left out, they are recognised by their
         usual names (user, item, rating, ...), otherwise the first three columns are taken.
         """
-        from deepmf.matrix.frames import long_entries
+        from deepmf.matrix.frames import read_long_frame
 
-        entries = long_entries(frame, row=row, column=column, value=value)
-        values = numbers(entries.values)
+        entries = read_long_frame(frame, row=row, column=column, value=value)
+        values = to_numbers(entries.values)
         return cls.from_positions(
             entries.rows, entries.columns, values, scale=scale, duplicates=duplicates, form=entries.form
         )
@@ -339,13 +339,13 @@ class ObservedMatrix:
         Row labels are those of the column named by `row`, otherwise the index where the frame has one, otherwise
         0, 1, 2, ...
         """
-        from deepmf.matrix.frames import wide_table
+        from deepmf.matrix.frames import read_wide_frame
 
-        table = wide_table(frame, row=row)
+        table = read_wide_frame(frame, row=row)
         matrix = cls.from_array(
             table.array, scale=scale, row_labels=table.row_labels, column_labels=table.column_labels
         )
-        return matrix.in_form(table.form)
+        return matrix.with_form(table.form)
 
     @classmethod
     def from_positions(
@@ -363,8 +363,8 @@ class ObservedMatrix:
         check_finite(rows, columns, values)
         if scale is not None:
             check_on_scale(rows, columns, values, scale)
-        entries = ordered_entries(rows, columns, values, scale=scale, duplicates=duplicates)
-        tell_moved(entries.n_moved, entries.scale)
+        entries = sort_entries(rows, columns, values, scale=scale, duplicates=duplicates)
+        warn_moved(entries.n_moved, entries.scale)
         return cls._from_ordered(rows.labels, columns.labels, entries, form)
 
     @classmethod
@@ -381,7 +381,7 @@ class ObservedMatrix:
     @classmethod
     def _from_ordered(cls, rows: Labels, columns: Labels, entries: OrderedEntries, form: TableForm) -> ObservedMatrix:
         """Build a matrix from entries in row order without repeats."""
-        by_row, by_column = both_orders(entries.rows, entries.columns, shape=(len(rows), len(columns)))
+        by_row, by_column = build_orders(entries.rows, entries.columns, shape=(len(rows), len(columns)))
         values = compact(entries.values)
         mean = float(values.mean(dtype=np.float64)) if values.size else float("nan")
         return cls.from_order(rows, columns, entries.scale, by_row, by_column, values, mean=mean, form=form)
@@ -446,7 +446,7 @@ class ObservedMatrix:
         counts = np.diff(self.by_row.starts[filled], append=self.by_row.starts[-1:])
         return np.repeat(filled.astype(self.by_row.columns.dtype, copy=False), counts)
 
-    def rows_of(self, entries: IndexArray) -> IndexArray:
+    def find_rows(self, entries: IndexArray) -> IndexArray:
         """Return the row position of some entries, given by their places in row order."""
         if entries.size > self.n_entries // 64:
             return self.entry_rows[entries]
@@ -473,21 +473,21 @@ class ObservedMatrix:
         """
         is_mask = which.dtype == bool
         if self.origin is not None and (np.count_nonzero(which) if is_mask else which.size) > IN_MEMORY:
-            from deepmf.matrix.packed import part_on_disk
+            from deepmf.matrix.packed import take_entries_on_disk
 
-            part = part_on_disk(self, which if is_mask else np.sort(which))
+            part = take_entries_on_disk(self, which if is_mask else np.sort(which))
             return ObservedMatrix.from_store(part, scale=self.scale)
         kept = np.flatnonzero(which) if is_mask else np.sort(which)
         values = self.values[kept].astype(np.float64)
-        entries = OrderedEntries(self.rows_of(kept), self.by_row.columns[kept], values, self.scale)
+        entries = OrderedEntries(self.find_rows(kept), self.by_row.columns[kept], values, self.scale)
         return ObservedMatrix._from_ordered(self.rows, self.columns, entries, self.form)
 
     def take(self, rows: IndexArray, columns: IndexArray) -> ObservedMatrix:
         """Return the part with the rows and columns at the given positions, in that order."""
         if self.origin is not None and self.n_entries > IN_MEMORY and _rise(rows) and _rise(columns):
-            from deepmf.matrix.packed import axes_on_disk
+            from deepmf.matrix.packed import take_axes_on_disk
 
-            return ObservedMatrix.from_store(axes_on_disk(self, rows, columns), scale=self.scale)
+            return ObservedMatrix.from_store(take_axes_on_disk(self, rows, columns), scale=self.scale)
         new_row = np.full(len(self.rows), -1, dtype=np.int64)
         new_row[rows] = np.arange(rows.size)
         new_column = np.full(len(self.columns), -1, dtype=np.int64)
@@ -508,14 +508,14 @@ class ObservedMatrix:
         known = known_rows[self.entry_rows] & known_columns[self.by_row.columns]
         return self if np.all(known) else self.take_entries(known)
 
-    def in_form(self, form: TableForm) -> ObservedMatrix:
+    def with_form(self, form: TableForm) -> ObservedMatrix:
         """Return the same matrix, to be written as a table of another form."""
         matrix = ObservedMatrix.__new__(ObservedMatrix)
         for name in self.__slots__:
             object.__setattr__(matrix, name, form if name == "form" else getattr(self, name))
         return matrix
 
-    def on_scale(self, scale: Scale) -> ObservedMatrix:
+    def with_scale(self, scale: Scale) -> ObservedMatrix:
         """Return the same entries on another scale, which holds them all."""
         matrix = ObservedMatrix.__new__(ObservedMatrix)
         for name in self.__slots__:
@@ -528,15 +528,15 @@ class ObservedMatrix:
         >>> ObservedMatrix.from_entries(["ann", "bob"], ["Big", "Big"], [3, 1]).to_frame().columns
         ['row', 'column', 'value']
         """
-        from deepmf.matrix.frames import long_frame
+        from deepmf.matrix.frames import build_long_frame
 
-        return long_frame(self)
+        return build_long_frame(self)
 
     def to_table(self) -> Any:
         """Return the matrix as a wide polars frame: a line per row, null where nothing is observed; mind its size."""
-        from deepmf.matrix.frames import wide_frame
+        from deepmf.matrix.frames import build_wide_frame
 
-        return wide_frame(self)
+        return build_wide_frame(self)
 
     def write(self, path: str | Path) -> None:
         """Write the matrix to a .csv, .tsv, .parquet or .npz file, or as a .store, that `read_matrix` reads.
@@ -611,7 +611,7 @@ def _axis(items: Iterable[Any], labels: Iterable[Any] | None, *, axis: str) -> L
 
 def _whole_axis(labels: Iterable[Any] | None, count: int, *, axis: str) -> Labels:
     if labels is None:
-        return Labels.numbered(count, axis=axis)
+        return Labels.from_range(count, axis=axis)
     given = labels if isinstance(labels, Labels) else Labels(labels, axis=axis)
     if len(given) != count:
         raise BadEntries(f"{len(given)} {axis} labels were given for {count} {axis}s")

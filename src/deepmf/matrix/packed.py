@@ -24,15 +24,15 @@ from deepmf.matrix.arrays import (
     ArrayFile,
     CodedValues,
     IndexArray,
-    checksum,
-    code_counts,
-    codes_of,
-    mapped,
-    pieces,
+    compute_checksum,
+    count_codes,
+    find_codes,
+    iterate_pieces,
+    map_array,
 )
 from deepmf.matrix.axis_entries import are_positions
 from deepmf.matrix.frames import TableForm
-from deepmf.matrix.labels import AS_TEXT, Labels, stored_kind
+from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.text_labels import TextLabels
 
@@ -94,7 +94,7 @@ def read_manifest(folder: Path) -> StoreManifest:
         raise UnreadableFile(f"{folder} is not a store: its {MANIFEST} does not say so")
     number: Any = content.get("format")
     if not _is_count(number):
-        raise _damaged(folder, "format", number)
+        raise _damage_error(folder, "format", number)
     if number != FORMAT:
         raise UnreadableFile(
             f"{folder} is a store of format {number}; this version of deepmf reads format {FORMAT}"
@@ -102,7 +102,7 @@ def read_manifest(folder: Path) -> StoreManifest:
         )
     for name in _COUNTS:
         if not _is_count(content.get(name)):
-            raise _damaged(folder, name, content.get(name))
+            raise _damage_error(folder, name, content.get(name))
     return StoreManifest(
         **{name: content[name] for name in _COUNTS},
         mean=_number_or_none(folder, content.get("mean")),
@@ -139,16 +139,16 @@ def _scale_content(scale: Scale) -> dict[str, Any]:
 def _scale(folder: Path, content: Any) -> Scale:
     try:
         if not isinstance(content, dict) or content.keys() - {"bounded"} not in ({"levels"}, {"low", "high"}):
-            raise _damaged(folder, "scale", content)
+            raise _damage_error(folder, "scale", content)
         return Scale(**content)
     except (UserError, TypeError) as error:
-        raise _damaged(folder, "scale", content) from error
+        raise _damage_error(folder, "scale", content) from error
 
 
 def _form(folder: Path, content: Any) -> TableForm:
     form = TableForm.from_dict(content)
     if form is None:
-        raise _damaged(folder, "form", content)
+        raise _damage_error(folder, "form", content)
     return form
 
 
@@ -161,7 +161,7 @@ def _labels(folder: Path, content: Any) -> dict[str, dict[str, Any]]:
             for each in content.values()
         )
     ):
-        raise _damaged(folder, "labels", content)
+        raise _damage_error(folder, "labels", content)
     return content
 
 
@@ -169,7 +169,7 @@ def _table(folder: Path, content: Any) -> list[float] | None:
     if content is None:
         return None
     if not isinstance(content, list) or not content or not all(map(_is_number, content)):
-        raise _damaged(folder, "table", content)
+        raise _damage_error(folder, "table", content)
     return [float(each) for each in content]
 
 
@@ -182,13 +182,13 @@ def _parts(folder: Path, content: Any) -> dict[str, dict[str, Any]]:
         and _is_count(part.get("checksum"))
         for part in content.values()
     ):
-        raise _damaged(folder, "parts", content)
+        raise _damage_error(folder, "parts", content)
     return content
 
 
 def _number_or_none(folder: Path, content: Any) -> float | None:
     if content is not None and not _is_number(content):
-        raise _damaged(folder, "mean", content)
+        raise _damage_error(folder, "mean", content)
     return None if content is None else float(content)
 
 
@@ -200,7 +200,7 @@ def _is_count(content: Any) -> bool:
     return type(content) is int and 0 <= content < 2**63
 
 
-def _damaged(folder: Path, name: str, found: Any) -> UnreadableFile:
+def _damage_error(folder: Path, name: str, found: Any) -> UnreadableFile:
     return UnreadableFile(f"{folder} is not a whole store: its {MANIFEST} has {reprlib.repr(found)} as {name!r}")
 
 
@@ -261,7 +261,7 @@ def verify_store(folder: Path) -> None:
     """Read all of a store and compare every part with its checksum."""
     opening = _Opening(folder)
     for name, part in opening.manifest.parts.items():
-        if checksum(folder / name) != part["checksum"]:
+        if compute_checksum(folder / name) != part["checksum"]:
             raise UnreadableFile(f"{folder} is damaged: the content of its part {name} does not match its checksum")
     check_entries(folder, opening.parts())
 
@@ -283,8 +283,8 @@ def check_entries(folder: Path, parts: StoreParts) -> None:
     if isinstance(values, CodedValues):
         if not are_positions(values.codes, values.table.size):
             raise UnreadableFile(f"{folder} is damaged: its part values has codes beyond its table")
-        values = values.table[code_counts(values.codes, values.table.size) > 0]
-    if not all(parts.scale.holds(piece).all() for piece in pieces(values)):
+        values = values.table[count_codes(values.codes, values.table.size) > 0]
+    if not all(parts.scale.holds(piece).all() for piece in iterate_pieces(values)):
         raise UnreadableFile(f"{folder} is damaged: its part values has values that are not on its scale")
 
 
@@ -294,7 +294,7 @@ class _Opening:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.manifest: StoreManifest = read_manifest(folder)
-        self._seen = {name: self._checked_state(name) for name in self.manifest.parts}
+        self._seen = {name: self._check_state(name) for name in self.manifest.parts}
 
     def parts(self) -> StoreParts:
         """Return the parts of a matrix."""
@@ -316,7 +316,7 @@ class _Opening:
             origin=StoreOrigin(self.folder, self._seen),
         )
 
-    def _checked_state(self, name: str) -> tuple[int, int]:
+    def _check_state(self, name: str) -> tuple[int, int]:
         part = self.manifest.parts[name]
         path = self.folder / name
         if Path(name).name != name:
@@ -341,7 +341,7 @@ class _Opening:
                 f"{part['type']}; {length:,} of {' or '.join(kinds)} are needed"
             )
         try:
-            return mapped(self.folder / name, part["type"], length)
+            return map_array(self.folder / name, part["type"], length)
         except (OSError, ValueError) as error:
             raise UnreadableFile(f"{self.folder}: its part {name} cannot be read ({error})") from error
 
@@ -369,9 +369,9 @@ class _Opening:
     def _labels(self, axis: str, count: int) -> Labels:
         kind, is_sorted = (self.manifest.labels[axis][name] for name in ("kind", "sorted"))
         if kind == NUMBERED:
-            return Labels.numbered(count, axis=axis)
+            return Labels.from_range(count, axis=axis)
         if kind in ("int", "float"):
-            return Labels.of_distinct(self._array(f"{axis}_labels", (f"{kind}64",), count), axis=axis)
+            return Labels.from_distinct(self._array(f"{axis}_labels", (f"{kind}64",), count), axis=axis)
         if kind not in AS_TEXT:
             raise UnreadableFile(f"{self.folder} has {axis} labels of the unknown kind {kind!r}")
         n_bytes = self.manifest.parts.get(f"{axis}_text", {}).get("length", 0)
@@ -411,7 +411,7 @@ class Buckets:
     def __init__(self, folder: Path, weights: npt.NDArray[Any], kinds: list[npt.DTypeLike]) -> None:
         self._folder = folder
         folder.mkdir()
-        self._bounds = even_bounds(weights)
+        self._bounds = split_evenly(weights)
         self._kinds = [np.dtype(kind) for kind in kinds]
         n_buckets = self._bounds.size - 1
         # Numpy sorts bytes by counting.
@@ -463,7 +463,7 @@ class Buckets:
         return self._folder / str(at)
 
 
-def even_bounds(weights: npt.NDArray[Any]) -> IndexArray:
+def split_evenly(weights: npt.NDArray[Any]) -> IndexArray:
     """Return ranges of keys of about equal weight, as (buckets + 1,) bounds; a key is never cut."""
     behind = np.cumsum(weights, dtype=np.float64)
     total = behind[-1] if behind.size else 0.0
@@ -475,11 +475,11 @@ def even_bounds(weights: npt.NDArray[Any]) -> IndexArray:
 def write_store(matrix: ObservedMatrix, path: str | Path) -> None:
     """Write a matrix as a new store, whole or not at all."""
     for labels in (matrix.rows, matrix.columns):
-        stored_kind(labels)
+        find_stored_kind(labels)
     write_folder_atomically(path, lambda folder: _write_parts(matrix, folder))
 
 
-def coded_table(scale: Scale) -> npt.NDArray[np.float64] | None:
+def choose_code_table(scale: Scale) -> npt.NDArray[np.float64] | None:
     """Return the levels whose places are the codes of values; None where values are stored as numbers."""
     return scale.levels if scale.levels is not None and scale.levels.size <= MOST_CODES else None
 
@@ -524,14 +524,14 @@ class StoreWriter:
         self._buckets.add(column_of, row_of, places)
         self.n_entries += row_of.size
         if values.dtype == np.uint8:
-            self.code_counts += code_counts(values, self.code_counts.size)
+            self.code_counts += count_codes(values, self.code_counts.size)
         else:
             self._sum += float(values.sum(dtype=np.float64))
 
     @property
     def values(self) -> npt.NDArray[Any]:
         """The values that were added, or their codes, mapped from their file."""
-        return mapped(self._value_file.path, self._value_file.kind, self._value_file.length)
+        return map_array(self._value_file.path, self._value_file.kind, self._value_file.length)
 
     def finish(self, *, scale: Scale, form: TableForm, table: npt.NDArray[np.float64] | None) -> None:
         """Sort the entries by column, and write all that is left; the manifest comes last."""
@@ -608,7 +608,7 @@ class _Parts:
     def _put_labels(self, labels: Labels) -> dict[str, Any]:
         if labels.is_numbered:
             return {"kind": NUMBERED, "sorted": True}
-        kind = stored_kind(labels)
+        kind = find_stored_kind(labels)
         if kind in ("int", "float"):
             self.put(f"{labels.axis}_labels", labels.array.astype(f"{kind}64", copy=False))
             return {"kind": kind, "sorted": False}
@@ -647,13 +647,13 @@ def _put_values(matrix: ObservedMatrix, parts: _Parts) -> npt.NDArray[np.float64
     if isinstance(values, CodedValues):
         parts.put("values", values.codes)
         return values.table.astype(np.float64)
-    table = coded_table(matrix.scale)
+    table = choose_code_table(matrix.scale)
     if table is None:
         parts.put("values", values)
         return None
     file = parts.file("values", np.uint8)
-    for piece in pieces(values):
-        file.append(codes_of(piece.astype(np.float64), table))
+    for piece in iterate_pieces(values):
+        file.append(find_codes(piece.astype(np.float64), table))
     return table
 
 
@@ -691,15 +691,15 @@ class EntryPiece(NamedTuple):
     columns: IndexArray
     values: npt.NDArray[Any]
 
-    def kept(self, which: npt.NDArray[Any]) -> EntryPiece:
+    def keep(self, which: npt.NDArray[Any]) -> EntryPiece:
         """Return some of them."""
         return EntryPiece(*(field[which] for field in self))
 
 
-def entry_pieces(matrix: ObservedMatrix) -> Iterator[EntryPiece]:
+def iterate_entries(matrix: ObservedMatrix) -> Iterator[EntryPiece]:
     """Yield all entries of a matrix in row order, some at a time."""
     check_unchanged(matrix)
-    starts, values = matrix.by_row.starts, stored_values(matrix)
+    starts, values = matrix.by_row.starts, get_stored_values(matrix)
     for start in range(0, matrix.n_entries, _PIECE):
         end = min(start + _PIECE, matrix.n_entries)
         first, last = np.searchsorted(starts, [start, end - 1], side="right") - 1
@@ -708,41 +708,43 @@ def entry_pieces(matrix: ObservedMatrix) -> Iterator[EntryPiece]:
         yield EntryPiece(rows, matrix.by_row.columns[start:end], values[start:end])
 
 
-def stored_values(matrix: ObservedMatrix) -> npt.NDArray[Any]:
+def get_stored_values(matrix: ObservedMatrix) -> npt.NDArray[Any]:
     """Return the values of a matrix as a store holds them: codes, or numbers."""
     values: Any = matrix.values
     return values.codes if isinstance(values, CodedValues) else values
 
 
-def part_on_disk(matrix: ObservedMatrix, which: npt.NDArray[Any]) -> StoreParts:
+def take_entries_on_disk(matrix: ObservedMatrix, which: npt.NDArray[Any]) -> StoreParts:
     """Return some of the entries: by a mask over them in row order, or by their rising places."""
     is_mask = which.dtype == bool
 
-    def chosen() -> Iterator[EntryPiece]:
+    def choose() -> Iterator[EntryPiece]:
         done = 0
-        for piece in entry_pieces(matrix):
+        for piece in iterate_entries(matrix):
             end = done + piece.rows.size
             first, last = (done, end) if is_mask else np.searchsorted(which, [done, end])
-            yield piece.kept(which[first:last] if is_mask else which[first:last] - done)
+            yield piece.keep(which[first:last] if is_mask else which[first:last] - done)
             done = end
 
     n_kept = int(np.count_nonzero(which)) if is_mask else which.size
-    return _unnamed(matrix, matrix.rows, matrix.columns, chosen(), matrix.column_counts, n_kept)
+    return _write_unnamed(matrix, matrix.rows, matrix.columns, choose(), matrix.column_counts, n_kept)
 
 
-def axes_on_disk(matrix: ObservedMatrix, rows: IndexArray, columns: IndexArray) -> StoreParts:
+def take_axes_on_disk(matrix: ObservedMatrix, rows: IndexArray, columns: IndexArray) -> StoreParts:
     """Return the part with some rows and columns, given by their rising positions."""
     new_row, new_column = (
         _new_positions(len(axis), kept) for axis, kept in ((matrix.rows, rows), (matrix.columns, columns))
     )
 
-    def chosen() -> Iterator[EntryPiece]:
-        for piece in entry_pieces(matrix):
+    def choose() -> Iterator[EntryPiece]:
+        for piece in iterate_entries(matrix):
             moved = EntryPiece(new_row[piece.rows], new_column[piece.columns], piece.values)
-            yield moved.kept((moved.rows >= 0) & (moved.columns >= 0))
+            yield moved.keep((moved.rows >= 0) & (moved.columns >= 0))
 
     weights = matrix.column_counts[columns]
-    return _unnamed(matrix, matrix.rows.take(rows), matrix.columns.take(columns), chosen(), weights, int(weights.sum()))
+    return _write_unnamed(
+        matrix, matrix.rows.take(rows), matrix.columns.take(columns), choose(), weights, int(weights.sum())
+    )
 
 
 def _new_positions(count: int, kept: IndexArray) -> IndexArray:
@@ -751,7 +753,7 @@ def _new_positions(count: int, kept: IndexArray) -> IndexArray:
     return positions
 
 
-def _unnamed(
+def _write_unnamed(
     matrix: ObservedMatrix,
     rows: Labels,
     columns: Labels,
@@ -763,7 +765,7 @@ def _unnamed(
     values: Any = matrix.values
     assert matrix.origin is not None
     place = _place(matrix.origin.folder.parent)
-    with temporary_folder(place) as folder, _said_of(place):
+    with temporary_folder(place) as folder, _name_place(place):
         whole = folder / "whole"
         whole.mkdir()
         writer = StoreWriter(
@@ -771,7 +773,7 @@ def _unnamed(
             folder / "scratch",
             rows=rows,
             columns=columns,
-            value_kind=stored_values(matrix).dtype,
+            value_kind=get_stored_values(matrix).dtype,
             column_weights=column_weights,
             most_entries=most_entries,
         )
@@ -788,7 +790,7 @@ def _unnamed(
 
 
 @contextmanager
-def _said_of(place: Path) -> Iterator[None]:
+def _name_place(place: Path) -> Iterator[None]:
     """Say of what cannot be written where that is."""
     try:
         yield

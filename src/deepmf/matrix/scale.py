@@ -110,13 +110,13 @@ class Scale:
                 raise BadSetting("a scale takes levels, or low and high, not both")
             if not bounded:
                 raise BadSetting("a scale of levels holds no other values; bounded=False is for low and high")
-            array = _checked_levels(levels)
+            array = _check_levels(levels)
             array.flags.writeable = False
             self._levels: FloatArray | None = array
             self._low, self._high = float(array[0]), float(array[-1])
         else:
             self._levels = None
-            self._low, self._high = _checked_interval(low, high)
+            self._low, self._high = _check_interval(low, high)
 
     @classmethod
     def infer(cls, values: npt.ArrayLike) -> Scale:
@@ -124,7 +124,7 @@ class Scale:
         array = np.asarray(values, dtype=np.float64).ravel()
         if array.size == 0:
             raise BadEntries("a scale cannot be inferred from no entries; give scale=Scale(levels=[...])")
-        levels = few_levels(array)
+        levels = find_few_levels(array)
         if levels is None:
             return cls.infer_interval(array)
         if levels.size == 1:
@@ -227,7 +227,7 @@ class Scale:
         array = np.asarray(values, dtype=np.float64)
         return np.clip(array, self._low, self._high) if self._is_bounded else array
 
-    def levels_for(self, method: str) -> FloatArray:
+    def require_levels(self, method: str) -> FloatArray:
         """Return the levels for a method that needs at least two; a scale without them is refused."""
         if self._levels is None or self._levels.size < 2:
             raise BadSetting(f"{method} needs a scale of at least two levels; this one is {self}")
@@ -283,7 +283,7 @@ class Scale:
         return self._low, self._high, self._is_bounded, levels
 
 
-def few_levels(values: FloatArray, *, piece: int = 1 << 16) -> FloatArray | None:
+def find_few_levels(values: FloatArray, *, piece: int = 1 << 16) -> FloatArray | None:
     """Return the sorted distinct values, or None when there are more than a scale may have levels.
 
     Goes piece by piece, comparing with the levels seen so far: sorting all values would cost far more.
@@ -310,7 +310,7 @@ def _among(levels: FloatArray, values: FloatArray) -> npt.NDArray[np.bool_]:
     return among
 
 
-def _checked_levels(levels: Iterable[float]) -> FloatArray:
+def _check_levels(levels: Iterable[float]) -> FloatArray:
     try:
         array = np.array(list(levels), dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
@@ -326,7 +326,7 @@ def _checked_levels(levels: Iterable[float]) -> FloatArray:
     return array
 
 
-def _checked_interval(low: float | None, high: float | None) -> tuple[float, float]:
+def _check_interval(low: float | None, high: float | None) -> tuple[float, float]:
     if low is None or high is None:
         raise BadSetting("a scale takes levels=[...], or both low= and high=")
     if not (abs(low) < math.inf and abs(high) < math.inf) or low >= high:
@@ -351,7 +351,7 @@ class Encoding:
     encode: Callable[[Scale, npt.ArrayLike], npt.NDArray[np.float64]]
 
 
-def _scaled(scale: Scale, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def _to_unit(scale: Scale, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return scale.to_unit(values)
 
 
@@ -361,4 +361,4 @@ def _raw(_: Scale, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 # "scaled" is the paper's footnote 1: missing looks like the middle of the scale, and new rows are predicted well. "raw"
 # is what the authors' code does: which entries exist is plain to see; known rows are predicted better, new ones worse.
-ENCODINGS = {rule.name: rule for rule in (Encoding("scaled", _scaled), Encoding("raw", _raw))}
+ENCODINGS = {rule.name: rule for rule in (Encoding("scaled", _to_unit), Encoding("raw", _raw))}

@@ -15,7 +15,7 @@ from deepmf.matrix.labels import Labelled
 from deepmf.matrix.scale import LARGEST, Scale
 
 
-def numbers(values: Any, *, dimensions: int = 1) -> FloatArray:
+def to_numbers(values: Any, *, dimensions: int = 1) -> FloatArray:
     """Return values as float64; what is not a number is named."""
     if not isinstance(values, Iterable):
         raise BadEntries(f"values must be a list of numbers; got {values!r}")
@@ -24,14 +24,14 @@ def numbers(values: Any, *, dimensions: int = 1) -> FloatArray:
     if values.dtype.kind in "cmM":  # numpy would drop the imaginary part, or count the days
         raise BadEntries(f"values of type {values.dtype} are not real numbers")
     if values.dtype.kind not in "fiub":
-        values = _parsed(values)
+        values = _parse(values)
     array: FloatArray = values.astype(np.float64, copy=False)
     if array.ndim != dimensions:
         raise BadEntries(f"values must have {dimensions} dimension(s); got shape {array.shape}")
     return array
 
 
-def _parsed(values: npt.NDArray[Any]) -> FloatArray:
+def _parse(values: npt.NDArray[Any]) -> FloatArray:
     try:
         return values.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -51,7 +51,7 @@ def check_finite(rows: Labelled, columns: Labelled, values: FloatArray) -> None:
     needed = (
         "values must be finite numbers" if not np.isfinite(values[bad]) else f"magnitudes up to {LARGEST:g} are taken"
     )
-    raise BadEntries(f"{spot(rows, columns, bad)} has value {values[bad]}; {needed}", position=bad)
+    raise BadEntries(f"{name_spot(rows, columns, bad)} has value {values[bad]}; {needed}", position=bad)
 
 
 def check_on_scale(rows: Labelled, columns: Labelled, values: FloatArray, scale: Scale) -> None:
@@ -59,12 +59,12 @@ def check_on_scale(rows: Labelled, columns: Labelled, values: FloatArray, scale:
     bad = np.flatnonzero(~scale.holds(values))
     if bad.size:
         raise OffScale(
-            f"{spot(rows, columns, bad[0])} has value {values[bad[0]]:g}; the scale is {scale}",
+            f"{name_spot(rows, columns, bad[0])} has value {values[bad[0]]:g}; the scale is {scale}",
             position=int(bad[0]),
         )
 
 
-def spot(rows: Labelled, columns: Labelled, position: int) -> str:
+def name_spot(rows: Labelled, columns: Labelled, position: int) -> str:
     """Name the row and the column of an entry, for messages."""
     row, column = (axis.labels[axis.positions[[position]]].tolist()[0] for axis in (rows, columns))
     return f"row {row!r}, column {column!r}"
@@ -104,29 +104,29 @@ def check_duplicates(duplicates: str) -> None:
         raise BadSetting(f"duplicates must be 'error', 'first', 'last' or 'mean'; got {duplicates!r}")
 
 
-def ordered_entries(
+def sort_entries(
     rows: Labelled, columns: Labelled, values: FloatArray, *, scale: Scale | None, duplicates: Duplicates
 ) -> OrderedEntries:
     """Sort entries and merge those that repeat a (row, column) pair; a scale that is not given is inferred."""
-    order, row_of, column_of = in_row_order(
+    order, row_of, column_of = sort_by_row(
         rows.positions, columns.positions, n_rows=len(rows.labels), n_columns=len(columns.labels)
     )
-    again, ordered, n_moved = repeats(row_of, column_of), values[order], 0
+    again, ordered, n_moved = find_repeats(row_of, column_of), values[order], 0
     if np.any(again):
         if duplicates == "error":
-            raise duplicate_error(rows, columns, order, again)
+            raise build_duplicate_error(rows, columns, order, again)
         given = scale
         if duplicates == "mean":
             scale = scale or Scale.infer(ordered)  # before means bring values that nobody gave
-        ordered = merged(ordered, again, duplicates)
+        ordered = merge_repeats(ordered, again, duplicates)
         scale = scale.infer_again(ordered) if given is None and scale is not None else scale
         row_of, column_of = row_of[~again], column_of[~again]
         if duplicates == "mean" and scale is not None and scale.levels is not None:
-            ordered, n_moved = on_levels(ordered, scale)
+            ordered, n_moved = round_to_levels(ordered, scale)
     return OrderedEntries(row_of, column_of, ordered, scale or Scale.infer(ordered), n_moved)
 
 
-def in_row_order(row_of: IndexArray, column_of: IndexArray, *, n_rows: int, n_columns: int) -> RowOrder:
+def sort_by_row(row_of: IndexArray, column_of: IndexArray, *, n_rows: int, n_columns: int) -> RowOrder:
     """Sort entries by row, then by column, then as given.
 
     Row, column and place of an entry are packed into the bits of one 64-bit number where they fit: sorting numbers in
@@ -158,7 +158,7 @@ def _is_in_row_order(row_of: IndexArray, column_of: IndexArray) -> bool:
     return bool(np.all(column_of[1:][same_row] > column_of[:-1][same_row]))
 
 
-def starts_of(sorted_rows: IndexArray, n_rows: int, index: npt.DTypeLike) -> IndexArray:
+def find_starts(sorted_rows: IndexArray, n_rows: int, index: npt.DTypeLike) -> IndexArray:
     """Return where each row starts among sorted entries, (rows + 1,); nothing else of that length is held."""
     starts = np.zeros(n_rows + 1, dtype=index)
     if sorted_rows.size:
@@ -168,14 +168,14 @@ def starts_of(sorted_rows: IndexArray, n_rows: int, index: npt.DTypeLike) -> Ind
     return starts
 
 
-def repeats(row_of: IndexArray, column_of: IndexArray) -> npt.NDArray[np.bool_]:
+def find_repeats(row_of: IndexArray, column_of: IndexArray) -> npt.NDArray[np.bool_]:
     """Say which of some entries in row order have the row and the column of the one before."""
     again = np.zeros(row_of.size, dtype=bool)
     again[1:] = (row_of[1:] == row_of[:-1]) & (column_of[1:] == column_of[:-1])
     return again
 
 
-def duplicate_error(
+def build_duplicate_error(
     rows: Labelled, columns: Labelled, order: IndexArray, again: npt.NDArray[np.bool_]
 ) -> DuplicateEntries:
     """Return the error that counts the repeats and names the first."""
@@ -188,7 +188,7 @@ def duplicate_error(
     )
 
 
-def merged(values: FloatArray, again: npt.NDArray[np.bool_], duplicates: Duplicates) -> FloatArray:
+def merge_repeats(values: FloatArray, again: npt.NDArray[np.bool_], duplicates: Duplicates) -> FloatArray:
     """Return one value for each run of repeats, in row order: the first or the last one given, or their mean."""
     firsts = np.flatnonzero(~again)
     if duplicates == "first":
@@ -202,13 +202,13 @@ def merged(values: FloatArray, again: npt.NDArray[np.bool_], duplicates: Duplica
     return means
 
 
-def on_levels(means: FloatArray, scale: Scale) -> tuple[FloatArray, int]:
+def round_to_levels(means: FloatArray, scale: Scale) -> tuple[FloatArray, int]:
     """Return means of repeated entries as levels, and how many were none."""
     levels = scale.nearest_level(means)
     return levels, int(np.count_nonzero(levels != means))
 
 
-def tell_moved(n_moved: int, scale: Scale) -> None:
+def warn_moved(n_moved: int, scale: Scale) -> None:
     """Tell how many means of repeated entries were no levels."""
     if n_moved:
         warnings.warn(

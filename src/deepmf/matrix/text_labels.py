@@ -13,7 +13,7 @@ import numpy.typing as npt
 from deepmf.errors import UnreadableFile
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import IndexArray
-from deepmf.matrix.labels import AS_TEXT, ENCODING, Labels, label_array
+from deepmf.matrix.labels import AS_TEXT, ENCODING, Labels, build_label_array
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,13 +32,13 @@ class TextCodes(NamedTuple):
     positions: IndexArray
 
 
-def text_codes(texts: pl.Series) -> TextCodes:
+def encode_texts(texts: pl.Series) -> TextCodes:
     """Return the distinct texts and the position of each; nothing is missing.
 
     Texts of equal hash are taken for equal, and then compared with what they were taken for: polars' own hash of all
     texts, a few passes in numpy and one comparison take a third of the time of its dictionary encoding.
     """
-    first_places, codes = _grouped(texts.hash().to_numpy())
+    first_places, codes = _group_hashes(texts.hash().to_numpy())
     some = texts.gather(first_places)
     order = some.arg_sort().to_numpy()
     rank = np.empty(order.size, dtype=codes.dtype)
@@ -49,7 +49,7 @@ def text_codes(texts: pl.Series) -> TextCodes:
     return _by_dictionary(texts)  # two texts have one hash
 
 
-def _grouped(hashes: npt.NDArray[np.uint64]) -> tuple[IndexArray, IndexArray]:
+def _group_hashes(hashes: npt.NDArray[np.uint64]) -> tuple[IndexArray, IndexArray]:
     """Number distinct hashes; return a place where each stands, and the number of each hash that was given.
 
     Every hash writes its place into a table; the last of a slot stays there, and all equal to it find it. The others,
@@ -125,13 +125,13 @@ class TextLabels(Labels):
     @cached_property
     def array(self) -> npt.NDArray[Any]:
         """All labels in order, read-only."""
-        array = self._decoded(range(len(self)))
+        array = self._decode(range(len(self)))
         array.flags.writeable = False
         return array
 
     def find(self, items: Iterable[Any]) -> IndexArray:
         """Return where each item stands, -1 for an unknown one."""
-        array = label_array(items, axis=self.axis)
+        array = build_label_array(items, axis=self.axis)
         if not self.is_sorted or "_index" in vars(self) or _SEARCHED_SHARE * array.size > len(self):
             return super().find(array)
         return np.fromiter(map(self._search, array), dtype=np.int64, count=array.size)
@@ -150,7 +150,7 @@ class TextLabels(Labels):
         except ValueError as error:  # only a damaged file has such
             raise UnreadableFile(f"{self.axis} {at} has a label that cannot be read ({error})") from error
 
-    def _decoded(self, positions: Iterable[int]) -> npt.NDArray[Any]:
+    def _decode(self, positions: Iterable[int]) -> npt.NDArray[Any]:
         labels = [self._label(at) for at in positions]
         return np.fromiter(labels, dtype=object, count=len(labels))
 
@@ -175,11 +175,11 @@ class TextLabels(Labels):
         if "array" in vars(self):
             return self.array[position]
         if isinstance(position, slice):
-            return self._decoded(range(*position.indices(len(self))))
+            return self._decode(range(*position.indices(len(self))))
         positions = np.asarray(position)
         if positions.ndim != 1 or positions.dtype == bool or _SEARCHED_SHARE * positions.size > len(self):
             return self._one(int(position)) if positions.ndim == 0 else self.array[position]
-        return self._decoded(map(self._place, positions.tolist()))
+        return self._decode(map(self._place, positions.tolist()))
 
     def _one(self, position: int) -> Any:
         return self._label(self._place(position))
@@ -197,7 +197,7 @@ def _rise(labels: npt.NDArray[Any]) -> bool:
         return False
 
 
-def has_half_characters(labels: Labels) -> bool:
+def has_lone_surrogates(labels: Labels) -> bool:
     """Say whether some texts hold half of a surrogate pair, which is no character, as names of odd files do."""
     if isinstance(labels, TextLabels):  # in UTF-8, such a half begins by ED and A0 to BF
         return bool(np.any((labels.text[:-1] == 0xED) & (labels.text[1:] >= 0xA0)))

@@ -18,7 +18,7 @@ from deepmf.errors import BadEntries, BadModelFile, BadSetting, NotFitted, Train
 from deepmf.formatting import format_count
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING
-from deepmf.matrix.entries import EntryStore, Pairs, asked_to_forget, without
+from deepmf.matrix.entries import EntryStore, Pairs, forget, plan_forget
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -131,7 +131,7 @@ def read_entries(
     with refusing("extension"):
         if added is not None:
             areas.check_extends()
-        stored = EntryStore.stored if has_values_to_check(tensors) else EntryStore.opened
+        stored = EntryStore.from_parts if has_values_to_check(tensors) else EntryStore.from_trusted_parts
         entries = unpack_features(stored(train, added, dropped), content, tensors)
         if not takes_features and (entries.row_features or entries.column_features):
             raise BadModelFile(f"the stored model has features, and {areas.method} reads none")
@@ -448,7 +448,7 @@ class Model(Method):
         name = type(self).__name__
         check_trainable(train)
         if isinstance(start_from, Model) and start_from.is_fitted and not start_from.scale_.is_bounded:
-            train = train if train.scale.is_bounded else train.on_scale(start_from.scale_)
+            train = train if train.scale.is_bounded else train.with_scale(start_from.scale_)
         check_ranks(name, train, self.settings, able=self.fits_on_ranks)
         if validation is not None:
             check_matrix(validation, "validation")
@@ -520,7 +520,7 @@ class Model(Method):
         check_extension(new, row_features, column_features, conflicts)
         areas = self._areas
         areas.check_extends()
-        entries, rows, columns = known.extended(
+        entries, rows, columns = known.extend(
             new, conflicts=conflicts, row_features=row_features, column_features=column_features
         )
         areas.check_new("row", known.rows, entries.rows)
@@ -553,8 +553,8 @@ class Model(Method):
         error.
         """
         known, predictor = self._known
-        asked = asked_to_forget(known, rows, columns, entries, row_features, column_features, missing=missing)
-        found = without(known, asked)
+        plan = plan_forget(known, rows, columns, entries, row_features, column_features, missing=missing)
+        found = forget(known, plan)
         left = predictor.without(found.gone_rows, found.gone_columns)
         return self._described_anew(found.store, left, found.rows, found.columns)
 

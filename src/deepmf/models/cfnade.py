@@ -272,7 +272,7 @@ class NadeBlocks(VectorBlocks):
     ) -> None:
         numbers = level_numbers(train.scale, train.values)
         super().__init__(train, numbers, axis=axis, batch_size=batch_size, force_dense=force_dense)
-        n_levels = train.scale.levels_for("CF-NADE").size
+        n_levels = train.scale.require_levels("CF-NADE").size
         n_places = n_outputs(train, axis)
         self._step_bytes = 4 * _NUMBERS_A_SCORE * (batch_size or sum(train.shape) - n_places) * n_places * n_levels
         self._has_few_levels = n_levels <= _MOST_DENSE_LEVELS
@@ -293,7 +293,7 @@ class NadePredictor(Predictor):
     @property
     def support(self) -> FloatArray:
         """The levels."""
-        return self.readout.scale.levels_for("CF-NADE")
+        return self.readout.scale.require_levels("CF-NADE")
 
     @property
     def unit_boundaries(self) -> npt.NDArray[np.float32]:
@@ -371,13 +371,13 @@ class CFNADE(NetworkModel):
 
     def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
         network, train = self._new_network(entries), entries.train
-        objective = CFNADEObjective(train.scale.levels_for("CF-NADE"), axis=self.axis, gamma=self.settings.gamma)
+        objective = CFNADEObjective(train.scale.require_levels("CF-NADE"), axis=self.axis, gamma=self.settings.gamma)
         source = NadeBlocks(train, axis=self.axis, batch_size=self.settings.batch_size)
         return Trainer(network, objective, source, self.settings, validation=validation)
 
     def _new_network(self, entries: EntryStore) -> Nade:
         train = entries.train
-        levels = train.scale.levels_for("CF-NADE")
+        levels = train.scale.require_levels("CF-NADE")
         # One entry more of each level: one that never occurs is rare, not impossible.
         counts = np.bincount(level_numbers(train.scale, train.values) - 1, minlength=levels.size) + 1.0
         return Nade(

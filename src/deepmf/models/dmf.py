@@ -281,7 +281,7 @@ class DMF(NetworkModel):
 
     def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
         train, settings = entries.train, self.settings
-        row_features, column_features = entries.trained_features()
+        row_features, column_features = entries.take_trained_features()
         source = MatrixBlocks(
             train,
             ENCODINGS[settings.inputs],

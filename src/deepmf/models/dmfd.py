@@ -263,7 +263,7 @@ class DMFD(DMF):
         return DMFDObjective(train.scale, self.settings)
 
     def _new_network(self, entries: EntryStore) -> DMFDNetwork:
-        levels = entries.scale.levels_for("DMF-D").tolist()
+        levels = entries.scale.require_levels("DMF-D").tolist()
         with torch.device("cpu"):  # of a network without weights, too: the levels are known
             quantizer = Quantizer(levels)
         return DMFDNetwork(*self._branches(entries), quantizer, self._masking(entries))

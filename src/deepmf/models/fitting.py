@@ -24,7 +24,7 @@ from deepmf.errors import (
     TrainingDiverged,
     TrainingInterrupted,
 )
-from deepmf.matrix.arrays import IndexArray, pieces
+from deepmf.matrix.arrays import IndexArray, iterate_pieces
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
@@ -150,7 +150,7 @@ def check_extension(
 def warn_of_nothing(seen: EntryStore, axis: Literal["row", "column"], positions: IndexArray) -> None:
     """Warn of rows, or columns, at some positions that nothing describes; to be called by what users call."""
     entries = seen.row_entries(positions) if axis == "row" else seen.column_entries(positions)
-    empty = positions[entries.describe_nothing]
+    empty = positions[entries.are_empty]
     if empty.size:
         labels = (seen.rows if axis == "row" else seen.columns)[empty[:3]].tolist()
         other = "columns" if axis == "row" else "rows"
@@ -339,7 +339,7 @@ def digest(matrix: ObservedMatrix) -> str:
     """Return a short fingerprint of a matrix's entries."""
     digest = hashlib.sha256(repr(matrix.scale).encode())
     for array in (matrix.by_row.starts, matrix.by_row.columns, matrix.values):
-        for piece in pieces(array):
+        for piece in iterate_pieces(array):
             digest.update(np.ascontiguousarray(piece).data)
     digest.update(repr((matrix.rows[:1000].tolist(), matrix.columns[:1000].tolist())).encode())
     return digest.hexdigest()[:16]

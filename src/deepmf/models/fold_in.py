@@ -19,7 +19,7 @@ from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import numbers
+from deepmf.matrix.sorting import to_numbers
 from deepmf.models.distribution import Interval, check_coverage
 from deepmf.models.explanation import Axis, Explanation, explained
 from deepmf.models.latents import Latents
@@ -212,7 +212,7 @@ def _fold_in_rows(entries: EntryStore, predictor: Predictor, observed: AxisEntri
 
 
 def _warn_of_nothing(described: AxisEntries, axis: str, others: str, *, stacklevel: int) -> None:
-    n_empty = np.count_nonzero(described.describe_nothing)
+    n_empty = np.count_nonzero(described.are_empty)
     if n_empty:
         warnings.warn(
             f"{n_empty} {axis}(s) have no entry over the trained {others}: "
@@ -235,7 +235,7 @@ def _features(
         raise BadFeatures(f"features are given for {len(given)} {of}s, and entries for {count}")
     vectors = FeatureVectors.empty(0, known.n_inputs)
     for values in given:
-        vectors = vectors.followed_by(known.of_one(values))
+        vectors = vectors.join(known.encode_one(values))
     return vectors
 
 
@@ -246,7 +246,7 @@ def _observed(
     described = np.zeros(len(histories), dtype=bool) if features is None else features.are_known
     position_parts, value_parts, counts = [], [], []
     for (labels, given_values), is_described in zip(histories, described.tolist(), strict=True):
-        positions, values = others.positions(labels), numbers(given_values)
+        positions, values = others.positions(labels), to_numbers(given_values)
         if positions.size or values.size or not is_described:
             _check(others, scale, positions, values, of=of, or_features=features is not None)
         order = np.argsort(positions)  # as in a matrix: sums come out the same to the bit

@@ -694,7 +694,7 @@ class RDMC(FactorModel):
         super().__init__(**settings)
 
     def _solver(self, entries: EntryStore) -> RDMCSolver:
-        entries.train.scale.levels_for("RDMC")
+        entries.train.scale.require_levels("RDMC")
         return RDMCSolver(entries.train, self.settings)
 
     def _readout(self, solver: Any, scale: Scale) -> LevelReadout:

@@ -83,7 +83,7 @@ class ODMCSolver(Solver):
     """
 
     def __init__(self, train: ObservedMatrix, settings: ODMCSettings) -> None:
-        levels = train.scale.levels_for("ODMC")
+        levels = train.scale.require_levels("ODMC")
         self.settings = settings
         self.unit = (train.scale.high - train.scale.low) / 4.0
         self._levels = levels / self.unit
@@ -230,7 +230,7 @@ class ODMC(FactorModel):
         return BoundaryReadout(scale, solver.boundaries)
 
     def _stored_readout(self, scale: Scale, tensors: Tensors) -> BoundaryReadout:
-        boundaries = numbers(tensors, "boundaries", "float64", (scale.levels_for("ODMC").size - 1,))
+        boundaries = numbers(tensors, "boundaries", "float64", (scale.require_levels("ODMC").size - 1,))
         if np.any(np.diff(boundaries) < 0):
             raise BadModelFile("the stored boundaries between levels must not fall")
         return BoundaryReadout(scale, boundaries)

@@ -14,7 +14,7 @@ from deepmf.errors import BadEntries, BadSetting, CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.labels import Labels, label_array, n_distinct
+from deepmf.matrix.labels import Labels, build_label_array, count_distinct
 from deepmf.metrics import rmse_error
 from deepmf.models.distribution import PredictiveDistribution
 from deepmf.models.explanation import Axis
@@ -110,7 +110,7 @@ def find_pairs(
 ) -> LabelPairs:
     """Return the positions of pairs of labels; with `unknown="error"` all of them must be known."""
     check_unknown(unknown)
-    row_array, column_array = label_array(rows, axis="row"), label_array(columns, axis="column")
+    row_array, column_array = build_label_array(rows, axis="row"), build_label_array(columns, axis="column")
     if row_array.size != column_array.size:
         raise BadEntries(f"rows and columns are pairs, so of one length; got {row_array.size} and {column_array.size}")
     pairs = LabelPairs(row_labels.find(row_array), column_labels.find(column_array), unknown)
@@ -138,7 +138,9 @@ def check_known(*axes: tuple[Labels, npt.NDArray[Any]]) -> None:
     unknown = [(labels, array) for labels, array in asked if array.size]
     if unknown:
         (labels, first), *others = unknown
-        raise labels.unknown(first, *(f"{n_distinct(array)} {labels.axis}(s)" for labels, array in others))
+        raise labels.build_unknown_error(
+            first, *(f"{count_distinct(array)} {labels.axis}(s)" for labels, array in others)
+        )
 
 
 # Added to the count of every level, so that one that never occurs still has a probability above 0.

@@ -219,7 +219,7 @@ class Predictor:
 
         Those that are described as in training have the latents of training again; the others are encoded anew.
         """
-        old_rows, old_columns = entries.rows_as_trained(rows), entries.columns_as_trained(columns)
+        old_rows, old_columns = entries.are_rows_as_trained(rows), entries.are_columns_as_trained(columns)
         changed = self.without(rows[old_rows], columns[old_columns])
         rows, columns = rows[~old_rows], columns[~old_columns]
         if columns.size:

@@ -192,7 +192,7 @@ def _without(n_columns: int, barred: IndexArray) -> ColumnChoice:
 def _positions(labels: Labels, given: Iterable[Any], name: str) -> IndexArray:
     is_mask = isinstance(given, np.ndarray) and given.dtype == bool
     if not is_mask or isinstance(labels[:1].tolist()[0], bool):  # labels may be booleans themselves
-        return labels.distinct_positions(given)
+        return labels.find_distinct(given)
     mask = np.asarray(given)
     if mask.shape != (len(labels),):
         raise BadSetting(f"{name} is a mask of shape {mask.shape}; one over all columns has the shape ({len(labels)},)")
@@ -481,7 +481,7 @@ class Recommendations:
     ) -> Self:
         """Return the recommendations for rows with some labels, each once, or for all (None)."""
         check_n(n)
-        positions = np.arange(len(entries.rows)) if rows is None else entries.rows.distinct_positions(rows)
+        positions = np.arange(len(entries.rows)) if rows is None else entries.rows.find_distinct(rows)
         return cls(
             entries, predictor, positions, choose_columns(entries, among, exclude, min_entries), n, include_observed
         )
@@ -496,7 +496,7 @@ class Recommendations:
         """The types of the frames: those of the labels, whatever a batch happens to hold."""
         polars = import_polars()
         form = self.entries.train.form
-        row, column = form.ids_beside(("rank", "prediction"))
+        row, column = form.name_ids_beside(("rank", "prediction"))
         return {
             row: label_type(self.entries.rows[:1], form.row_type),
             "rank": polars.Int64,

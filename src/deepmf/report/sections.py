@@ -584,7 +584,7 @@ def boundary_section(found: Findings) -> Section | LeftOut:
     title, model = "Learned boundaries", found.model
     if not isinstance(model, DMFD | ODMC):
         return LeftOut(title, f"{found.measured.name} has none")
-    levels = model.scale_.levels_for(found.measured.name)
+    levels = model.scale_.require_levels(found.measured.name)
     uniform, learned = (levels[:-1] + levels[1:]) / 2, model.boundaries_
     scores, _ = np.histogram(model.scores(*found.test.entries()[:2]), bins=_SCORE_BINS, range=(levels[0], levels[-1]))
     furthest = int(np.argmax(np.abs(learned - uniform)))

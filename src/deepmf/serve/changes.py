@@ -61,7 +61,7 @@ def check_features(model: Model, axis: AxisName, given: Given) -> AxisFeatures:
     if known is None:
         raise Refusal(409, "no_features", f"the model was fitted without {axis} features, and cannot read any")
     try:
-        known.of_one(given)
+        known.encode_one(given)
     except BadFeatures as error:
         raise Refusal(422, "bad_features", str(error)) from error
     return known
@@ -75,7 +75,7 @@ def readable(model: Model, axis: AxisName, given: Given) -> Given | None:
     left = {}
     for name, value in given.items():
         try:
-            known.of_one({name: value})
+            known.encode_one({name: value})
         except BadFeatures:
             continue
         left[name] = value

@@ -176,7 +176,7 @@ def _all_readable(model: Model, stored: FeatureChanges, axis: AxisName) -> bool:
     known, features = axis_features(model, axis), together(stored, axis)
     try:
         if known is not None and features is not None:
-            features.encoded(known.encoding)
+            features.encode(known.encoding)
     except BadFeatures:
         return False
     return True

@@ -250,7 +250,7 @@ class Staged:
         if given is None:
             return {}
         known = check_features(self.snapshot.model, axis, given)
-        return as_read(known, known.of_one(given))
+        return as_read(known, known.encode_one(given))
 
     def has_features(self, axis: AxisName, label: Any) -> bool:
         """Say whether a row or column has features, staged changes with them."""

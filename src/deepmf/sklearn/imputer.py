@@ -399,7 +399,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return the features of the rows of a table as the model reads them; None where it reads none."""
         model = self._completer.model if isinstance(self._completer, ByModel) else None
         features, known = self._described(X), None if model is None else model.entries_.row_features
-        return None if features is None or known is None else features.encoded(known.encoding)
+        return None if features is None or known is None else features.encode(known.encoding)
 
     def _learned_codes(self, mixed: MixedTable | None) -> ColumnCodes | None:
         """Return how columns of text and categories are encoded; None where there are none."""

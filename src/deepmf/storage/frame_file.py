@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deepmf.errors import BadSetting
-from deepmf.files import has_number_texts, import_polars, write_atomically, write_csv, write_tsv
+from deepmf.files import holds_number_texts, import_polars, write_atomically, write_csv, write_tsv
 from deepmf.matrix.features import Features
-from deepmf.matrix.frames import label_series
+from deepmf.matrix.frames import build_label_series
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -25,7 +25,7 @@ def feature_frame(features: Features, label: str) -> pl.DataFrame:
     """Return features as a polars frame whose first column, of this name, has the labels; gaps are null."""
     polars = import_polars()
     types = {"number": polars.Float64, "category": polars.String, "list": polars.List(polars.String)}
-    columns = [label_series(features.labels).alias(label)]
+    columns = [build_label_series(features.labels).alias(label)]
     for name, kind in features.kinds.items():
         values: list[Any] = features.values(name).tolist()  # dates as such, None where one is missing
         column = polars.Series(name, values, dtype=types.get(kind, polars.Date), strict=False)
@@ -73,7 +73,7 @@ def text_pieces(frames: Iterable[Any], schema: Mapping[str, Any], ending: str) -
     for number, frame in enumerate(chain([polars.DataFrame(schema=schema)], frames)):
         content = BytesIO()
         if quoted is None and frame.height:
-            quoted = has_number_texts(frame)
+            quoted = holds_number_texts(frame)
         _TEXTS[ending](frame, content, number == 0, quoted or False)
         yield content.getbuffer()
 
@@ -83,9 +83,9 @@ def label_type(labels: npt.NDArray[Any], whole: str | None = None) -> Any:
 
     whole: the type of whole numbers in the table that they came from, which is kept where it holds them.
     """
-    from deepmf.matrix.frames import whole_type  # not above: it needs numpy, and `deepmf --help` does not
+    from deepmf.matrix.frames import find_whole_type  # not above: it needs numpy, and `deepmf --help` does not
 
-    return whole_type(labels, whole) or import_polars().Series(labels[:1].tolist()).dtype
+    return find_whole_type(labels, whole) or import_polars().Series(labels[:1].tolist()).dtype
 
 
 def _write_text(pieces: Iterable[memoryview], path: Path) -> None:

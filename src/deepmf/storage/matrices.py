@@ -12,10 +12,10 @@ import numpy.typing as npt
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.axis_entries import ByColumn, ByRow, are_positions
 from deepmf.matrix.frames import PLAIN, TableForm
-from deepmf.matrix.labels import AS_TEXT, ENCODING, Labelled, Labels, TextKind, stored_kind
+from deepmf.matrix.labels import AS_TEXT, ENCODING, Labelled, Labels, TextKind, find_stored_kind
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.text_labels import TextLabels, has_half_characters
+from deepmf.matrix.text_labels import TextLabels, has_lone_surrogates
 from deepmf.storage.model_file import (
     Packed,
     Tensors,
@@ -33,7 +33,7 @@ KINDS = ("int", "float", *AS_TEXT)
 
 def check_storable(labels: Labels) -> None:
     """Refuse labels that no file can hold, before anything is learned that could not be kept."""
-    if stored_kind(labels) == "str" and has_half_characters(labels):
+    if find_stored_kind(labels) == "str" and has_lone_surrogates(labels):
         raise BadSetting(f"some {labels.axis} labels hold half of a surrogate pair, which no text file can hold")
 
 
@@ -46,7 +46,7 @@ def pack_labels(labels: Labels, prefix: str) -> Packed:
     >>> unpack_labels("movies", *packed, axis="column")
     Labels(2 columns: 'Alien', 'Big')
     """
-    kind = stored_kind(labels)
+    kind = find_stored_kind(labels)
     if kind == "int":
         return Packed({"kind": kind}, {f"{prefix}.labels": labels.array})
     if kind == "float":
@@ -246,7 +246,7 @@ def _check(opened: ObservedMatrix, prefix: str) -> None:
 
 def _pack_labels(labels: Labels, prefix: str) -> Packed:
     """Return labels; those that are stored as text with where each starts in bytes, to be decoded one by one."""
-    kind = stored_kind(labels)
+    kind = find_stored_kind(labels)
     if kind not in AS_TEXT:
         return pack_labels(labels, prefix)
     text = TextLabels.of(labels, kind)
@@ -259,7 +259,7 @@ def _unpack_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) ->
     if not isinstance(kind, str) or kind not in AS_TEXT:
         if kind not in ("int", "float") or has_values_to_check(tensors):
             return unpack_labels(prefix, content, tensors, axis=axis)
-        return Labels.of_distinct(vector(tensors, f"{prefix}.labels", f"{kind}64"), axis=axis)
+        return Labels.from_distinct(vector(tensors, f"{prefix}.labels", f"{kind}64"), axis=axis)
     is_sorted = field(content, "sorted")
     if not isinstance(is_sorted, bool):
         raise BadModelFile(f"whether the stored {axis} labels are sorted must be true or false; got {is_sorted!r}")

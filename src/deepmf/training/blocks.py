@@ -15,7 +15,7 @@ from torch import Tensor
 
 from deepmf.errors import BadEntries
 from deepmf.matrix.arrays import IndexArray
-from deepmf.matrix.entries import GroupedEntries, column_entries_within, row_entries_within
+from deepmf.matrix.entries import GroupedEntries, take_column_entries_within, take_row_entries_within
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Encoding
@@ -400,7 +400,7 @@ class MatrixBlocks(BlockSource):
         row_features, column_features = self._features_on(device)
         by_row = GroupedEntries(*matrix.by_row, matrix.values)
         if ranks is not None:
-            by_row = row_entries_within(matrix, ranks.lines(matrix.shape[1]))
+            by_row = take_row_entries_within(matrix, ranks.lines(matrix.shape[1]))
         self._targets = tensor_on(device, matrix.scale.to_unit(by_row.values).astype(np.float32))
         self._column_place = torch.full((matrix.shape[1],), -1, dtype=torch.int32, device=device)
         self.rows = self._vectors(by_row, matrix.row_counts, row_features, device)
@@ -408,7 +408,7 @@ class MatrixBlocks(BlockSource):
             starts, rows, entries = matrix.by_column
             by_column = GroupedEntries(starts, rows, matrix.values[entries])
         else:
-            by_column = column_entries_within(matrix, ranks.lines(matrix.shape[0]))
+            by_column = take_column_entries_within(matrix, ranks.lines(matrix.shape[0]))
         self.columns = self._vectors(by_column, matrix.column_counts, column_features, device)
 
     def _vectors(

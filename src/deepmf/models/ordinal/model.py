@@ -140,7 +140,7 @@ class OrdinalDMF(NetworkModel):
     def _trainer(self, entries: EntryStore, seen: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
         """Return the trainer of a network for a matrix, on those of its entries that it sees."""
         settings = self.settings
-        row_features, column_features = entries.trained_features()
+        row_features, column_features = entries.take_trained_features()
         source = MatrixBlocks(
             seen,
             ENCODINGS["scaled"],
