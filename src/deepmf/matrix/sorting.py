@@ -181,7 +181,7 @@ def build_duplicate_error(
     """Return the error that counts the repeats and names the first."""
     position = int(order[again].min())
     return DuplicateEntries(
-        f"{spot(rows, columns, position)} was given before; {int(again.sum())} of {order.size} entries repeat "
+        f"{name_spot(rows, columns, position)} was given before; {int(again.sum())} of {order.size} entries repeat "
         "a (row, column) pair",
         position=position,
         hint=DUPLICATES_HINT,
