@@ -13,7 +13,7 @@ from sphinx.writers.html5 import HTML5Translator
 
 from deepmf import __version__
 from deepmf.models.base import Model
-from deepmf.training.settings import Settings, declared
+from deepmf.training.settings import Settings, list_settings
 
 project = "deepmf"
 author = "The deepmf developers"
@@ -48,8 +48,8 @@ _DRAWN = ("├", "└", "│")  # a line of a drawn tree
 def explained_settings(settings: type[Settings]) -> Iterator[str]:
     """Yield lines of reStructuredText: each setting of a class, its default, the values it may have, its meaning."""
     yield from ("", "Settings and their defaults:", "")
-    for setting in declared(settings):
-        yield f"- ``{setting.name}={setting.default!r}`` ({setting.rule.allowed}): {setting.rule.meaning}"
+    for setting in list_settings(settings):
+        yield f"- ``{setting.name}={setting.default!r}`` ({setting.values}): {setting.description}"
     yield ""
 
 
@@ -59,7 +59,7 @@ def complete_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any
         lines[1:] = ["", "::", "", *(f"    {line}" for line in lines[1:])]
         return
     if _is_subclass(obj, Settings):
-        first = next(at for at, line in enumerate(lines) if line.startswith(f"{declared(obj)[0].name}: "))
+        first = lines.index("Parameters")
         lines[first:] = explained_settings(obj)
     elif callable(obj):
         lines[:] = _EXPLAINED.sub(_as_item, "\n".join(lines)).splitlines()

@@ -40,7 +40,7 @@ from deepmf.models.means import Means, MeansSettings
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.registry import HOMES, model_class, settings_class
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.settings import rule_of
+from deepmf.training.settings import list_settings
 from deepmf.tuning import (
     SEARCHED,
     Choice,
@@ -319,7 +319,8 @@ def test_the_default_is_inside_and_is_not_rounded_away(model: str, name: str) ->
 
 @pytest.mark.parametrize(("model", "name"), DIMENSIONS)
 def test_no_end_of_a_setting_is_written_twice(model: str, name: str) -> None:
-    written, ends = SEARCHED[model][name], rule_of(settings_class(model), name).to_dict()
+    written = SEARCHED[model][name]
+    ends = next(each.to_dict() for each in list_settings(settings_class(model)) if each.name == name)
     if isinstance(written, Choice):
         assert list(written.options) != ends.get("choices")
     else:

@@ -36,7 +36,7 @@ from deepmf.models.fitting import check_features, digest
 from deepmf.models.registry import model_class, settings_class
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Callback
-from deepmf.training.settings import LARGEST, MOST, Number, OneOf, Rule, Whole, declared
+from deepmf.training.settings import LARGEST, LARGEST_COUNT, Setting, list_settings
 
 if TYPE_CHECKING:
     import optuna
@@ -227,7 +227,7 @@ def space_of(model: str) -> Space:
 
 def space_with_features(model: str) -> Space:
     """Return the space of a model that is fitted with features: what they weigh is searched, too, where it is set."""
-    has_weight = any(setting.name in _OF_FEATURES for setting in declared(settings_class(model)))
+    has_weight = any(setting.name in _OF_FEATURES for setting in list_settings(settings_class(model)))
     return {**space_of(model), **(completed(_OF_FEATURES, model) if has_weight else {})}
 
 
@@ -236,9 +236,9 @@ def completed(space: Space, model: str) -> Space:
 
     What the model does not have as a setting is left as it is.
     """
-    rules = {setting.name: setting.rule for setting in declared(settings_class(model))}
+    settings = {setting.name: setting for setting in list_settings(settings_class(model))}
     return {
-        name: _completed(name, dimension, rules[name]) if name in rules else dimension
+        name: _completed(dimension, settings[name]) if name in settings else dimension
         for name, dimension in space.items()
     }
 
@@ -260,34 +260,35 @@ def _with_value(dimension: Dimension, value: Any) -> Dimension:
     return replace(dimension, low=min(dimension.low, value), high=max(dimension.high, value))
 
 
-def _completed(name: str, dimension: Dimension, rule: Rule) -> Dimension:
+def _completed(dimension: Dimension, setting: Setting) -> Dimension:
     if isinstance(dimension, Choice):
-        options = dimension.options or (rule.of if isinstance(rule, OneOf) else ())
+        options = dimension.options or setting.choices
         if not options:
-            raise BadSetting(f"{name} has no words of its own to choose from; give values, as in Choice((1, 2))")
+            raise BadSetting(
+                f"{setting.name} has no words of its own to choose from; give values, as in Choice((1, 2))"
+            )
         for option in options:
-            rule.checked(name, option)
+            setting.check(option)
         return Choice(options)
-    low = _low(rule) if dimension.low == -math.inf else dimension.low
-    high = _high(rule) if dimension.high == math.inf else dimension.high
+    low = _low(setting) if dimension.low == -math.inf else dimension.low
+    high = _high(setting) if dimension.high == math.inf else dimension.high
     if math.isinf(low) or math.isinf(high) or (low <= 0 and isinstance(dimension, Factors)):
         example = "above 0, as in Factors(0.1, 10.0)" if isinstance(dimension, Factors) else "as in Range(0.0, 10.0)"
-        raise BadSetting(f"{name} can only be searched between two ends, {example}; got {dimension}")
+        raise BadSetting(f"{setting.name} can only be searched between two ends, {example}; got {dimension}")
     for end in (low, high):
-        rule.checked(name, end)
+        setting.check(end)
     return replace(dimension, low=low, high=high)
 
 
-def _low(rule: Rule) -> float:
-    """Return the smallest value that a setting may have; nothing finite where it has none."""
-    return rule.low if isinstance(rule, Whole | Number) else -math.inf
+def _low(setting: Setting) -> float:
+    """Return the smallest value of a setting; minus infinity where it has none."""
+    return setting.low if setting.kind in ("whole", "number") else -math.inf
 
 
-def _high(rule: Rule) -> float:
-    """Return the largest value that a setting may have; one against slips of the keyboard alone does not count."""
-    if isinstance(rule, Whole):
-        return rule.high if rule.high < MOST else math.inf
-    return rule.high if isinstance(rule, Number) and rule.high < LARGEST else math.inf
+def _high(setting: Setting) -> float:
+    """Return the largest value of a setting; infinity where its bound only catches typing errors."""
+    bounds = {"whole": LARGEST_COUNT, "number": LARGEST}
+    return setting.high if setting.high < bounds.get(setting.kind, -math.inf) else math.inf
 
 
 # The settings of training length are no part of any space: validation entries choose the best epoch. Neither is

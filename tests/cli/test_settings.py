@@ -16,7 +16,7 @@ from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
 from deepmf.matrix.scale import Scale
 from deepmf.models.ordinal.settings import Facts, chosen_settings
 from deepmf.models.registry import HOMES, SUMMARIES, settings_class
-from deepmf.training.settings import declared
+from deepmf.training.settings import list_settings
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_a_table_of_all_settings(run: Any, model: str) -> None:
     assert out.splitlines()[0] == f"{HOMES[model][1]}: {SUMMARIES[model]}"
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
     shown = {line[0]: line[1:] for line in lines if line[0]}
-    assert list(shown) == [setting.name for setting in declared(settings_class(model))]
-    for setting in declared(settings_class(model)):
+    assert list(shown) == [setting.name for setting in list_settings(settings_class(model))]
+    for setting in list_settings(settings_class(model)):
         default, values, meaning = shown[setting.name]
-        assert default == ("chosen" if setting.chosen else show_value(setting.default))
-        assert values and setting.rule.allowed.startswith(values)  # a long one goes on in the next line
-        assert meaning and setting.rule.meaning.startswith(meaning)
+        assert default == ("chosen" if setting.is_chosen_at_fit else show_value(setting.default))
+        assert values and setting.values.startswith(values)  # a long one goes on in the next line
+        assert meaning and setting.description.startswith(meaning)
 
 
 def test_the_line_below_the_table_is_a_command_that_parses(run: Any) -> None:
@@ -117,9 +117,9 @@ def test_json_of_all_settings(run: Any, model: str) -> None:
     found = json.loads(out)
     assert (code, found["model"], found["class"]) == (0, model, HOMES[model][1])
     assert settings_class(model).from_names({each["name"]: each["default"] for each in found["settings"]})
-    for each, setting in zip(found["settings"], declared(settings_class(model)), strict=True):
-        assert (each["name"], each["type"], each["meaning"]) == (setting.name, setting.type, setting.rule.meaning)
-        assert each["optional"] == setting.rule.optional
+    for each, setting in zip(found["settings"], list_settings(settings_class(model)), strict=True):
+        assert (each["name"], each["type"], each["meaning"]) == (setting.name, setting.type, setting.description)
+        assert each["optional"] == setting.is_optional
         assert {"high", "choices"} & each.keys()
 
 
@@ -132,7 +132,7 @@ def test_json_has_ends_and_choices(run: Any) -> None:
         "optional": False,
         "low": 0.0,
         "high": 0.99,
-        "meaning": "The fraction dropped after every hidden layer.",
+        "meaning": "Fraction dropped after every hidden layer.",
     }
     assert found["mask_rate"]["above"] == 0.0
     assert found["schedule"]["choices"] == ["steps", "cosine"]

@@ -44,7 +44,7 @@ from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import SparseBatch
 from deepmf.training.blocks import AxisName, VectorBlocks
 from deepmf.training.loop import Loop, TrainingState, ValidationEntries
-from deepmf.training.settings import rule_of
+from deepmf.training.settings import list_settings
 from deepmf.training.trainer import SGD, Evaluate, Trainer
 
 Array = npt.NDArray[np.float64]
@@ -829,7 +829,8 @@ def test_bad_settings_of_deep_autorec(changes: dict[str, Any], message: str) -> 
 
 
 def test_sums_are_normalised_in_the_ways_there_are() -> None:
-    assert rule_of(CFNADESettings, "normalise").to_dict() == {"choices": list(NORMALISATIONS)}
+    choices = {each.name: each.choices for each in list_settings(CFNADESettings)}
+    assert choices["normalise"] == tuple(NORMALISATIONS)
 
 
 @pytest.mark.parametrize("settings", [VectorSettings, AutoencoderSettings, CFNADESettings, DeepAutoRecSettings])

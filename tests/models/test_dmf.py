@@ -29,7 +29,7 @@ from deepmf.nn.branch import Branch, directions, inner_products
 from deepmf.nn.inputs import SparseBatch
 from deepmf.training.blocks import Block, MatrixBlocks
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.settings import declared, rule_of
+from deepmf.training.settings import list_settings
 from deepmf.training.trainer import Trainer
 
 QUICK: dict[str, Any] = {
@@ -423,9 +423,12 @@ def test_a_block_without_entries_costs_nothing_and_has_a_gradient() -> None:
 
 
 def test_inputs_are_the_encodings_there_are() -> None:
-    assert rule_of(DMFSettings, "inputs").to_dict() == {"choices": list(ENCODINGS)}
+    choices = {each.name: each.choices for each in list_settings(DMFSettings)}
+    assert choices["inputs"] == tuple(ENCODINGS)
 
 
 def test_dmf_d_adds_the_quantizer() -> None:
-    added = {setting.name for setting in declared(DMFDSettings)} - {setting.name for setting in declared(DMFSettings)}
+    added = {setting.name for setting in list_settings(DMFDSettings)} - {
+        setting.name for setting in list_settings(DMFSettings)
+    }
     assert added == {"sharpness", "sharpness_growth", "gamma_boundaries"}

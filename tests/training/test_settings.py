@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
@@ -12,24 +12,14 @@ from deepmf.errors import BadSetting
 from deepmf.models.dmf import DMFSettings
 from deepmf.training.settings import (
     LARGEST,
-    MOST,
+    LARGEST_COUNT,
     WIDEST,
-    Number,
-    OneOf,
-    Period,
-    Rule,
+    Setting,
     Settings,
-    Sizes,
     TrainingSettings,
-    Whole,
-    choice,
-    declared,
-    number,
-    rule_of,
+    list_settings,
+    setting,
     settings_dataclass,
-    signature_of,
-    sizes,
-    whole,
 )
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -199,79 +189,21 @@ def test_settings_do_not_change() -> None:
         TrainingSettings().epochs = 3  # type: ignore[misc]
 
 
-RULES: list[tuple[Rule, str, dict[str, Any]]] = [
-    (Whole("", low=1), "whole, 1 or more", {"low": 1, "high": MOST}),
-    (Whole("", True, 2, 9), "whole, 2 to 9, or none", {"low": 2, "high": 9}),
-    (Number("", low=0.0), "0 or more", {"low": 0.0, "high": LARGEST}),
-    (Number("", low=0.0, high=0.99), "0 to 0.99", {"low": 0.0, "high": 0.99}),
-    (Number("", above=0.0), "above 0", {"above": 0.0, "high": LARGEST}),
-    (Number("", True, above=0.0, high=1.0), "above 0, at most 1, or none", {"above": 0.0, "high": 1.0}),
-    (OneOf("", of=("root", "mean")), "root, mean", {"choices": ["root", "mean"]}),
-    (Sizes("", fewest=1), "whole numbers, 1 to 1000000", {"low": 1, "high": WIDEST, "fewest": 1, "most": 100}),
-    (Period(""), "whole, 1 or more, or increasing epochs", {"low": 1, "high": MOST}),
-]
-
-
-@pytest.mark.parametrize(("rule", "words", "ends"), RULES, ids=[words for _, words, _ in RULES])
-def test_what_is_allowed(rule: Rule, words: str, ends: dict[str, Any]) -> None:
-    assert rule.allowed == words
-    assert rule.to_dict() == ends
-
-
-@pytest.mark.parametrize(("rule", "words", "ends"), RULES, ids=[words for _, words, _ in RULES])
-def test_only_what_is_optional_may_be_none(rule: Rule, words: str, ends: dict[str, Any]) -> None:
-    if rule.optional:
-        assert rule.checked("x", None) is None
-    else:
-        with pytest.raises(BadSetting, match="^x must be .*; got None$"):
-            rule.checked("x", None)
-
-
-@pytest.mark.parametrize(
-    ("rule", "given", "kept"),
-    [
-        (Whole("", low=2, high=9), 9, 9),
-        (Number("", above=0.0), 1, 1),
-        (OneOf("", of=("root", "mean")), "mean", "mean"),
-        (Sizes(""), 7, (7,)),
-        (Sizes(""), [7, 8], (7, 8)),
-        (Sizes(""), (), ()),
-        (Period(""), 50, 50),
-        (Period(""), [24, 36], (24, 36)),
-    ],
-)
-def test_what_is_kept(rule: Rule, given: Any, kept: Any) -> None:
-    assert rule.checked("x", given) == kept
-
-
-@pytest.mark.parametrize(
-    ("rule", "bad", "said"),
-    [
-        (Whole("", low=2, high=9), 1, "a whole number of at least 2"),
-        (Whole("", low=2, high=9), 10, "a whole number of at least 2 and at most 9"),
-        (Number("", above=0.0), 0.0, "a number above 0"),
-        (Number("", above=0.0), 1e39, "a number above 0 and at most 1e+38"),
-        (Number("", low=0.0, high=0.5), 0.6, "a number at least 0 and at most 0.5"),
-        (OneOf("", of=("root", "mean")), "sum", "'root' or 'mean'"),
-        (Sizes("", fewest=1), (), "whole numbers of at least 1, such as (2048,)"),
-        (Period(""), 0, "a whole number of at least 1"),
-        (Period(""), (3, 3), "increasing epochs from 1 on, such as (24, 36)"),
-    ],
-)
-def test_what_is_refused(rule: Rule, bad: Any, said: str) -> None:
-    with pytest.raises(BadSetting) as caught:
-        rule.checked("x", bad)
-    assert str(caught.value) == f"x must be {said}; got {bad!r}"
-
-
 @settings_dataclass
 class Bread(Settings):
     """How bread is baked."""
 
-    loaves: int = whole(3, low=1, high=12, meaning="How many loaves.")
-    salt: float | None = number(0.02, low=0.0, optional=True, meaning="The share of salt (none: to taste).")
-    flour: str = choice("rye", of=("rye", "wheat"), meaning="What it is made of.")
-    folds: tuple[int, ...] = sizes((2, 4), meaning="How often it is folded each day.")
+    loaves: int = setting(3, "Number of loaves.", low=1, high=12)
+    guests: int = setting(3, "Number of guests.", low=1)
+    ovens: int | None = setting(None, "Number of ovens.", low=2, high=9)
+    water: float = setting(0.7, "Water per flour.", low=0.0)
+    rye: float = setting(0.2, "Share of rye.", low=0.0, high=0.5)
+    heat: float = setting(200.0, "Temperature.", above=0.0)
+    salt: float | None = setting(0.02, "Share of salt (none: to taste).", above=0.0, high=1.0)
+    flour: str = setting("rye", "Kind of flour.", choices=("rye", "wheat"))
+    folds: tuple[int, ...] = setting((2, 4), "Number of folds on each day.")
+    layers: tuple[int, ...] = setting((1,), "Sizes of layers.", fewest=1)
+    turn_every: int | tuple[int, ...] = setting(50, "Epochs between turns.", low=1)
 
 
 @settings_dataclass
@@ -280,19 +212,87 @@ class Rolls(Bread):
 
     loaves: int = 8
     salt: float | None = None
-    flour: str = choice("wheat", of=("wheat", "spelt"), meaning="What rolls are made of.")
+    flour: str = setting("wheat", "Kind of flour for rolls.", choices=("wheat", "spelt"))
+
+
+BREAD: dict[str, Setting] = {each.name: each for each in list_settings(Bread)}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "bounds"),
+    [
+        ("guests", "whole, 1 or more", {"low": 1, "high": LARGEST_COUNT}),
+        ("ovens", "whole, 2 to 9, or none", {"low": 2, "high": 9}),
+        ("water", "0 or more", {"low": 0.0, "high": LARGEST}),
+        ("rye", "0 to 0.5", {"low": 0.0, "high": 0.5}),
+        ("heat", "above 0", {"above": 0.0, "high": LARGEST}),
+        ("salt", "above 0, at most 1, or none", {"above": 0.0, "high": 1.0}),
+        ("flour", "rye, wheat", {"choices": ["rye", "wheat"]}),
+        ("layers", "whole numbers, 1 to 1000000", {"low": 1, "high": WIDEST, "fewest": 1, "most": 100}),
+        ("turn_every", "whole, 1 or more, or increasing epochs", {"low": 1, "high": LARGEST_COUNT}),
+    ],
+)
+def test_allowed_values_as_words_and_bounds(name: str, values: str, bounds: dict[str, Any]) -> None:
+    assert BREAD[name].values == values
+    assert BREAD[name].to_dict() == bounds
+
+
+@pytest.mark.parametrize("name", BREAD)
+def test_only_optional_settings_may_be_none(name: str) -> None:
+    if name in ("ovens", "salt"):
+        assert BREAD[name].check(None) is None
+    else:
+        with pytest.raises(BadSetting, match=f"^{name} must be .*; got None$"):
+            BREAD[name].check(None)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "stored"),
+    [
+        ("ovens", 9, 9),
+        ("heat", 1, 1),
+        ("flour", "wheat", "wheat"),
+        ("folds", 7, (7,)),
+        ("folds", [7, 8], (7, 8)),
+        ("folds", (), ()),
+        ("turn_every", 50, 50),
+        ("turn_every", [24, 36], (24, 36)),
+    ],
+)
+def test_good_values_are_stored(name: str, given: Any, stored: Any) -> None:
+    assert BREAD[name].check(given) == stored
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "right"),
+    [
+        ("ovens", 1, "a whole number of at least 2"),
+        ("ovens", 10, "a whole number of at least 2 and at most 9"),
+        ("heat", 0.0, "a number above 0"),
+        ("heat", 1e39, "a number above 0 and at most 1e+38"),
+        ("rye", 0.6, "a number at least 0 and at most 0.5"),
+        ("flour", "spelt", "'rye' or 'wheat'"),
+        ("layers", (), "whole numbers of at least 1, such as (2048,)"),
+        ("turn_every", 0, "a whole number of at least 1"),
+        ("turn_every", (3, 3), "increasing epochs from 1 on, such as (24, 36)"),
+    ],
+)
+def test_bad_values_are_refused(name: str, bad: Any, right: str) -> None:
+    with pytest.raises(BadSetting) as caught:
+        BREAD[name].check(bad)
+    assert str(caught.value) == f"{name} must be {right}; got {bad!r}"
 
 
 def test_a_default_may_change_alone() -> None:
     assert (Rolls().loaves, Rolls().salt, Rolls(loaves=12).loaves) == (8, None, 12)
-    assert rule_of(Rolls, "loaves") is rule_of(Bread, "loaves")
-    with pytest.raises(BadSetting, match="^loaves must be a whole number of at least 1 and at most 12; got 13$"):
+    assert {each.name: each for each in list_settings(Rolls)}["loaves"] == replace(BREAD["loaves"], default=8)
+    with pytest.raises(BadSetting, match="loaves .* 12"):
         Rolls(loaves=13)
 
 
-def test_the_nearest_rule_holds() -> None:
+def test_the_nearest_declaration_holds() -> None:
     assert Rolls(flour="spelt").flour == "spelt"
-    with pytest.raises(BadSetting, match="^flour must be 'wheat' or 'spelt'; got 'rye'$"):
+    with pytest.raises(BadSetting, match="flour .* 'spelt'"):
         Rolls(flour="rye")
     assert Bread(flour="rye", folds=[1]).folds == (1,)  # type: ignore[arg-type]
 
@@ -306,38 +306,33 @@ def test_a_bad_default_is_noticed() -> None:
         NoBread()
 
 
-def test_a_setting_without_a_rule_is_refused() -> None:
-    with pytest.raises(TypeError, match="^the setting 'hours' of Slow has no rule; declare it as by whole"):
+def test_a_setting_without_a_description_is_refused() -> None:
+    with pytest.raises(TypeError, match="Slow.hours"):
 
         @settings_dataclass
         class Slow(Settings):
             hours: int = 3
 
 
-def test_what_is_declared() -> None:
-    found = {setting.name: setting for setting in declared(Rolls)}
-    assert list(found) == ["seed", "loaves", "salt", "flour", "folds"]
-    assert [setting.type for setting in found.values()] == ["int", "int", "float | None", "str", "tuple[int, ...]"]
-    assert found["loaves"].default == 8
-    assert found["loaves"].rule == Whole("How many loaves.", low=1, high=12)
+def test_all_settings_are_listed() -> None:
+    found = {each.name: each for each in list_settings(Rolls)}
+    assert list(found) == list(BREAD)
+    assert list(BREAD)[:2] == ["seed", "loaves"]
+    assert [found[name].type for name in ("loaves", "salt", "folds")] == ["int", "float | None", "tuple[int, ...]"]
+    assert (found["loaves"].default, found["loaves"].description) == (8, "Number of loaves.")
 
 
-def test_help_explains_every_setting() -> None:
+def test_the_docstring_lists_every_setting_as_a_parameter() -> None:
     lines = (Rolls.__doc__ or "").splitlines()
-    assert lines[:2] == ["How rolls are baked.", ""]
-    for line, meaning in [
-        ("seed: int = 0 (whole, 0 or more)", "The seed of all that is random."),
-        ("loaves: int = 8 (whole, 1 to 12)", "How many loaves."),
-        ("salt: float | None = None (0 or more, or none)", "The share of salt (none: to taste)."),
-        ("flour: str = 'wheat' (wheat, spelt)", "What rolls are made of."),
-        ("folds: tuple[int, ...] = (2, 4) (whole numbers, 1 to 1000000)", "How often it is folded each day."),
-    ]:
-        assert lines[lines.index(line) + 1] == f"    {meaning}"
+    assert lines[:4] == ["How rolls are baked.", "", "Parameters", "----------"]
+    for each in list_settings(Rolls):
+        (place,) = (at for at, line in enumerate(lines) if line.startswith(f"{each.name} : {each.type}"))
+        assert each.values in lines[place]
+        assert lines[place + 1].strip() == each.description
 
 
 def test_the_signature_has_types_and_defaults() -> None:
-    shown = (
-        "(*, seed: int = 0, loaves: int = 8, salt: float | None = None, flour: str = 'wheat', "
-        "folds: tuple[int, ...] = (2, 4))"
-    )
-    assert str(inspect.signature(Rolls)) == str(signature_of(Rolls)) == shown
+    shown = inspect.signature(Rolls, eval_str=True).parameters
+    assert {name: (each.annotation, each.default) for name, each in shown.items()} == {
+        each.name: (each.annotation, each.default) for each in list_settings(Rolls)
+    }

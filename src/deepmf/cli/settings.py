@@ -21,7 +21,7 @@ from deepmf.models.registry import HOMES, SUMMARIES, settings_class
 
 if TYPE_CHECKING:
     from deepmf.matrix.scale import Scale
-    from deepmf.training.settings import DeclaredSetting
+    from deepmf.training.settings import Setting
 
 
 # What reading a text as a Python literal can raise.
@@ -154,31 +154,31 @@ def _show_models(*, as_json: bool) -> None:
 
 
 def _show_settings(model: str, *, as_json: bool) -> None:
-    from deepmf.training.settings import declared
+    from deepmf.training.settings import list_settings
 
-    found = declared(settings_class(model))
+    found = list_settings(settings_class(model))
     if as_json:
         show_json({"model": model, "class": HOMES[model][1], "settings": [_entry(setting) for setting in found]})
         return
-    lines = [[setting.name, _default(setting), setting.rule.allowed, setting.rule.meaning] for setting in found]
+    lines = [[setting.name, _default(setting), setting.values, setting.description] for setting in found]
     show_table(["setting", "default", "values", "meaning"], lines, title=f"{HOMES[model][1]}: {SUMMARIES[model]}")
     name, default = found[-1].name, show_value(found[-1].default)
-    if any(setting.chosen for setting in found):
+    if any(setting.is_chosen_at_fit for setting in found):
         say("chosen: at fit, for the matrix and the machine, by the effort; deepmf inspect shows what it was")
     say(f"as in: deepmf fit ratings.csv -o model.safetensors --model {model} --set {name}={default}")
 
 
-def _default(setting: DeclaredSetting) -> str:
-    return "chosen" if setting.chosen else show_value(setting.default)
+def _default(setting: Setting) -> str:
+    return "chosen" if setting.is_chosen_at_fit else show_value(setting.default)
 
 
-def _entry(setting: DeclaredSetting) -> dict[str, Any]:
+def _entry(setting: Setting) -> dict[str, Any]:
     return {
         "name": setting.name,
         "type": setting.type,
         "default": setting.default,
-        "chosen_at_fit": setting.chosen,
-        "optional": setting.rule.optional,
-        **setting.rule.to_dict(),
-        "meaning": setting.rule.meaning,
+        "chosen_at_fit": setting.is_chosen_at_fit,
+        "optional": setting.is_optional,
+        **setting.to_dict(),
+        "meaning": setting.description,
     }

@@ -30,7 +30,7 @@ from deepmf.models.predictor import Encoder
 from deepmf.models.solver import Arrays, FactorModel, Solver
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.training.progress import FitPlan
-from deepmf.training.settings import WIDEST, LoopSettings, Settings, number, settings_dataclass, takes_settings, whole
+from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass
 
 
 @settings_dataclass
@@ -47,34 +47,25 @@ class ALSSettings(LoopSettings):
 
     chosen_at_fit: ClassVar[Collection[str]] = ("penalty",)
 
-    epochs: int = whole(15, low=1, meaning="Sweeps, each of which solves for all rows and then for all columns.")
+    epochs: int = setting(15, "Number of sweeps; a sweep solves for all rows, then for all columns.", low=1)
     patience: int | None = 6
-    latent_size: int = whole(
-        40,
-        low=1,
-        high=WIDEST,
-        meaning="How many latents a row or column has beside its effect; cut to the smaller side of the matrix.",
+    latent_size: int = setting(
+        40, "Latent size without the effect; at most the smaller side of the matrix.", low=1, high=WIDEST
     )
-    penalty: float = number(
+    penalty: float = setting(
         0.3,
+        "Weight of the L2 penalty on latents, in widths of the scale; chosen at fit if the scale has no levels.",
         above=0.0,
-        meaning="The weight of squared latents, times the width of the scale. 0.3 on levels; on a scale without them, "
-        "whose ends are outliers as a rule, one that is not given is chosen when the model is fitted: the one that "
-        "predicts held-out entries best.",
     )
-    count_power: float = number(
+    count_power: float = setting(
         0.5,
+        "Power of the entry count that multiplies the penalty of a row or column (0: constant penalty).",
         low=0.0,
         high=1.0,
-        meaning="The penalty is also times the number of entries of the row or column to this power (0: it is "
-        "constant).",
     )
-    effect_penalty: float = number(3.0, low=0.0, meaning="The weight of squared row and column effects.")
-    feature_penalty: float = number(
-        10.0,
-        above=0.0,
-        meaning="How strongly the weights of features are drawn to 0, where there are any: as by this many rows or "
-        "columns that say so.",
+    effect_penalty: float = setting(3.0, "Weight of the L2 penalty on row and column effects.", low=0.0)
+    feature_penalty: float = setting(
+        10.0, "Ridge penalty on the weights of features, as a number of rows or columns.", above=0.0
     )
 
 
@@ -648,10 +639,6 @@ class ALS(FactorModel):
     predicts: ClassVar[tuple[str, ...]] = AREAS
     cannot: ClassVar[str] = ""
     n_beside: ClassVar[int] = 3  # effect, constant and mean
-
-    @takes_settings(ALSSettings)
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
 
     def plan(self, train: ObservedMatrix, *, start_from: Model | None = None) -> FitPlan | None:
         """Return what `fit` is going to do with a matrix, in words; it does not depend on the penalty."""

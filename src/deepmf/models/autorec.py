@@ -31,17 +31,7 @@ from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks
 from deepmf.training.loop import ValidationEntries
 from deepmf.training.runtime import private_generator
-from deepmf.training.settings import (
-    WIDEST,
-    Settings,
-    TrainingSettings,
-    choice,
-    number,
-    settings_dataclass,
-    sizes,
-    takes_settings,
-    whole,
-)
+from deepmf.training.settings import WIDEST, Settings, TrainingSettings, setting, settings_dataclass
 from deepmf.training.trainer import SGD, Evaluate, Objective, Trainer
 
 
@@ -50,9 +40,7 @@ class VectorSettings(TrainingSettings):
     """The settings that all models share that read whole rows or columns."""
 
     decay: float = 1.0
-    batch_size: int | None = whole(
-        None, low=1, optional=True, meaning="How many of the rows, or columns, that it reads make a step (none: all)."
-    )
+    batch_size: int | None = setting(None, "Number of rows or columns in a batch (none: all).", low=1)
 
 
 @settings_dataclass
@@ -60,11 +48,10 @@ class AutoencoderSettings(VectorSettings):
     """The settings that all autoencoders share."""
 
     precision: str = "single"
-    inputs: str = choice(
+    inputs: str = setting(
         "raw",
-        of=("raw", "centred", "scaled"),
-        meaning='How values enter and leave the network: "raw" (as they are), "centred" (minus the mean of all '
-        'training entries) or "scaled" (to [-1, 1]); what is missing is 0.',
+        'Encoding of values: "raw", "centred" on the mean, or "scaled" to [-1, 1]; missing values are 0.',
+        choices=("raw", "centred", "scaled"),
     )
 
 
@@ -74,12 +61,10 @@ class AutoRecSettings(AutoencoderSettings):
 
     epochs: int = 450
     learning_rate: float = 2e-3
-    hidden_size: int = whole(500, low=1, high=WIDEST, meaning="The width of the hidden layer.")
-    initial: float = number(1.0, above=0.0, meaning="How large the first weights are, as a share of Xavier's.")
-    gamma: float = number(
-        200.0,
-        low=0.0,
-        meaning="The weight of the L2 penalty, lambda of the paper; squared errors count in the units of `inputs`.",
+    hidden_size: int = setting(500, "Width of the hidden layer.", low=1, high=WIDEST)
+    initial: float = setting(1.0, "Scale of the initial weights, relative to Xavier initialisation.", above=0.0)
+    gamma: float = setting(
+        200.0, "Weight of the L2 penalty (lambda in the paper), for errors in the units of `inputs`.", low=0.0
     )
 
 
@@ -103,18 +88,12 @@ class DeepAutoRecSettings(AutoencoderSettings):
     decay: float = 0.5
     decay_every: int | tuple[int, ...] = (24, 36, 48, 66, 72)
     batch_size: int | None = 128
-    hidden_sizes: tuple[int, ...] = sizes(
-        (512, 512, 1024),
-        fewest=1,
-        meaning="The widths of the layers down to the code, which is the last of them; the decoder mirrors the others.",
+    hidden_sizes: tuple[int, ...] = setting(
+        (512, 512, 1024), "Layer sizes of the encoder, the code last; the decoder mirrors them.", fewest=1
     )
-    dropout: float = number(0.8, low=0.0, high=0.99, meaning="The fraction dropped of the code.")
-    refeeds: int = whole(
-        1,
-        low=0,
-        meaning="How often the outputs for a batch are fed back as a batch of their own, each time for one more step.",
-    )
-    momentum: float = number(0.9, low=0.0, high=0.999, meaning="How much of the last step the next one keeps.")
+    dropout: float = setting(0.8, "Fraction of the code that is dropped.", low=0.0, high=0.99)
+    refeeds: int = setting(1, "Number of dense re-feeding steps after each batch.", low=0)
+    momentum: float = setting(0.9, "Momentum of the optimiser.", low=0.0, high=0.999)
 
     @property
     def layer_sizes(self) -> tuple[int, ...]:
@@ -435,10 +414,6 @@ class IAutoRec(AutoRec):
     cannot: ClassVar[str] = CANNOT["column"]
     settings_class: ClassVar[type[Settings]] = AutoRecSettings
 
-    @takes_settings(AutoRecSettings)
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-
 
 class UAutoRec(AutoRec):
     """U-AutoRec: the entries of a row in, one output for each column; it predicts for new rows.
@@ -457,10 +432,6 @@ class UAutoRec(AutoRec):
     lines: ClassVar[Mapping[str, LineOf]] = LINES["row"]
     cannot: ClassVar[str] = CANNOT["row"]
     settings_class: ClassVar[type[Settings]] = UAutoRecSettings
-
-    @takes_settings(UAutoRecSettings)
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
 
 
 class DeepAutoRecObjective(AutoencoderObjective):
@@ -519,10 +490,6 @@ class DeepUAutoRec(NetworkModel):
     cannot: ClassVar[str] = CANNOT["row"]
     settings_class: ClassVar[type[Settings]] = DeepAutoRecSettings
     settings: DeepAutoRecSettings
-
-    @takes_settings(DeepAutoRecSettings)
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
 
     def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
         train = entries.train

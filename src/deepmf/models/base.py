@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -74,7 +75,7 @@ from deepmf.training.history import History, errors_in_words, learning_curves, t
 from deepmf.training.loop import Callback, Task, ValidationEntries
 from deepmf.training.progress import FitPlan, show_epochs
 from deepmf.training.runtime import training_threads
-from deepmf.training.settings import LoopSettings, Settings, declared
+from deepmf.training.settings import LoopSettings, Settings, list_settings
 
 
 def write_model(
@@ -159,6 +160,13 @@ class Method(ABC):
     takes_features: ClassVar[bool] = False  # of rows and columns
     holds_out: ClassVar[bool] = False  # whether `fit` without validation entries sets some aside to choose by
     fits_on_ranks: ClassVar[bool] = False  # whether several processes fit it together
+    __signature__: ClassVar[inspect.Signature]
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Show the settings in the signature of the class, for `help` and editors."""
+        super().__init_subclass__(**arguments)
+        if hasattr(cls, "settings_class"):
+            cls.__signature__ = inspect.signature(cls.settings_class, eval_str=True)
 
     def __init__(self, /, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
@@ -369,7 +377,7 @@ class ModelView(NamedTuple):
         """The own settings that are not the default ones, as they are given."""
         given = self.own.to_dict()
         return _listed(
-            {each.name: given[each.name] for each in declared(type(self.own)) if given[each.name] != each.default}
+            {each.name: given[each.name] for each in list_settings(type(self.own)) if given[each.name] != each.default}
         )
 
 

@@ -31,15 +31,7 @@ from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks, dense_budget
 from deepmf.training.loop import ValidationEntries
 from deepmf.training.runtime import private_generator
-from deepmf.training.settings import (
-    WIDEST,
-    Settings,
-    choice,
-    number,
-    settings_dataclass,
-    takes_settings,
-    whole,
-)
+from deepmf.training.settings import WIDEST, Settings, setting, settings_dataclass
 from deepmf.training.trainer import Objective, Trainer
 
 
@@ -54,17 +46,16 @@ class CFNADESettings(VectorSettings):
     learning_rate: float = 1e-3
     averaging: float = 0.995
     batch_size: int | None = 512
-    hidden_size: int = whole(500, low=1, high=WIDEST, meaning="The width of the hidden layer.")
-    gamma: float = number(
+    hidden_size: int = setting(500, "Width of the hidden layer.", low=1, high=WIDEST)
+    gamma: float = setting(
         0.02,
+        "Weight of the L2 penalty gamma / 2 (||W||^2 + ||V||^2), relative to the cost of one row or column.",
         low=0.0,
-        meaning="The weight of the L2 penalty, gamma / 2 (||W||^2 + ||V||^2), beside the cost of one column or row.",
     )
-    normalise: str = choice(
+    normalise: str = setting(
         "count",
-        of=("none", "root", "count"),
-        meaning="What the sum of a column's or row's inputs is multiplied by before the hidden layer: nothing "
-        '("none"), the root of 100 / count ("root"), or 100 / count ("count").',
+        'Factor on the sum of inputs: 1 ("none"), the square root of 100 / count ("root") or 100 / count ("count").',
+        choices=("none", "root", "count"),
     )
 
 
@@ -429,10 +420,6 @@ class ICFNADE(CFNADE):
     cannot: ClassVar[str] = CANNOT["column"]
     settings_class: ClassVar[type[Settings]] = CFNADESettings
 
-    @takes_settings(CFNADESettings)
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-
 
 class UCFNADE(CFNADE):
     """U-CF-NADE: the levels of a row's entries in, those of all its columns out; it predicts for new rows.
@@ -452,10 +439,6 @@ class UCFNADE(CFNADE):
     lines: ClassVar[Mapping[str, LineOf]] = LINES["row"]
     cannot: ClassVar[str] = CANNOT["row"]
     settings_class: ClassVar[type[Settings]] = UCFNADESettings
-
-    @takes_settings(UCFNADESettings)
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
 
 
 def level_numbers(scale: Scale, values: npt.ArrayLike) -> npt.NDArray[np.intp]:

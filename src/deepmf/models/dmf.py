@@ -29,17 +29,7 @@ from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import Block, MatrixBlocks
 from deepmf.training.loop import ValidationEntries
 from deepmf.training.runtime import private_generator
-from deepmf.training.settings import (
-    WIDEST,
-    Settings,
-    TrainingSettings,
-    choice,
-    number,
-    settings_dataclass,
-    sizes,
-    takes_settings,
-    whole,
-)
+from deepmf.training.settings import WIDEST, Settings, TrainingSettings, setting, settings_dataclass
 from deepmf.training.trainer import Objective, Trainer
 
 
@@ -48,14 +38,14 @@ class TwoBranchSettings(TrainingSettings):
     """The settings of two branches: h_X and h_Y in section 2 of the paper."""
 
     # Batch norm needs two vectors to have statistics.
-    block_rows: int = whole(300, low=2, meaning="The rows of a step's block.")
-    block_columns: int = whole(200, low=2, meaning="The columns of a step's block.")
-    hidden_sizes: tuple[int, ...] = sizes((2048,), meaning="The widths of a branch's layers but for the last.")
-    column_hidden_sizes: tuple[int, ...] | None = sizes(
-        None, optional=True, meaning="The same where the branch for columns has others (none: it has not)."
+    block_rows: int = setting(300, "Number of rows in a block.", low=2)
+    block_columns: int = setting(200, "Number of columns in a block.", low=2)
+    hidden_sizes: tuple[int, ...] = setting((2048,), "Hidden sizes of each branch.")
+    column_hidden_sizes: tuple[int, ...] | None = setting(
+        None, "Hidden sizes of the column branch (none: `hidden_sizes`)."
     )
-    latent_size: int = whole(1024, low=1, high=WIDEST, meaning="The width of a branch's last layer.")
-    dropout: float = number(0.8, low=0.0, high=0.99, meaning="The fraction dropped after every hidden layer.")
+    latent_size: int = setting(1024, "Latent size: the width of the last layer of each branch.", low=1, high=WIDEST)
+    dropout: float = setting(0.8, "Fraction dropped after every hidden layer.", low=0.0, high=0.99)
 
     @property
     def branch_sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -69,23 +59,17 @@ class DMFSettings(TwoBranchSettings):
     """The settings of DMF; the defaults are the paper's and its code's on MovieLens-1M."""
 
     epochs: int = 1000
-    gamma: float = number(0.0, low=0.0, meaning="The weight of the L2 penalty in equation 1.")
-    loss: str = choice(
+    gamma: float = setting(0.0, "Weight of the L2 penalty (equation 1).", low=0.0)
+    loss: str = setting(
         "root",
-        of=("root", "mean"),
-        meaning='A block\'s mean squared error ("mean", equation 1) or its root ("root", as in the authors\' code).',
+        'Loss of a block: its mean squared error ("mean", equation 1) or the root of it ("root").',
+        choices=("root", "mean"),
     )
-    inputs: str = choice(
-        "scaled",
-        of=("scaled", "raw"),
-        meaning='How values enter a branch: "scaled" to [-1, 1] (the paper\'s footnote 1) or "raw", as they are; what '
-        "is missing is 0.",
+    inputs: str = setting(
+        "scaled", 'Encoding of values: "scaled" to [-1, 1] or "raw"; missing values are 0.', choices=("scaled", "raw")
     )
-    summary_filters: int = whole(
-        0,
-        low=0,
-        high=WIDEST,
-        meaning="Filters of a convolution before each branch, for wide vectors (0: none; the authors' code has 32).",
+    summary_filters: int = setting(
+        0, "Number of filters of a convolution before each branch (0: no convolution).", low=0, high=WIDEST
     )
 
 
@@ -266,10 +250,6 @@ class DMF(NetworkModel):
     settings: DMFSettings
     takes_features: ClassVar[bool] = True
     lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES
-
-    @takes_settings(DMFSettings)
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
 
     def _count_steps(self, train: ObservedMatrix) -> int:
         blocks = zip(train.shape, (self.settings.block_rows, self.settings.block_columns), strict=True)

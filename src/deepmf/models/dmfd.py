@@ -20,19 +20,17 @@ from deepmf.models.dmf import DMF, CosineReadout, DMFNetwork, DMFObjective, DMFS
 from deepmf.nn.branch import Branch
 from deepmf.nn.masking import Masking
 from deepmf.nn.ranks import Total, itself
-from deepmf.training.settings import Settings, number, settings_dataclass, takes_settings
+from deepmf.training.settings import Settings, setting, settings_dataclass
 
 
 @settings_dataclass
 class DMFDSettings(DMFSettings):
     """The settings of DMF-D: those of DMF, and those of the quantizer."""
 
-    sharpness: float = number(0.1, above=0.0, meaning="The sharpness lambda of equation 4 in the first epoch.")
-    sharpness_growth: float = number(1.015, low=1.0, meaning="What the sharpness is multiplied by from epoch to epoch.")
-    gamma_boundaries: float = number(
-        0.1,
-        low=0.0,
-        meaning="The weight gamma_2 of equation 5, which holds the boundaries near the uniform quantizer's.",
+    sharpness: float = setting(0.1, "Sharpness of the quantizer in the first epoch (lambda in equation 4).", above=0.0)
+    sharpness_growth: float = setting(1.015, "Factor on the sharpness after each epoch.", low=1.0)
+    gamma_boundaries: float = setting(
+        0.1, "Weight of the penalty that keeps boundaries near the uniform quantizer (gamma_2 in equation 5).", low=0.0
     )
 
 
@@ -248,10 +246,6 @@ class DMFD(DMF):
 
     settings_class: ClassVar[type[Settings]] = DMFDSettings
     settings: DMFDSettings
-
-    @takes_settings(DMFDSettings)
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
 
     @property
     def boundaries_(self) -> FloatArray:

@@ -17,20 +17,17 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.latents import entry_products
 from deepmf.models.predictor import LevelReadout
 from deepmf.models.solver import Arrays, FactorModel, Solver
-from deepmf.training.settings import WIDEST, LoopSettings, Settings, number, settings_dataclass, takes_settings, whole
+from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass
 
 
 @settings_dataclass
 class OptSpaceSettings(LoopSettings):
     """The settings of OptSpace; `latent_size` was chosen on validation entries of MovieLens-1M."""
 
-    epochs: int = whole(50, low=1, meaning="Steps of the descent; the authors make 50.")
-    latent_size: int = whole(12, low=1, high=WIDEST, meaning="The rank r, cut to the smaller side of the matrix.")
-    trimming: float = number(
-        2.0,
-        low=1.0,
-        meaning="For the start, rows and columns with more than this many times the mean number of entries are left "
-        "out.",
+    epochs: int = setting(50, "Number of gradient steps.", low=1)
+    latent_size: int = setting(12, "Rank r; at most the smaller side of the matrix.", low=1, high=WIDEST)
+    trimming: float = setting(
+        2.0, "The start leaves out rows and columns with more entries than this many times the mean.", low=1.0
     )
 
 
@@ -45,14 +42,11 @@ class RankKSettings(LoopSettings):
     """
 
     epochs: int = 300
-    latent_size: int = whole(5, low=1, high=WIDEST, meaning="The rank k, cut to the smaller side of the matrix.")
-    penalty: float = number(
-        1.0,
-        above=0.0,
-        meaning="The penalty mu in the first sweep, in units of 1 / (mean absolute deviation of the entries from "
-        "their mean).",
+    latent_size: int = setting(5, "Rank k; at most the smaller side of the matrix.", low=1, high=WIDEST)
+    penalty: float = setting(
+        1.0, "Penalty mu in the first sweep, divided by the mean absolute deviation of the entries.", above=0.0
     )
-    penalty_growth: float = number(1.01, low=1.0, meaning="What mu is multiplied by from sweep to sweep.")
+    penalty_growth: float = setting(1.01, "Factor on mu after each sweep.", low=1.0)
 
 
 @settings_dataclass
@@ -65,21 +59,16 @@ class RDMCSettings(LoopSettings):
     """
 
     epochs: int = 70
-    latent_size: int = whole(
-        10, low=1, high=WIDEST, meaning="The largest rank of Z, cut to the smaller side of the matrix."
-    )
-    gamma: float = number(
+    latent_size: int = setting(10, "Largest rank of Z; at most the smaller side of the matrix.", low=1, high=WIDEST)
+    gamma: float = setting(
         0.4,
+        "Weight of the nuclear norm, relative to the spectral norm of random signs at the observed entries.",
         low=0.0,
-        meaning="The weight of the nuclear norm, in units of the spectral norm that random signs in place of the "
-        "observed entries have: the root of the mean number of entries of a row plus that of a column.",
     )
-    penalty: float = number(0.3, above=0.0, meaning="The penalty mu in the first sweep.")
-    penalty_growth: float = number(1.03, low=1.0, meaning="What mu is multiplied by from sweep to sweep.")
-    level_penalty: float = number(
-        3e-4, low=0.0, meaning="The penalty nu in the first sweep, which draws X to the levels."
-    )
-    level_penalty_growth: float = number(1.1, low=1.0, meaning="What nu is multiplied by from sweep to sweep.")
+    penalty: float = setting(0.3, "Penalty mu in the first sweep.", above=0.0)
+    penalty_growth: float = setting(1.03, "Factor on mu after each sweep.", low=1.0)
+    level_penalty: float = setting(3e-4, "Penalty nu in the first sweep, which pulls X towards the levels.", low=0.0)
+    level_penalty_growth: float = setting(1.1, "Factor on nu after each sweep.", low=1.0)
 
 
 # Entries of a dense matrix that exist at a time, 16 MB: in smaller blocks the threads of a product wait for each other.
@@ -418,10 +407,6 @@ class OptSpace(FactorModel):
     settings: OptSpaceSettings
     n_beside: ClassVar[int] = 1  # the mean
 
-    @takes_settings(OptSpaceSettings)
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-
     def _solver(self, entries: EntryStore) -> OptSpaceSolver:
         return OptSpaceSolver(entries.train, self.settings)
 
@@ -533,10 +518,6 @@ class RankK(FactorModel):
     settings_class: ClassVar[type[Settings]] = RankKSettings
     settings: RankKSettings
     n_beside: ClassVar[int] = 1  # the mean
-
-    @takes_settings(RankKSettings)
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
 
     def _solver(self, entries: EntryStore) -> RankKSolver:
         return RankKSolver(entries.train, self.settings)
@@ -688,10 +669,6 @@ class RDMC(FactorModel):
     settings_class: ClassVar[type[Settings]] = RDMCSettings
     settings: RDMCSettings
     n_beside: ClassVar[int] = 1  # the mean
-
-    @takes_settings(RDMCSettings)
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
 
     def _solver(self, entries: EntryStore) -> RDMCSolver:
         entries.train.scale.require_levels("RDMC")

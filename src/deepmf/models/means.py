@@ -20,23 +20,18 @@ from deepmf.models.predictor import Encoder, Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Packed, Tensors, numbers
 from deepmf.training.history import History
 from deepmf.training.loop import ValidationEntries
-from deepmf.training.settings import Settings, number, settings_dataclass, takes_settings
+from deepmf.training.settings import Settings, setting, settings_dataclass
 
 
 @settings_dataclass
 class MeansSettings(Settings):
     """The settings of the shrunk means."""
 
-    shrinkage: float = number(
-        SHRINKAGE,
-        low=0.0,
-        meaning="How many entries of the overall mean each row's and column's own entries are mixed with.",
+    shrinkage: float = setting(
+        SHRINKAGE, "Number of entries at the overall mean that are added to each row and column.", low=0.0
     )
-    feature_penalty: float = number(
-        10.0,
-        above=0.0,
-        meaning="How strongly the weights of features are drawn to 0, where there are any: as by this many rows or "
-        "columns that say so.",
+    feature_penalty: float = setting(
+        10.0, "Ridge penalty on the weights of features, as a number of rows or columns.", above=0.0
     )
 
 
@@ -146,10 +141,6 @@ class Means(Model):
     settings_class: ClassVar[type[Settings]] = MeansSettings
     settings: MeansSettings
     takes_features: ClassVar[bool] = True
-
-    @takes_settings(MeansSettings)
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
 
     @property
     def mean_(self) -> float:

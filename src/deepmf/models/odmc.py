@@ -17,7 +17,7 @@ from deepmf.models.predictor import BoundaryReadout
 from deepmf.models.solver import Arrays, FactorModel, Solver, SolverTask
 from deepmf.models.warm_start import WarmStart
 from deepmf.storage.model_file import Tensors, numbers
-from deepmf.training.settings import WIDEST, LoopSettings, Settings, number, settings_dataclass, takes_settings, whole
+from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass
 
 
 @settings_dataclass
@@ -30,23 +30,17 @@ class ODMCSettings(LoopSettings):
     """
 
     epochs: int = 30
-    latent_size: int = whole(20, low=1, high=WIDEST, meaning="The rank, not counting row and column effects.")
-    gamma: float = number(8.0, low=0.0, meaning="The weight of the penalty on latents and effects.")
-    alpha: float = number(
-        1.0,
-        low=0.0,
-        meaning="The weight, for each entry, of the penalty that holds the boundaries near the middle between two "
-        "levels.",
+    latent_size: int = setting(20, "Rank, without row and column effects.", low=1, high=WIDEST)
+    gamma: float = setting(8.0, "Weight of the L2 penalty on latents and effects.", low=0.0)
+    alpha: float = setting(
+        1.0, "Weight of the penalty that keeps boundaries midway between levels, per entry.", low=0.0
     )
-    margin: float = number(
-        0.0,
-        low=0.0,
-        high=0.5,
-        meaning="By which share of the gap between two levels a score must stay clear of a boundary.",
+    margin: float = setting(
+        0.0, "Margin between a score and a boundary, as a share of the gap between two levels.", low=0.0, high=0.5
     )
-    learning_rate: float = number(0.006, above=0.0, meaning="The step size of stochastic gradients in the first sweep.")
-    decay: float = number(0.9, above=0.0, high=1.0, meaning="What the step size is multiplied by after every sweep.")
-    momentum: float = number(0.9, low=0.0, high=0.99, meaning="The share of the last step that is made again.")
+    learning_rate: float = setting(0.006, "Learning rate of stochastic gradient descent in the first sweep.", above=0.0)
+    decay: float = setting(0.9, "Factor on the learning rate after each sweep.", above=0.0, high=1.0)
+    momentum: float = setting(0.9, "Momentum of stochastic gradient descent.", low=0.0, high=0.99)
 
 
 # Latents start as normal numbers of this spread, in units of a quarter of the scale.
@@ -202,10 +196,6 @@ class ODMC(FactorModel):
     settings_class: ClassVar[type[Settings]] = ODMCSettings
     settings: ODMCSettings
     n_beside: ClassVar[int] = 2  # the effects and their constants
-
-    @takes_settings(ODMCSettings)
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
 
     def _solver(self, entries: EntryStore) -> ODMCSolver:
         return ODMCSolver(entries.train, self.settings)

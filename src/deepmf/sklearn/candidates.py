@@ -16,7 +16,7 @@ from deepmf.models.base import Model
 from deepmf.models.registry import HOMES, model_class, settings_class
 from deepmf.sklearn.completers import PASSES, ByMeans, Completer, Gaussians, Neighbours, WholeRows
 from deepmf.sklearn.table import MaskArray, TableEntries
-from deepmf.training.settings import declared
+from deepmf.training.settings import list_settings
 
 # Models, from the simplest on; DMF was better than all of these on no table that was measured.
 MODELS = ("means", "als", "dmf-o")
@@ -142,7 +142,7 @@ class TableModels:
         elif self.asked != AUTO:
             self.new(self.asked)
         else:
-            known = sorted({setting.name for name in MODELS for setting in declared(settings_class(name))})
+            known = sorted({setting.name for name in MODELS for setting in list_settings(settings_class(name))})
             for name in self.given:
                 if name not in known:
                     raise BadSetting(f"none of {', '.join(MODELS)} has a setting {name!r}; {nearest_name(name, known)}")
@@ -172,7 +172,7 @@ class TableModels:
             raise CannotExtend(f"{name!r} cannot complete new rows: {found.cannot}; those that can are {able}")
         given = dict(self.given)
         if self.asked == AUTO:
-            own = {setting.name for setting in declared(found.settings_class)}
+            own = {setting.name for setting in list_settings(found.settings_class)}
             given = {setting: value for setting, value in given.items() if setting in own}
         return found(**(TABLE_SETTINGS.get(name, {}) | given | {"seed": self.seed}))
 

@@ -1,415 +1,334 @@
-"""The settings of models, checked on creation: those of every model, of the training loop, of networks."""
+"""Settings of models: how to declare them, and those that all models, loops and networks share."""
 
 from __future__ import annotations
 
 import inspect
 import math
-import textwrap
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+import types
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
-from typing import (
-    Any,
-    ClassVar,
-    Concatenate,
-    NamedTuple,
-    ParamSpec,
-    Self,
-    TypeVar,
-    cast,
-    dataclass_transform,
-    get_type_hints,
-)
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast, dataclass_transform, get_args, get_type_hints
 
 from deepmf.errors import BadSetting, nearest_name
 
-MOST = 10**9  # of epochs and other counts: more is a typing error
+# Settings are dataclasses and not pydantic models: the numeric core also runs where only torch, numpy, scipy and
+# safetensors are installed.
 
-WIDEST = 10**6  # of a layer or latent
-
-LARGEST = 1e38  # what single precision, in which everything is learned, can hold
-
+LARGEST_COUNT = 10**9  # a larger count, of epochs for example, is a typing error
+LARGEST = 1e38  # a larger number overflows float32
+WIDEST = 10**6  # of a layer or a latent
 MOST_LAYERS = 100
 
+Kind = Literal["whole", "number", "choice", "sizes", "epochs"]
 
-RULE = "rule"  # where a field's metadata keeps it
-
-
-_NO_END = float("inf")
+_KINDS: dict[frozenset[Any], Kind] = {
+    frozenset({int}): "whole",
+    frozenset({float}): "number",
+    frozenset({str}): "choice",
+    frozenset({tuple[int, ...]}): "sizes",
+    frozenset({int, tuple[int, ...]}): "epochs",
+}
+_HIGHEST: dict[Kind, float] = {
+    "whole": LARGEST_COUNT,
+    "number": LARGEST,
+    "choice": math.inf,
+    "sizes": WIDEST,
+    "epochs": LARGEST_COUNT,
+}
 
 _Default = TypeVar("_Default")
-
-_Whole = TypeVar("_Whole", bound=int | None)
-
-_Number = TypeVar("_Number", bound=float | None)
-
-_Sizes = TypeVar("_Sizes", bound=tuple[int, ...] | None)
+_SettingsClass = TypeVar("_SettingsClass")
 
 
-def whole(default: _Whole, *, low: int, high: int = MOST, optional: bool = False, meaning: str) -> _Whole:
-    """Declare a whole number from `low` to `high`; an optional one may be None."""
-    return _declared(default, Whole(meaning, optional, low, high))
-
-
-def number(
-    default: _Number,
+def setting(
+    default: _Default,
+    description: str,
     *,
-    low: float = -_NO_END,
-    above: float = -_NO_END,
-    high: float = LARGEST,
-    optional: bool = False,
-    meaning: str,
-) -> _Number:
-    """Declare a number from `low`, or of more than `above`, to `high`; an optional one may be None."""
-    return _declared(default, Number(meaning, optional, low, above, high))
+    low: float = -math.inf,
+    above: float = -math.inf,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    fewest: int = 0,
+) -> _Default:
+    """Declare a setting of a `settings_dataclass`; its annotation decides what kind of values it takes.
 
+    `int` is a whole number, `float` a number, `str` one of `choices`, `tuple[int, ...]` the sizes of layers,
+    `int | tuple[int, ...]` a period in epochs or a list of epochs; each may also be `| None`.
 
-def choice(default: str, *, of: tuple[str, ...], meaning: str) -> str:
-    """Declare a word, one of some."""
-    return _declared(default, OneOf(meaning, of=of))
-
-
-def sizes(default: _Sizes, *, fewest: int = 0, optional: bool = False, meaning: str) -> _Sizes:
-    """Declare the widths of layers, `fewest` or more; optional ones may be None."""
-    return _declared(default, Sizes(meaning, optional, fewest))
-
-
-def period(default: int | tuple[int, ...], *, meaning: str) -> int | tuple[int, ...]:
-    """Declare a number of epochs after which something is done again, or the epochs at which it is done."""
-    return _declared(default, Period(meaning))
-
-
-@dataclass(frozen=True)
-class Rule(ABC):
-    """Which values a setting may have, and what it means, in one sentence."""
-
-    meaning: str
-    optional: bool = False
-
-    def checked(self, name: str, value: Any) -> Any:
-        """Return the value as it is stored; one that is not allowed is an error that names those that are."""
-        return value if value is None and self.optional else self._checked(name, value)
-
-    @property
-    def allowed(self) -> str:
-        """The values in a few words.
-
-        >>> Whole("", True, 1, 99).allowed, Number("", above=0).allowed, OneOf("", of=("cpu", "cuda")).allowed
-        ('whole, 1 to 99, or none', 'above 0', 'cpu, cuda')
-        """
-        return f"{self._allowed}, or none" if self.optional else self._allowed
-
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Return the values as plain ends or choices."""
-
-    @abstractmethod
-    def _checked(self, name: str, value: Any) -> Any: ...
-
-    @property
-    @abstractmethod
-    def _allowed(self) -> str: ...
+    Parameters
+    ----------
+    default
+        Value where none is given.
+    description
+        One line for `help`, the command line and the documentation.
+    low, high
+        Smallest and largest allowed number.
+    above
+        Number that the value must exceed.
+    choices
+        Allowed words.
+    fewest
+        Smallest allowed number of sizes.
+    """
+    declaration = {"description": description, "low": low, "above": above, "choices": choices, "fewest": fewest}
+    # As `field` itself, this returns a field and claims to return the default, which is what instances have.
+    return field(default=default, metadata=declaration if high is None else declaration | {"high": high})
 
 
 @dataclass(frozen=True)
-class Whole(Rule):
-    """A whole number between two ends, both included."""
+class Setting:
+    """One setting of a class: its type, its default, its description and the values it takes.
 
-    low: int = 0
-    high: int = MOST
+    >>> {each.name: each.values for each in list_settings(TrainingSettings)}["patience"]
+    'whole, 1 or more, or none'
+    """
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return both ends."""
-        return {"low": self.low, "high": self.high}
-
-    def _checked(self, name: str, value: Any) -> Any:
-        if not _is_whole(value) or not self.low <= value <= self.high:
-            most = f" and at most {self.high}" if _is_whole(value) and value > self.high else ""
-            raise BadSetting(f"{name} must be a whole number of at least {self.low}{most}; got {value!r}")
-        return value
+    name: str
+    annotation: Any
+    default: Any
+    is_chosen_at_fit: bool  # for the matrix and the machine, unless the user gives it
+    description: str
+    low: float
+    above: float
+    high: float
+    choices: tuple[str, ...]
+    fewest: int
 
     @property
-    def _allowed(self) -> str:
-        return f"whole, {self.low} or more" if self.high >= MOST else f"whole, {self.low} to {self.high}"
+    def kind(self) -> Kind:
+        """The kind of values it takes."""
+        return _find_kind(self.annotation)
 
+    @property
+    def is_optional(self) -> bool:
+        """Whether it may be None."""
+        return types.NoneType in get_args(self.annotation)
 
-@dataclass(frozen=True)
-class Number(Rule):
-    """A number from `low`, or of more than `above`, to `high`."""
+    @property
+    def type(self) -> str:
+        """The type as it is written in a signature."""
+        return inspect.formatannotation(self.annotation)
 
-    low: float = -_NO_END
-    above: float = -_NO_END
-    high: float = LARGEST
+    @property
+    def values(self) -> str:
+        """The allowed values in a few words."""
+        return f"{self._describe_values()}, or none" if self.is_optional else self._describe_values()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the ends that there are; one that is named `above` is not itself allowed."""
-        ends = {"low": self.low, "above": self.above, "high": self.high}
-        return {name: end for name, end in ends.items() if end > -_NO_END}
+        """Return the allowed values as bounds or choices."""
+        match self.kind:
+            case "choice":
+                return {"choices": list(self.choices)}
+            case "number":
+                bounds = {"low": self.low, "above": self.above, "high": self.high}
+                return {name: bound for name, bound in bounds.items() if bound > -math.inf}
+            case "sizes":
+                return {"low": 1, "high": self.high, "fewest": self.fewest, "most": MOST_LAYERS}
+            case _:
+                return {"low": self.low, "high": self.high}
 
-    def _checked(self, name: str, value: Any) -> Any:
+    def check(self, value: Any) -> Any:
+        """Return a value as it is stored; raise `BadSetting` unless it is allowed."""
+        if value is None and self.is_optional:
+            return None
+        match self.kind:
+            case "choice":
+                self._require(value in self.choices, " or ".join(map(repr, self.choices)), value)
+                return value
+            case "number":
+                return self._check_number(value)
+            case "sizes":
+                return self._check_sizes(value)
+            case "epochs" if isinstance(value, list | tuple):
+                return self._check_epochs(tuple(value))
+            case _:
+                return self._check_whole(value)
+
+    def _check_whole(self, value: Any) -> int:
+        most = f" and at most {self.high}" if _is_whole(value) and value > self.high else ""
+        is_allowed = _is_whole(value) and self.low <= value <= self.high
+        self._require(is_allowed, f"a whole number of at least {self.low}{most}", value)
+        return cast("int", value)
+
+    def _check_number(self, value: Any) -> float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not (self.low <= value <= self.high and value > self.above):
-            bounds = [f"above {self.above:g}"] if self.above > -_NO_END else []
-            bounds += [f"at least {self.low:g}"] if self.low > -_NO_END else []
-            too_large = is_number and self.high < value < _NO_END
-            bounds += [f"at most {self.high:g}"] if self.high < LARGEST or too_large else []
-            raise BadSetting(f"{name} must be a number {' and '.join(bounds)}; got {value!r}")
-        return value
+        bounds = [f"above {self.above:g}"] if self.above > -math.inf else []
+        bounds += [f"at least {self.low:g}"] if self.low > -math.inf else []
+        is_too_large = is_number and self.high < value < math.inf
+        bounds += [f"at most {self.high:g}"] if self.high < LARGEST or is_too_large else []
+        is_allowed = is_number and self.low <= value <= self.high and value > self.above
+        self._require(is_allowed, f"a number {' and '.join(bounds)}", value)
+        return cast("float", value)
 
-    @property
-    def _allowed(self) -> str:
-        if self.above > -_NO_END:
-            return f"above {self.above:g}" + (f", at most {self.high:g}" if self.high < LARGEST else "")
-        return f"{self.low:g} or more" if self.high >= LARGEST else f"{self.low:g} to {self.high:g}"
+    def _check_sizes(self, value: Any) -> tuple[int, ...]:
+        sizes = tuple(value) if isinstance(value, list | tuple) else (value,)
+        are_positive = all(_is_whole(size) and size >= 1 for size in sizes)
+        are_too_large = are_positive and any(size > self.high for size in sizes)
+        most = f" and at most {self.high}" if are_too_large else ""
+        is_allowed = are_positive and not are_too_large and len(sizes) >= self.fewest
+        self._require(is_allowed, f"whole numbers of at least 1{most}, such as (2048,)", value)
+        self._require(len(sizes) <= MOST_LAYERS, f"at most {MOST_LAYERS} numbers", len(sizes))
+        return sizes
 
-
-@dataclass(frozen=True)
-class OneOf(Rule):
-    """One of some words."""
-
-    of: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the words."""
-        return {"choices": list(self.of)}
-
-    def _checked(self, name: str, value: Any) -> Any:
-        if value not in self.of:
-            raise BadSetting(f"{name} must be {' or '.join(map(repr, self.of))}; got {value!r}")
-        return value
-
-    @property
-    def _allowed(self) -> str:
-        return ", ".join(self.of)
-
-
-@dataclass(frozen=True)
-class Sizes(Rule):
-    """Whole numbers from 1 to `WIDEST`, `fewest` or more; a single number will do for one."""
-
-    fewest: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the ends of each number, and how many there may be."""
-        return {"low": 1, "high": WIDEST, "fewest": self.fewest, "most": MOST_LAYERS}
-
-    def _checked(self, name: str, value: Any) -> Any:
-        given = tuple(value) if isinstance(value, list | tuple) else (value,)
-        positive = all(_is_whole(size) and size >= 1 for size in given)
-        if not positive or len(given) < self.fewest or any(size > WIDEST for size in given):
-            most = f" and at most {WIDEST}" if positive and any(size > WIDEST for size in given) else ""
-            raise BadSetting(f"{name} must be whole numbers of at least 1{most}, such as (2048,); got {value!r}")
-        if len(given) > MOST_LAYERS:
-            raise BadSetting(f"{name} must be at most {MOST_LAYERS} numbers; got {len(given)}")
-        return given
-
-    @property
-    def _allowed(self) -> str:
-        return f"whole numbers, 1 to {WIDEST}"
-
-
-@dataclass(frozen=True)
-class Period(Rule):
-    """A number of epochs, or increasing epochs from 1 on."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the ends of a single number."""
-        return {"low": 1, "high": MOST}
-
-    def _checked(self, name: str, value: Any) -> Any:
-        if not isinstance(value, list | tuple):
-            return Whole("", low=1)._checked(name, value)
-        epochs = tuple(value)
-        positive = all(_is_whole(epoch) and epoch >= 1 for epoch in epochs)
-        if not positive or any(late <= early for early, late in pairwise(epochs)):
-            raise BadSetting(f"{name} must be increasing epochs from 1 on, such as (24, 36); got {epochs!r}")
+    def _check_epochs(self, epochs: tuple[Any, ...]) -> tuple[int, ...]:
+        are_positive = all(_is_whole(epoch) and epoch >= 1 for epoch in epochs)
+        is_allowed = are_positive and all(early < late for early, late in pairwise(epochs))
+        self._require(is_allowed, "increasing epochs from 1 on, such as (24, 36)", epochs)
         return epochs
 
-    @property
-    def _allowed(self) -> str:
-        return "whole, 1 or more, or increasing epochs"
+    def _require(self, is_allowed: bool, right: str, value: Any) -> None:
+        if not is_allowed:
+            raise BadSetting(f"{self.name} must be {right}; got {value!r}")
+
+    def _describe_values(self) -> str:
+        match self.kind:
+            case "choice":
+                return ", ".join(self.choices)
+            case "number" if self.above > -math.inf:
+                return f"above {self.above:g}" + (f", at most {self.high:g}" if self.high < LARGEST else "")
+            case "number":
+                return f"{self.low:g} or more" if self.high >= LARGEST else f"{self.low:g} to {self.high:g}"
+            case "sizes":
+                return f"whole numbers, 1 to {self.high}"
+            case "epochs":
+                return f"whole, {self.low} or more, or increasing epochs"
+            case _:
+                return (
+                    f"whole, {self.low} or more" if self.high >= LARGEST_COUNT else f"whole, {self.low} to {self.high}"
+                )
 
 
-def _declared(default: _Default, rule: Rule) -> _Default:
-    # As `field` itself does, it claims to return the default, which is what an instance will have.
-    return field(default=default, metadata={RULE: rule})
+def list_settings(settings_class: type[Any]) -> tuple[Setting, ...]:
+    """Return all settings of a class, those of its base classes first.
+
+    >>> [(each.name, each.default) for each in list_settings(LoopSettings)][:2]
+    [('seed', 0), ('epochs', 100)]
+    """
+    return cast("tuple[Setting, ...]", settings_class._all)  # collected once: evaluating annotations takes milliseconds
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def settings_dataclass(settings_class: type[_SettingsClass]) -> type[_SettingsClass]:
+    """Make a frozen dataclass of settings, whose docstring lists all of them as parameters.
+
+    A subclass may give an inherited setting another default alone: its bounds and its description stay.
+    """
+    summary = inspect.cleandoc(settings_class.__doc__ or "")
+    made: Any = dataclass(frozen=True, kw_only=True)(settings_class)
+    made._all = _collect_settings(made)
+    made.__doc__ = "\n".join([summary, "", "Parameters", "----------", *map(_document, made._all)])
+    return cast("type[_SettingsClass]", made)
+
+
+def _collect_settings(settings_class: type[Any]) -> tuple[Setting, ...]:
+    hints, chosen = get_type_hints(settings_class), settings_class.chosen_at_fit
+    return tuple(
+        Setting(
+            name=each.name,
+            annotation=hints[each.name],
+            default=each.default,
+            is_chosen_at_fit=each.name in chosen,
+            **{"high": _HIGHEST[_find_kind(hints[each.name])], **_find_declaration(settings_class, each.name)},
+        )
+        for each in fields(settings_class)
+    )
+
+
+def _document(each: Setting) -> str:
+    default = "chosen at fit" if each.is_chosen_at_fit else repr(each.default)
+    return f"{each.name} : {each.type}, default {default} ({each.values})\n    {each.description}"
+
+
+def _find_kind(annotation: Any) -> Kind:
+    parts = get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    return _KINDS[frozenset(parts) - {types.NoneType}]
+
+
+def _find_declaration(settings_class: type, name: str) -> Mapping[str, Any]:
+    """Return the metadata of a setting from the nearest class that declares it by `setting`."""
+    for part in settings_class.__mro__:
+        declared = vars(part).get("__dataclass_fields__", {}).get(name)
+        if declared is not None and "description" in declared.metadata:
+            return cast("Mapping[str, Any]", declared.metadata)
+    raise TypeError(f"{settings_class.__name__}.{name} has no description; declare it by setting(default, description)")
 
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-_Made = TypeVar("_Made")
-
-_Model = TypeVar("_Model")
-
-_ByName = ParamSpec("_ByName")
-
-
-class DeclaredSetting(NamedTuple):
-    """One setting as a class declares it."""
-
-    name: str
-    annotation: Any
-    default: Any
-    rule: Rule
-    chosen: bool  # at fit, for the matrix and the machine, where it is not given
-
-    @property
-    def type(self) -> str:
-        """The type as it is written."""
-        return inspect.formatannotation(self.annotation)
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-def settings_dataclass(settings: type[_Made]) -> type[_Made]:
-    """Make a dataclass of settings, whose docstring and signature explain all of them.
-
-    A field that an ancestor declares may be given another default alone: its rule and its meaning stay.
-    """
-    summary = inspect.cleandoc(settings.__doc__ or "")
-    made: Any = dataclass(frozen=True, kw_only=True)(settings)
-    made.__doc__ = "\n\n".join([summary, *map(_explained, declared(made))])
-    made.__signature__ = signature_of(made)
-    return cast("type[_Made]", made)
-
-
-def declared(settings: type[Any]) -> list[DeclaredSetting]:
-    """Return all settings of a class, those of its ancestors first.
-
-    >>> from deepmf.training.settings import LoopSettings
-    >>> [(setting.name, setting.default) for setting in declared(LoopSettings)][:2]
-    [('seed', 0), ('epochs', 100)]
-    """
-    types, chosen = get_type_hints(settings), getattr(settings, "chosen_at_fit", ())
-    return [
-        DeclaredSetting(
-            field.name, types[field.name], field.default, rule_of(settings, field.name), field.name in chosen
-        )
-        for field in fields(settings)
-    ]
-
-
-def signature_of(settings: type[Any]) -> inspect.Signature:
-    """Return the signature of a call that takes all settings of a class by name."""
-    by_name = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Signature(
-        [
-            inspect.Parameter(setting.name, by_name, default=setting.default, annotation=setting.annotation)
-            for setting in declared(settings)
-        ]
-    )
-
-
-def takes_settings(
-    settings: Callable[_ByName, object],
-) -> Callable[[Callable[Concatenate[_Model, ...], None]], Callable[Concatenate[_Model, _ByName], None]]:
-    """Declare that a constructor takes all settings of a class by name: to editors, type checkers and `help`."""
-
-    def with_signature(constructor: Any) -> Any:
-        itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-        by_name = signature_of(cast("type[Any]", settings)).parameters.values()
-        constructor.__signature__ = inspect.Signature([itself, *by_name])
-        return constructor
-
-    return with_signature
-
-
-def rule_of(settings: type, name: str) -> Rule:
-    """Return the rule of a setting from the nearest class that declares one."""
-    for part in settings.__mro__:
-        field = vars(part).get("__dataclass_fields__", {}).get(name)
-        if field is not None and RULE in field.metadata:
-            rule: Rule = field.metadata[RULE]
-            return rule
-    raise TypeError(f"the setting {name!r} of {settings.__name__} has no rule; declare it as by whole() or number()")
-
-
-def _explained(setting: DeclaredSetting) -> str:
-    meaning = textwrap.fill(setting.rule.meaning, 100, initial_indent="    ", subsequent_indent="    ")
-    default = "chosen at fit" if setting.chosen else repr(setting.default)
-    return f"{setting.name}: {setting.type} = {default} ({setting.rule.allowed})\n{meaning}"
-
-
 @settings_dataclass
 class Settings:
-    """The settings of every model."""
+    """Settings of every model, checked when they are made."""
 
-    chosen_at_fit: ClassVar[Collection[str]] = ()  # the names of those that are chosen where they are not given
+    chosen_at_fit: ClassVar[Collection[str]] = ()  # names of settings that `fit` chooses unless the user gives them
 
-    # As large as what numpy draws where no seed is given.
-    seed: int = whole(0, low=0, high=2**128 - 1, meaning="The seed of all that is random.")
+    # The bound admits the seeds that numpy draws from the operating system.
+    seed: int = setting(0, "Seed of all random numbers.", low=0, high=2**128 - 1)
 
     def __post_init__(self) -> None:
-        for name in (each.name for each in fields(self)):
-            kept = rule_of(type(self), name).checked(name, getattr(self, name))
-            object.__setattr__(self, name, kept)
+        for each in list_settings(type(self)):
+            object.__setattr__(self, each.name, each.check(getattr(self, each.name)))
 
     @classmethod
-    def from_names(cls, given: Mapping[str, Any]) -> Self:
-        """Make settings from names and values; a name that does not exist is an error that says the nearest."""
-        known = [field.name for field in fields(cls)]
-        for name in given:
+    def from_names(cls, values: Mapping[str, Any]) -> Self:
+        """Make settings from values by name; an unknown name raises an error that suggests the nearest name."""
+        known = [each.name for each in fields(cls)]
+        for name in values:
             if name not in known:
                 raise BadSetting(f"there is no setting {name!r}; {nearest_name(name, known)}")
-        return cls(**{name: _plain(value) for name, value in given.items()})
+        return cls(**{name: _convert_from_numpy(value) for name, value in values.items()})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain values."""
+        """Return the settings by name."""
         return asdict(self)
 
 
 @settings_dataclass
 class LoopSettings(Settings):
-    """The settings of the training loop."""
+    """Settings of the training loop."""
 
-    epochs: int = whole(100, low=1, meaning="Passes over the entries, or sweeps of a method of linear algebra.")
-    validate_every: int = whole(1, low=1, meaning="Epochs between computations of the validation error.")
-    patience: int | None = whole(
+    epochs: int = setting(100, "Number of passes over the entries.", low=1)
+    validate_every: int = setting(1, "Number of epochs between validations.", low=1)
+    patience: int | None = setting(
         None,
+        "Number of epochs without a lower validation error before training stops (none: no early stopping).",
         low=1,
-        optional=True,
-        meaning="Training stops when the validation error has not improved for this many epochs (none: never).",
     )
 
 
 @settings_dataclass
 class TrainingSettings(LoopSettings):
-    """The settings of the training of a network."""
+    """Settings of the training of a network."""
 
     validate_every: int = 5
-    learning_rate: float = number(1e-2, above=0.0, meaning="The step size of the optimiser at the start.")
-    schedule: str = choice(
+    learning_rate: float = setting(1e-2, "Learning rate in the first epoch.", above=0.0)
+    schedule: str = setting(
         "steps",
-        of=("steps", "cosine"),
-        meaning='How the step size falls: by `decay` after every `decay_every` epochs ("steps"), '
-        'or down to 0 along half a wave ("cosine").',
+        'Learning rate schedule: times `decay` every `decay_every` epochs ("steps") or a cosine down to 0 ("cosine").',
+        choices=("steps", "cosine"),
     )
-    decay: float = number(
-        0.65, above=0.0, high=1.0, meaning='What the step size is multiplied by, with the schedule "steps".'
+    decay: float = setting(
+        0.65, 'Factor on the learning rate at each decay of the schedule "steps".', above=0.0, high=1.0
     )
-    decay_every: int | tuple[int, ...] = period(
-        50, meaning="Epochs between two decays of the step size, or the epochs of decay themselves, as in (24, 36, 48)."
+    decay_every: int | tuple[int, ...] = setting(
+        50, "Number of epochs between two decays, or the epochs of all decays, such as (24, 36, 48).", low=1
     )
-    averaging: float = number(
-        0.0,
-        low=0.0,
-        high=1.0,
-        meaning="How much of the running average of the weights a step keeps, such as 0.995; validation and the "
-        "trained model then use the average (0: the weights themselves).",
+    averaging: float = setting(
+        0.0, "Decay of the exponential moving average of the weights, such as 0.995 (0: no average).", low=0.0, high=1.0
     )
-    device: str = choice(
-        "auto", of=("auto", "cpu", "cuda"), meaning='Where to train; "auto" takes a GPU where there is one.'
+    device: str = setting(
+        "auto", 'Device to train on; "auto" is a GPU if there is one.', choices=("auto", "cpu", "cuda")
     )
-    precision: str = choice(
+    precision: str = setting(
         "auto",
-        of=("auto", "single", "half"),
-        meaning='The precision of products: "half" (bfloat16) or "single"; "auto" is half on a GPU, single elsewhere.',
+        'Precision of matrix products: "half" is bfloat16; "auto" is half on a GPU and single on a CPU.',
+        choices=("auto", "single", "half"),
     )
 
     def learning_rate_at(self, epoch: int) -> float:
-        """Return the step size of an epoch, counted from 0."""
+        """Return the learning rate of an epoch, counted from 0."""
         if self.schedule == "cosine":
             return float(self.learning_rate * (1.0 + math.cos(math.pi * epoch / self.epochs)) / 2.0)
         every = self.decay_every
@@ -417,9 +336,9 @@ class TrainingSettings(LoopSettings):
         return float(self.learning_rate * self.decay**n_decays)
 
 
-def _plain(value: Any) -> Any:
-    """Return Python's own numbers and tuples for numpy's."""
-    import numpy as np  # not above: shells that complete names of settings need not wait for it
+def _convert_from_numpy(value: Any) -> Any:
+    """Return Python's own number or tuple for a number or an array of numpy."""
+    import numpy as np  # here, so that shell completion of setting names need not wait for it
 
     if isinstance(value, np.ndarray):
         return tuple(value.tolist())

@@ -34,7 +34,7 @@ from deepmf.storage.model_file import Tensors, has_values_to_check, numbers
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.loop import ValidationEntries
 from deepmf.training.runtime import Runtime, private_generator
-from deepmf.training.settings import Settings, takes_settings
+from deepmf.training.settings import Settings
 from deepmf.training.trainer import Trainer
 
 # The largest logarithm of a slope: that of some 10^34.
@@ -74,10 +74,6 @@ class OrdinalDMF(NetworkModel):
     lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES | dict.fromkeys(
         ("row_views", "column_views", "head.support", "head.boundaries")
     )
-
-    @takes_settings(OrdinalDMFSettings)
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
 
     @property
     def landmarks_(self) -> LatentArray:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any, ClassVar, NamedTuple
 
 from deepmf.models.dmf import TwoBranchSettings
-from deepmf.training.settings import WIDEST, choice, number, settings_dataclass, whole
+from deepmf.training.settings import WIDEST, setting, settings_dataclass
 
 
 class Facts(NamedTuple):
@@ -148,11 +148,8 @@ class OrdinalDMFSettings(TwoBranchSettings):
 
     chosen_at_fit: ClassVar[Collection[str]] = tuple(chosen_settings(Facts(2, 2, 4, on_gpu=False), EFFORTS[0]))
 
-    effort: str = choice(
-        "normal",
-        of=EFFORTS,
-        meaning="How much time to spend for accuracy: sizes, schedule, blocks, dropout, views and landmarks that are "
-        "not given are chosen by it, for the matrix and the machine, when the model is fitted.",
+    effort: str = setting(
+        "normal", "Time to spend on accuracy; it decides every setting that is chosen at fit.", choices=EFFORTS
     )
     epochs: int = 300
     validate_every: int = 20
@@ -161,71 +158,38 @@ class OrdinalDMFSettings(TwoBranchSettings):
     hidden_sizes: tuple[int, ...] = (1024,)
     latent_size: int = 256
     dropout: float = 0.7
-    networks: int = whole(
-        1,
-        low=1,
-        high=256,
-        meaning="How many networks are trained side by side, each by a loss of its own; scores are means over them.",
+    networks: int = setting(1, "Number of networks in the ensemble; their scores are averaged.", low=1, high=256)
+    mask_rate: float = setting(
+        0.6, "Share of the entries that each step masks from both branches and predicts.", above=0.0, high=0.95
     )
-    mask_rate: float = number(
-        0.6,
-        above=0.0,
-        high=0.95,
-        meaning="The share of all entries that each step masks from both branches, and predicts.",
-    )
-    cold_row_rate: float = number(
+    cold_row_rate: float = setting(
         0.0625,
+        "Share of rows that each step masks further, up to completely, to train for rows with few entries.",
         low=0.0,
         high=1.0,
-        meaning="The share of rows of which a step masks more, up to everything, to train for rows of few entries.",
     )
-    cold_column_rate: float = number(
-        0.125,
-        low=0.0,
-        high=1.0,
-        meaning="The share of columns of which a step masks more, up to everything.",
+    cold_column_rate: float = setting(
+        0.125, "Share of columns that each step masks further, up to completely.", low=0.0, high=1.0
     )
-    views: int = whole(
-        16,
-        low=1,
-        high=WIDEST,
-        meaning="How many masked views of a row or column are averaged to its latent; more are better and slower "
-        "(1: one view of all entries).",
+    views: int = setting(
+        16, "Number of masked views averaged into each latent (1: a single view of all entries).", low=1, high=WIDEST
     )
-    row_penalty: float | None = number(
+    row_penalty: float | None = setting(
+        None, "Ridge penalty of the refinement of row latents (none: chosen on held-out entries).", low=0.01, high=1e12
+    )
+    column_penalty: float | None = setting(
         None,
+        "Ridge penalty of the refinement of column latents (none: chosen on held-out entries).",
         low=0.01,
         high=1e12,
-        optional=True,
-        meaning="The ridge penalty of the refinement of row latents by their own entries (none: chosen on "
-        "held-out entries, down to no refinement at all).",
     )
-    column_penalty: float | None = number(
+    landmarks: int = setting(256, "Number of Nyström landmarks in the refinement of rows.", low=1, high=WIDEST)
+    linear_size: int | None = setting(
         None,
-        low=0.01,
-        high=1e12,
-        optional=True,
-        meaning="The ridge penalty of the refinement of column latents by their own entries (none: likewise).",
-    )
-    landmarks: int = whole(
-        256,
-        low=1,
-        high=WIDEST,
-        meaning="By how many columns all others are known in the refinement of rows; more are better up to some "
-        "hundreds.",
-    )
-    linear_size: int | None = whole(
-        None,
+        "Latent size of the linear part, fitted by ALS (0: no linear part; none: chosen, 24 to 40).",
         low=0,
         high=WIDEST,
-        optional=True,
-        meaning="How many latents ALS gives to the linear part, which joins the network where held-out entries say "
-        "that it helps (0: there is none; none: as many as rows and columns have entries, 24 to 40).",
     )
-    bins: int = whole(
-        32,
-        low=2,
-        high=1 << 16,
-        meaning="In how many bins the values of a scale without levels are cut: of equal frequency, and from 16 bins "
-        "on ever rarer ones towards both ends.",
+    bins: int = setting(
+        32, "Number of bins for values on a scale without levels; most bins have equal frequency.", low=2, high=1 << 16
     )
