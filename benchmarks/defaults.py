@@ -26,9 +26,8 @@ from typing import Any
 import numpy as np
 from workload import machine
 
-from deepmf.data.datasets import find, load, load_split
-from deepmf.data.splits import Split, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import Split, split_entries
+from deepmf.datasets import find, generate, load, load_split
 from deepmf.errors import DeepMFWarning
 from deepmf.evaluation.calibration import calibration
 from deepmf.matrix.matrix import ObservedMatrix

@@ -27,8 +27,8 @@ import numpy.typing as npt
 from defaults import published
 from workload import machine
 
-from deepmf.data.datasets import load
-from deepmf.data.splits import AreaSplit, split_areas
+from deepmf.data import AreaSplit, split_areas
+from deepmf.datasets import load
 from deepmf.evaluation.areas import at_most
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix

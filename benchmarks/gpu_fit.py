@@ -9,7 +9,7 @@ import time
 import torch
 from workload import machine, ml_1m
 
-from deepmf.data.splits import split_entries
+from deepmf.data import split_entries
 from deepmf.models.dmf import DMF
 
 

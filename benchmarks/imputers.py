@@ -19,7 +19,7 @@ from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn.preprocessing import StandardScaler
 from workload import machine
 
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.metrics import rmse_error
 from deepmf.sklearn.imputer import DMFImputer
 from sklearn import datasets

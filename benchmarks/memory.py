@@ -8,7 +8,7 @@ import resource
 
 from workload import machine, ml_1m
 
-from deepmf.data.splits import split_entries
+from deepmf.data import split_entries
 from deepmf.models.dmf import DMF
 
 

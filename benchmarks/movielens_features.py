@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepmf.data.datasets import fetch_file
+from deepmf.datasets import fetch_file
 from deepmf.errors import BadSetting
 from deepmf.files import write_atomically
 

@@ -40,9 +40,9 @@ MEASURED = """
 import json, sys, time
 from pathlib import Path
 import polars as pl
-from deepmf.data.pack import pack
-from deepmf.data.read import read_matrix
-from deepmf.data.splits import split_entries
+from deepmf.data import pack
+from deepmf.data import read_matrix
+from deepmf.data import split_entries
 start = time.perf_counter(), time.process_time()
 {code}
 seconds = [time.perf_counter() - start[0], time.process_time() - start[1]]

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import scipy.sparse
 from workload import machine
 
-from deepmf.data.datasets import load_split
-from deepmf.data.splits import Split
+from deepmf.data import Split
+from deepmf.datasets import load_split
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.ordinal.model import OrdinalDMF

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from workload import machine
 
-from deepmf.data.read import read_matrix
+from deepmf.data import read_matrix
 
 
 def write_ratings(path: Path, *, n_lines: int, text_ids: bool, seed: int) -> None:

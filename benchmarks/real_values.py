@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from workload import machine
 
-from deepmf.data.splits import AreaSplit, split_areas
+from deepmf.data import AreaSplit, split_areas
 from deepmf.errors import DeepMFWarning
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error

@@ -30,8 +30,7 @@ import numpy.typing as npt
 import torch
 from workload import machine
 
-from deepmf.data.ground_truth import Truth, draw_truth
-from deepmf.data.synthetic import stream
+from deepmf.datasets import Truth, draw_truth, stream
 from deepmf.errors import DeepMFWarning
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labelled, Labels

@@ -30,7 +30,7 @@ import numpy as np
 from load import Asked, load
 from workload import machine, ml_1m
 
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.base import Model

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from workload import machine
 
-from deepmf.data.splits import Split, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import Split, split_entries
+from deepmf.datasets import generate
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.base import Model

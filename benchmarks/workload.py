@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from deepmf.data.datasets import find, load
-from deepmf.data.synthetic import generate
+from deepmf.datasets import find, generate, load
 from deepmf.experiments.run import commit
 from deepmf.matrix.matrix import ObservedMatrix
 

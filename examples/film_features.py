@@ -4,7 +4,7 @@ Ratings and features are generated; a part of the films is new, and what is pred
 """
 
 from deepmf import ALS, Features, Means, split_areas
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.metrics import rmse_error
 
 

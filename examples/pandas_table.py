@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from deepmf import ObservedMatrix
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.metrics import rmse_error
 from deepmf.sklearn import DMFImputer
 

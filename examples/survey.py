@@ -4,7 +4,7 @@ The answers are generated; a part of them is masked, and what it fills in is com
 """
 
 from deepmf import DMFD, Means, ObservedMatrix, Scale, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.metrics import level_accuracy_score, mae_error
 
 TOPICS = ("pay", "hours", "team", "manager", "tools", "training")

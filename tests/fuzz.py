@@ -236,14 +236,14 @@ def use_sharded(_: Any, target: Path) -> None:
 
 
 def some_matrix(seed: int = 0) -> Any:
-    from deepmf.data.synthetic import generate
+    from deepmf.datasets import generate
 
     return generate(20, 15, density=0.4, seed=seed).matrix
 
 
 def learn(target: Path) -> None:
     """Read a matrix and let models compute with all of it."""
-    from deepmf.data.read import read_matrix
+    from deepmf.data import read_matrix
     from deepmf.models.als import ALS
     from deepmf.models.means import Means
 
@@ -372,7 +372,7 @@ def use_text(_: Any, target: Path) -> None:
 
 
 def make_study(folder: Path) -> Any:
-    from deepmf.data.splits import split_entries
+    from deepmf.data import split_entries
     from deepmf.tuning import Study
 
     split = split_entries(some_matrix(), seed=0)

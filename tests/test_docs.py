@@ -28,7 +28,7 @@ import deepmf
 import deepmf.sklearn
 from deepmf import errors, metrics
 from deepmf.cli.app import app, main
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.models.registry import HOMES, model_class
 
 ROOT = Path(__file__).parents[1]

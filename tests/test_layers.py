@@ -19,6 +19,7 @@ LAYERS = [
     ["plots"],
     ["matrix"],
     ["data"],
+    ["datasets"],
     ["nn"],
     ["storage"],
     ["training"],

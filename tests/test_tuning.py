@@ -20,8 +20,8 @@ import pytest
 from tests.models import described
 
 import deepmf
-from deepmf.data.splits import Split, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import Split, split_entries
+from deepmf.datasets import generate
 from deepmf.errors import (
     BadFeatures,
     BadSetting,

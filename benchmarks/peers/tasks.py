@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from scale import NOISE, RANK, SEED, SHAPES
 
-from deepmf.data.datasets import fetch, load, load_split
-from deepmf.data.splits import AreaSplit, Split, split_areas, split_entries
-from deepmf.data.synthetic import STARS, generate, stream
+from deepmf.data import AreaSplit, Split, split_areas, split_entries
+from deepmf.data.synthetic import STARS
+from deepmf.datasets import fetch, generate, load, load_split, stream
 from deepmf.evaluation.areas import KNOWN_COUNTS, at_most
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from peers.one_hot import features_of

@@ -7,9 +7,9 @@ from deepmf.models.registry import HOMES as _MODELS
 from deepmf.models.registry import SETTINGS_HOMES as _SETTINGS
 
 if TYPE_CHECKING:
-    from deepmf.data.pack import pack
+    from deepmf.data.features import read_features
+    from deepmf.data.packing import pack
     from deepmf.data.read import read_matrix
-    from deepmf.data.read_features import read_features
     from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks
     from deepmf.evaluation.compare import compare
     from deepmf.matrix.features import Features
@@ -86,8 +86,8 @@ _HOMES = {
     "Features": "deepmf.matrix.features",
     "ObservedMatrix": "deepmf.matrix.matrix",
     "Scale": "deepmf.matrix.scale",
-    "pack": "deepmf.data.pack",
-    "read_features": "deepmf.data.read_features",
+    "pack": "deepmf.data.packing",
+    "read_features": "deepmf.data.features",
     "read_matrix": "deepmf.data.read",
     "split_areas": "deepmf.data.splits",
     "split_entries": "deepmf.data.splits",

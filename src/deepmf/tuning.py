@@ -475,8 +475,8 @@ class Study:
     unless given (with features: `space_with_features`). With a `file`, every trial is kept there: a study that finds
     the file of one like itself goes on from it.
 
-    >>> from deepmf.data.splits import split_entries
-    >>> from deepmf.data.synthetic import generate
+    >>> from deepmf.data import split_entries
+    >>> from deepmf.datasets import generate
     >>> split = split_entries(generate(60, 40, density=0.3, seed=0).matrix, seed=0)
     >>> study = Study("means", split.train, split.validation).run(5)
     >>> len(study.tried), list(study.best.settings)

@@ -5,7 +5,7 @@ from typing import Any
 import features
 import pytest
 
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.errors import NothingObserved
 from deepmf.matrix.features import Features
 from deepmf.models.means import Means

@@ -22,7 +22,7 @@ from peers.runs import Bench, Run, run_all, wanted
 from peers.scoring import scores
 from peers.tasks import TASKS, Task, generated, of_size, published_fold
 
-from deepmf.data.datasets import find, load, load_split
+from deepmf.datasets import find, load, load_split
 
 # Predicts the mean of the training values; what it is told to do otherwise is in its settings.
 FAKE = """

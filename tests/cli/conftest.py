@@ -8,8 +8,8 @@ import polars
 import pytest
 
 from deepmf.cli.app import main
-from deepmf.data.splits import AreaSplit, split_areas
-from deepmf.data.synthetic import generate
+from deepmf.data import AreaSplit, split_areas
+from deepmf.datasets import generate
 from deepmf.matrix.frames import TableForm
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.means import Means

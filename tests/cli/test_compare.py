@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from deepmf.data.read import read_matrix
-from deepmf.data.splits import AreaSplit
+from deepmf.data import AreaSplit, read_matrix
 from deepmf.evaluation.compare import compare
 from deepmf.models.als import ALS
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from deepmf.data import datasets as datasets
-from deepmf.data.read import read_matrix
+from deepmf.data import datasets, read_matrix
 
 LINES = "1::10::5::978300760\n1::20::3::978300761\n2::10::1::978300762\n"
 

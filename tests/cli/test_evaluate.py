@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deepmf.cli.evaluate import show_errors
-from deepmf.data.splits import AreaSplit
+from deepmf.data import AreaSplit
 from deepmf.evaluation.areas import AreaErrors, evaluate
 from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.models.base import load

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deepmf.data.splits import AreaSplit
+from deepmf.data import AreaSplit
 from deepmf.matrix.frames import TableForm
 from deepmf.models.base import load
 from deepmf.models.explanation import Explanation

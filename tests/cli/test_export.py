@@ -11,9 +11,8 @@ import polars
 import pytest
 from tests.cli.conftest import Run
 
-from deepmf.data.read_features import read_features
-from deepmf.data.splits import AreaSplit
-from deepmf.data.synthetic import checkerboard
+from deepmf.data import AreaSplit, read_features
+from deepmf.datasets import checkerboard
 from deepmf.export import onnx as onnx_folder
 from deepmf.matrix.features import Features
 from deepmf.models.base import load

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from deepmf.cli.feature_files import by_name
-from deepmf.data.splits import AreaSplit
+from deepmf.data import AreaSplit
 from deepmf.errors import BadSetting
 from deepmf.matrix.features import Features
 from deepmf.models.base import load

@@ -18,9 +18,8 @@ from tests.cli.conftest import write_entries
 
 from deepmf.cli import fit as fit_module
 from deepmf.cli.app import main
-from deepmf.data.read import read_matrix
-from deepmf.data.splits import AreaSplit, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import AreaSplit, read_matrix, split_entries
+from deepmf.datasets import generate
 from deepmf.errors import DeviceUnavailable, TrainingDiverged
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale

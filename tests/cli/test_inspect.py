@@ -12,8 +12,8 @@ import pytest
 
 import deepmf
 from deepmf.cli.settings import parse_assignment
-from deepmf.data.splits import AreaSplit
-from deepmf.data.synthetic import checkerboard
+from deepmf.data import AreaSplit
+from deepmf.datasets import checkerboard
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.base import load

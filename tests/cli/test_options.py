@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from deepmf.cli.app import app
 from deepmf.cli.inputs import Reading
 from deepmf.cli.options import Without, dataset_names, setting_names, table_names, takes_groups
-from deepmf.data import datasets as datasets
+from deepmf.data import datasets
 from deepmf.experiments.recipe import tables
 from deepmf.models.registry import HOMES, model_class
 

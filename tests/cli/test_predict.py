@@ -8,7 +8,7 @@ import numpy as np
 import polars
 import pytest
 
-from deepmf.data.splits import AreaSplit
+from deepmf.data import AreaSplit
 from deepmf.models.base import load
 from deepmf.models.means import Means
 

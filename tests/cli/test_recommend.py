@@ -13,7 +13,7 @@ import polars
 import pytest
 
 from deepmf.cli.app import main
-from deepmf.data.splits import AreaSplit
+from deepmf.data import AreaSplit
 from deepmf.matrix.frames import TableForm
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS

@@ -12,9 +12,8 @@ import polars
 import pytest
 from tests.cli.conftest import Run
 
-from deepmf.data.read import read_matrix
-from deepmf.data.splits import split_areas, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import read_matrix, split_areas, split_entries
+from deepmf.datasets import generate
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import load
 

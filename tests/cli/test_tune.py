@@ -13,9 +13,8 @@ import pytest
 from tests.cli.conftest import write_entries
 
 from deepmf.cli import tune as tune_module
-from deepmf.data.read import read_matrix
-from deepmf.data.splits import split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import read_matrix, split_entries
+from deepmf.datasets import generate
 from deepmf.models.base import load
 from deepmf.tuning import Journal, Study
 

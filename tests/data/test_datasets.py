@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from deepmf.data import datasets as datasets
-from deepmf.data.datasets import DATASETS, Checksum, Dataset, download, extract
+from deepmf.data import datasets
+from deepmf.data.datasets import DATASETS, Checksum, download, extract
+from deepmf.datasets import Dataset
 from deepmf.errors import BadSetting, BadSplit, DatasetUnavailable, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 

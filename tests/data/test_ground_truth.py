@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deepmf.data.ground_truth import GENRES, OCCUPATIONS
-from deepmf.data.synthetic import Generated, generate
+from deepmf.datasets import Generated, generate
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray
 

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 
-from deepmf.data.read import read_file_of_entries, read_matrix, read_npz
+from deepmf.data import read_matrix
+from deepmf.data.read import read_file_of_entries, read_npz
 from deepmf.errors import BadEntries, BadSetting, ConstantValues, DuplicateEntries, FileAbsent, OffScale, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale

@@ -9,7 +9,7 @@ import polars
 import polars as pl
 import pytest
 
-from deepmf.data.read import read_matrix
+from deepmf.data import read_matrix
 from deepmf.data.roles import COLUMNS, ENTRIES, HISTORY, PAIRS, ROWS, Column, Role, check_decimal, parsed, read_columns
 from deepmf.errors import BadEntries, BadSetting, FileAbsent, UnreadableFile
 from deepmf.matrix.scale import Scale

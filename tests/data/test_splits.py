@@ -8,10 +8,9 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepmf.data import splits
-from deepmf.data.read import read_matrix, read_npz
-from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks
-from deepmf.data.synthetic import generate
+from deepmf.data import read_matrix, split_areas, split_entries, split_folds, split_from_masks, splits
+from deepmf.data.read import read_npz
+from deepmf.datasets import generate
 from deepmf.errors import BadSetting, BadSplit
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.scale import Scale

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from deepmf.data.ground_truth import Truth, draw_truth
-from deepmf.data.synthetic import Generated, checkerboard, film_titles, generate, person_names, stream
+from deepmf.data.synthetic import film_titles, person_names
+from deepmf.datasets import Generated, Truth, checkerboard, draw_truth, generate, stream
 from deepmf.errors import BadSetting, UnknownLabel
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import Entries

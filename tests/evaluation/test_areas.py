@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepmf.data.splits import AreaSplit, split_areas, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import AreaSplit, split_areas, split_entries
+from deepmf.datasets import generate
 from deepmf.errors import BadEntries, BadSetting, OffScale, UnknownLabel
 from deepmf.evaluation import areas as areas
 from deepmf.evaluation.areas import (

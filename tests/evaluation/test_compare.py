@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from tests.models.contract import additive
 
-from deepmf.data.splits import split_entries, split_folds
-from deepmf.data.synthetic import generate
+from deepmf.data import split_entries, split_folds
+from deepmf.datasets import generate
 from deepmf.errors import BadFeatures, BadSetting, BadSplit
 from deepmf.evaluation.areas import AreaErrors, evaluate
 from deepmf.evaluation.compare import (

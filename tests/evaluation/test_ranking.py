@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepmf.data.splits import Split, split_areas, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import Split, split_areas, split_entries
+from deepmf.datasets import generate
 from deepmf.errors import BadEntries, BadSetting, UnknownLabel
 from deepmf.evaluation.ranking import MEASURES, default_relevance, evaluate_ranking
 from deepmf.matrix.matrix import ObservedMatrix

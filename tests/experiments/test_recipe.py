@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.evaluation.compare import Problem
 from deepmf.experiments.recipe import (

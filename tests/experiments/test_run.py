@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from tests.models.contract import additive
 
-from deepmf.data.splits import split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import split_entries
+from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, TrainingDiverged, UnreadableFile
 from deepmf.evaluation.areas import KNOWN_COUNTS, evaluate
 from deepmf.evaluation.calibration import calibration

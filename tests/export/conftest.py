@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from deepmf.data.splits import split_areas
-from deepmf.data.synthetic import STARS, generate
+from deepmf.data import split_areas
+from deepmf.data.synthetic import STARS
+from deepmf.datasets import generate
 from deepmf.errors import NotBetterThanMeans
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD

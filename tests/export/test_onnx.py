@@ -16,7 +16,7 @@ import pytest
 import torch
 from tests.export.conftest import OWN, SMALL, ordinal_support, values_of
 
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency, NotBetterThanMeans, NotFitted
 from deepmf.export import onnx as onnx_folder
 from deepmf.export.onnx import export_onnx, parts_of

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepmf.data.read import read_matrix
-from deepmf.data.synthetic import generate
+from deepmf.data import read_matrix
+from deepmf.datasets import generate
 from deepmf.errors import BadEntries, BadModelFile, OffScale, UnreadableFile
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import (

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepmf.data.read import read_matrix
-from deepmf.data.splits import split_areas, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import read_matrix, split_areas, split_entries
+from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, OffScale, UnreadableFile
 from deepmf.matrix import matrix
 from deepmf.matrix import packed as buckets

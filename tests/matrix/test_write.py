@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 import scipy.sparse
 
-from deepmf.data.pack import pack
-from deepmf.data.read import read_matrix
+from deepmf.data import pack, read_matrix
 from deepmf.errors import BadEntries, BadSetting, CannotSave, UnreadableFile
 from deepmf.matrix.frames import TableForm
 from deepmf.matrix.matrix import ObservedMatrix

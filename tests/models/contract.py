@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from deepmf.data.splits import AreaSplit, split_areas, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import AreaSplit, split_areas, split_entries
+from deepmf.datasets import generate
 from deepmf.errors import (
     BadEntries,
     BadSetting,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from tests.models.contract import additive, keep_known
 
-from deepmf.data.splits import split_areas
+from deepmf.data import split_areas
 from deepmf.errors import CannotExtend, TrainingDiverged
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix

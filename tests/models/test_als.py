@@ -16,8 +16,8 @@ from tests.models import described
 from tests.models.contract import ModelContract
 from tests.models.resuming import assert_resumes_to_the_bit
 
-from deepmf.data.splits import split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import split_entries
+from deepmf.datasets import generate
 from deepmf.errors import BadSetting, ConstantValues, NothingObserved, TrainingInterrupted
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix

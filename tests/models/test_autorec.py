@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from deepmf.data.splits import split_entries
-from deepmf.data.synthetic import checkerboard
+from deepmf.data import split_entries
+from deepmf.datasets import checkerboard
 from deepmf.errors import BadSetting, CannotExtend
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix

@@ -19,8 +19,8 @@ import scipy.sparse
 from tests.models.contract import additive
 from tests.models.test_dmf import QUICK
 
-from deepmf.data.splits import Split, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import Split, split_entries
+from deepmf.datasets import generate
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, FileAbsent, NotBetterThanMeans
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix

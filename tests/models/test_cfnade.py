@@ -17,8 +17,8 @@ import torch
 from tests.models.contract import ModelContract, additive
 from torch import Tensor
 
-from deepmf.data.splits import split_entries
-from deepmf.data.synthetic import checkerboard
+from deepmf.data import split_entries
+from deepmf.datasets import checkerboard
 from deepmf.errors import BadSetting, TrainingInterrupted
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix

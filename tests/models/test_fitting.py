@@ -11,8 +11,7 @@ import pytest
 from tests.models.contract import additive
 from tests.models.lies import small_model
 
-from deepmf.data.read import read_matrix
-from deepmf.data.splits import split_entries
+from deepmf.data import read_matrix, split_entries
 from deepmf.errors import BadModelFile, DeepMFWarning, NotBetterThanMeans, TrainingDiverged, TrainingInterrupted
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix

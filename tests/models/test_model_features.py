@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepmf.data.synthetic import Generated, generate
+from deepmf.datasets import Generated, generate
 from deepmf.errors import BadEntries, BadFeatures, BadModelFile, DeepMFWarning
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix

@@ -7,7 +7,7 @@ import pytest
 from tests.models.contract import ModelContract, additive
 from tests.models.resuming import assert_resumes_to_the_bit
 
-from deepmf.data.synthetic import checkerboard
+from deepmf.datasets import checkerboard
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.models.contract import additive
 
-from deepmf.data.splits import split_areas
-from deepmf.data.synthetic import generate
+from deepmf.data import split_areas
+from deepmf.datasets import generate
 from deepmf.errors import CannotExtend
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels

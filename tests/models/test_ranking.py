@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.models.contract import additive
 
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, UnknownLabel
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.axis_entries import AxisEntries

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.models.lies import small_model
 
-from deepmf.data.splits import split_areas, split_entries
+from deepmf.data import split_areas, split_entries
 from deepmf.errors import OffScale
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from deepmf.data.splits import split_areas
-from deepmf.data.synthetic import generate
+from deepmf.data import split_areas
+from deepmf.datasets import generate
 from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import AREAS
 from deepmf.models.base import load

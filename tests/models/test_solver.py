@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.models.contract import additive
 
-from deepmf.data.splits import split_entries
+from deepmf.data import split_entries
 from deepmf.errors import BadModelFile, CannotExtend, TrainingDiverged, TrainingInterrupted
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix

@@ -10,7 +10,7 @@ import torch
 from tests.models.contract import additive
 from tests.models.lies import small_model
 
-from deepmf.data.splits import split_entries
+from deepmf.data import split_entries
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, DeepMFWarning, NotFitted, TrainingInterrupted
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepmf.data.splits import AreaSplit, split_areas
-from deepmf.data.synthetic import generate
+from deepmf.data import AreaSplit, split_areas
+from deepmf.datasets import generate
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model

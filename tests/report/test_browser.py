@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.report.conftest import TINY, ProbableDMFD, relabelled
 
-from deepmf.data.splits import split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import split_entries
+from deepmf.datasets import generate
 from deepmf.evaluation.compare import compare
 from deepmf.models.means import Means
 from deepmf.report import write_comparison

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.evaluation.compare import ComparedModel, Comparison, compare
 from deepmf.report.comparison_page import comparison_page, write_comparison
 

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from deepmf.data.splits import AreaSplit
+from deepmf.data import AreaSplit
 from deepmf.errors import BadEntries, NothingObserved, UnknownLabel
 from deepmf.evaluation.areas import cold_start, evaluate
 from deepmf.matrix.matrix import ObservedMatrix

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.report.conftest import TINY, relabelled
 
-from deepmf.data.splits import AreaSplit, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import AreaSplit, split_entries
+from deepmf.datasets import generate
 from deepmf.errors import CannotSave, UnknownLabel
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale

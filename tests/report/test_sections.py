@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.report.conftest import TINY, html_of, lines_of
 
-from deepmf.data.splits import AreaSplit
+from deepmf.data import AreaSplit
 from deepmf.errors import UnknownLabel
 from deepmf.evaluation.calibration import Calibration, ReliabilityBin
 from deepmf.evaluation.ranking import evaluate_ranking

@@ -5,7 +5,7 @@ import time
 import pytest
 from tests.serve.conftest import Started
 
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.models.als import ALS
 from deepmf.models.ranking import WANTED_RECALL
 from deepmf.serve.service import ServiceLimits

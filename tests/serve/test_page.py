@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS

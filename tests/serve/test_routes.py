@@ -17,7 +17,7 @@ import pytest
 from fastapi.testclient import TestClient
 from tests.serve.conftest import Started
 
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS

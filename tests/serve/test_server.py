@@ -23,7 +23,7 @@ import httpx2 as httpx
 import pytest
 
 from deepmf.cli.app import main
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS

@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 from tests.serve.conftest import Started
 
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.errors import BadSetting, TrainingDiverged, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.errors import BadEntries, BadSetting, CannotExtend, DeepMFWarning, NothingObserved, OffScale
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale

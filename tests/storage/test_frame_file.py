@@ -10,7 +10,7 @@ import numpy as np
 import polars
 import pytest
 
-from deepmf.data.read_features import read_features
+from deepmf.data import read_features
 from deepmf.errors import BadSetting, CannotSave
 from deepmf.matrix.features import Features
 from deepmf.storage.frame_file import feature_frame, label_type, lists_as_text, write_frame_file

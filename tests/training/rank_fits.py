@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deepmf.data.splits import split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import split_entries
+from deepmf.datasets import generate
 from deepmf.errors import DeepMFWarning, NotBetterThanMeans, UserError
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import Features

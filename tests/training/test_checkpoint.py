@@ -18,8 +18,8 @@ import pytest
 import torch
 
 import deepmf
-from deepmf.data.splits import split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import split_entries
+from deepmf.datasets import generate
 from deepmf.errors import BadModelFile, BadSetting, CannotSave, DeepMFWarning, TrainingDiverged, TrainingInterrupted
 from deepmf.models.dmf import DMF
 from deepmf.nn.parallel import Division

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from deepmf.data.read import read_matrix
+from deepmf.data import read_matrix
 from deepmf.errors import BadEntries, UnknownLabel, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale

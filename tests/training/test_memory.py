@@ -4,7 +4,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.errors import NotEnoughMemory, UserError
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix

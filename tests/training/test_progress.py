@@ -15,8 +15,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tests.models.contract import additive
 
-from deepmf.data.splits import split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import split_entries
+from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency, TrainingInterrupted
 from deepmf.matrix.entries import EntryStore
 from deepmf.models.als import ALS

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from deepmf.data.synthetic import generate
+from deepmf.datasets import generate
 from deepmf.errors import DeviceUnavailable
 from deepmf.models.als import ALS
 from deepmf.training import runtime as free_memory

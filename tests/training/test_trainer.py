@@ -17,8 +17,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from deepmf.data.splits import split_entries
-from deepmf.data.synthetic import checkerboard, generate
+from deepmf.data import split_entries
+from deepmf.datasets import checkerboard, generate
 from deepmf.errors import BadSetting
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix

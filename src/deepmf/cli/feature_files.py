@@ -103,7 +103,7 @@ class FeatureFiles:
         return AxisPair(*found)
 
     def _read_file(self, path: Path, name: str) -> tuple[Features, str]:
-        from deepmf.data.read_features import read_file_of_features
+        from deepmf.data.features import read_file_of_features
 
         with local_file(path) as file:
             features, label, guessed = read_file_of_features(file, known_as=(*(self.labels or ()), name))

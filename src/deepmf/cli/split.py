@@ -48,7 +48,7 @@ def pack(
 
     Example: deepmf pack ratings/*.parquet -o ratings.store && deepmf fit ratings.store -o model.safetensors
     """
-    from deepmf.data.pack import LineReading, pack_files
+    from deepmf.data.packing import LineReading, pack_files
     from deepmf.data.read import read_matrix
 
     if str(output) == STANDARD:

@@ -87,7 +87,7 @@ class Truth:
     A matrix with levels shows the level between whose boundaries the latent falls; one of real values shows
     the latent divided by `unit`. All methods take pairs of labels and compute from the factors.
 
-    >>> from deepmf.data.synthetic import generate
+    >>> from deepmf.datasets import generate
     >>> truth = generate(50, 40, n_entries=1000, named=False, seed=0).truth
     >>> truth.distribution([0, 1], [5, 5]).shape
     (2, 5)
@@ -327,7 +327,7 @@ class Sampler:
     The next column is drawn in proportion to popularity x 1 / (1 + exp(-selection x liking)), where the liking is the
     signal without the row's effect: what a row likes by its own measure.
 
-    >>> from deepmf.data.synthetic import checkerboard
+    >>> from deepmf.datasets import checkerboard
     >>> fair = Sampler(checkerboard(2, 9).truth, np.array([3, 1]), PowerLaw(9, 0.0), np.arange(9), selection=0.0)
     >>> fair.draw(np.array([0, 1]), RandomStream(0)).rows
     array([0, 0, 0, 1])

@@ -104,7 +104,7 @@ def split_entries(
 ) -> Split:
     """Split the entries at random in exact proportions; every part keeps all rows and columns.
 
-    >>> from deepmf.data.synthetic import generate
+    >>> from deepmf.datasets import generate
     >>> ratings = generate(50, 40, n_entries=1000, seed=0).matrix
     >>> split = split_entries(ratings, train=.75, validation=.05, test=.20, seed=0)
     >>> split.train.n_entries, split.validation.n_entries, split.test.n_entries
@@ -120,7 +120,7 @@ def split_folds(matrix: ObservedMatrix, folds: int = 5, *, validation: float = 0
 
     `validation` is their share of all entries.
 
-    >>> from deepmf.data.synthetic import generate
+    >>> from deepmf.datasets import generate
     >>> ratings = generate(50, 40, n_entries=1000, seed=0).matrix
     >>> [(split.train.n_entries, split.validation.n_entries, split.test.n_entries) for split in split_folds(ratings, 4)]
     [(700, 50, 250), (700, 50, 250), (700, 50, 250), (700, 50, 250)]
@@ -160,7 +160,7 @@ def split_areas(
 
     `new_rows` and `new_columns` are shares (a float up to 1) or counts (an int).
 
-    >>> from deepmf.data.synthetic import generate
+    >>> from deepmf.datasets import generate
     >>> ratings = generate(50, 40, n_entries=1000, seed=0).matrix
     >>> split = split_areas(ratings, new_rows=.2, new_columns=.2, seed=0)
     >>> split.train.shape, sorted(split.test)

@@ -552,7 +552,7 @@ def compare(
     not the memory of a GPU. With `own_processes=False`, and for models that deepmf does not know by name, it is this
     process, and no memory is told.
 
-    >>> from deepmf.data.synthetic import generate
+    >>> from deepmf.datasets import generate
     >>> ratings = generate(60, 40, density=0.3, seed=0).matrix
     >>> found = compare(["means", "als"], ratings, folds=3, own_processes=False)
     >>> [model.label for model in found.ranked()]

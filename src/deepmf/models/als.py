@@ -627,7 +627,7 @@ class ALS(FactorModel):
     its entries given the trained rows. Settings are keyword arguments; `ALSSettings` explains them. A row or column
     without any entry has no effect and no latents.
 
-    >>> from deepmf.data.synthetic import checkerboard
+    >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
     >>> ALS(penalty=0.01).fit(board).predict_levels([0, 0, 1], [0, 1, 1])
     array([5., 1., 5.])

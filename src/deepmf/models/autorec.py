@@ -401,7 +401,7 @@ class IAutoRec(AutoRec):
 
     Settings are keyword arguments; `AutoRecSettings` explains them.
 
-    >>> from deepmf.data.synthetic import checkerboard
+    >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
     >>> model = IAutoRec(hidden_size=8, gamma=0.1, epochs=100, learning_rate=0.05, device="cpu").fit(board)
     >>> model.predict_levels([0, 0, 1], [0, 1, 1])
@@ -420,7 +420,7 @@ class UAutoRec(AutoRec):
 
     Settings are keyword arguments; `UAutoRecSettings` and `AutoRecSettings` explain them.
 
-    >>> from deepmf.data.synthetic import checkerboard
+    >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
     >>> model = UAutoRec(hidden_size=8, gamma=0.1, epochs=100, learning_rate=0.05, device="cpu").fit(board)
     >>> model.predict_levels([0, 0, 1], [0, 1, 1])
@@ -478,7 +478,7 @@ class DeepUAutoRec(NetworkModel):
     Settings are keyword arguments; `DeepAutoRecSettings` explains them. SELU follows every layer, the last too, so
     outputs lie above -1.76: values far below zero need `inputs="scaled"`.
 
-    >>> from deepmf.data.synthetic import checkerboard
+    >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
     >>> model = DeepUAutoRec(hidden_sizes=(16, 8), dropout=0.1, batch_size=10, device="cpu").fit(board)
     >>> model.predict_levels([0, 0, 1], [0, 1, 1])

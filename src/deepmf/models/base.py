@@ -910,7 +910,7 @@ def load(path: str | Path) -> Model:
     and only their lengths, types and shapes are checked; `verify` checks all of it.
 
     >>> import pathlib, tempfile
-    >>> from deepmf.data.synthetic import generate
+    >>> from deepmf.datasets import generate
     >>> from deepmf.models.means import Means
     >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
     >>> Means().fit(generate(seed=0).matrix).save(path)

@@ -407,7 +407,7 @@ class ICFNADE(CFNADE):
     Predictions are means of a distribution over levels (`predict_distribution`), levels the nearest to these. For
     matrices with at least two levels. Settings are keyword arguments; `CFNADESettings` explains them.
 
-    >>> from deepmf.data.synthetic import checkerboard
+    >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
     >>> model = ICFNADE(hidden_size=8, epochs=100, learning_rate=0.02, device="cpu").fit(board)
     >>> model.predict_levels([0, 0, 1], [0, 1, 1])
@@ -427,7 +427,7 @@ class UCFNADE(CFNADE):
     Predictions are means of a distribution over levels (`predict_distribution`), levels the nearest to these. For
     matrices with at least two levels. Settings are keyword arguments; `CFNADESettings` explains them.
 
-    >>> from deepmf.data.synthetic import checkerboard
+    >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
     >>> model = UCFNADE(hidden_size=8, epochs=100, learning_rate=0.02, device="cpu").fit(board)
     >>> model.predict_levels([0, 0, 1], [0, 1, 1])

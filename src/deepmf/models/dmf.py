@@ -238,7 +238,7 @@ class DMF(NetworkModel):
     Settings are keyword arguments; `DMFSettings` explains them. A row or column without any entry is predicted from
     its branch's latent of an empty vector.
 
-    >>> from deepmf.data.synthetic import checkerboard
+    >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
     >>> model = DMF(hidden_sizes=(32,), latent_size=8, dropout=0.0, epochs=100, seed=0, device="cpu").fit(board)
     >>> model.predict_levels([0, 0, 1], [0, 1, 1])

@@ -237,7 +237,7 @@ class DMFD(DMF):
 
     Predictions are legal levels; rankings go by the scores underneath. For matrices with at least two levels.
 
-    >>> from deepmf.data.synthetic import checkerboard
+    >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
     >>> model = DMFD(hidden_sizes=(32,), latent_size=8, dropout=0.0, epochs=100, seed=0, device="cpu").fit(board)
     >>> model.predict([0, 0, 1], [0, 1, 1])

@@ -397,7 +397,7 @@ class OptSpace(FactorModel):
     Without the paper's penalty on coherence, which overflows at the start from MovieLens-1M. Settings are keyword
     arguments; `OptSpaceSettings` explains them. A row or column without any entry is predicted by the mean.
 
-    >>> from deepmf.data.synthetic import checkerboard
+    >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
     >>> OptSpace(latent_size=1).fit(board).predict_levels([0, 0, 1], [0, 1, 1])
     array([5., 1., 5.])
@@ -509,7 +509,7 @@ class RankK(FactorModel):
     The paper leaves its solver's details open; ours are in `RankKSolver`. The mean is subtracted first. Settings are
     keyword arguments; `RankKSettings` explains them. A row or column without any entry is predicted by the mean.
 
-    >>> from deepmf.data.synthetic import checkerboard
+    >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
     >>> RankK(latent_size=1).fit(board).predict_levels([0, 0, 1], [0, 1, 1])
     array([5., 1., 5.])
@@ -660,7 +660,7 @@ class RDMC(FactorModel):
     the first sweep, missing entries stick to those they start from. Settings are keyword arguments; `RDMCSettings`
     explains them.
 
-    >>> from deepmf.data.synthetic import checkerboard
+    >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
     >>> RDMC().fit(board).predict([0, 0, 1], [0, 1, 1])
     array([5., 1., 5.])

@@ -187,7 +187,7 @@ class ODMC(FactorModel):
     Predictions are legal levels; rankings go by the scores underneath. For matrices with at least two levels. Settings
     are keyword arguments; `ODMCSettings` explains them.
 
-    >>> from deepmf.data.synthetic import checkerboard
+    >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
     >>> ODMC(latent_size=1, gamma=0.1, margin=0.25).fit(board).predict([0, 0, 1], [0, 1, 1])
     array([5., 1., 5.])

@@ -21,7 +21,7 @@ def write_comparison(comparison: Comparison, path: str | Path, *, title: str | N
     """Write a page on a comparison to a file, whole or not at all; it loads nothing from anywhere.
 
     >>> import tempfile
-    >>> from deepmf.data.synthetic import generate
+    >>> from deepmf.datasets import generate
     >>> from deepmf.evaluation.compare import compare
     >>> found = compare(["means"], generate(30, 20, density=0.4, seed=0).matrix, folds=2, own_processes=False)
     >>> path = Path(tempfile.mkdtemp(), "comparison.html")

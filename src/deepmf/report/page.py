@@ -67,8 +67,8 @@ def write_report(
     nothing from anywhere.
 
     >>> import tempfile
-    >>> from deepmf.data.splits import split_entries
-    >>> from deepmf.data.synthetic import generate
+    >>> from deepmf.data import split_entries
+    >>> from deepmf.datasets import generate
     >>> from deepmf.models.means import Means
     >>> split = split_entries(generate(seed=0).matrix, train=0.8, validation=0.0, test=0.2, seed=0)
     >>> path = Path(tempfile.mkdtemp(), "report.html")

@@ -12,8 +12,8 @@ import pytest
 import torch
 from tests.models.contract import additive
 
-from deepmf.data.splits import Split, split_areas, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import Split, split_areas, split_entries
+from deepmf.datasets import generate
 from deepmf.errors import BadModelFile, NotBetterThanMeans, TrainingInterrupted
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix

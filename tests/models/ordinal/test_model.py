@@ -10,8 +10,8 @@ import pytest
 import torch
 from tests.models.contract import ModelContract, additive
 
-from deepmf.data.splits import Split, split_areas, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import Split, split_areas, split_entries
+from deepmf.datasets import generate
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, ConstantValues, NotFitted, UnknownLabel
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix

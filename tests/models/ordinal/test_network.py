@@ -11,7 +11,7 @@ import torch
 from tests.models.contract import additive
 from torch import Tensor, nn
 
-from deepmf.data.splits import split_entries
+from deepmf.data import split_entries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale

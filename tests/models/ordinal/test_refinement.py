@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from deepmf.data.splits import split_areas, split_entries
-from deepmf.data.synthetic import generate
+from deepmf.data import split_areas, split_entries
+from deepmf.datasets import generate
 from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error

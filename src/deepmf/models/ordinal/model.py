@@ -56,7 +56,7 @@ class OrdinalDMF(NetworkModel):
     The epoch, the penalties of the refinement and whether a linear part (ALS) joins the network are chosen on the
     validation entries; where there are none, on one entry in twenty, which the network is then not trained on.
 
-    >>> from deepmf.data.synthetic import checkerboard
+    >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
     >>> model = OrdinalDMF(hidden_sizes=(32,), latent_size=8, dropout=0.0, epochs=60, views=4, device="cpu").fit(board)
     >>> model.predict_levels([0, 0, 1], [0, 1, 1])

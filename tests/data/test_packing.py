@@ -14,11 +14,8 @@ import polars as pl
 import pytest
 
 import deepmf
-from deepmf.data import pack as entry_batches
-from deepmf.data import pack as packing
-from deepmf.data.pack import pack
-from deepmf.data.read import read_matrix
-from deepmf.data.synthetic import generate
+from deepmf.data import pack, packing, read_matrix
+from deepmf.datasets import generate
 from deepmf.errors import (
     BadEntries,
     BadSetting,
@@ -42,7 +39,7 @@ FILMS = ObservedMatrix.from_frame(generate(60, 40, density=0.3, seed=0).matrix.t
 @pytest.fixture(autouse=True)
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file takes several batches, and every matrix several buckets."""
-    monkeypatch.setattr(entry_batches, "LINES", 100)
+    monkeypatch.setattr(packing, "LINES", 100)
     monkeypatch.setattr(buckets, "BUCKET", 90)
     monkeypatch.setattr(packing, "_SAMPLE", 4)
 
@@ -249,7 +246,7 @@ def test_one_value_is_told(tmp_path: Path) -> None:
 def test_progress_is_told(tmp_path: Path) -> None:
     FILMS.write(tmp_path / "r.csv")
     told: list[tuple[int, int | None]] = []
-    how = entry_batches.LineReading({})
+    how = packing.LineReading({})
     packing.pack_files([tmp_path / "r.csv"], tmp_path / "r.store", how=how, progress=lambda *each: told.append(each))
     done = [each for each, _ in told]
     assert done == sorted(done)
@@ -273,7 +270,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
 
 
-@pytest.mark.parametrize("place", ["deepmf.matrix.packed.Buckets._write", "deepmf.data.pack.np.save"])
+@pytest.mark.parametrize("place", ["deepmf.matrix.packed.Buckets._write", "deepmf.data.packing.np.save"])
 def test_a_full_disk_for_what_is_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -287,7 +284,7 @@ def test_a_full_disk_for_what_is_sorted(tmp_path: Path, monkeypatch: pytest.Monk
 
 LIMITED = """
 import resource, signal, sys
-from deepmf.data.pack import pack
+from deepmf.data import pack
 from deepmf.errors import CannotSave
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from deepmf.data.read_features import read_features, read_file_of_features
+from deepmf.data import read_features
+from deepmf.data.features import read_file_of_features
 from deepmf.errors import BadFeatures, FileAbsent, UnreadableFile, UserError
 
 FILMS = """film,year,genres,seen,length,code
