@@ -31,8 +31,9 @@ from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS, RidgeEncoder
-from deepmf.models.base import Fitted, load, verify
+from deepmf.models.base import Fitted
 from deepmf.models.latents import Latents
+from deepmf.models.loading import load, verify
 from deepmf.models.predictor import Predictor, Readout
 
 LATENTS, ENTRIES_A_ROW, HISTORY = 42, 10, 20

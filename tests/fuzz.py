@@ -100,7 +100,7 @@ def change_model(models: Any, target: Path, dice: Dice) -> None:
 def use_model(_: Any, target: Path) -> None:
     from tests.models.lies import ask_everything
 
-    from deepmf.models.base import load
+    from deepmf.models.loading import load
 
     ask_everything(load(target), target.parent)
 
@@ -146,7 +146,7 @@ def flipped_bytes(content: bytes, dice: Dice) -> bytes:
 def use_folder(_: Any, target: Path) -> None:
     from tests.models.lies import one_more, questions
 
-    from deepmf.models.base import load, verify
+    from deepmf.models.loading import load, verify
 
     with np.errstate(all="ignore"):
         model = load(target)

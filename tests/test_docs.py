@@ -29,7 +29,7 @@ import deepmf.sklearn
 from deepmf import errors, metrics
 from deepmf.cli.app import app, main
 from deepmf.datasets import generate
-from deepmf.models.registry import HOMES, model_class
+from deepmf.models.registry import MODELS, model_class
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -72,7 +72,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "me.csv").write_text("item,rating\nAlien,5\nBig,2\n")
     monkeypatch.chdir(tmp_path)
     # Where a page leaves the epochs to a network's default, which is for a million ratings, a few will do.
-    for name in HOMES:
+    for name in MODELS:
         defaults: dict[str, Any] = vars(model_class(name).settings_class)["__init__"].__kwdefaults__
         if defaults.get("epochs", 0) > 100:
             monkeypatch.setitem(defaults, "epochs", 2)

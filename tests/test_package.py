@@ -23,9 +23,9 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 def test_all_tells_the_truth() -> None:
     assert len(set(deepmf.__all__)) == len(deepmf.__all__)
-    assert set(deepmf.__all__) == deepmf._HOMES.keys()
+    assert set(deepmf.__all__) == deepmf._MODULES.keys()
     for name in deepmf.__all__:
-        assert getattr(deepmf, name).__module__ == deepmf._HOMES[name]
+        assert getattr(deepmf, name).__module__ == deepmf._MODULES[name]
 
 
 FACES = [deepmf, deepmf.data, deepmf.datasets, deepmf.sklearn, metrics]
@@ -63,7 +63,7 @@ def test_the_rest_of_a_public_package_are_its_own_modules(module: ModuleType) ->
 @pytest.mark.slow
 def test_import_loads_nothing_heavy() -> None:
     code = (
-        "import sys\nimport deepmf, deepmf.data, deepmf.datasets\n"
+        "import sys\nimport deepmf, deepmf.data, deepmf.datasets, deepmf.models.registry\n"
         "print({'torch', 'numpy', 'scipy', 'polars'} & set(sys.modules))"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -38,7 +38,7 @@ from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS
 from deepmf.models.means import Means, MeansSettings
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.models.registry import HOMES, model_class, settings_class
+from deepmf.models.registry import MODELS, model_class
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.settings import list_settings
 from deepmf.tuning import (
@@ -298,7 +298,7 @@ DIMENSIONS = [(model, name) for model, space in SPACES.items() for name in space
 
 
 def test_every_model_has_a_space() -> None:
-    assert SPACES.keys() == HOMES.keys()
+    assert SPACES.keys() == MODELS.keys()
     assert all(SPACES.values())
 
 
@@ -320,7 +320,7 @@ def test_the_default_is_inside_and_is_not_rounded_away(model: str, name: str) ->
 @pytest.mark.parametrize(("model", "name"), DIMENSIONS)
 def test_no_end_of_a_setting_is_written_twice(model: str, name: str) -> None:
     written = SEARCHED[model][name]
-    ends = next(each.to_dict() for each in list_settings(settings_class(model)) if each.name == name)
+    ends = next(each.to_dict() for each in list_settings(model_class(model).settings_class) if each.name == name)
     if isinstance(written, Choice):
         assert list(written.options) != ends.get("choices")
     else:

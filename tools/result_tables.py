@@ -18,7 +18,7 @@ from deepmf.experiments.run import Record, Results, best_of, changed_since
 from deepmf.experiments.run import candidates as candidates_of
 from deepmf.experiments.tables import Cell, cells, costs, markdown, notes, uses_of_validation
 from deepmf.matrix.matrix import AREAS
-from deepmf.models.registry import HOMES
+from deepmf.models.registry import MODELS
 from deepmf.plots import add_legend, add_title, make_axes, plot_cold_start, render_svg
 
 ROOT = Path(__file__).parents[1]
@@ -76,7 +76,7 @@ def block(kind: str, table: str) -> str:
 
 def is_older(commit: str, *models: str) -> bool:
     """Return whether the code of a model has changed since the commit that a record was measured with."""
-    return any(changed_since(commit, HOMES[model][0]) for model in models)
+    return any(changed_since(commit, MODELS[model].module) for model in models)
 
 
 def older_recipes(records: Iterable[Record]) -> set[str]:
@@ -125,7 +125,7 @@ def _loads(runs: Iterable[Record]) -> str:
 
 def _module_of(run: Record) -> str:
     """Return the module of the model that a run of deepmf measured."""
-    classes = {name: module for module, name in HOMES.values()}
+    classes = {each.class_name: each.module for each in MODELS.values()}
     return classes.get(run["settings"].get("model", ""), IMPUTER)
 
 

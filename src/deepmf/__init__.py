@@ -3,9 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from deepmf.models.registry import HOMES as _MODELS
-from deepmf.models.registry import SETTINGS_HOMES as _SETTINGS
-
 if TYPE_CHECKING:
     from deepmf.data.features import read_features
     from deepmf.data.packing import pack
@@ -24,10 +21,10 @@ if TYPE_CHECKING:
         UAutoRec,
         UAutoRecSettings,
     )
-    from deepmf.models.base import load
     from deepmf.models.cfnade import ICFNADE, UCFNADE, CFNADESettings, UCFNADESettings
     from deepmf.models.dmf import DMF, DMFSettings
     from deepmf.models.dmfd import DMFD, DMFDSettings
+    from deepmf.models.loading import load
     from deepmf.models.low_rank import RDMC, OptSpace, OptSpaceSettings, RankK, RankKSettings, RDMCSettings
     from deepmf.models.means import Means, MeansSettings
     from deepmf.models.odmc import ODMC, ODMCSettings
@@ -79,27 +76,42 @@ __all__ = [
     "split_from_masks",
 ]
 
-# Names are looked up when first used, so that `import deepmf` and `deepmf --help` load nothing heavy.
-_HOMES = {
-    "compare": "deepmf.evaluation.compare",
-    "load": "deepmf.models.base",
-    "Features": "deepmf.matrix.features",
-    "ObservedMatrix": "deepmf.matrix.matrix",
-    "Scale": "deepmf.matrix.scale",
-    "pack": "deepmf.data.packing",
-    "read_features": "deepmf.data.features",
-    "read_matrix": "deepmf.data.read",
-    "split_areas": "deepmf.data.splits",
-    "split_entries": "deepmf.data.splits",
-    "split_folds": "deepmf.data.splits",
-    "split_from_masks": "deepmf.data.splits",
-} | {name: module for module, name in (*_MODELS.values(), *_SETTINGS.values())}
+# A name is imported when it is first used, so that `import deepmf` and `deepmf --help` load nothing heavy.
+_EXPORTS = {
+    "deepmf.data.features": ["read_features"],
+    "deepmf.data.packing": ["pack"],
+    "deepmf.data.read": ["read_matrix"],
+    "deepmf.data.splits": ["split_areas", "split_entries", "split_folds", "split_from_masks"],
+    "deepmf.evaluation.compare": ["compare"],
+    "deepmf.matrix.features": ["Features"],
+    "deepmf.matrix.matrix": ["ObservedMatrix"],
+    "deepmf.matrix.scale": ["Scale"],
+    "deepmf.models.als": ["ALS", "ALSSettings"],
+    "deepmf.models.autorec": [
+        "AutoRecSettings",
+        "DeepAutoRecSettings",
+        "DeepUAutoRec",
+        "IAutoRec",
+        "UAutoRec",
+        "UAutoRecSettings",
+    ],
+    "deepmf.models.cfnade": ["ICFNADE", "UCFNADE", "CFNADESettings", "UCFNADESettings"],
+    "deepmf.models.dmf": ["DMF", "DMFSettings"],
+    "deepmf.models.dmfd": ["DMFD", "DMFDSettings"],
+    "deepmf.models.loading": ["load"],
+    "deepmf.models.low_rank": ["RDMC", "OptSpace", "OptSpaceSettings", "RankK", "RankKSettings", "RDMCSettings"],
+    "deepmf.models.means": ["Means", "MeansSettings"],
+    "deepmf.models.odmc": ["ODMC", "ODMCSettings"],
+    "deepmf.models.ordinal.model": ["OrdinalDMF"],
+    "deepmf.models.ordinal.settings": ["OrdinalDMFSettings"],
+}
+_MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'deepmf' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

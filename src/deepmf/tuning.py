@@ -33,7 +33,7 @@ from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.fitting import check_features, digest
-from deepmf.models.registry import model_class, settings_class
+from deepmf.models.registry import model_class
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Callback
 from deepmf.training.settings import LARGEST, LARGEST_COUNT, Setting, list_settings
@@ -227,7 +227,7 @@ def space_of(model: str) -> Space:
 
 def space_with_features(model: str) -> Space:
     """Return the space of a model that is fitted with features: what they weigh is searched, too, where it is set."""
-    has_weight = any(setting.name in _OF_FEATURES for setting in list_settings(settings_class(model)))
+    has_weight = any(setting.name in _OF_FEATURES for setting in list_settings(model_class(model).settings_class))
     return {**space_of(model), **(completed(_OF_FEATURES, model) if has_weight else {})}
 
 
@@ -236,7 +236,7 @@ def completed(space: Space, model: str) -> Space:
 
     What the model does not have as a setting is left as it is.
     """
-    settings = {setting.name: setting for setting in list_settings(settings_class(model))}
+    settings = {setting.name: setting for setting in list_settings(model_class(model).settings_class)}
     return {
         name: _completed(dimension, settings[name]) if name in settings else dimension
         for name, dimension in space.items()

@@ -14,8 +14,8 @@ import pytest
 
 from deepmf.cli.app import app
 from deepmf.errors import NothingObserved
-from deepmf.models import base as load_module
-from deepmf.models.base import load
+from deepmf.models import loading as load_module
+from deepmf.models.loading import load
 
 COMMAND = [sys.executable, "-m", "deepmf"]
 NAMES = [command.name for command in app.registered_commands]

@@ -10,7 +10,7 @@ import pytest
 
 from deepmf.data import AreaSplit
 from deepmf.models import ranking
-from deepmf.models.base import load
+from deepmf.models.loading import load
 
 READERS = {
     "csv": polars.read_csv,

@@ -237,7 +237,7 @@ WRITERS = [
 def test_an_output_that_cannot_be_is_refused_before_the_work(
     run: Any, folder: Path, tmp_path: Path, arguments: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deepmf.models.base.load", lambda *_: pytest.fail("it loaded the model"))
+    monkeypatch.setattr("deepmf.models.loading.load", lambda *_: pytest.fail("it loaded the model"))
     monkeypatch.setattr("deepmf.data.read.read_matrix", lambda *_, **__: pytest.fail("it read the entries"))
     assert_one_line(run(*filled(arguments, files=folder, target=tmp_path / "no" / "o")), "there is no folder")
     target = tmp_path / "old"

@@ -11,7 +11,7 @@ from deepmf.cli.evaluate import show_errors
 from deepmf.data import AreaSplit
 from deepmf.evaluation.areas import AreaErrors, evaluate
 from deepmf.evaluation.ranking import evaluate_ranking
-from deepmf.models.base import load
+from deepmf.models.loading import load
 
 
 def test_errors_by_area(run: Any, folder: Path, split: AreaSplit) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from deepmf.data import AreaSplit
 from deepmf.matrix.frames import TableForm
-from deepmf.models.base import load
 from deepmf.models.explanation import Explanation
+from deepmf.models.loading import load
 from deepmf.models.means import Means
 
 

@@ -15,7 +15,7 @@ from deepmf.data import AreaSplit, read_features
 from deepmf.datasets import checkerboard
 from deepmf.export import onnx as onnx_folder
 from deepmf.matrix.features import Features
-from deepmf.models.base import load
+from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.serve.database import EntryDatabase, open_database
 

@@ -12,7 +12,7 @@ from deepmf.cli.feature_files import by_name
 from deepmf.data import AreaSplit
 from deepmf.errors import BadSetting
 from deepmf.matrix.features import Features
-from deepmf.models.base import load
+from deepmf.models.loading import load
 from deepmf.models.means import Means
 
 JOBS, GENRES = ["cook", "nurse", "clerk"], ["Horror", "Comedy", "Horror|Drama"]

@@ -24,8 +24,8 @@ from deepmf.errors import DeviceUnavailable, TrainingDiverged
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models import base as model_module
-from deepmf.models.base import load
 from deepmf.models.dmf import DMF
+from deepmf.models.loading import load
 from deepmf.training import memory as fit_memory
 from deepmf.training import progress as epoch_progress
 from deepmf.training import runtime

@@ -16,8 +16,8 @@ from deepmf.data import AreaSplit
 from deepmf.datasets import checkerboard
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.base import load
 from deepmf.models.dmfd import DMFD
+from deepmf.models.loading import load
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.training.history import describe_stages
 

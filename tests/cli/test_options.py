@@ -17,7 +17,7 @@ from deepmf.cli.inputs import Reading
 from deepmf.cli.options import Without, dataset_names, setting_names, table_names, takes_groups
 from deepmf.data import datasets
 from deepmf.experiments.recipe import tables
-from deepmf.models.registry import HOMES, model_class
+from deepmf.models.registry import MODELS, model_class
 
 Name = Annotated[str | None, typer.Option("--name", metavar="TEXT", help="Its name.")]
 
@@ -98,7 +98,7 @@ def _is_named(parameter: Any, option: str) -> bool:
     return option in parameter.opts
 
 
-@pytest.mark.parametrize("model", HOMES)
+@pytest.mark.parametrize("model", MODELS)
 def test_settings(model: str) -> None:
     assert setting_names(model) == [field.name for field in fields(model_class(model).settings_class)]
 
@@ -121,10 +121,10 @@ TAB = (
     ("line", "offered", "loaded"),
     [
         ("deepmf in", ["inspect"], ""),
-        ("deepmf fit r.csv --model dm", [name for name in HOMES if name.startswith("dm")], ""),
-        ("deepmf fit r.csv --model means --set sh", ["shrinkage="], ""),
-        ("deepmf fit r.csv --set latent", ["latent_size="], ""),
-        ("deepmf tune r.csv --model dmf-o --set mask", ["mask_rate="], ""),
+        ("deepmf fit r.csv --model dm", [name for name in MODELS if name.startswith("dm")], ""),
+        ("deepmf fit r.csv --model means --set sh", ["shrinkage="], "numpy scipy torch"),
+        ("deepmf fit r.csv --set latent", ["latent_size="], "numpy scipy torch"),
+        ("deepmf tune r.csv --model dmf-o --set mask", ["mask_rate="], "numpy scipy torch"),
         ("deepmf settings od", ["odmc"], ""),
         ("deepmf datasets fetch ml-2", ["ml-20m", "ml-25m"], "numpy scipy"),
         ("deepmf reproduce tab", ["table1", "table2"], ""),

@@ -9,7 +9,7 @@ import polars
 import pytest
 
 from deepmf.data import AreaSplit
-from deepmf.models.base import load
+from deepmf.models.loading import load
 from deepmf.models.means import Means
 
 READERS = {

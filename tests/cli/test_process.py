@@ -16,7 +16,7 @@ from tests.rank_processes import ROOT, environment
 import deepmf
 from deepmf.cli import process as torchrun
 from deepmf.errors import BadSetting
-from deepmf.models.base import load
+from deepmf.models.loading import load
 from deepmf.storage.model_file import read_file
 
 CUT = """

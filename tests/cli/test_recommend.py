@@ -17,7 +17,7 @@ from deepmf.data import AreaSplit
 from deepmf.matrix.frames import TableForm
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
-from deepmf.models.base import load
+from deepmf.models.loading import load
 from deepmf.models.means import Means
 
 

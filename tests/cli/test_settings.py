@@ -15,7 +15,7 @@ from deepmf.cli.settings import gather_settings, parse_assignment, parse_scale, 
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
 from deepmf.matrix.scale import Scale
 from deepmf.models.ordinal.settings import Facts, chosen_settings
-from deepmf.models.registry import HOMES, SUMMARIES, settings_class
+from deepmf.models.registry import MODELS, model_class
 from deepmf.training.settings import list_settings
 
 
@@ -91,15 +91,15 @@ def test_scales() -> None:
         parse_scale("5,1")
 
 
-@pytest.mark.parametrize("model", HOMES)
+@pytest.mark.parametrize("model", MODELS)
 def test_a_table_of_all_settings(run: Any, model: str) -> None:
     code, out, err = run("settings", model)
     assert (code, err) == (0, "")
-    assert out.splitlines()[0] == f"{HOMES[model][1]}: {SUMMARIES[model]}"
+    assert out.splitlines()[0] == f"{MODELS[model].class_name}: {MODELS[model].summary}"
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
     shown = {line[0]: line[1:] for line in lines if line[0]}
-    assert list(shown) == [setting.name for setting in list_settings(settings_class(model))]
-    for setting in list_settings(settings_class(model)):
+    assert list(shown) == [setting.name for setting in list_settings(model_class(model).settings_class)]
+    for setting in list_settings(model_class(model).settings_class):
         default, values, meaning = shown[setting.name]
         assert default == ("chosen" if setting.is_chosen_at_fit else show_value(setting.default))
         assert values and setting.values.startswith(values)  # a long one goes on in the next line
@@ -111,13 +111,13 @@ def test_the_line_below_the_table_is_a_command_that_parses(run: Any) -> None:
     assert last == "as in: deepmf fit ratings.csv -o model.safetensors --model als --set feature_penalty=10.0"
 
 
-@pytest.mark.parametrize("model", HOMES)
+@pytest.mark.parametrize("model", MODELS)
 def test_json_of_all_settings(run: Any, model: str) -> None:
     code, out, _ = run("settings", model, "--json")
     found = json.loads(out)
-    assert (code, found["model"], found["class"]) == (0, model, HOMES[model][1])
-    assert settings_class(model).from_names({each["name"]: each["default"] for each in found["settings"]})
-    for each, setting in zip(found["settings"], list_settings(settings_class(model)), strict=True):
+    assert (code, found["model"], found["class"]) == (0, model, MODELS[model].class_name)
+    assert model_class(model).settings_class.from_names({each["name"]: each["default"] for each in found["settings"]})
+    for each, setting in zip(found["settings"], list_settings(model_class(model).settings_class), strict=True):
         assert (each["name"], each["type"], each["meaning"]) == (setting.name, setting.type, setting.description)
         assert each["optional"] == setting.is_optional
         assert {"high", "choices"} & each.keys()
@@ -151,9 +151,11 @@ def test_what_is_chosen_at_fit_is_marked(run: Any) -> None:
 def test_without_a_model_the_models(run: Any) -> None:
     code, out, _ = run("settings")
     assert code == 0
-    assert all(f"│ {name} " in out and said in out for name, said in SUMMARIES.items())
+    assert all(f"│ {name} " in out and each.summary in out for name, each in MODELS.items())
     found = json.loads(run("settings", "--json").out)["models"]
-    assert [(each["name"], each["class"]) for each in found] == [(name, home[1]) for name, home in HOMES.items()]
+    assert [(each["name"], each["class"]) for each in found] == [
+        (name, each.class_name) for name, each in MODELS.items()
+    ]
 
 
 def test_a_model_that_does_not_exist(run: Any) -> None:

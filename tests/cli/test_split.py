@@ -15,7 +15,7 @@ from tests.cli.conftest import Run
 from deepmf.data import read_matrix, split_areas, split_entries
 from deepmf.datasets import generate
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.base import load
+from deepmf.models.loading import load
 
 MATRIX = generate(40, 30, density=0.3, seed=0).matrix
 

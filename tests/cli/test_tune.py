@@ -15,7 +15,7 @@ from tests.cli.conftest import write_entries
 from deepmf.cli import tune as tune_module
 from deepmf.data import read_matrix, split_entries
 from deepmf.datasets import generate
-from deepmf.models.base import load
+from deepmf.models.loading import load
 from deepmf.tuning import Journal, Study
 
 QUICK = ["--model", "als", "--set", "epochs=3", "--set", "latent_size=3"]

@@ -23,14 +23,14 @@ from deepmf.experiments.recipe import (
 )
 from deepmf.experiments.run import trials_of
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.registry import HOMES, model_class
+from deepmf.models.registry import MODELS, model_class
 
 SHIPPED = [recipe for table in tables() for recipe in read_table(table)]
 
 
 @pytest.mark.parametrize("recipe", SHIPPED, ids=lambda recipe: recipe.name)
 def test_every_shipped_recipe_is_sound(recipe: Recipe) -> None:
-    assert recipe.title and recipe.model in HOMES
+    assert recipe.title and recipe.model in MODELS
     if recipe.published:
         assert "Matrix Factorization via Deep Learning" in recipe.source
     used = model_class(recipe.model)(**recipe.settings).settings.to_dict()

@@ -25,7 +25,7 @@ from deepmf.matrix.frames import TableForm
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.packed import MANIFEST, Buckets, split_evenly, verify_store
 from deepmf.matrix.scale import Scale
-from deepmf.models.registry import HOMES, model_class
+from deepmf.models.registry import MODELS, model_class
 
 MATRIX = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
 
@@ -341,7 +341,7 @@ def test_a_full_disk_leaves_nothing(mapped: ObservedMatrix, tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in HOMES if name not in QUICK)]
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in MODELS if name not in QUICK)]
 )
 @pytest.mark.filterwarnings("ignore::deepmf.errors.DeepMFWarning")  # what is learned in no time is not worth much
 def test_every_model_learns_from_a_store_what_it_learns_in_memory(mapped: ObservedMatrix, name: str) -> None:

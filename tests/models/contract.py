@@ -24,8 +24,9 @@ from deepmf.errors import (
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.base import Model, load, verify
+from deepmf.models.base import Model
 from deepmf.models.fold_in import FoldedRows
+from deepmf.models.loading import load, verify
 from deepmf.models.means import Means
 
 

@@ -14,12 +14,12 @@ from deepmf.errors import CannotExtend, TrainingDiverged
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
-from deepmf.models.registry import HOMES, model_class
+from deepmf.models.registry import MODELS, model_class
 from deepmf.storage.model_file import StoredFile, read_file
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Callback
 
-NAMES = tuple(HOMES)
+NAMES = tuple(MODELS)
 NETWORK: dict[str, Any] = {"epochs": 2, "device": "cpu"}
 BRANCHES = NETWORK | {"hidden_sizes": (5,), "latent_size": 3, "dropout": 0.0, "block_rows": 8, "block_columns": 8}
 SMALL: dict[str, dict[str, Any]] = {

@@ -26,7 +26,7 @@ from deepmf.metrics import rmse_error
 from deepmf.models import als as conjugate_gradients
 from deepmf.models import als as least_squares
 from deepmf.models.als import ALS, ALSSettings, ALSSolver, Improved, improved
-from deepmf.models.base import load
+from deepmf.models.loading import load
 from deepmf.training.history import EpochRecord, History
 
 Floats = npt.NDArray[np.float64]

@@ -26,11 +26,11 @@ from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.text_labels import TextLabels
 from deepmf.models.als import ALS
-from deepmf.models.base import load, verify
 from deepmf.models.dmf import DMF
+from deepmf.models.loading import load, verify
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.models.registry import HOMES, model_class
+from deepmf.models.registry import MODELS, model_class
 from deepmf.storage.model_file import read_file, write_file
 from deepmf.storage.model_folder import read_folder, write_folder
 
@@ -48,11 +48,11 @@ def test_not_fitted_it_is_as_it_is_made() -> None:
     assert "<th>settings</th><td>seed=7</td>" in shown and "not yet" in shown
 
 
-@pytest.mark.parametrize("name", HOMES)
+@pytest.mark.parametrize("name", MODELS)
 def test_every_model_is_shown(name: str) -> None:
     model = model_class(name)()
-    assert repr(model) == f"{HOMES[name][1]}()"
-    assert HOMES[name][1] in model._repr_html_()
+    assert repr(model) == f"{MODELS[name].class_name}()"
+    assert MODELS[name].class_name in model._repr_html_()
 
 
 def test_fitted_it_says_what_it_knows_and_how_well_it_predicts(split: Split) -> None:

@@ -13,7 +13,7 @@ from tests.models.contract import additive
 from deepmf.errors import BadSetting, CannotSave, NotEnoughMemory
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models import completion, ranking
-from deepmf.models.base import load
+from deepmf.models.loading import load
 from deepmf.models.means import Means
 
 

@@ -25,8 +25,9 @@ from deepmf.errors import BadEntries, BadFeatures, BadModelFile, NothingObserved
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.base import Model, load
-from deepmf.models.registry import HOMES, model_class
+from deepmf.models.base import Model
+from deepmf.models.loading import load
+from deepmf.models.registry import MODELS, model_class
 from deepmf.training.history import EpochRecord, History
 
 _BRANCHES: dict[str, Any] = {
@@ -45,7 +46,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "dmf-d": _BRANCHES | {"sharpness": 1.0, "sharpness_growth": 1.05},
     "dmf-o": _BRANCHES | {"learning_rate": 0.03, "mask_rate": 0.3, "views": 4},
 }
-TAKERS = [name for name in HOMES if model_class(name).takes_features]
+TAKERS = [name for name in MODELS if model_class(name).takes_features]
 every_taker = pytest.mark.parametrize("name", TAKERS)
 # What fits several times takes seconds for networks: one of them is quick enough.
 _SLOW = ("dmf-d", "dmf-o")
@@ -354,7 +355,7 @@ def test_an_interrupted_fit_continues_to_the_bit(name: str, tmp_path: Path) -> N
     np.testing.assert_array_equal(again.complete(), straight.complete())
 
 
-@pytest.mark.parametrize("name", [name for name in HOMES if name not in TAKERS])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in TAKERS])
 def test_a_model_that_reads_entries_alone_says_so(name: str) -> None:
     with pytest.raises(BadFeatures, match="reads entries alone, no features; Means, ALS, DMF, DMFD and OrdinalDMF do"):
         small_model(name).fit(matrix(), row_features=row_features())

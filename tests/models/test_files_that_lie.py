@@ -14,7 +14,8 @@ from tests.models.lies import NAMES, ask_everything, changed, fitted, interrupte
 
 from deepmf import files as atomic
 from deepmf.errors import BadModelFile, TrainingDiverged
-from deepmf.models.base import Model, load
+from deepmf.models.base import Model
+from deepmf.models.loading import load
 from deepmf.models.registry import find_class
 from deepmf.storage.model_file import StoredFile, write_file
 from deepmf.training.history import History

@@ -19,7 +19,6 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models import fitting as held_out_module
 from deepmf.models.als import ALS, ALSSettings
-from deepmf.models.base import load
 from deepmf.models.fitting import (
     Fitting,
     digest,
@@ -29,10 +28,11 @@ from deepmf.models.fitting import (
     report_ending,
     split_validation,
 )
+from deepmf.models.loading import load
 from deepmf.models.means import Means, MeansSettings
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.settings import OrdinalDMFSettings
-from deepmf.models.registry import HOMES
+from deepmf.models.registry import MODELS
 from deepmf.models.warm_start import WarmStart
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.settings import LoopSettings, TrainingSettings
@@ -122,7 +122,7 @@ def test_nothing_is_told_of_the_means_where_the_model_is_better_or_could_not_be(
         report_ending(no_better("interrupted"), SETTINGS)
 
 
-@pytest.mark.parametrize("name", HOMES)
+@pytest.mark.parametrize("name", MODELS)
 def test_every_model_knows_the_error_of_the_means(name: str, tmp_path: Path) -> None:
     split = split_entries(additive(12, 10), train=0.8, validation=0.2, test=0, seed=0)
     model = small_model(name).fit(split.train, split.validation)

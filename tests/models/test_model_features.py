@@ -13,7 +13,8 @@ from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.autorec import UAutoRec
-from deepmf.models.base import Model, load
+from deepmf.models.base import Model
+from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.storage.model_file import read_file, write_file

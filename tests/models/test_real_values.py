@@ -12,8 +12,8 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import interval_coverage_score, rmse_error
-from deepmf.models.base import load
 from deepmf.models.dmf import DMF
+from deepmf.models.loading import load
 from deepmf.models.ordinal.model import OrdinalDMF
 
 pytestmark = pytest.mark.filterwarnings("ignore::deepmf.errors.DeepMFWarning")  # trainings are short

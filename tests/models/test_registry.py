@@ -13,15 +13,15 @@ from deepmf.data import split_areas
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import AREAS
-from deepmf.models.base import load
-from deepmf.models.registry import HOMES, SETTINGS_HOMES, SUMMARIES, find_class, model_class, settings_class
+from deepmf.models.loading import load
+from deepmf.models.registry import MODELS, find_class, model_class
 from deepmf.training.settings import list_settings
 
 
-@pytest.mark.parametrize("name", HOMES)
+@pytest.mark.parametrize("name", MODELS)
 def test_every_name_is_a_model_with_settings_that_work(name: str) -> None:
     found = model_class(name)
-    assert found.__name__ == HOMES[name][1]
+    assert found.__name__ == MODELS[name].class_name
     assert find_class(found.__name__) is found
     assert found().settings.to_dict()["seed"] == 0
     assert found.predicts[0] == "I" and set(found.predicts) <= set(AREAS)
@@ -35,31 +35,18 @@ def test_a_name_that_does_not_exist() -> None:
     assert find_class("Nothing") is None
 
 
-def test_every_name_has_settings_and_a_summary() -> None:
-    assert HOMES.keys() == SETTINGS_HOMES.keys() == SUMMARIES.keys()
-    with pytest.raises(BadSetting, match="there is no model 'DFM'; did you mean 'dmf'?"):
-        settings_class("DFM")
-
-
-@pytest.mark.parametrize("name", HOMES)
-def test_the_settings_of_a_name_are_those_of_its_model(name: str) -> None:
-    found = settings_class(name)
-    assert model_class(name).settings_class is found
-    assert (found.__module__, found.__name__) == SETTINGS_HOMES[name]
-
-
-@pytest.mark.parametrize("name", HOMES)
+@pytest.mark.parametrize("name", MODELS)
 def test_every_setting_is_described_in_one_line(name: str) -> None:
-    documented = settings_class(name).__doc__ or ""
-    for setting in list_settings(settings_class(name)):
+    documented = model_class(name).settings_class.__doc__ or ""
+    for setting in list_settings(model_class(name).settings_class):
         assert setting.description[0].isupper() and setting.description.endswith(".")
         assert "\n" not in setting.description
         assert f"\n{setting.name} : {setting.type}" in documented
 
 
-@pytest.mark.parametrize("name", HOMES)
+@pytest.mark.parametrize("name", MODELS)
 def test_the_signature_of_a_model_lists_its_settings(name: str) -> None:
-    model, settings = model_class(name), settings_class(name)
+    model, settings = model_class(name), model_class(name).settings_class
     shown = {each.name: (each.default, each.annotation) for each in inspect.signature(model).parameters.values()}
     assert shown == {each.name: (each.default, each.annotation) for each in list_settings(settings)}
     documented = pydoc.render_doc(model, renderer=pydoc.plaintext)
@@ -72,7 +59,7 @@ def numbers_of(name: str) -> list[str]:
     return [setting for setting, hint in hints.items() if {int, float} & {hint, *get_args(hint)}]
 
 
-@pytest.mark.parametrize("name", HOMES)
+@pytest.mark.parametrize("name", MODELS)
 def test_no_number_is_too_large_to_be_refused(name: str) -> None:
     for setting in numbers_of(name):
         for bad in (10**400, *([] if setting in ("seed", "decay_every") else [1e300])):
@@ -84,7 +71,7 @@ def test_no_number_is_too_large_to_be_refused(name: str) -> None:
 QUICK = {"epochs": 2, "validate_every": 1, "hidden_sizes": (8,), "hidden_size": 8, "latent_size": 4, "device": "cpu"}
 
 
-@pytest.mark.parametrize("name", HOMES)
+@pytest.mark.parametrize("name", MODELS)
 def test_the_default_dtype_of_the_caller_changes_nothing(name: str, tmp_path: Path) -> None:
     split = split_areas(generate(40, 30, density=0.4, seed=0).matrix, seed=0)
     known = get_type_hints(model_class(name).settings_class)

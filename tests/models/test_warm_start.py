@@ -20,7 +20,7 @@ from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.models.registry import HOMES
+from deepmf.models.registry import MODELS
 from deepmf.models.warm_start import WarmStart
 from deepmf.training.history import EpochRecord, History
 
@@ -30,7 +30,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "dmf": {"summary_filters": 0},
     "dmf-o": {"views": 1, "row_penalty": 1e12, "column_penalty": 1e12, "linear_size": 0},
 }
-every_model = pytest.mark.parametrize("name", [name for name in HOMES if name != "means"])
+every_model = pytest.mark.parametrize("name", [name for name in MODELS if name != "means"])
 
 
 def model_of(name: str, **settings: Any) -> Model:

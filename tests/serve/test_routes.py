@@ -21,7 +21,8 @@ from deepmf.datasets import generate
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
-from deepmf.models.base import Model, load
+from deepmf.models.base import Model
+from deepmf.models.loading import load
 from deepmf.models.low_rank import OptSpace, RankK
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF

@@ -27,7 +27,7 @@ from deepmf.datasets import generate
 from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
-from deepmf.models.base import load
+from deepmf.models.loading import load
 from deepmf.serve import server as served_demo
 from deepmf.serve.server import ServeOptions, write_demo_model
 

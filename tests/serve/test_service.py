@@ -21,7 +21,8 @@ from deepmf.datasets import generate
 from deepmf.errors import BadSetting, TrainingDiverged, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
-from deepmf.models.base import Model, load
+from deepmf.models.base import Model
+from deepmf.models.loading import load
 from deepmf.serve import service as service_module
 from deepmf.serve.app import create_app
 from deepmf.serve.database import EntryDatabase, open_database

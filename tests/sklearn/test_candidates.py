@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from deepmf.matrix.scale import Scale
-from deepmf.models.registry import HOMES, model_class
+from deepmf.models import registry
+from deepmf.models.registry import model_class
 from deepmf.sklearn.candidates import (
     MODELS,
     MOST_COLUMNS,
@@ -40,8 +41,8 @@ def test_what_does_not_suit_is_left_out_with_a_reason(shape: tuple[int, int]) ->
 
 
 def test_no_name_is_also_that_of_a_model() -> None:
-    assert not set(WHOLE_ROWS) & set(HOMES)
-    assert set(MODELS) <= set(HOMES)
+    assert not set(WHOLE_ROWS) & set(registry.MODELS)
+    assert set(MODELS) <= set(registry.MODELS)
 
 
 @pytest.mark.parametrize("name", WHOLE_ROWS)

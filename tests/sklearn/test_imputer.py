@@ -26,7 +26,7 @@ from deepmf.errors import BadEntries, BadSetting, CannotExtend, DeepMFWarning, N
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.registry import HOMES, model_class
+from deepmf.models.registry import model_class
 from deepmf.sklearn.candidates import TABLE_SETTINGS, WHOLE_ROWS, Residuals
 from deepmf.sklearn.completers import ByMeans
 from deepmf.sklearn.imputer import DMFImputer, Filler
@@ -282,7 +282,7 @@ def test_a_shared_scale() -> None:
         small(model="dmf-d").fit(stars)
 
 
-@pytest.mark.parametrize("name", [name for name in HOMES if "II" in model_class(name).predicts])
+@pytest.mark.parametrize("name", [name for name in registry.MODELS if "II" in model_class(name).predicts])
 def test_every_model_that_extends_to_rows(name: str) -> None:
     stars = generate(40, 8, density=0.6, named=False, seed=0).matrix.to_array()
     settings = {"means": {}, "dmf-o": {"epochs": 2, "views": 2}}.get(name, {"epochs": 2})

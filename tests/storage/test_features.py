@@ -17,7 +17,7 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.base import load
+from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.storage.features import pack_features, pack_raw_features, unpack_features, unpack_raw_features
 from deepmf.storage.model_file import StoredFile, read_file, write_file

@@ -17,9 +17,9 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
-from deepmf.models.base import load
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD
+from deepmf.models.loading import load
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn.inputs import SparseVectors

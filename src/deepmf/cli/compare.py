@@ -26,7 +26,7 @@ from deepmf.cli.options import (
 from deepmf.cli.output import check_writable, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_assignment, parse_scale
 from deepmf.errors import BadSetting, nearest_name
-from deepmf.models.registry import model_class, settings_class
+from deepmf.models.registry import model_class
 
 if TYPE_CHECKING:
     from deepmf.models.base import Model
@@ -139,7 +139,7 @@ def _models(names: str, assignments: Iterable[str] | None, *, seed: int, device:
     if not wanted or len(set(wanted)) < len(wanted):
         raise BadSetting(f"--models takes different names, such as means,als,dmf-o; got {names!r}")
     settings: dict[str, dict[str, Any]] = {name: {"seed": seed} for name in wanted}
-    known = {name: {field.name for field in fields(settings_class(name))} for name in wanted}
+    known = {name: {field.name for field in fields(model_class(name).settings_class)} for name in wanted}
     given = dict(map(parse_assignment, assignments or ()))
     for assigned, value in given.items():
         model, dot, name = assigned.rpartition(".")

@@ -15,7 +15,7 @@ from deepmf.cli.inputs import called, local_file
 from deepmf.cli.options import ColumnFeatures, FeatureKinds, FeatureLabels, RowFeatures
 from deepmf.cli.output import say
 from deepmf.errors import BadFeatures, BadSetting, DeepMFWarning, UserError
-from deepmf.models.registry import HOMES, model_class
+from deepmf.models.registry import MODELS, model_class
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -62,7 +62,7 @@ class FeatureFiles:
     def check_taken_by(self, model: Model) -> None:
         """Refuse files of features for a model that reads none."""
         if self.paths and not model.takes_features:
-            able = ", ".join(name for name in HOMES if model_class(name).takes_features)
+            able = ", ".join(name for name in MODELS if model_class(name).takes_features)
             raise BadFeatures(f"{type(model).__name__} reads entries alone, no features; {able} read both")
 
     def read(self, matrix: ObservedMatrix) -> AxisPair:

@@ -168,7 +168,7 @@ def load_model(
     path: Path, *, extensions: Iterable[Path], reading: Reading, features: FeatureFiles | None = None
 ) -> Model:
     """Load a model, and extend it by files of features, and by the entries of each file in turn."""
-    from deepmf.models.base import load
+    from deepmf.models.loading import load
 
     with local_file(path) as file:
         model = load(file)

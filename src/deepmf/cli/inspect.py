@@ -112,7 +112,7 @@ def inspect(
 
 
 def _model_facts(path: Path, *, verified: bool) -> dict[str, Any]:
-    from deepmf.models.base import load, verify
+    from deepmf.models.loading import load, verify
     from deepmf.storage.model_folder import is_model_folder
 
     if path.is_dir() and not is_model_folder(path):

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.models import ParameterInfo
 
-from deepmf.models.registry import HOMES, settings_class
+from deepmf.models.registry import MODELS, model_class
 
 
 class FlagCommand(TyperCommand):
@@ -111,7 +111,7 @@ def _is_option(hint: Any) -> bool:
 
 def model_names() -> list[str]:
     """Return the names that `--model` takes."""
-    return list(HOMES)
+    return list(MODELS)
 
 
 def dataset_names() -> list[str]:
@@ -142,7 +142,7 @@ def setting_names(model: str) -> list[str]:
     >>> setting_names("means")
     ['seed', 'shrinkage', 'feature_penalty']
     """
-    return [field.name for field in fields(settings_class(model))] if model in HOMES else []
+    return [field.name for field in fields(model_class(model).settings_class)] if model in MODELS else []
 
 
 VALIDATION_SHARE = 0.05
@@ -181,7 +181,7 @@ ValidationShare = Annotated[
 
 ModelName = Annotated[
     str,
-    typer.Option("--model", metavar="NAME", help=f"What to fit: {', '.join(HOMES)}.", autocompletion=model_names),
+    typer.Option("--model", metavar="NAME", help=f"What to fit: {', '.join(MODELS)}.", autocompletion=model_names),
 ]
 
 Effort = Annotated[

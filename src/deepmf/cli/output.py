@@ -164,7 +164,7 @@ def _check_answers(model: Model, file: Path) -> None:
     """Refuse a file from which a model cannot be loaded that predicts what the one in memory does."""
     import numpy as np
 
-    from deepmf.models.base import load
+    from deepmf.models.loading import load
 
     rows, columns = model.entries_.rows, model.entries_.columns
     n_asked = min(_ASKED, max(len(rows), len(columns)))

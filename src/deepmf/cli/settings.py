@@ -17,7 +17,7 @@ from deepmf.cli.inputs import local_file
 from deepmf.cli.options import Json, model_names
 from deepmf.cli.output import say, show_json, show_table
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
-from deepmf.models.registry import HOMES, SUMMARIES, settings_class
+from deepmf.models.registry import MODELS, model_class
 
 if TYPE_CHECKING:
     from deepmf.matrix.scale import Scale
@@ -43,8 +43,10 @@ def gather_settings(config: Path | None, assignments: Iterable[str] | None, **op
 
 def check_effort(effort: str, model: str) -> None:
     """Refuse an effort for a model that has none."""
-    able = [name for name in HOMES if any(field.name == "effort" for field in fields(settings_class(name)))]
-    if settings_class(model) not in map(settings_class, able):
+    able = [
+        name for name in MODELS if any(field.name == "effort" for field in fields(model_class(name).settings_class))
+    ]
+    if model_class(model).settings_class not in [model_class(name).settings_class for name in able]:
         raise BadSetting(f"--effort {effort} is for {', '.join(able)}; {model!r} has settings alone (--set NAME=VALUE)")
 
 
@@ -146,22 +148,26 @@ def settings(
 
 def _show_models(*, as_json: bool) -> None:
     if as_json:
-        found = [{"name": name, "class": HOMES[name][1], "summary": said} for name, said in SUMMARIES.items()]
+        found = [{"name": name, "class": each.class_name, "summary": each.summary} for name, each in MODELS.items()]
         show_json({"models": found})
         return
-    show_table(["model", "what it is"], SUMMARIES.items())
+    show_table(["model", "what it is"], ((name, each.summary) for name, each in MODELS.items()))
     say("deepmf settings MODEL lists its settings; deepmf fit --model MODEL fits it")
 
 
 def _show_settings(model: str, *, as_json: bool) -> None:
     from deepmf.training.settings import list_settings
 
-    found = list_settings(settings_class(model))
+    found = list_settings(model_class(model).settings_class)
     if as_json:
-        show_json({"model": model, "class": HOMES[model][1], "settings": [_entry(setting) for setting in found]})
+        show_json(
+            {"model": model, "class": MODELS[model].class_name, "settings": [_entry(setting) for setting in found]}
+        )
         return
     lines = [[setting.name, _default(setting), setting.values, setting.description] for setting in found]
-    show_table(["setting", "default", "values", "meaning"], lines, title=f"{HOMES[model][1]}: {SUMMARIES[model]}")
+    show_table(
+        ["setting", "default", "values", "meaning"], lines, title=f"{MODELS[model].class_name}: {MODELS[model].summary}"
+    )
     name, default = found[-1].name, show_value(found[-1].default)
     if any(setting.is_chosen_at_fit for setting in found):
         say("chosen: at fit, for the matrix and the machine, by the effort; deepmf inspect shows what it was")

@@ -30,7 +30,7 @@ from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import AREAS, Description, ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.fitting import check_features
-from deepmf.models.registry import HOMES, model_class
+from deepmf.models.registry import MODELS, model_class
 from deepmf.storage.features import pack_raw_features, unpack_raw_features
 from deepmf.storage.matrices import pack_matrix, unpack_matrix
 from deepmf.storage.model_file import read_file, write_file
@@ -414,7 +414,7 @@ class ProcessOutcome(NamedTuple):
 def registered_name(model: Model) -> str | None:
     """Return the name of a model in commands; None where another process could not find its class."""
     home = (type(model).__module__, type(model).__name__)
-    return next((name for name, found in HOMES.items() if found == home), None)
+    return next((name for name, found in MODELS.items() if found[:2] == home), None)
 
 
 def in_own_process(

@@ -34,7 +34,7 @@ from deepmf.models.ordinal.linear_part import LinearPart
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.refinement import Refinement, cholesky_solved
 from deepmf.models.ordinal.views import PaddedEntries
-from deepmf.models.registry import HOMES
+from deepmf.models.registry import MODELS
 from deepmf.nn.branch import Branch, directions
 from deepmf.nn.inputs import channels
 from deepmf.storage.matrices import pack_scale
@@ -63,7 +63,7 @@ def parts_of(model: Model) -> ExportModules:
     """Return the parts of a fitted model; of one that has none, an error says which have."""
     make = _MAKERS.get(type(model))
     if make is None:
-        names = {class_name: name for name, (_, class_name) in HOMES.items()}
+        names = {each.class_name: name for name, each in MODELS.items()}
         own, *can = (names.get(kind.__name__, kind.__name__) for kind in (type(model), *_MAKERS))
         raise BadSetting(f"{own!r} cannot be exported; what can is {', '.join(can)}")
     model.scale_  # noqa: B018 (says that the model is not fitted, where it is not)

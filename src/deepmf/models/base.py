@@ -54,23 +54,20 @@ from deepmf.models.ranking import (
     most_similar,
     rank_columns,
 )
-from deepmf.models.registry import HOMES, find_class
 from deepmf.models.warm_start import WarmStart, check_settings
 from deepmf.plots import build_notebook_view
 from deepmf.storage.features import pack_features, unpack_features
 from deepmf.storage.matrices import pack_matrix, pack_ordered, unpack_either
 from deepmf.storage.model_file import (
     Packed,
-    StoredFile,
     Tensors,
     field,
     has_values_to_check,
     numbers,
-    read_file,
     refusing,
     write_file,
 )
-from deepmf.storage.model_folder import LARGEST_FILE, goes_to_folder, read_folder, verify_folder, write_folder
+from deepmf.storage.model_folder import LARGEST_FILE, goes_to_folder, write_folder
 from deepmf.training.history import History, errors_in_words, learning_curves, training_in_words
 from deepmf.training.loop import Callback, Task, ValidationEntries
 from deepmf.training.progress import FitPlan, show_epochs
@@ -901,43 +898,3 @@ class Model(Method):
         if self._last_fallback is None or self._last_fallback.seen is not self.entries_:
             self._last_fallback = Fallback(self.entries_)
         return self._last_fallback
-
-
-def load(path: str | Path) -> Model:
-    """Return the model that `save` wrote to a file or a folder.
-
-    All of a file is read and checked. A folder is mapped into memory: its arrays are read as far as they are needed,
-    and only their lengths, types and shapes are checked; `verify` checks all of it.
-
-    >>> import pathlib, tempfile
-    >>> from deepmf.datasets import generate
-    >>> from deepmf.models.means import Means
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
-    >>> Means().fit(generate(seed=0).matrix).save(path)
-    >>> type(load(path)).__name__
-    'Means'
-    """
-    if Path(path).is_dir():
-        return _model(path, read_folder(path, kind="model"))
-    return _model(path, read_file(path, kind="model"))
-
-
-def verify(path: str | Path) -> Model:
-    """Return the model of a file or a folder once all checksums and all values have been checked."""
-    if not Path(path).is_dir():
-        return load(path)
-    verify_folder(path)
-    stored = read_folder(path, kind="model")
-    return _model(path, stored._replace(tensors=dict(stored.tensors)))
-
-
-def _model(path: str | Path, stored: StoredFile) -> Model:
-    name = stored.content.get("class")
-    model_class = find_class(name) if isinstance(name, str) else None
-    if model_class is None:
-        known = ", ".join(class_name for _, class_name in HOMES.values())
-        raise BadModelFile(f"{path} holds a model of the class {reprlib.repr(name)}; this version knows {known}")
-    try:
-        return model_class.from_stored(stored.content, stored.tensors)
-    except BadModelFile as error:
-        raise BadModelFile(f"{path}: {error}") from error

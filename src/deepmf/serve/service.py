@@ -18,8 +18,9 @@ import numpy as np
 from sqlalchemy.exc import SQLAlchemyError
 
 from deepmf.errors import BadSetting, DeepMFWarning, MissingDependency, UnknownLabel, UserError
-from deepmf.models.base import Model, load
+from deepmf.models.base import Model
 from deepmf.models.fold_in import FoldedRows
+from deepmf.models.loading import load
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import ColumnNeighbours
 from deepmf.serve.changes import Given

@@ -12,8 +12,9 @@ import scipy.optimize
 
 from deepmf.errors import BadSetting, CannotExtend, nearest_name
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.models import registry
 from deepmf.models.base import Model
-from deepmf.models.registry import HOMES, model_class, settings_class
+from deepmf.models.registry import model_class
 from deepmf.sklearn.completers import PASSES, ByMeans, Completer, Gaussians, Neighbours, WholeRows
 from deepmf.sklearn.table import MaskArray, TableEntries
 from deepmf.training.settings import list_settings
@@ -137,12 +138,16 @@ class TableModels:
                 raise BadSetting(f"model={self.asked!r} has no settings; got {min(self.given)}")
             if not self.own_units or self.has_features:
                 raise BadSetting(f"model={self.asked!r} is for scale='columns' without feature_columns")
-        elif self.asked not in (AUTO, *HOMES):
-            raise BadSetting(f"there is no model {self.asked!r}; {nearest_name(self.asked, (*WHOLE_ROWS, *HOMES))}")
+        elif self.asked not in (AUTO, *registry.MODELS):
+            raise BadSetting(
+                f"there is no model {self.asked!r}; {nearest_name(self.asked, (*WHOLE_ROWS, *registry.MODELS))}"
+            )
         elif self.asked != AUTO:
             self.new(self.asked)
         else:
-            known = sorted({setting.name for name in MODELS for setting in list_settings(settings_class(name))})
+            known = sorted(
+                {setting.name for name in MODELS for setting in list_settings(model_class(name).settings_class)}
+            )
             for name in self.given:
                 if name not in known:
                     raise BadSetting(f"none of {', '.join(MODELS)} has a setting {name!r}; {nearest_name(name, known)}")
@@ -168,7 +173,7 @@ class TableModels:
         """Return a model that is not fitted yet, with the settings of tables and those that were given."""
         found = model_class(name)
         if "II" not in found.predicts:
-            able = ", ".join(each for each in HOMES if "II" in model_class(each).predicts)
+            able = ", ".join(each for each in registry.MODELS if "II" in model_class(each).predicts)
             raise CannotExtend(f"{name!r} cannot complete new rows: {found.cannot}; those that can are {able}")
         given = dict(self.given)
         if self.asked == AUTO:

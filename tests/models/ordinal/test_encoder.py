@@ -20,9 +20,10 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS
-from deepmf.models.base import Model, load
+from deepmf.models.base import Model
 from deepmf.models.fitting import split_validation
 from deepmf.models.latents import Latents
+from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal import refinement as penalties
 from deepmf.models.ordinal import views as entry_parts

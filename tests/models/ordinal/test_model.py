@@ -17,7 +17,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import calibration_error, interval_coverage_score, level_accuracy_score, rmse_error
-from deepmf.models.base import load
+from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.model import OrdinalDMF

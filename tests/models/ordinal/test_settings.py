@@ -11,7 +11,7 @@ from tests.models.contract import additive
 
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.models.als import ALS
-from deepmf.models.base import load
+from deepmf.models.loading import load
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.settings import EFFORTS, Facts, OrdinalDMFSettings, chosen_settings
 from deepmf.storage.model_file import read_file, write_file
