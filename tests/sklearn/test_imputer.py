@@ -26,6 +26,7 @@ from deepmf.errors import BadEntries, BadSetting, CannotExtend, DeepMFWarning, N
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
+from deepmf.models import registry
 from deepmf.models.registry import model_class
 from deepmf.sklearn.candidates import TABLE_SETTINGS, WHOLE_ROWS, Residuals
 from deepmf.sklearn.completers import ByMeans
