@@ -29,7 +29,7 @@ from workload import machine
 from deepmf.data import Split, split_entries
 from deepmf.datasets import find, generate, load, load_split
 from deepmf.errors import DeepMFWarning
-from deepmf.evaluation.calibration import calibration
+from deepmf.evaluation.calibration import evaluate_calibration
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import interval_coverage_score, rmse_error
@@ -141,7 +141,7 @@ def measured_on(split: Split, effort: str, device: str) -> dict[str, Any]:
     lower, upper = ours.predict_interval(rows, columns, coverage=0.9)
     found["coverage"] = interval_coverage_score(lower, upper, values)
     if split.test.scale.levels is not None:
-        found["calibration_error"] = calibration(ours, split.test).error
+        found["calibration_error"] = evaluate_calibration(ours, split.test).error
     return found | {"validation": dict(ours.history_.stages), "chosen": ours.chosen_}
 
 

@@ -29,7 +29,7 @@ from workload import machine
 
 from deepmf.data import AreaSplit, split_areas
 from deepmf.datasets import load
-from deepmf.evaluation.areas import at_most
+from deepmf.evaluation.areas import limit_row_entries
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
@@ -87,7 +87,7 @@ def cut(split: AreaSplit, n_known: int, seed: int) -> ObservedMatrix:
     parts = []
     for by, other, some in ((rows, columns, ~in_area_iii), (columns, rows, in_area_iii)):
         part = ObservedMatrix.from_entries(by[some], other[some], values[some], extension.scale)
-        ids, others, kept = at_most(part, n_known, seed=seed).entries()
+        ids, others, kept = limit_row_entries(part, n_known, seed=seed).entries()
         parts.append((ids, others, kept) if by is rows else (others, ids, kept))
     of_rows, of_columns, kept = (np.concatenate([part[at] for part in parts]) for at in range(3))
     return ObservedMatrix.from_entries(

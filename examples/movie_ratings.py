@@ -5,7 +5,7 @@ The ratings are generated, so the truth is known; no viewer or film is real.
 
 from deepmf import DMF, Means, ObservedMatrix, split_areas
 from deepmf.datasets import generate
-from deepmf.evaluation.areas import evaluate
+from deepmf.evaluation import evaluate
 
 SETTINGS = {"hidden_sizes": (64,), "latent_size": 32, "dropout": 0.5, "epochs": 120, "decay_every": 30}
 BLOCK = {"block_rows": 100, "block_columns": 60}

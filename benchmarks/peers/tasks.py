@@ -13,7 +13,7 @@ from scale import NOISE, RANK, SEED, SHAPES
 from deepmf.data import AreaSplit, Split, split_areas, split_entries
 from deepmf.data.synthetic import STARS
 from deepmf.datasets import fetch, generate, load, load_split, stream
-from deepmf.evaluation.areas import KNOWN_COUNTS, at_most
+from deepmf.evaluation.areas import KNOWN_COUNTS, limit_row_entries
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from peers.one_hot import features_of
 from peers.problem import Asked, Entries, Problem
@@ -72,8 +72,8 @@ def of_areas(split: AreaSplit, matrix: ObservedMatrix) -> Problem:
     asked = [Asked("areas", positions(split.extension), every, areas)]
     rows, columns = _described_rows(split), _described_columns(split)
     for count in COUNTS:
-        of_rows = positions(at_most(rows, count, seed=0)) if count else Entries.none()
-        of_columns = mirrored(at_most(columns, count, seed=0)) if count else Entries.none()
+        of_rows = positions(limit_row_entries(rows, count, seed=0)) if count else Entries.none()
+        of_columns = mirrored(limit_row_entries(columns, count, seed=0)) if count else Entries.none()
         asked += [
             _asked(f"new rows, {count}", of_rows, tests["II"]),
             _asked(f"new columns, {count}", of_columns, tests["III"]),

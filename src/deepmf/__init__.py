@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from deepmf.data.packing import pack
     from deepmf.data.read import read_matrix
     from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks
-    from deepmf.evaluation.compare import compare
+    from deepmf.evaluation.comparison import compare
     from deepmf.matrix.features import Features
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
@@ -82,7 +82,7 @@ _EXPORTS = {
     "deepmf.data.packing": ["pack"],
     "deepmf.data.read": ["read_matrix"],
     "deepmf.data.splits": ["split_areas", "split_entries", "split_folds", "split_from_masks"],
-    "deepmf.evaluation.compare": ["compare"],
+    "deepmf.evaluation.comparison": ["compare"],
     "deepmf.matrix.features": ["Features"],
     "deepmf.matrix.matrix": ["ObservedMatrix"],
     "deepmf.matrix.scale": ["Scale"],

@@ -1,30 +1,24 @@
 """`deepmf compare`: the library's comparison as a table, as JSON and as a page."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deepmf.data import AreaSplit, read_matrix
-from deepmf.evaluation.compare import compare
+from deepmf.evaluation.comparison import compare
 from deepmf.models.als import ALS
 
 
 def test_it_is_the_comparison_of_the_library(run: Any, folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    asked = ["compare", folder / "train.csv", "--models", "means,als", "--folds", 3, "--one-process", "--seed", 2]
+    asked = ["compare", folder / "train.csv", "--models", "means,als", "--folds", 3, "--seed", 2]
     asked += ["--set", "als.latent_size=2", "-o", page]
     code, out, err = run(*asked, "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
-    wanted = compare(
-        ["means", ALS(latent_size=2, seed=2)], read_matrix(folder / "train.csv"), folds=3, seed=2, own_processes=False
-    )
+    wanted = compare(["means", ALS(latent_size=2, seed=2)], read_matrix(folder / "train.csv"), folds=3, seed=2)
     assert [model["rmse"]["I"] for model in found["models"]] == [model.mean() for model in wanted.models]
     assert (found["best"], found["page"]) == (wanted.best, str(page))
     assert "Models on train.csv" in page.read_text(encoding="utf-8")
@@ -35,13 +29,13 @@ def test_it_is_the_comparison_of_the_library(run: Any, folder: Path, tmp_path: P
 
 
 def test_areas(run: Any, folder: Path) -> None:
-    code, out, _ = run("compare", folder / "train.csv", "--models", "means", "--areas", "--folds", 2, "--one-process")
+    code, out, _ = run("compare", folder / "train.csv", "--models", "means", "--areas", "--folds", 2)
     assert code == 0
     assert "RMSE, IV" in out and "2 random splits with 0.2 of the rows" in out
 
 
 def test_a_setting_of_all_that_have_it(run: Any, folder: Path) -> None:
-    asked = ["compare", folder / "train.csv", "--models", "means,als,dmf", "--folds", 2, "--one-process", "--json"]
+    asked = ["compare", folder / "train.csv", "--models", "means,als,dmf", "--folds", 2, "--json"]
     asked += ["--set", "epochs=1", "--set", "dmf.hidden_sizes=4,", "--device", "cpu"]
     found = json.loads(run(*asked).out)
     assert [model["settings"].get("epochs") for model in found["models"]] == [None, 1, 1]
@@ -59,17 +53,10 @@ def test_what_fails_is_told(run: Any, folder: Path) -> None:
         "--device",
         "cpu",
     ]
-    asked = ["compare", folder / "train.csv", "--folds", 2, "--one-process", *wild, "--models"]
+    asked = ["compare", folder / "train.csv", "--folds", 2, *wild, "--models"]
     code, out, _ = run(*asked, "means,dmf")
     assert code == 0 and "dmf failed: " in out and "best: means" in out
     assert run(*asked, "dmf").code == 2
-
-
-@pytest.mark.slow
-def test_in_processes_of_their_own(run: Any, folder: Path) -> None:
-    code, out, err = run("compare", folder / "train.csv", "--models", "means,als", "--folds", 2, "--json")
-    assert (code, err) == (0, "")
-    assert all(model["peak_memory_mb"] > 50 for model in json.loads(out)["models"])
 
 
 @pytest.mark.parametrize(
@@ -87,34 +74,15 @@ def test_in_processes_of_their_own(run: Any, folder: Path) -> None:
 )
 def test_bad_input_is_one_line(run: Any, folder: Path, arguments: list[str], message: str) -> None:
     given = [argument.format(folder=folder) for argument in arguments]
-    code, out, err = run("compare", folder / "train.csv", "--one-process", *given)
+    code, out, err = run("compare", folder / "train.csv", *given)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_the_processes_too(folder: Path) -> None:
-    command = [sys.executable, "-m", "deepmf", "compare", str(folder / "train.csv"), "--models", "dmf"]
-    settings = ["--set", "epochs=1000000", "--set", "hidden_sizes=4,", "--device", "cpu"]
-    with subprocess.Popen(command + settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        children: list[str] = []
-        for _ in range(300):
-            found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
-            children = found.stdout.split()
-            if children:
-                break
-            time.sleep(0.2)
-        assert children
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "")
-    assert not any(Path("/proc", child).exists() for child in children)
 
 
 def test_models_that_read_no_features_go_without(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
     lines = [f"{row},{len(row)}\n" for row in split.train.row_labels]
     (tmp_path / "people.csv").write_text("user,age\n" + "".join(lines))
-    asked = ["compare", folder / "train.csv", "--models", "means,rankk", "--folds", 2, "--one-process"]
+    asked = ["compare", folder / "train.csv", "--models", "means,rankk", "--folds", 2]
     asked += ["--set", "rankk.epochs=2", "--row-features", tmp_path / "people.csv", "--feature-kinds", "age=number"]
     code, out, err = run(*asked)
     assert (code, err) == (0, "")

@@ -13,19 +13,19 @@ import pytest
 from deepmf.data import AreaSplit, split_areas, split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadEntries, BadSetting, OffScale, UnknownLabel
-from deepmf.evaluation import areas as areas
+from deepmf.evaluation import areas
 from deepmf.evaluation.areas import (
     KNOWN_COUNTS,
     AreaErrors,
     ColdStartPoint,
-    at_most,
-    cold_start,
-    cold_start_curve,
-    column_errors,
-    confusion,
+    confusion_matrix,
     count_seen,
     evaluate,
-    known_entries,
+    evaluate_cold_start,
+    evaluate_columns,
+    evaluate_new_rows,
+    limit_row_entries,
+    select_known_entries,
 )
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
@@ -33,6 +33,8 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.means import Means
 from deepmf.models.pairs import Unknown
+
+STARS = Scale([1, 2, 3, 4, 5])
 
 
 @pytest.fixture(scope="module")
@@ -151,9 +153,9 @@ def test_unknown_entries_can_be_left_out(split: AreaSplit) -> None:
     known, everything = evaluate(model, test, unknown="nan")
     assert asdict(known) == pytest.approx(asdict(evaluate(model, split.test["I"])[0]))
     assert asdict(everything) == asdict(known) | {"area": "all"}
-    assert known_entries(model, test).n_entries == split.test["I"].n_entries
-    assert known_entries(model, split.test["I"]) is split.test["I"]
-    with pytest.raises(BadEntries, match="no test entry has a row and a column that the model knows"):
+    assert select_known_entries(model, test).n_entries == split.test["I"].n_entries
+    assert select_known_entries(model, split.test["I"]) is split.test["I"]
+    with pytest.raises(BadEntries, match="no test entry"):
         evaluate(model, split.test["IV"], unknown="nan")
 
 
@@ -166,7 +168,7 @@ def test_a_value_that_is_no_level_is_refused(model: Means) -> None:
 
 def test_nothing_to_evaluate_on(split: AreaSplit, model: Means) -> None:
     empty = split.train.take_entries(np.empty(0, dtype=np.intp))
-    with pytest.raises(BadEntries, match="nothing to evaluate on"):
+    with pytest.raises(BadEntries, match="no entries"):
         evaluate(model, empty)
 
 
@@ -188,7 +190,7 @@ def test_few_entries_have_a_wide_margin() -> None:
 def test_each_column_by_itself() -> None:
     split = split_entries(generate(60, 40, density=0.3, seed=0).matrix, train=0.7, validation=0.0, test=0.3, seed=0)
     model = Means().fit(split.train)
-    errors = column_errors(model, split.test)
+    errors = evaluate_columns(model, split.test)
     rows, columns, values = split.test.entries()
     assert errors.labels.tolist() == [name for name in split.test.column_labels.tolist() if name in set(columns)]
     assert errors.n_entries.sum() == split.test.n_entries
@@ -204,10 +206,9 @@ def test_each_column_by_itself() -> None:
 
 
 def test_no_error_has_no_uncertainty_and_one_entry_does_not_tell_it() -> None:
-    stars = Scale([1, 2, 3, 4, 5])
-    model = Means().fit(ObservedMatrix.from_array(np.full((3, 4), 3.0), stars))  # answers 3 everywhere
-    test = ObservedMatrix.from_entries([0, 1, 2], [0, 0, 3], [3, 3, 5], stars, column_labels=range(4))
-    errors = column_errors(model, test)
+    model = Means().fit(ObservedMatrix.from_array(np.full((3, 4), 3.0), STARS))  # answers 3 everywhere
+    test = ObservedMatrix.from_entries([0, 1, 2], [0, 0, 3], [3, 3, 5], STARS, column_labels=range(4))
+    errors = evaluate_columns(model, test)
     assert errors.labels.tolist() == [0, 3]
     assert errors.n_entries.tolist() == [2, 1]
     assert errors.rmse.tolist() == [0, 2]
@@ -219,31 +220,29 @@ def test_groups_and_their_errors() -> None:
     array = np.full((4, 30), np.nan)
     array[0, :1] = array[1, :3] = array[2, :29] = 3
     array[3, 29] = 3
-    stars = Scale([1, 2, 3, 4, 5])
-    model = Means().fit(ObservedMatrix.from_array(array, stars))  # answers 3 everywhere
-    test = ObservedMatrix.from_entries([0, 0, 1, 2, 3], [28, 29, 29, 29, 0], [3, 5, 4, 3, 2], stars)
-    groups = [(group.first, group.last, group.n_entries) for group in cold_start(model, test)]
+    model = Means().fit(ObservedMatrix.from_array(array, STARS))  # answers 3 everywhere
+    test = ObservedMatrix.from_entries([0, 0, 1, 2, 3], [28, 29, 29, 29, 0], [3, 5, 4, 3, 2], STARS)
+    groups = [(group.first, group.last, group.n_entries) for group in evaluate_cold_start(model, test)]
     assert groups == [(1, 1, 3), (2, 4, 1), (20, 49, 1)]
-    errors = [group.rmse for group in cold_start(model, test)]
+    errors = [group.rmse for group in evaluate_cold_start(model, test)]
     assert errors == pytest.approx([np.sqrt((0 + 4 + 1) / 3), 1, 0])
 
 
 def test_new_rows_count_what_extended_them() -> None:
-    stars = Scale([1, 2, 3, 4, 5])
-    model = Means().fit(ObservedMatrix.from_array([[3, 3.0], [3, 3]], stars))
-    more = model.extend(ObservedMatrix.from_entries([7, 7], [0, 1], [3, 3], stars))
+    model = Means().fit(ObservedMatrix.from_array([[3, 3.0], [3, 3]], STARS))
+    more = model.extend(ObservedMatrix.from_entries([7, 7], [0, 1], [3, 3], STARS))
     assert more.row_counts([7, 0, 7]).tolist() == [2, 2, 2]
 
 
 @pytest.fixture(scope="module")
-def split_cold_start() -> AreaSplit:
+def larger_split() -> AreaSplit:
     return split_areas(generate(80, 60, density=0.3, seed=0).matrix, seed=0)
 
 
 @pytest.fixture(scope="module")
-def new_rows(split_cold_start: AreaSplit) -> ObservedMatrix:
+def new_rows(larger_split: AreaSplit) -> ObservedMatrix:
     """The entries of new rows over known columns."""
-    extension, train = split_cold_start.extension, split_cold_start.train
+    extension, train = larger_split.extension, larger_split.train
     new_rows = np.flatnonzero(train.rows.find(extension.row_labels) < 0)
     return extension.take(new_rows, np.flatnonzero(train.columns.find(extension.column_labels) >= 0))
 
@@ -254,7 +253,7 @@ def cells(matrix: ObservedMatrix) -> set[tuple[object, ...]]:
 
 @pytest.mark.parametrize("n_entries", [0, 1, 2, 5, 20, 1000])
 def test_a_row_keeps_at_most_so_many_of_its_entries(new_rows: ObservedMatrix, n_entries: int) -> None:
-    kept = at_most(new_rows, n_entries, seed=3)
+    kept = limit_row_entries(new_rows, n_entries, seed=3)
     np.testing.assert_array_equal(kept.row_counts, np.minimum(new_rows.row_counts, n_entries))
     assert cells(kept) <= cells(new_rows)
     np.testing.assert_array_equal(kept.row_labels, new_rows.row_labels)
@@ -263,26 +262,26 @@ def test_a_row_keeps_at_most_so_many_of_its_entries(new_rows: ObservedMatrix, n_
 
 
 def test_of_one_seed_more_entries_are_those_before_and_others(new_rows: ObservedMatrix) -> None:
-    kept = [cells(at_most(new_rows, n_entries, seed=3)) for n_entries in (1, 2, 5, 10)]
+    kept = [cells(limit_row_entries(new_rows, n_entries, seed=3)) for n_entries in (1, 2, 5, 10)]
     assert all(fewer < more for fewer, more in pairwise(kept))
-    assert cells(at_most(new_rows, 2, seed=3)) == kept[1]
-    assert cells(at_most(new_rows, 2, seed=4)) != kept[1]
+    assert cells(limit_row_entries(new_rows, 2, seed=3)) == kept[1]
+    assert cells(limit_row_entries(new_rows, 2, seed=4)) != kept[1]
 
 
 def test_which_entries_are_kept_is_chance() -> None:
     full = ObservedMatrix.from_array(np.full((2000, 8), 3.0), Scale([1, 2, 3]))
-    first = at_most(full, 2, seed=0).column_counts
+    first = limit_row_entries(full, 2, seed=0).column_counts
     assert first.sum() == 4000
     np.testing.assert_allclose(first, 500, atol=5 * (2000 * 0.25 * 0.75) ** 0.5)
 
 
-def test_new_rows_are_predicted_from_what_is_let_in(split_cold_start: AreaSplit, new_rows: ObservedMatrix) -> None:
-    model, test = Means().fit(split_cold_start.train), split_cold_start.test["II"]
-    curve = cold_start_curve(model, new_rows, test, seed=1)
+def test_new_rows_are_predicted_from_what_is_let_in(larger_split: AreaSplit, new_rows: ObservedMatrix) -> None:
+    model, test = Means().fit(larger_split.train), larger_split.test["II"]
+    curve = evaluate_new_rows(model, new_rows, test, seed=1)
     assert [point.n_known for point in curve] == list(KNOWN_COUNTS) == [1, 2, 5, 10, 20]
     rows, columns, values = test.entries()
     for point in curve:
-        extended = model.extend(at_most(new_rows, point.n_known, seed=1))
+        extended = model.extend(limit_row_entries(new_rows, point.n_known, seed=1))
         assert extended.row_counts(rows).max() <= point.n_known
         assert point == ColdStartPoint(point.n_known, rmse_error(extended.predict(rows, columns), values))
     assert curve[-1].rmse < curve[0].rmse  # to know more of a row is to know better
@@ -292,20 +291,16 @@ def test_new_rows_are_predicted_from_what_is_let_in(split_cold_start: AreaSplit,
 
 def test_an_answer_that_is_known_as_soon_as_one_entry_is() -> None:
     # Row effects are all there is: 5 in every column of a glad row, 1 in those of a sad one.
-    stars = Scale([1, 2, 3, 4, 5])
-    model = Means(shrinkage=0).fit(ObservedMatrix.from_array([[5, 5, 5.0, 5], [1, 1, 1, 1]], stars))
-    new_rows = ObservedMatrix.from_entries([7, 7, 8], [0, 1, 0], [5, 5, 1], stars)
-    test = ObservedMatrix.from_entries([7, 8], [3, 3], [5, 1], stars)
-    assert [point.rmse for point in cold_start_curve(model, new_rows, test)] == pytest.approx([0] * 5)
-
-
-STARS = Scale([1, 2, 3, 4, 5])
+    model = Means(shrinkage=0).fit(ObservedMatrix.from_array([[5, 5, 5.0, 5], [1, 1, 1, 1]], STARS))
+    new_rows = ObservedMatrix.from_entries([7, 7, 8], [0, 1, 0], [5, 5, 1], STARS)
+    test = ObservedMatrix.from_entries([7, 8], [3, 3], [5, 1], STARS)
+    assert [point.rmse for point in evaluate_new_rows(model, new_rows, test)] == pytest.approx([0] * 5)
 
 
 def test_rows_are_true_levels_and_columns_predicted_ones() -> None:
     train = ObservedMatrix.from_array([[2, 2, np.nan], [2, 2, 2]], STARS)
     test = ObservedMatrix.from_entries([0, 1, 1], [2, 0, 1], [5, 2, 1], STARS)
-    counts = confusion(Means(shrinkage=0).fit(train), test)  # answers 2 everywhere
+    counts = confusion_matrix(Means(shrinkage=0).fit(train), test)  # answers 2 everywhere
     expected = np.zeros((5, 5), dtype=int)
     expected[4, 1] = expected[1, 1] = expected[0, 1] = 1
     np.testing.assert_array_equal(counts, expected)
@@ -313,5 +308,5 @@ def test_rows_are_true_levels_and_columns_predicted_ones() -> None:
 
 def test_a_scale_without_levels() -> None:
     matrix = ObservedMatrix.from_array([[0.5, 0.25], [0.1, 0.2]], Scale(low=0, high=1))
-    with pytest.raises(BadSetting, match="the scale 0 to 1 has no levels to confuse"):
-        confusion(Means().fit(matrix), matrix)
+    with pytest.raises(BadSetting, match="levels"):
+        confusion_matrix(Means().fit(matrix), matrix)

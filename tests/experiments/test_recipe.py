@@ -8,7 +8,7 @@ import pytest
 
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, UnreadableFile
-from deepmf.evaluation.compare import Problem
+from deepmf.evaluation.comparison import Problem
 from deepmf.experiments.recipe import (
     FOLDER,
     GENERATED,

@@ -20,7 +20,7 @@ from deepmf.data import split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, TrainingDiverged, UnreadableFile
 from deepmf.evaluation.areas import KNOWN_COUNTS, evaluate
-from deepmf.evaluation.calibration import calibration
+from deepmf.evaluation.calibration import evaluate_calibration
 from deepmf.experiments import run as source_digest
 from deepmf.experiments.recipe import GENERATED, PROTOCOLS, Recipe, read_table
 from deepmf.experiments.run import (
@@ -465,7 +465,7 @@ def test_calibration_is_that_of_the_test_entries() -> None:
     assert [record["area"] for record in records] == ["I"] and "cold_start_curve" not in records[0]
     problem = PROTOCOLS["random"](GENERATED, seed=0, new_share=0.2)
     model = OrdinalDMF(seed=0, **SMALL).fit(problem.train, problem.validation)
-    found = calibration(model, problem.test["I"], coverage=0.9)
+    found = evaluate_calibration(model, problem.test["I"], coverage=0.9)
     assert records[0]["calibration_error"] == pytest.approx(found.error)
     assert records[0]["coverage"] == pytest.approx(found.coverage)
     assert records[0]["n_entries"] == found.n_entries == problem.test["I"].n_entries

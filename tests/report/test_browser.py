@@ -10,7 +10,7 @@ from tests.report.conftest import TINY, ProbableDMFD, relabelled
 
 from deepmf.data import split_entries
 from deepmf.datasets import generate
-from deepmf.evaluation.compare import compare
+from deepmf.evaluation.comparison import compare
 from deepmf.models.means import Means
 from deepmf.report import write_comparison
 from deepmf.report.page import SECTIONS, write_report
@@ -66,7 +66,7 @@ def comparison_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     matrix = generate(60, 30, density=0.5, seed=0).matrix
     models = {label: Means(shrinkage=n) for n, label in LABELS.items()}
     path = tmp_path_factory.mktemp("comparison") / "comparison.html"
-    write_comparison(compare(models, matrix, areas=True, own_processes=False), path)
+    write_comparison(compare(models, matrix, areas=True), path)
     return path
 
 

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from deepmf.datasets import generate
-from deepmf.evaluation.compare import ComparedModel, Comparison, compare
+from deepmf.evaluation.comparison import ComparedModel, Comparison, compare
 from deepmf.report.comparison_page import comparison_page, write_comparison
 
 MATRIX = generate(30, 20, density=0.4, seed=0).matrix
 
 
 def test_every_number_of_the_table_is_on_the_page(tmp_path: Path) -> None:
-    found = compare({"<b>means</b>": "means", "als": "als"}, MATRIX, folds=2, own_processes=False)
+    found = compare({"<b>means</b>": "means", "als": "als"}, MATRIX, folds=2)
     write_comparison(found, tmp_path / "page.html", title="Two & models")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<title>Two &amp; models</title>" in page
@@ -23,13 +23,13 @@ def test_every_number_of_the_table_is_on_the_page(tmp_path: Path) -> None:
 
 
 def test_areas_and_methods_that_predict_in_one_alone() -> None:
-    page = comparison_page(compare(["means", "rankk"], MATRIX, folds=2, areas=True, own_processes=False))
+    page = comparison_page(compare(["means", "rankk"], MATRIX, folds=2, areas=True))
     assert all(f"RMSE, area {area}" in page for area in ("I", "II", "III", "IV"))
     assert "new row, new column" in page and "<td>–</td>" in page
 
 
 def test_what_failed_is_a_caution() -> None:
-    plain = compare(["means"], MATRIX, folds=2, own_processes=False)
+    plain = compare(["means"], MATRIX, folds=2)
     failed = ComparedModel("als", "ALS", {}, (), failure="it diverged")
     assert "als could not be fitted: it diverged." in comparison_page(
         Comparison((*plain.models, failed), plan=plain.plan, data=plain.data)

@@ -7,7 +7,7 @@ import pytest
 
 from deepmf.data import AreaSplit
 from deepmf.errors import BadEntries, NothingObserved, UnknownLabel
-from deepmf.evaluation.areas import cold_start, evaluate
+from deepmf.evaluation.areas import evaluate, evaluate_cold_start
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS
@@ -23,7 +23,7 @@ def test_the_means_are_fitted_and_extended_alike(split: AreaSplit, entries: Obse
     assert found.baseline is not None
     assert found.baseline.name == "means"
     assert found.baseline.areas == evaluate(means, entries)
-    assert found.baseline.cold_start == cold_start(means, entries)
+    assert found.baseline.cold_start == evaluate_cold_start(means, entries)
     assert found.measured.areas == evaluate(model, entries)
     assert [part.area for part in found.measured.areas] == ["I", "II", "III", "IV", "all"]
     assert [part.n_entries for part in found.measured.areas] == [part.n_entries for part in found.baseline.areas]
@@ -75,7 +75,7 @@ def test_rows_without_entries_are_not_warned_of_twice(split: AreaSplit) -> None:
 def test_wrong_entries_are_refused_as_by_evaluate(split: AreaSplit, discrete: Model) -> None:
     with pytest.raises(UnknownLabel, match="extend"):
         find(Means().fit(split.train), split.test["II"])
-    with pytest.raises(BadEntries, match="nothing to evaluate on"):
+    with pytest.raises(BadEntries, match="no entries"):
         find(discrete, split.train.take_entries(np.empty(0, dtype=np.intp)))
 
 

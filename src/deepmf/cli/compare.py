@@ -69,22 +69,15 @@ def compare(
     scale: ScaleText = None,
     seed: Seed = None,
     device: Device = None,
-    one_process: Annotated[
-        bool,
-        typer.Option(
-            "--one-process", help="Fit all models in this process: it starts sooner, but no peak memory is measured."
-        ),
-    ] = False,
     *,
     files: FeatureFiles,
     reading: Reading,
     as_json: Json = False,
 ) -> None:
-    """Fit several models on the same splits of a file; show their errors on test entries, their time and memory.
+    """Fit several models on the same splits of a file; show their errors on test entries and their time.
 
-    Errors are means over all folds, and behind ± their standard deviation over folds. With --areas some rows and
-    columns are new in each split, and each area has errors of its own. Each model runs in a process of its own, whose
-    peak memory is shown: Python, torch and the matrix included, the memory of a GPU not.
+    Errors are means over all folds; the number after ± is their standard deviation. With --areas some rows and
+    columns are new in each split, and errors are shown for each area.
 
     Example: deepmf compare ratings.csv --models means,als,dmf-o --folds 5 -o comparison.html
     """
@@ -94,7 +87,7 @@ def compare(
     matrix = reading.matrix(ratings, scale=parse_scale(scale))
     described = files.read(matrix)
     without = [name for name, model in chosen.items() if files.paths and not model.takes_features]
-    from deepmf.evaluation.compare import compare as compare_models
+    from deepmf.evaluation.comparison import compare as compare_models
 
     with show_share("comparing") as show:
         found = compare_models(
@@ -108,7 +101,6 @@ def compare(
             new_columns=new_columns,
             validation=validation_share,
             seed=seed or 0,
-            own_processes=not one_process,
             progress=show,
         )
     if output is not None:

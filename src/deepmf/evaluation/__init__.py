@@ -1,1 +1,84 @@
-"""How well a model predicts: errors by area."""
+"""Evaluation of models: errors by area, ranking metrics, calibration, and comparisons of several models."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deepmf.evaluation.areas import (
+        AreaErrors,
+        ColdStart,
+        ColdStartPoint,
+        ColumnErrors,
+        confusion_matrix,
+        count_seen,
+        evaluate,
+        evaluate_cold_start,
+        evaluate_columns,
+        evaluate_new_rows,
+    )
+    from deepmf.evaluation.calibration import (
+        Calibration,
+        IntervalCoverage,
+        ReliabilityBin,
+        evaluate_calibration,
+        evaluate_intervals,
+    )
+    from deepmf.evaluation.comparison import ComparedModel, Comparison, SplitErrors, compare
+    from deepmf.evaluation.ranking import RankingEvaluation, RankingScores, evaluate_ranking
+
+__all__ = [
+    "AreaErrors",
+    "Calibration",
+    "ColdStart",
+    "ColdStartPoint",
+    "ColumnErrors",
+    "ComparedModel",
+    "Comparison",
+    "IntervalCoverage",
+    "RankingEvaluation",
+    "RankingScores",
+    "ReliabilityBin",
+    "SplitErrors",
+    "compare",
+    "confusion_matrix",
+    "count_seen",
+    "evaluate",
+    "evaluate_calibration",
+    "evaluate_cold_start",
+    "evaluate_columns",
+    "evaluate_intervals",
+    "evaluate_new_rows",
+    "evaluate_ranking",
+]
+
+# A name is imported when it is first used, so that `deepmf --help` loads nothing heavy.
+_EXPORTS = {
+    "deepmf.evaluation.areas": [
+        "AreaErrors",
+        "ColdStart",
+        "ColdStartPoint",
+        "ColumnErrors",
+        "confusion_matrix",
+        "count_seen",
+        "evaluate",
+        "evaluate_cold_start",
+        "evaluate_columns",
+        "evaluate_new_rows",
+    ],
+    "deepmf.evaluation.calibration": [
+        "Calibration",
+        "IntervalCoverage",
+        "ReliabilityBin",
+        "evaluate_calibration",
+        "evaluate_intervals",
+    ],
+    "deepmf.evaluation.comparison": ["ComparedModel", "Comparison", "SplitErrors", "compare"],
+    "deepmf.evaluation.ranking": ["RankingEvaluation", "RankingScores", "evaluate_ranking"],
+}
+_MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'deepmf.evaluation' has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,4 +1,4 @@
-"""The confusion matrix of levels: how often each level was predicted for each true level."""
+"""Errors on test entries: by area, by column, by the number of known entries, and by level."""
 
 from __future__ import annotations
 
@@ -22,22 +22,35 @@ UNKNOWN_HINT = Hint(
     "--extend adds new rows and columns, and --unknown fallback predicts them by the means",
 )
 
-
-# Where the errors of pairs are noted whose row or column the model does not know: they lie in no area.
+# The area name of pairs whose row or column the model does not know.
 UNKNOWN = "unknown"
 
+# Numbers of known entries of a new row at which `evaluate_new_rows` measures.
+KNOWN_COUNTS = (1, 2, 5, 10, 20)
 
-# Entries predicted at a time: their positions and scores take some 50 MB.
+# The smallest number of known entries in each group of `evaluate_cold_start`; the last group has no end.
+STARTS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
+
+# Entries predicted at a time: their positions and scores take about 50 MB.
 _ENTRIES_AT_A_TIME = 1 << 20
 
 
 @dataclass(frozen=True)
 class AreaErrors:
-    """The errors in one area ("I" to "IV"), on what only the fallback predicts ("unknown"), or on all entries ("all").
+    """The errors in one area.
 
-    `level_rmse` and `level_mae` are both those of `predict_levels`, by default; None on a scale without levels.
-    `median_rmse` and `median_mae` are both those of the median levels, which are the best by the absolute error; None
-    of a model without a distribution over levels, too.
+    Attributes
+    ----------
+    area
+        "I" to "IV", "unknown" (entries that only the fallback predicts) or "all".
+    n_entries
+        Number of test entries.
+    rmse, mae
+        Errors of `predict`.
+    level_rmse, level_mae
+        Errors of `predict_levels`; None on a scale without levels.
+    median_rmse, median_mae
+        Errors of the median levels, which minimise the absolute error; None without a distribution over levels.
     """
 
     area: str
@@ -56,49 +69,56 @@ class AreaErrors:
 
 
 def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> list[AreaErrors]:
-    """Return the errors on test entries in each area that has any, and last in all of them.
+    """Measure a model on test entries: one `AreaErrors` for each area that has entries, and one for all.
 
-    Entries whose row or column the model does not know are refused, left out (`unknown="nan"`), or predicted by the
-    means of what is known (`unknown="fallback"`): these have a line of their own, and count in the last one.
+    Parameters
+    ----------
+    model
+        A fitted model.
+    test
+        The entries to predict.
+    unknown
+        How to treat entries whose row or column the model does not know: raise `UnknownLabel` ("error"), leave them
+        out ("nan"), or predict them by means ("fallback"), which adds an `AreaErrors` named "unknown".
 
-    >>> from deepmf.models.means import Means
+    >>> from deepmf import Means
     >>> train = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
     >>> test = ObservedMatrix.from_entries(["bob"], ["Alien"], [3], train.scale)
     >>> [(errors.area, errors.n_entries, errors.rmse) for errors in evaluate(Means(shrinkage=0).fit(train), test)]
     [('I', 1, 1.0), ('all', 1, 1.0)]
     """
     if test.n_entries == 0:
-        raise BadEntries("there is nothing to evaluate on: the test matrix has no entries")
+        raise BadEntries("the test matrix has no entries to evaluate on")
     check_unknown(unknown)
     entries = test.entries()
     _check_on_scale(model.scale_, entries)
     if unknown == "error":
         check_test_known(model, test)
-    predictions = _predicted(model, entries, unknown)
+    predictions = _predict_entries(model, entries, unknown)
     errors = []
     for area in (*AREAS, UNKNOWN) if unknown == "fallback" else AREAS:
         inside = predictions.areas == area
         if np.any(inside):
             errors.append(_errors(area, predictions, entries.values, inside))
     if not errors:
-        raise BadEntries("there is nothing to evaluate on: no test entry has a row and a column that the model knows")
+        raise BadEntries("the model knows the row and column of no test entry, so there is nothing to evaluate on")
     included = (predictions.areas != UNKNOWN) | (unknown == "fallback")
     return [*errors, _errors("all", predictions, entries.values, included)]
 
 
 def rmse_margin(rmse: float, n_entries: int) -> float:
-    """Return the standard error of an RMSE, as it is for errors that are spread normally: sqrt(rmse^2 / 2n)."""
+    """Return the standard error of an RMSE of normally distributed errors: sqrt(rmse^2 / 2n)."""
     return rmse / math.sqrt(2 * n_entries)
 
 
-def known_entries(model: Model, test: ObservedMatrix) -> ObservedMatrix:
+def select_known_entries(model: Model, test: ObservedMatrix) -> ObservedMatrix:
     """Return the test entries whose row and column the model knows."""
     seen = model.entries_
     return test.take_known(seen.rows, seen.columns)
 
 
 def count_seen(model: Model, test: ObservedMatrix) -> int:
-    """Return how many test entries the model was trained on or extended by: on those it is not being tested."""
+    """Count the test entries that the model was trained on or extended by, which test nothing."""
     if not model.is_fitted or test.n_entries == 0:
         return 0
     seen = model.entries_
@@ -113,14 +133,14 @@ def count_seen(model: Model, test: ObservedMatrix) -> int:
 
 @dataclass(frozen=True)
 class _Predictions:
-    """What a model says about each test entry."""
+    """The area and predictions of each test entry, (entries,)."""
 
     areas: npt.NDArray[np.str_]
     values: FloatArray
-    levels: dict[str, FloatArray]  # by the metric they are to be best by; only those that the model has
+    levels: dict[str, FloatArray]  # by the metric they minimise
 
 
-def _predicted(model: Model, entries: Entries, unknown: Unknown) -> _Predictions:
+def _predict_entries(model: Model, entries: Entries, unknown: Unknown) -> _Predictions:
     size = entries.values.size
     areas = np.empty(size, dtype=f"<U{len(UNKNOWN)}")
     values = np.empty(size)
@@ -137,7 +157,7 @@ def _predicted(model: Model, entries: Entries, unknown: Unknown) -> _Predictions
 
 
 def _level_metrics(model: Model) -> tuple[str, ...]:
-    """Return by which metrics a model has levels of their own."""
+    """Return the metrics for which a model predicts different levels."""
     if model.scale_.levels is None:
         return ()
     return ("rmse", "mae") if model.gives_distribution else ("rmse",)
@@ -161,7 +181,7 @@ def _errors(area: str, predictions: _Predictions, values: FloatArray, inside: np
 
 
 def check_test_known(model: Model, test: ObservedMatrix) -> None:
-    """Refuse rows and columns that the model does not know, and say what could be done."""
+    """Raise `UnknownLabel` with a hint if the model does not know a row or a column of the test."""
     seen = model.entries_
     rows, columns = test.row_labels[test.row_counts > 0], test.column_labels[test.column_counts > 0]
     try:
@@ -171,7 +191,7 @@ def check_test_known(model: Model, test: ObservedMatrix) -> None:
 
 
 def _check_on_scale(scale: Scale, entries: Entries) -> None:
-    """Refuse what is no level of the model's; an interval is only what training showed, so beyond it is no mistake."""
+    """Raise `OffScale` for a value that is no level; an interval is inferred from training, so values may exceed it."""
     if scale.levels is None:
         return
     off = np.flatnonzero(~scale.holds(entries.values))
@@ -188,7 +208,7 @@ def _check_on_scale(scale: Scale, entries: Entries) -> None:
 class ColumnErrors:
     """The error of each column that has test entries; four arrays (columns,).
 
-    `uncertainty` is the standard error of `rmse`: how far it would scatter from test to test; NaN of a single entry.
+    `uncertainty` is the standard error of `rmse`; NaN for a column with a single entry.
     """
 
     labels: npt.NDArray[Any]
@@ -197,13 +217,13 @@ class ColumnErrors:
     uncertainty: FloatArray
 
 
-def column_errors(model: Model, test: ObservedMatrix) -> ColumnErrors:
-    """Return the errors on the test entries of each column.
+def evaluate_columns(model: Model, test: ObservedMatrix) -> ColumnErrors:
+    """Measure the error of each column that has test entries.
 
-    >>> from deepmf.models.means import Means
+    >>> from deepmf import Means
     >>> train = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
     >>> test = ObservedMatrix.from_entries(["bob"], ["Alien"], [3], train.scale)
-    >>> errors = column_errors(Means(shrinkage=0).fit(train), test)
+    >>> errors = evaluate_columns(Means(shrinkage=0).fit(train), test)
     >>> errors.labels.tolist(), errors.rmse.tolist()
     (['Alien'], [1.0])
     """
@@ -214,28 +234,20 @@ def column_errors(model: Model, test: ObservedMatrix) -> ColumnErrors:
     present = counts > 0
     counts = counts[present]
     means = np.bincount(which, weights=squares, minlength=present.size)[present] / counts
-    # Deviations from the mean, and not a difference of squares, which rounding could make negative.
+    # Deviations from the mean: rounding could make a difference of squares negative.
     place = np.cumsum(present) - 1
     spread = np.bincount(place[which], weights=np.square(squares - means[place[which]]), minlength=counts.size)
     rmse = np.sqrt(means)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # A root scatters by the scatter of what is under it over twice the root; no error at all has no scatter.
+        # By the delta method the standard error of sqrt(m) is that of m over 2 sqrt(m); for an error of 0 it is 0.
         of_mean = np.sqrt(spread / (counts - 1) / counts)
         uncertainty = np.where((means == 0) & (counts > 1), 0.0, of_mean / (2 * rmse))
     return ColumnErrors(test.column_labels[present], counts, rmse, uncertainty)
 
 
-# The numbers of known entries of a new row.
-KNOWN_COUNTS = (1, 2, 5, 10, 20)
-
-
-# The first number of entries of each group; the last has no end.
-STARTS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
-
-
 @dataclass(frozen=True)
 class ColdStart:
-    """The error of all test entries whose row is described by `first` to `last` entries, or by more."""
+    """The error on test entries of rows with `first` to `last` known entries; `last` is None without an upper limit."""
 
     first: int
     last: int | None
@@ -248,13 +260,13 @@ class ColdStart:
         return rmse_margin(self.rmse, self.n_entries)
 
 
-def cold_start(model: Model, test: ObservedMatrix) -> list[ColdStart]:
-    """Return the error for each group of rows that has test entries, from few entries to many.
+def evaluate_cold_start(model: Model, test: ObservedMatrix) -> list[ColdStart]:
+    """Measure the error of rows grouped by their number of known entries, from few to many.
 
-    >>> from deepmf.models.means import Means
+    >>> from deepmf import Means
     >>> train = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
     >>> test = ObservedMatrix.from_entries(["bob"], ["Alien"], [3], train.scale)
-    >>> cold_start(Means(shrinkage=0).fit(train), test)
+    >>> evaluate_cold_start(Means(shrinkage=0).fit(train), test)
     [ColdStart(first=1, last=1, n_entries=1, rmse=1.0)]
     """
     rows, columns, values = test.entries()
@@ -272,32 +284,32 @@ def cold_start(model: Model, test: ObservedMatrix) -> list[ColdStart]:
 
 @dataclass(frozen=True)
 class ColdStartPoint:
-    """The error for new rows of which at most `n_known` entries are known."""
+    """The error for new rows with at most `n_known` known entries."""
 
     n_known: int
     rmse: float
 
 
-def cold_start_curve(
+def evaluate_new_rows(
     model: Model, new_rows: ObservedMatrix, test: ObservedMatrix, *, seed: int = 0
 ) -> list[ColdStartPoint]:
-    """Return the error on the same test entries of new rows as more and more of their other entries become known.
+    """Measure the error for new rows as more of their entries become known, on the same test entries each time.
 
-    The model must not cover the rows of `new_rows` yet; a row that has fewer entries gives all it has.
+    The model must not know the rows of `new_rows` yet. A row with fewer entries contributes all of them.
     """
     rows, columns, values = test.entries()
     curve = []
     for n_known in KNOWN_COUNTS:
-        predicted = model.extend(at_most(new_rows, n_known, seed=seed)).predict(rows, columns)
+        predicted = model.extend(limit_row_entries(new_rows, n_known, seed=seed)).predict(rows, columns)
         curve.append(ColdStartPoint(n_known, rmse_error(predicted, values)))
     return curve
 
 
-def at_most(matrix: ObservedMatrix, n_entries: int, *, seed: int) -> ObservedMatrix:
-    """Return a matrix with at most n entries of each row, chosen at random: of one seed, the first of one order.
+def limit_row_entries(matrix: ObservedMatrix, n_entries: int, *, seed: int) -> ObservedMatrix:
+    """Keep at most n random entries of each row; with the same seed, a larger n keeps the same entries and more.
 
     >>> matrix = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
-    >>> at_most(matrix, 1, seed=0).row_counts.tolist()
+    >>> limit_row_entries(matrix, 1, seed=0).row_counts.tolist()
     [1, 1]
     """
     draws = np.random.default_rng(seed).random(matrix.n_entries)
@@ -306,20 +318,20 @@ def at_most(matrix: ObservedMatrix, n_entries: int, *, seed: int) -> ObservedMat
     return matrix.take_entries(np.sort(order[place_in_row < n_entries]))
 
 
-def confusion(model: Model, test: ObservedMatrix) -> npt.NDArray[np.int64]:
-    """Return counts (true level, predicted level) over test entries.
+def confusion_matrix(model: Model, test: ObservedMatrix) -> npt.NDArray[np.int64]:
+    """Count the test entries of each true and predicted level, (levels, levels).
 
-    >>> from deepmf.models.means import Means
+    >>> from deepmf import Means
     >>> train = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
     >>> test = ObservedMatrix.from_entries(["bob"], ["Alien"], [3], train.scale)
-    >>> confusion(Means(shrinkage=0).fit(train), test)
+    >>> confusion_matrix(Means(shrinkage=0).fit(train), test)
     array([[0, 0, 0],
            [0, 0, 1],
            [0, 0, 0]])
     """
     scale = model.scale_
     if scale.levels is None:
-        raise BadSetting(f"the scale {scale} has no levels to confuse")
+        raise BadSetting(f"a confusion matrix needs a scale with levels; the scale is {scale}")
     rows, columns, values = test.entries()
     true, predicted = scale.level_positions(values), scale.level_positions(model.predict_levels(rows, columns))
     size = scale.levels.size

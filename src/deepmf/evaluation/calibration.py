@@ -15,39 +15,39 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import interval_coverage_score
 
-# The shares that intervals should hold.
+# Nominal coverages of intervals.
 COVERAGES = (0.5, 0.8, 0.9, 0.95)
 
-
-# Probabilities looked at together: some 100 MB with what is computed from them.
+# Probabilities handled at a time: about 100 MB with intermediate results.
 _FORECASTS_AT_A_TIME = 1 << 22
 
-_INTERVALS_AT_A_TIME = 1 << 17  # of as many bins as a model has
+# Intervals computed at a time; each takes a probability for every bin of the model.
+_INTERVALS_AT_A_TIME = 1 << 17
 
 
-class IntervalGiving(Protocol):
-    """A fitted model that gives intervals."""
+class PredictsIntervals(Protocol):
+    """A fitted model that predicts intervals."""
 
     def predict_interval(
         self, rows: Iterable[Any], columns: Iterable[Any], *, coverage: float = 0.9
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the lower and upper ends (pairs,) of intervals that should hold so large a share of the values."""
+        """Return the lower and upper ends, each (pairs,), of intervals with the given nominal coverage."""
 
 
-class Distributional(IntervalGiving, Protocol):
-    """A fitted model that says how likely each level is."""
+class PredictsDistributions(PredictsIntervals, Protocol):
+    """A fitted model that predicts a probability for each level."""
 
     @property
     def scale_(self) -> Scale:
-        """The scale, which has levels."""
+        """A scale with levels."""
 
     def predict_distribution(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
-        """Return the probability (pairs, levels) of each level for each pair of a row and a column."""
+        """Return the probability of each level, (pairs, levels)."""
 
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """All forecasts of about one probability: their mean, and the share of them that came true."""
+    """Forecasts of similar probability: their mean, and the share of them that came true."""
 
     n_forecasts: int
     forecast: float
@@ -61,7 +61,7 @@ class ReliabilityBin:
 
 @dataclass(frozen=True)
 class IntervalCoverage:
-    """The share of test values that lie inside intervals that should hold `wanted` of them, and their mean width."""
+    """The share of test values inside intervals of nominal coverage `wanted`, and the mean width of the intervals."""
 
     n_entries: int
     wanted: float
@@ -75,7 +75,7 @@ class IntervalCoverage:
 
 
 def share_margin(share: float, n: int) -> float:
-    """Return the standard error of a share of n, one success and one failure added: above 0 also where all came true.
+    """Return the standard error of a share of n, with one success and one failure added so that it is never 0.
 
     >>> round(share_margin(0.5, 100), 3), round(share_margin(1.0, 4), 3)
     (0.05, 0.186)
@@ -86,12 +86,18 @@ def share_margin(share: float, n: int) -> float:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far forecasts and outcomes agree on test entries.
+    """The agreement of predicted probabilities with test entries.
 
-    Each pair gives a forecast for every level: "the value is this level". `bins` go from low to high probabilities and
-    leave out those without forecasts. `error` is the expected calibration error over them (that of
-    `metrics.calibration_error`), `coverage` the share of values that lie inside an interval that should hold
-    `wanted_coverage` of them, and `width` the mean width of these intervals.
+    Attributes
+    ----------
+    n_entries
+        Number of test entries; each gives one forecast for every level.
+    bins
+        Reliability bins from low to high probabilities, without empty bins.
+    error
+        Expected calibration error over the bins, as in `metrics.calibration_error`.
+    wanted_coverage, coverage, width
+        Nominal coverage of the intervals, the share of values inside them, and their mean width.
     """
 
     n_entries: int
@@ -102,10 +108,12 @@ class Calibration:
     width: float
 
 
-def calibration(model: Distributional, test: ObservedMatrix, *, coverage: float = 0.9, bins: int = 15) -> Calibration:
-    """Compare the distributions of a model with the levels of test entries, in bins of equal width."""
+def evaluate_calibration(
+    model: PredictsDistributions, test: ObservedMatrix, *, coverage: float = 0.9, bins: int = 15
+) -> Calibration:
+    """Measure the calibration of the predicted distributions on test entries, in bins of equal width."""
     if test.n_entries == 0:
-        raise BadEntries("there is nothing to calibrate on: the test matrix has no entries")
+        raise BadEntries("the test matrix has no entries to measure calibration on")
     rows, columns, values = test.entries()
     positions = model.scale_.level_positions(values)
     n_levels = 0 if model.scale_.levels is None else model.scale_.levels.size
@@ -136,14 +144,14 @@ def calibration(model: Distributional, test: ObservedMatrix, *, coverage: float 
     )
 
 
-def interval_coverages(
-    model: IntervalGiving, test: ObservedMatrix, *, wanted: Iterable[float] = COVERAGES
+def evaluate_intervals(
+    model: PredictsIntervals, test: ObservedMatrix, *, wanted: Iterable[float] = COVERAGES
 ) -> list[IntervalCoverage]:
-    """Compare the intervals of a model with test entries, of levels or of real values, for each of some coverages."""
+    """Measure the coverage and width of the predicted intervals on test entries, for each nominal coverage."""
     if test.n_entries == 0:
-        raise BadEntries("there is nothing to compare intervals with: the test matrix has no entries")
+        raise BadEntries("the test matrix has no entries to compare intervals with")
     rows, columns, values = test.entries()
-    found = []
+    coverages = []
     for share in wanted:
         n_inside = width = 0.0
         for start in range(0, values.size, _INTERVALS_AT_A_TIME):
@@ -151,5 +159,5 @@ def interval_coverages(
             lower, upper = model.predict_interval(rows[some], columns[some], coverage=share)
             n_inside += interval_coverage_score(lower, upper, values[some]) * lower.size
             width += float(np.sum(upper - lower))
-        found.append(IntervalCoverage(values.size, share, n_inside / values.size, width / values.size))
-    return found
+        coverages.append(IntervalCoverage(values.size, share, n_inside / values.size, width / values.size))
+    return coverages

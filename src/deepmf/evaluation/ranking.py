@@ -1,4 +1,4 @@
-"""Ranking: how many of the columns that a model ranks first are relevant in the test, against popularity."""
+"""Ranking metrics: how relevant the first n columns of each row are, compared with a ranking by popularity."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, Hint
-from deepmf.evaluation.areas import check_test_known, known_entries
+from deepmf.evaluation.areas import check_test_known, select_known_entries
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -23,16 +23,15 @@ from deepmf.models.ranking import batches, best_positions, check_min_entries, ch
 
 MEASURES = ("precision", "recall", "ndcg", "hit_rate")
 
-
-# From rows to their scores over all columns, larger is better; minus infinity where a column is not ranked.
+# Maps row positions to scores (rows, columns); larger is better, minus infinity excludes a column.
 Score = Callable[[IndexArray], FloatArray]
 
 
 @dataclass(frozen=True)
 class RankingScores:
-    """The means over rows of the scores of their n first columns.
+    """The ranking metrics at n, averaged over rows.
 
-    `margins` are the standard errors of these means; None where there is a single row.
+    `margins` are the standard errors of the averages; None for a single row.
     """
 
     name: str
@@ -45,13 +44,26 @@ class RankingScores:
 
 @dataclass(frozen=True)
 class RankingEvaluation:
-    """How a model, and popularity as the baseline, rank columns for the rows of a test.
+    """The ranking metrics of a model, and of popularity as the baseline.
 
-    relevant_from: test entries from this value on are relevant.
-    n_rows: the rows that count, which have a relevant test entry; n_without: those of the test that have none.
-    n_not_drawn: rows with a relevant test entry that were left out by `most_rows`.
-    n_relevant: the relevant test entries of the rows that count.
-    min_entries: columns with fewer entries were not ranked.
+    Attributes
+    ----------
+    n
+        Length of the ranked lists.
+    relevant_from
+        Test entries of at least this value are relevant.
+    n_rows
+        Number of rows evaluated, all of which have a relevant test entry.
+    n_without
+        Number of test rows left out because they have no relevant entry.
+    n_not_drawn
+        Number of rows left out by `most_rows`.
+    n_relevant
+        Number of relevant test entries of the rows evaluated.
+    model, popularity
+        The scores of both rankings.
+    min_entries
+        Columns with fewer entries were not ranked.
     """
 
     n: int
@@ -65,7 +77,7 @@ class RankingEvaluation:
     min_entries: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all numbers by name, as plain values."""
+        """Return plain values, ready for JSON."""
         return asdict(self)
 
 
@@ -80,21 +92,36 @@ def evaluate_ranking(
     most_rows: int | None = None,
     seed: int = 0,
 ) -> RankingEvaluation:
-    """Return how good the n columns are that a model ranks first for each row of a test.
+    """Measure how relevant the n columns are that a model ranks first for each row of a test.
 
-    The candidates of a row are all columns that it has no entry for in the model, in training or by extension; ties
-    go to the column that came first, as in `recommend`. So are columns with fewer entries than `min_entries` left out;
-    a relevant test entry of one counts as not found. Relevant are its test entries of at least `relevant_from`, unless
-    set the lowest level above the mean of training. Rows without a relevant entry are left out and counted, as
-    are entries that the model has seen. Popularity ranks columns by their number of entries. Entries whose row or
-    column the model does not know are refused, or left out (`unknown="nan"` or "fallback"). With `most_rows`, only as
-    many rows are drawn at random. Rows are ranked some at a time, in bounded memory.
+    The candidates of a row are the columns for which the model has no entry of it. Ties go to the column that came
+    first, as in `recommend`. Rows without a relevant test entry are left out, and so are test entries that the model
+    has seen. Popularity ranks columns by their number of entries.
 
-    >>> from deepmf.models.means import Means
+    Parameters
+    ----------
+    model
+        A fitted model.
+    test
+        The test entries.
+    n
+        Length of the ranked lists.
+    relevant_from
+        Smallest relevant value; default: the lowest level above the mean of the training entries.
+    min_entries
+        Columns with fewer entries are not ranked; their relevant test entries count as missed.
+    unknown
+        Entries whose row or column the model does not know raise `UnknownLabel` ("error") or are left out.
+    most_rows
+        Evaluate at most this many rows, drawn at random.
+    seed
+        Seed of the draw.
+
+    >>> from deepmf import Means
     >>> train = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
     >>> test = ObservedMatrix.from_entries(["bob"], ["Alien"], [5], train.scale)
-    >>> found = evaluate_ranking(Means().fit(train), test, n=1, relevant_from=4)
-    >>> found.model.precision, found.n_rows
+    >>> evaluation = evaluate_ranking(Means().fit(train), test, n=1, relevant_from=4)
+    >>> evaluation.model.precision, evaluation.n_rows
     (1.0, 1)
     """
     check_n(n)
@@ -103,9 +130,9 @@ def evaluate_ranking(
     if unknown == "error":
         check_test_known(model, test)
     seen = model.entries_
-    level = _checked_relevance(seen, relevant_from)
-    relevant = _relevant(seen, known_entries(model, test), level)
-    counted = relevant.drawn(most_rows, seed=seed)
+    level = _check_relevance(seen, relevant_from)
+    relevant = _find_relevant(seen, select_known_entries(model, test), level)
+    counted = relevant.draw(most_rows, seed=seed)
     columns = np.arange(len(seen.columns))
     popularity = seen.column_counts.astype(np.float64)
     few = np.flatnonzero(seen.column_counts < min_entries)
@@ -127,16 +154,16 @@ def evaluate_ranking(
         n_without=relevant.n_without,
         n_not_drawn=int(relevant.rows.size - counted.rows.size),
         n_relevant=int(counted.keys.size),
-        model=_scored(type(model).__name__, by_model, seen, counted, int(n)),
-        popularity=_scored("popularity", by_popularity, seen, counted, int(n)),
+        model=_score_ranking(type(model).__name__, by_model, seen, counted, int(n)),
+        popularity=_score_ranking("popularity", by_popularity, seen, counted, int(n)),
         min_entries=int(min_entries),
     )
 
 
-def default_relevance(scale: Scale, mean: float) -> float:
-    """Return the lowest level above a mean, or the highest of all.
+def choose_relevance(scale: Scale, mean: float) -> float:
+    """Return the lowest level above a mean, or the highest level if none is above.
 
-    >>> default_relevance(Scale([1, 2, 3, 4, 5]), 3.6)
+    >>> choose_relevance(Scale([1, 2, 3, 4, 5]), 3.6)
     4.0
     """
     if scale.levels is None:
@@ -150,7 +177,7 @@ def default_relevance(scale: Scale, mean: float) -> float:
 
 @dataclass(frozen=True)
 class _Relevant:
-    """Relevant pairs by position: rows in order, how many each has, and `row * columns + column` in order."""
+    """Relevant pairs: sorted row positions, the pairs of each, and the sorted keys `row * n_columns + column`."""
 
     rows: IndexArray
     counts: IndexArray
@@ -158,8 +185,8 @@ class _Relevant:
     n_columns: int
     n_without: int
 
-    def drawn(self, most_rows: int | None, *, seed: int) -> _Relevant:
-        """Return those of some rows, drawn at random where there are more."""
+    def draw(self, most_rows: int | None, *, seed: int) -> _Relevant:
+        """Return the pairs of at most so many rows, drawn at random."""
         if most_rows is None or self.rows.size <= most_rows:
             return self
         which = np.sort(np.random.default_rng(seed).choice(self.rows.size, size=most_rows, replace=False))
@@ -167,15 +194,15 @@ class _Relevant:
         keys = self.keys[np.isin(self.keys // self.n_columns, rows)]
         return _Relevant(rows, self.counts[which], keys, self.n_columns, self.n_without)
 
-    def among(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[np.bool_]:
-        """Say of columns (rows, places) which are relevant for their rows."""
+    def mark(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[np.bool_]:
+        """Return whether columns (rows, places) are relevant for their rows."""
         wanted = rows[:, None] * self.n_columns + columns
         places = np.minimum(np.searchsorted(self.keys, wanted), self.keys.size - 1)
         return np.asarray(self.keys[places] == wanted)
 
 
-def _relevant(seen: EntryStore, test: ObservedMatrix, level: float) -> _Relevant:
-    """Return the relevant pairs of a test that the model has not seen."""
+def _find_relevant(seen: EntryStore, test: ObservedMatrix, level: float) -> _Relevant:
+    """Return the relevant test pairs that the model has not seen."""
     row_of = seen.rows.find(test.row_labels)[test.entry_rows].astype(np.int64)
     column_of = seen.columns.find(test.column_labels)[test.by_row.columns].astype(np.int64)
     new = np.isnan(seen.values_at(row_of, column_of))
@@ -183,15 +210,15 @@ def _relevant(seen: EntryStore, test: ObservedMatrix, level: float) -> _Relevant
     if not np.any(good):
         any_good = np.any(test.values >= level)
         why = "the model has seen all test entries of" if any_good else "no test entry has a value of"
-        raise BadEntries(f"there is nothing to rank: {why} at least {level:g}")
+        raise BadEntries(f"no row can be ranked: {why} at least {level:g}")
     n_columns = len(seen.columns)
     rows, counts = np.unique(row_of[good], return_counts=True)
     n_without = np.unique(row_of).size - rows.size
     return _Relevant(rows, counts, np.sort(row_of[good] * n_columns + column_of[good]), n_columns, int(n_without))
 
 
-def _scored(name: str, score: Score, seen: EntryStore, relevant: _Relevant, n: int) -> RankingScores:
-    """Return the scores of one way to rank, some rows at a time."""
+def _score_ranking(name: str, score: Score, seen: EntryStore, relevant: _Relevant, n: int) -> RankingScores:
+    """Return the metrics of one ranking, computed in batches of rows."""
     columns = np.arange(relevant.n_columns)
     parts, done = [], 0
     for rows in batches(relevant.rows, width=columns.size):
@@ -199,7 +226,7 @@ def _scored(name: str, score: Score, seen: EntryStore, relevant: _Relevant, n: i
         leave_out(scores, seen.seen_columns(rows), columns, columns.size)
         best, taken = best_positions(scores, n)
         counts = relevant.counts[done : done + rows.size]
-        parts.append(score_lists(relevant.among(rows, best) & (taken > -np.inf), counts, n=n))
+        parts.append(score_lists(relevant.mark(rows, best) & (taken > -np.inf), counts, n=n))
         done += rows.size
     by_row = ListScores(*(np.concatenate(each) for each in zip(*parts, strict=True)))
     means = {measure: float(np.mean(getattr(by_row, measure))) for measure in MEASURES}
@@ -207,14 +234,14 @@ def _scored(name: str, score: Score, seen: EntryStore, relevant: _Relevant, n: i
 
 
 def _margin(numbers: FloatArray) -> float | None:
-    """Return the standard error of a mean; of a single number nobody knows it."""
+    """Return the standard error of a mean; None for a single number."""
     return float(np.std(numbers, ddof=1) / math.sqrt(numbers.size)) if numbers.size > 1 else None
 
 
-def _checked_relevance(seen: EntryStore, relevant_from: float | None) -> float:
+def _check_relevance(seen: EntryStore, relevant_from: float | None) -> float:
     scale = seen.scale
     if relevant_from is None:
-        return default_relevance(scale, seen.train.mean)
+        return choose_relevance(scale, seen.train.mean)
     if isinstance(relevant_from, bool) or not isinstance(relevant_from, int | float | np.number):
         raise BadSetting(f"relevant_from must be a number; got {relevant_from!r}")
     if scale.is_bounded and not scale.low <= relevant_from <= scale.high:

@@ -13,7 +13,7 @@ from deepmf.data.datasets import DATASETS, load, load_split
 from deepmf.data.splits import Split, split_areas, split_entries
 from deepmf.data.synthetic import generate
 from deepmf.errors import BadSetting, UnreadableFile, nearest_name
-from deepmf.evaluation.compare import Problem
+from deepmf.evaluation.comparison import Problem
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.models.registry import model_class
 
@@ -26,23 +26,25 @@ def areas(data: str, *, seed: int, new_share: float) -> Problem:
 
     With nothing new there is area I alone, and the split is that of `entries`.
     """
-    return Problem.of_areas(split_areas(_matrix(data), new_rows=new_share, new_columns=new_share, seed=seed))
+    return Problem.from_areas(split_areas(_matrix(data), new_rows=new_share, new_columns=new_share, seed=seed))
 
 
 def areas_79_1_20(data: str, *, seed: int, new_share: float) -> Problem:
     """Declare rows and columns new as `areas` does, but leave only 1 % of the entries for validation."""
     shares = {"train": 0.79, "validation": 0.01, "test": 0.2}
-    return Problem.of_areas(split_areas(_matrix(data), new_rows=new_share, new_columns=new_share, seed=seed, **shares))
+    return Problem.from_areas(
+        split_areas(_matrix(data), new_rows=new_share, new_columns=new_share, seed=seed, **shares)
+    )
 
 
 def entries(data: str, *, seed: int, new_share: float) -> Problem:
     """Cut the entries 75 / 5 / 20 at random; all rows and columns are known."""
-    return Problem.of_split(split_entries(_matrix(data), train=0.75, validation=0.05, test=0.2, seed=seed))
+    return Problem.from_split(split_entries(_matrix(data), train=0.75, validation=0.05, test=0.2, seed=seed))
 
 
 def random(data: str, *, seed: int, new_share: float) -> Problem:
     """Cut the entries 90 / 10 at random, as most papers on rating prediction do; of the 90, 2 are for validation."""
-    return Problem.of_split(split_entries(_matrix(data), train=0.88, validation=0.02, test=0.1, seed=seed))
+    return Problem.from_split(split_entries(_matrix(data), train=0.88, validation=0.02, test=0.1, seed=seed))
 
 
 def published(data: str, *, seed: int, new_share: float) -> Problem:
@@ -53,7 +55,7 @@ def published(data: str, *, seed: int, new_share: float) -> Problem:
     if split.validation.n_entries == 0:
         parts = split_entries(split.train, train=0.95, validation=0.05, test=0.0, seed=seed)
         split = Split(parts.train, parts.validation, split.test)
-    return Problem.of_split(split)
+    return Problem.from_split(split)
 
 
 def _matrix(data: str) -> ObservedMatrix:

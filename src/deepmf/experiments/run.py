@@ -9,8 +9,10 @@ import json
 import multiprocessing
 import os
 import platform
+import resource
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -24,9 +26,9 @@ import torch
 
 from deepmf.data.datasets import DATASETS
 from deepmf.errors import BadSetting, CannotSave, UnreadableFile, UserError
-from deepmf.evaluation.areas import cold_start, cold_start_curve, confusion, evaluate
-from deepmf.evaluation.calibration import calibration
-from deepmf.evaluation.compare import Problem, extended_for, peak_memory_mb, some_empty
+from deepmf.evaluation.areas import confusion_matrix, evaluate, evaluate_cold_start, evaluate_new_rows
+from deepmf.evaluation.calibration import evaluate_calibration
+from deepmf.evaluation.comparison import Problem, extend_model, ignore_empty_lines
 from deepmf.experiments.recipe import NAMES, PROTOCOLS, Recipe, layout_of
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.matrix import ObservedMatrix
@@ -208,18 +210,18 @@ def _together(train: ObservedMatrix, validation: ObservedMatrix) -> ObservedMatr
 
 def _extended(model: Model, problem: Problem, *, joined: bool) -> Model:
     """Return the model with everything that describes new rows and columns, as far as it can take it."""
-    model = extended_for(model, problem)
+    model = extend_model(model, problem)
     return model.extend(problem.validation) if joined else model
 
 
 def _errors(model: Model, test: ObservedMatrix) -> Record:
     overall = asdict(evaluate(model, test)[-1])
     errors: Record = {name: value for name, value in overall.items() if name != "area" and value is not None}
-    errors["cold_start"] = [list(astuple(group)) for group in cold_start(model, test)]
+    errors["cold_start"] = [list(astuple(group)) for group in evaluate_cold_start(model, test)]
     if model.scale_.levels is not None:
-        errors["confusion"] = confusion(model, test).tolist()
+        errors["confusion"] = confusion_matrix(model, test).tolist()
         if model.gives_distribution:
-            found = calibration(model, test, coverage=0.9)
+            found = evaluate_calibration(model, test, coverage=0.9)
             errors |= {"calibration_error": found.error, "coverage": found.coverage}
     return errors
 
@@ -230,8 +232,8 @@ def _cold_start_curve(model: Model, problem: Problem, test: ObservedMatrix) -> R
     extension, train = problem.extension, problem.train
     new_rows = np.flatnonzero(train.rows.find(extension.row_labels) < 0)
     known_columns = np.flatnonzero(train.columns.find(extension.column_labels) >= 0)
-    with some_empty():
-        curve = cold_start_curve(model, extension.take(new_rows, known_columns), test)
+    with ignore_empty_lines():
+        curve = evaluate_new_rows(model, extension.take(new_rows, known_columns), test)
     return {"cold_start_curve": [list(astuple(point)) for point in curve]}
 
 
@@ -272,6 +274,12 @@ def _circumstances(trial: Trial, model: Model, seconds: float) -> Record:
         "best_epoch": history.best_epoch,
         "validation_rmse": history.best_error,
     }
+
+
+def peak_memory_mb() -> int:
+    """Return the peak memory of this process so far in MiB, Python and all libraries included."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak // (1 << 20 if sys.platform == "darwin" else 1 << 10))  # bytes on macOS, KiB elsewhere
 
 
 Key = tuple[str, int, float | None]

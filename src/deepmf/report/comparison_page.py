@@ -1,13 +1,13 @@
-"""The page of a comparison: the errors of several models with their spreads, the time and memory they took."""
+"""The page of a comparison: the errors of several models with their spreads, and the time of a fit."""
 
 from __future__ import annotations
 
 import platform
 from pathlib import Path
 
-from deepmf.evaluation.compare import ALL, ComparedModel, Comparison
+from deepmf.evaluation.comparison import ALL, ComparedModel, Comparison
 from deepmf.files import write_atomically
-from deepmf.formatting import format_amount, format_count, format_percent, format_quantity
+from deepmf.formatting import format_amount, format_percent, format_quantity
 from deepmf.plots import plot_bars, plot_comparison
 from deepmf.report.content import Figure, LeftOut, Section, Table, rendered, shortened
 from deepmf.report.sections import MEANINGS
@@ -22,8 +22,8 @@ def write_comparison(comparison: Comparison, path: str | Path, *, title: str | N
 
     >>> import tempfile
     >>> from deepmf.datasets import generate
-    >>> from deepmf.evaluation.compare import compare
-    >>> found = compare(["means"], generate(30, 20, density=0.4, seed=0).matrix, folds=2, own_processes=False)
+    >>> from deepmf.evaluation.comparison import compare
+    >>> found = compare(["means"], generate(30, 20, density=0.4, seed=0).matrix, folds=2)
     >>> path = Path(tempfile.mkdtemp(), "comparison.html")
     >>> write_comparison(found, path)
     >>> path.read_text(encoding="utf-8")[:15]
@@ -38,7 +38,7 @@ def comparison_page(comparison: Comparison, *, title: str | None = None) -> str:
     """Return the whole page."""
     data = comparison.data
     shape = f"{format_quantity(data.n_rows, 'row')} x {format_quantity(data.n_columns, 'column')}"
-    made = [_error_section(comparison), _cost_section(comparison), _measurement_section(comparison)]
+    made = [_error_section(comparison), _time_section(comparison), _measurement_section(comparison)]
     failed = [f"{model.label} could not be fitted: {model.failure}." for model in comparison.models if model.failure]
     return rendered(
         "page.html",
@@ -54,7 +54,7 @@ def comparison_page(comparison: Comparison, *, title: str | None = None) -> str:
 
 def _tiles(comparison: Comparison) -> list[tuple[str, str]]:
     """Return the best model, and its key numbers."""
-    ranked = comparison.ranked()
+    ranked = comparison.rank()
     if not ranked:
         return []
     best = ranked[0]
@@ -65,7 +65,7 @@ def _error_section(comparison: Comparison) -> Section | LeftOut:
     areas = comparison.areas
     if not areas:
         return LeftOut("Errors", "no model could be fitted")
-    fitted = comparison.ranked(areas[0])
+    fitted = comparison.rank(areas[0])
     shown = [metric for metric in _METRICS if any(model.mean(metric, areas[0]) is not None for model in fitted)]
     wanted = [("rmse", area) for area in areas] + [("mae", area) for area in areas if len(areas) == 1]
     figures = [_plot_errors(comparison, metric, area) for metric, area in wanted]
@@ -93,7 +93,7 @@ def _error_section(comparison: Comparison) -> Section | LeftOut:
 
 def _plot_errors(comparison: Comparison, metric: str, area: str) -> Figure:
     """Return a point for each model that predicts in an area."""
-    able = comparison.ranked(area)
+    able = comparison.rank(area)
     means = {_name(model.label): model.mean(metric, area) or 0.0 for model in able}
     spreads = {_name(model.label): spread for model in able if (spread := model.spread(metric, area)) is not None}
     errors = "; ".join(f"{name} {format_amount(error)}" for name, error in means.items())
@@ -110,35 +110,20 @@ def _by_area(comparison: Comparison) -> list[str]:
     return [f"Best by RMSE: {best}.", _sentence(meanings), "A dash: the method cannot predict there without training."]
 
 
-def _cost_section(comparison: Comparison) -> Section | LeftOut:
-    fitted = [model for model in comparison.models if model.seconds is not None]
-    if not fitted:
-        return LeftOut("Time and memory", "no model could be fitted")
-    names = [_name(model.label) for model in fitted]
-    costs = {"seconds": [model.seconds or 0.0 for model in fitted]}
-    told = {"seconds": "Seconds of a fit"}
-    if all(model.peak_memory_mb is not None for model in fitted):
-        costs["MB"] = [float(model.peak_memory_mb or 0) for model in fitted]
-        told["MB"] = "Peak memory in MB"
-    figures = [
-        Figure(
-            told[unit],
-            plot_bars(names, {unit: numbers}, x_label="model", y_label=unit),
-            f"{told[unit]}: " + "; ".join(f"{n} {format_amount(v)}" for n, v in zip(names, numbers, strict=True)),
-        )
-        for unit, numbers in costs.items()
-    ]
-    peaks = ["–" if model.peak_memory_mb is None else format_count(model.peak_memory_mb) for model in fitted]
-    lines = [[name, format_amount(model.seconds), peak] for name, model, peak in zip(names, fitted, peaks, strict=True)]
+def _time_section(comparison: Comparison) -> Section | LeftOut:
+    seconds = {_name(model.label): model.seconds for model in comparison.models if model.seconds is not None}
+    if not seconds:
+        return LeftOut("Time", "no model could be fitted")
+    plot = plot_bars(list(seconds), {"seconds": list(seconds.values())}, x_label="model", y_label="seconds")
+    text = "; ".join(f"{name} {format_amount(value)}" for name, value in seconds.items())
+    lines = [[name, format_amount(value)] for name, value in seconds.items()]
     return Section(
-        title="Time and memory",
-        how="Seconds are those of one fit on average, choosing the best epoch included. Memory is the most that a "
-        "process held which only fitted and tested this model: Python, its libraries and the matrix included, the "
-        "memory of a GPU not. A dash: the model was fitted in a process that it shared.",
+        title="Time",
+        how="The mean seconds of one fit, early stopping included.",
         template="comparison.html",
         content={
-            "figures": figures,
-            "tables": [Table("Time and memory", ["model", "seconds", "MB"], lines)],
+            "figures": [Figure("Seconds of a fit", plot, f"Seconds of a fit: {text}")],
+            "tables": [Table("Time", ["model", "seconds"], lines)],
             "sentences": [],
         },
     )

@@ -15,14 +15,14 @@ from deepmf.evaluation.areas import (
     AreaErrors,
     ColdStart,
     ColumnErrors,
-    cold_start,
-    column_errors,
-    confusion,
+    confusion_matrix,
     count_seen,
     evaluate,
-    known_entries,
+    evaluate_cold_start,
+    evaluate_columns,
+    select_known_entries,
 )
-from deepmf.evaluation.calibration import Calibration, IntervalCoverage, calibration, interval_coverages
+from deepmf.evaluation.calibration import Calibration, IntervalCoverage, evaluate_calibration, evaluate_intervals
 from deepmf.evaluation.ranking import RankingEvaluation, evaluate_ranking
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -114,7 +114,7 @@ def find(
     """
     # First, since it says what is wrong with the model or the entries.
     areas = evaluate(model, test, unknown=unknown)
-    known = known_entries(model, test)
+    known = select_known_entries(model, test)
     if known.n_entries == 0:
         raise BadEntries("there is nothing to report on: no test entry has a row and a column that the model knows")
     measured = _measured(model, areas, known, name=type(model).__name__)
@@ -133,9 +133,9 @@ def find(
         n_seen=count_seen(model, test),
         measured=measured,
         baseline=None if isinstance(model, Means) else _baseline(model.entries_, test, known, unknown, like=measured),
-        confusion=confusion(model, known) if has_levels else None,
-        calibration=calibration(model, known) if has_levels and model.gives_distribution else None,
-        intervals=interval_coverages(model, known) if not has_levels and model.gives_distribution else None,
+        confusion=confusion_matrix(model, known) if has_levels else None,
+        calibration=evaluate_calibration(model, known) if has_levels and model.gives_distribution else None,
+        intervals=evaluate_intervals(model, known) if not has_levels and model.gives_distribution else None,
         ranking=ranking,
         no_ranking=no_ranking,
         explained=tuple(_explained(model, known, row, column) for row, column in explain),
@@ -172,4 +172,4 @@ def _baseline(
 
 
 def _measured(model: Model, areas: list[AreaErrors], known: ObservedMatrix, *, name: str) -> Measured:
-    return Measured(name, areas, cold_start(model, known), column_errors(model, known))
+    return Measured(name, areas, evaluate_cold_start(model, known), evaluate_columns(model, known))

@@ -1,12 +1,8 @@
-"""Measuring a model on one split: a fresh one is fitted, with what was given and nothing else."""
+"""Comparisons: every model sees the same splits and nothing of the test, and the table shows its errors."""
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,18 +13,14 @@ from deepmf.data import split_entries, split_folds
 from deepmf.datasets import generate
 from deepmf.errors import BadFeatures, BadSetting, BadSplit
 from deepmf.evaluation.areas import AreaErrors, evaluate
-from deepmf.evaluation.compare import (
+from deepmf.evaluation.comparison import (
     ComparedModel,
     Comparison,
     Problem,
     SplitErrors,
     SplitPlan,
-    _judged,
     compare,
-    in_own_process,
     measure,
-    registered_name,
-    run_job,
 )
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
@@ -38,8 +30,6 @@ from deepmf.models.dmf import DMF
 from deepmf.models.low_rank import RankK
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.storage.matrices import pack_matrix
-from deepmf.storage.model_file import write_file
 
 
 def test_settings_that_were_not_given_are_chosen_for_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,113 +44,51 @@ def test_settings_that_were_not_given_are_chosen_for_the_split(monkeypatch: pyte
     monkeypatch.setattr(Model, "fit", watched)
     split = split_entries(additive(12, 10), seed=0)
     model = OrdinalDMF(hidden_sizes=(8,), epochs=2, linear_size=0, device="cpu")
-    measure(model, Problem.of_split(split))
+    measure(model, Problem.from_split(split))
     assert chosen[0].keys() == set(OrdinalDMF.settings_class.chosen_at_fit) - {"hidden_sizes", "epochs"}
-    found = compare([model], additive(12, 10), folds=2, own_processes=False).models[0].settings
+    found = compare([model], additive(12, 10), folds=2).models[0].settings
     assert found["epochs"] == 2 and not found.keys() & chosen[0].keys()
     assert type(model)(**found).own_settings == found
 
 
-DATA = generate(10, 8, density=0.5, seed=0).matrix.describe()
+MATRIX = generate(40, 30, density=0.3, seed=0).matrix
 
 
-def model(label: str, *errors: float, memory: int | None = None, failure: str | None = None) -> ComparedModel:
+def model(label: str, *errors: float, failure: str | None = None) -> ComparedModel:
     parts = [AreaErrors("I", 10, error, error / 2, None, None) for error in errors]
     splits = tuple(SplitErrors({"I": part, "all": part}, 2.0) for part in parts)
-    return ComparedModel(label, "Means", {}, splits, memory, failure)
+    return ComparedModel(label, "Means", {}, splits, failure)
 
 
 def compared(*models: ComparedModel) -> Comparison:
-    return Comparison(models, SplitPlan(folds=2), DATA)
+    return Comparison(models, SplitPlan(folds=2), MATRIX.describe())
 
 
 def test_the_best_has_the_smallest_mean_and_the_verdict_counts_folds() -> None:
     found = compared(model("one", 1.0, 0.8), model("two", 0.75, 0.85))
     assert found.best == "two"
     assert found.verdict == "best: two, RMSE 0.8000; the next is one, 0.9000: two is better on 1 of 2 folds"
-    assert [each.label for each in found.ranked()] == ["two", "one"]
+    assert [each.label for each in found.rank()] == ["two", "one"]
     assert compared(model("one", 1.0)).verdict == "best: one, RMSE 1.0000"
 
 
 def test_as_a_table() -> None:
-    found = compared(model("means", 1.0, 0.8, memory=1234), model("als", failure="it diverged"))
+    found = compared(model("means", 1.0, 0.8), model("als", failure="it diverged"))
     assert str(found).splitlines() == [
-        "model             RMSE              MAE  seconds  peak MB",
-        "means  0.9000 ± 0.1414  0.4500 ± 0.0707     2.00    1,234",
-        "als                  -                -                  ",
+        "model             RMSE              MAE  seconds",
+        "means  0.9000 ± 0.1414  0.4500 ± 0.0707     2.00",
+        "als                  -                -         ",
         "als failed: it diverged",
         "best: means, RMSE 0.9000",
     ]
     plain = found.to_dict()
     assert plain["models"][0]["rmse"] == {"I": 0.9} and plain["models"][1]["failure"] == "it diverged"
     assert plain["models"][0]["splits"][1]["areas"]["I"]["mae"] == 0.4
-    assert SplitErrors.from_dict(plain["models"][0]["splits"][0]) == found.models[0].splits[0]
 
 
 def test_where_nothing_was_fitted() -> None:
     found = compared(model("als", failure="it diverged"))
     assert (found.best, found.areas, found.verdict) == (None, [], "no model predicts all test entries")
-
-
-MATRIX = generate(30, 20, density=0.4, seed=0).matrix
-
-PLAN = SplitPlan(folds=2)
-
-
-class Unregistered(Means):
-    """A model that another process cannot find."""
-
-
-def test_only_what_another_process_finds_has_a_name() -> None:
-    assert registered_name(ALS()) == "als"
-    assert registered_name(Unregistered()) is None
-
-
-def job(folder: Path, **changes: object) -> list[dict[str, object]]:
-    packed = pack_matrix(MATRIX, "matrix")
-    content = {"model": "als", "settings": ALS().settings.to_dict(), "plan": asdict(PLAN), "threads": 1}
-    write_file(
-        folder / "job",
-        kind="comparison",
-        content=content | {"matrix": packed.content} | changes,
-        tensors=packed.tensors,
-    )
-    out = io.StringIO()
-    run_job(folder / "job", out)
-    return [json.loads(line) for line in out.getvalue().splitlines()]
-
-
-def test_a_job_writes_a_line_for_each_split(tmp_path: Path) -> None:
-    lines = job(tmp_path)
-    here = compare(["als"], MATRIX, folds=2, own_processes=False).models[0]
-    assert [line["areas"] for line in lines[:2]] == [split.to_dict()["areas"] for split in here.splits]
-    assert int(str(lines[2]["peak_memory_mb"])) > 50 and lines[2]["failure"] is None
-    outcome = _judged(lines, 0)
-    assert [split.areas for split in outcome.splits] == [split.areas for split in here.splits]
-
-
-def test_a_job_that_fails_says_why(tmp_path: Path) -> None:
-    wild = DMF(hidden_sizes=(4,), latent_size=2, epochs=3, learning_rate=1e30, device="cpu").settings.to_dict()
-    lines = job(tmp_path, model="dmf", settings=wild)
-    assert _judged(lines, 0).splits == () and _judged(lines, 0).failure
-    assert "signal 9" in str(_judged([], -9).failure)
-    with pytest.raises(RuntimeError, match="status 1"):
-        _judged([], 1)
-
-
-@pytest.mark.slow
-def test_in_another_process() -> None:
-    told: list[int] = []
-    outcome = in_own_process(ALS(), MATRIX, PLAN, told.append)
-    here = compare(["als"], MATRIX, folds=2, own_processes=False).models[0]
-    assert [split.areas for split in outcome.splits] == [split.areas for split in here.splits]
-    assert told == [1, 2]
-    assert outcome.peak_memory_mb is not None and outcome.peak_memory_mb > 50
-    apart = compare([ALS, Unregistered], MATRIX, folds=2)
-    assert [model.peak_memory_mb is None for model in apart.models] == [False, True]
-
-
-MATRIX_COMPARE_MODELS = generate(40, 30, density=0.3, seed=0).matrix
 
 
 class Watched(Means):
@@ -180,22 +108,21 @@ def watched() -> Iterator[type[Watched]]:
 
 
 def test_the_errors_are_those_of_the_folds(watched: type[Watched]) -> None:
-    found = compare([watched, "means"], MATRIX_COMPARE_MODELS, folds=3, seed=4, own_processes=False)
-    splits = split_folds(MATRIX_COMPARE_MODELS, 3, seed=4)
+    found = compare([watched, "means"], MATRIX, folds=3, seed=4)
+    splits = split_folds(MATRIX, 3, seed=4)
     assert watched.seen == [(split.train, split.validation) for split in splits]
     wanted = [evaluate(Means().fit(split.train), split.test)[-1] for split in splits]
     for model in found.models:
         assert model.errors("rmse").tolist() == [errors.rmse for errors in wanted]
         assert model.spread("mae") == pytest.approx(np.std([errors.mae for errors in wanted], ddof=1))
-        assert model.peak_memory_mb is None
     assert found.areas == ["I"]
     assert [model.label for model in found.models] == ["Watched", "means"]
 
 
 def test_no_test_entry_is_ever_given(watched: type[Watched]) -> None:
-    compare([watched], MATRIX_COMPARE_MODELS, folds=4, own_processes=False)
-    compare([watched], MATRIX_COMPARE_MODELS, folds=2, areas=True, own_processes=False)
-    for (train, validation), split in zip(watched.seen[:4], split_folds(MATRIX_COMPARE_MODELS, 4), strict=True):
+    compare([watched], MATRIX, folds=4)
+    compare([watched], MATRIX, folds=2, areas=True)
+    for (train, validation), split in zip(watched.seen[:4], split_folds(MATRIX, 4), strict=True):
         assert validation is not None
         for part in (train, validation):
             assert np.count_nonzero(part.to_sparse().multiply(split.test.to_sparse()).toarray()) == 0
@@ -203,9 +130,7 @@ def test_no_test_entry_is_ever_given(watched: type[Watched]) -> None:
 
 
 def test_by_area_and_only_where_a_method_predicts() -> None:
-    found = compare(
-        ["means", ALS(latent_size=2), RankK(epochs=2)], MATRIX_COMPARE_MODELS, folds=2, areas=True, own_processes=False
-    )
+    found = compare(["means", ALS(latent_size=2), RankK(epochs=2)], MATRIX, folds=2, areas=True)
     _, als, rankk = found.models
     assert found.areas == ["I", "II", "III", "IV", "all"]
     assert list(rankk.splits[0].areas) == ["I"] and rankk.mean("rmse", "II") is None and rankk.mean() is None
@@ -222,48 +147,61 @@ def test_by_area_and_only_where_a_method_predicts() -> None:
 
 
 def test_the_same_again(watched: type[Watched]) -> None:
-    one, other = (compare(["als"], MATRIX_COMPARE_MODELS, folds=2, own_processes=False) for _ in range(2))
+    one, other = (compare(["als"], MATRIX, folds=2) for _ in range(2))
     assert one.models[0].errors().tolist() == other.models[0].errors().tolist()
 
 
 def test_one_that_fails_does_not_stop_the_others() -> None:
     diverging = DMF(hidden_sizes=(4,), latent_size=2, epochs=3, learning_rate=1e30, device="cpu")
-    found = compare({"wild": diverging, "means": "means"}, MATRIX_COMPARE_MODELS, folds=2, own_processes=False)
+    found = compare({"wild": diverging, "means": "means"}, MATRIX, folds=2)
     assert found.models[0].failure is not None and found.models[0].splits == ()
     assert found.best == "means"
     assert "wild failed: " in str(found)
 
 
-def test_how_far_it_is() -> None:
-    told: list[tuple[int, int | None]] = []
-    compare(
-        ["means", "als"], MATRIX_COMPARE_MODELS, folds=2, own_processes=False, progress=lambda *done: told.append(done)
-    )
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+class Interrupted(ALS):
+    """A model whose user presses Ctrl-C in the first epoch."""
+
+    def fit(self, *arguments: Any, **options: Any) -> Self:
+        def press(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        return super().fit(*arguments, callbacks=[press], **options)
+
+
+def test_ctrl_c_ends_the_comparison() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        compare([Interrupted, "means"], MATRIX, folds=2)
+
+
+def test_progress_counts_the_fits() -> None:
+    reports: list[tuple[int, int | None]] = []
+    compare(["means", "als"], MATRIX, folds=2, progress=lambda *done: reports.append(done))
+    assert reports == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 @pytest.mark.parametrize(
     ("models", "options", "error", "message"),
     [
-        ("als", {}, BadSetting, r"takes a list of models, such as \['means', 'als'\]; got 'als'"),
-        ([], {}, BadSetting, "there is no model to compare"),
-        (["als", ALS()], {}, BadSetting, "two models are called 'als'; a mapping gives them names"),
+        ("als", {}, BadSetting, "list of models"),
+        ([], {}, BadSetting, "no model"),
+        (["als", ALS()], {}, BadSetting, "mapping"),
         (["xyz"], {}, BadSetting, "xyz"),
-        ([3], {}, BadSetting, "a name, a class or an unfitted model; got 3"),
-        (["als"], {"folds": 1}, BadSplit, "folds must be a whole number from 2"),
+        ([3], {}, BadSetting, "got 3"),
+        (["als"], {"folds": 1}, BadSplit, "folds"),
         (["als"], {"folds": 0, "areas": True}, BadSplit, "at least 1"),
-        (["als"], {"areas": True, "validation": 0.9}, BadSplit, "train must be a share"),
+        (["als"], {"areas": True, "validation": 0.9}, BadSplit, "train"),
     ],
 )
 def test_what_cannot_be_compared(models: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        compare(models, MATRIX_COMPARE_MODELS, own_processes=False, **options)
+        compare(models, MATRIX, **options)
 
 
 def test_features_are_for_the_models_that_read_them() -> None:
     rated = generate(120, 80, density=0.05, noise=0.3, rank=1, explained=0.9, seed=0)
     given: dict[str, Any] = {"row_features": rated.row_features, "column_features": rated.column_features}
-    options: dict[str, Any] = {"folds": 2, "areas": True, "own_processes": False}
+    options: dict[str, Any] = {"folds": 2, "areas": True}
     models = {"means": Means(), "rankk": RankK(epochs=2, latent_size=2)}
     plain, described = (compare(models, rated.matrix, **options, **each) for each in ({}, given))
     assert described.models[1].mean(area="I") == plain.models[1].mean(area="I")
@@ -271,19 +209,11 @@ def test_features_are_for_the_models_that_read_them() -> None:
     assert before is not None and after is not None and after < 0.97 * before
 
 
-@pytest.mark.slow
-def test_features_in_another_process() -> None:
-    rated = generate(40, 30, density=0.3, explained=0.5, seed=0)
-    given: dict[str, Any] = {"row_features": rated.row_features, "column_features": rated.column_features}
-    here, apart = (compare(["als"], rated.matrix, folds=2, own_processes=own, **given) for own in (False, True))
-    assert [split.areas for split in here.models[0].splits] == [split.areas for split in apart.models[0].splits]
-
-
 def test_features_that_cannot_be_used_are_refused_before_anything_is_fitted() -> None:
     odd = Features(["nobody"], {"age": [3]})
     for given, said in (
-        ({"row_features": odd}, "no label of the row features is a row of the matrix"),
-        ({"column_features": [1, 2]}, "column_features must be Features"),
+        ({"row_features": odd}, "row features"),
+        ({"column_features": [1, 2]}, "column_features"),
     ):
         with pytest.raises(BadFeatures, match=said):
-            compare(["means"], MATRIX_COMPARE_MODELS, own_processes=False, **given)  # type: ignore[arg-type]
+            compare(["means"], MATRIX, **given)  # type: ignore[arg-type]
