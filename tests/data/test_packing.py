@@ -28,8 +28,8 @@ from deepmf.errors import (
     UnreadableFile,
 )
 from deepmf.matrix import packed as buckets
-from deepmf.matrix.arrays import ArrayFile
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.packed import ArrayFile
 from deepmf.matrix.scale import Scale
 
 # Labels are texts, and sorted, as those of a file are.

@@ -273,7 +273,7 @@ def test_a_parquet_file_that_would_fill_the_memory_is_refused(tmp_path: Path, mo
 
 
 def test_values_whose_spread_is_no_number(tmp_path: Path) -> None:
-    with pytest.raises(BadEntries, match="line 2: row 1, column 2 has value 1e.308; magnitudes up to 1e.307 are taken"):
+    with pytest.raises(BadEntries, match="line 2: row 1, column 2 .* 1e.307"):
         read_matrix(write(tmp_path, HEADER + "1,2,1e308\n2,2,-1e308\n"))
 
 

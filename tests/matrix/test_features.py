@@ -95,9 +95,9 @@ def test_some_labels_others_and_those_beyond(films: Features) -> None:
     assert some.labels.tolist() == ["Cars", "Alien"]
     assert some.values("length").tolist() == [81.0, 117.0]
     assert films.relabel([1, 2, 3]).labels.tolist() == [1, 2, 3]
-    beyond = films.beyond(Labels(["Cars", "Zodiac"], axis="column"))
+    beyond = films.take_unknown(Labels(["Cars", "Zodiac"], axis="column"))
     assert beyond is not None and beyond.labels.tolist() == ["Alien", "Big"]
-    assert films.beyond(Labels(FILMS, axis="column")) is None
+    assert films.take_unknown(Labels(FILMS, axis="column")) is None
 
 
 def test_the_encoding_is_learned_once_and_does_not_depend_on_the_order(films: Features) -> None:

@@ -162,7 +162,7 @@ def test_duplicates() -> None:
     assert ObservedMatrix.from_entries(rows, columns, values, duplicates="last").entries().values.tolist() == [3, 2]
     assert ObservedMatrix.from_entries(rows, columns, values, duplicates="mean").entries().values.tolist() == [3, 2]
     scale = Scale([1, 2, 3, 4, 5])
-    with pytest.warns(MeansOffLevels, match="of the means of repeated entries, 1 lie between the levels of the scale"):
+    with pytest.warns(MeansOffLevels, match="^1 mean"):
         inferred = ObservedMatrix.from_entries([1, 1, 2, 2], [1, 1, 1, 2], [4, 5, 3, 1], duplicates="mean")
     assert inferred.scale == Scale([1, 3, 4, 5])  # 4.5 is nobody's level
     assert inferred.entries().values.tolist() == [5, 3, 1]
@@ -231,7 +231,7 @@ def test_at_most_20_bytes_per_entry() -> None:
 @pytest.mark.parametrize(
     "rows, columns, values, message",
     [
-        ([1, 2], [1], [1, 2], "of one length; got 2, 1 and 2"),
+        ([1, 2], [1], [1, 2], "got 2, 1 and 2"),
         ([1, 2], [1, 2], [1, np.nan], "entry 1: row 2, column 2 has value nan; values must be finite"),
         (["a", "b"], [1, 2], [np.inf, 1], "entry 0: row 'a', column 1 has value inf"),
         ([1, 2], [1, 2], [1, "x"], "entry 1: value 'x' is not a number"),
@@ -307,9 +307,7 @@ def test_values_that_are_no_real_numbers() -> None:
             ObservedMatrix.from_entries([1, 2], [1, 2], values)
     with pytest.raises(BadEntries, match=r"a matrix has two dimensions, rows and columns; got shape \(3,\)"):
         ObservedMatrix.from_sparse(scipy.sparse.coo_array(np.ones(3)))
-    with pytest.raises(
-        BadEntries, match="entry 1: row 2, column 2 has value -1e.308; magnitudes up to 1e.307 are taken"
-    ):
+    with pytest.raises(BadEntries, match="entry 1: row 2, column 2 .* 1e.307"):
         ObservedMatrix.from_entries([1, 2], [1, 2], [1, -1e308])
 
 

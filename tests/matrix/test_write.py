@@ -13,9 +13,8 @@ import scipy.sparse
 from deepmf.data import pack, read_matrix
 from deepmf.errors import BadEntries, BadSetting, CannotSave, UnreadableFile
 from deepmf.matrix.frames import TableForm
-from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.matrix import ENDINGS, ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.write import ENDINGS
 
 FORM = TableForm("who", "what", "stars")
 RATINGS = ObservedMatrix.from_entries(["007", "ann", "ann"], [3, 3, 20], [4.5, 1, 0], Scale(low=0, high=5)).with_form(

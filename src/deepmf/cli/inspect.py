@@ -28,8 +28,7 @@ def is_store(path: Path) -> bool:
 
 def store_facts(folder: Path, *, verified: bool) -> dict[str, Any]:
     """Return what is known of a store as plain values; one that is not whole, or damaged, is refused."""
-    from deepmf.matrix.arrays import TYPES
-    from deepmf.matrix.packed import FORMAT, MANIFEST, open_store, read_manifest, verify_store
+    from deepmf.matrix.packed import FORMAT, MANIFEST, TYPES, open_store, read_manifest, verify_store
 
     open_store(folder)
     if verified:

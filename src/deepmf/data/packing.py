@@ -427,7 +427,7 @@ class _Packing:
             axis.add_labels(labels) for axis, labels in zip(self._axes, (matrix.rows, matrix.columns), strict=True)
         )
         start = 0
-        for piece in iterate_entries(matrix):
+        for piece in iterate_entries(matrix.parts):
             values = matrix.values[start : start + piece.rows.size].astype(np.float64)
             start += piece.rows.size
             row_codes, column_codes = rows.codes[piece.rows], columns.codes[piece.columns]

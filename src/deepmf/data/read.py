@@ -39,11 +39,10 @@ from deepmf.errors import BadEntries, BadSetting, Hint, OffScale, UnreadableFile
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import iterate_pieces
 from deepmf.matrix.frames import PLAIN, TableForm, choose_columns
-from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.matrix import NPZ_FORM, NPZ_LABELS, ObservedMatrix
 from deepmf.matrix.packed import check_entries, open_store
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates
-from deepmf.matrix.write import FORM, LABELS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -243,7 +242,7 @@ def _read_store(folder: Path, scale: Scale | None) -> ObservedMatrix:
     """Open a store whose entries lie inside it; a scale that is asked for must hold its values."""
     parts = open_store(folder)
     check_entries(folder, parts)
-    matrix = ObservedMatrix.from_store(parts, scale=scale)
+    matrix = ObservedMatrix.from_parts(parts._replace(scale=scale or parts.scale))
     if matrix.n_entries == 0:
         raise UnreadableFile(f"{folder} holds no entries")
     if scale is None:
@@ -352,8 +351,8 @@ def _read_npz(path: Path, scale: Scale | None, duplicates: Duplicates, missing: 
     if matrix.nnz == 0:
         raise UnreadableFile(f"{path} holds no entries")
     arrays = _own_arrays(path)
-    labels = {LABELS[axis]: arrays[LABELS[axis]].tolist() for axis in LABELS if LABELS[axis] in arrays}
-    form = _form_of(path, arrays[FORM].tolist()) if FORM in arrays else PLAIN
+    labels = {name: arrays[name].tolist() for name in NPZ_LABELS.values() if name in arrays}
+    form = _form_of(path, arrays[NPZ_FORM].tolist()) if NPZ_FORM in arrays else PLAIN
     read = ObservedMatrix.from_sparse(matrix, scale=scale, duplicates=duplicates, **labels)
     return FileReading(read.with_form(form), n_dropped=n_dropped)
 
@@ -362,7 +361,7 @@ def _own_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     """Return what `ObservedMatrix.write` put into an .npz file beside the arrays of scipy."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in (*LABELS.values(), FORM) if name in archive}
+            return {name: archive[name] for name in (*NPZ_LABELS.values(), NPZ_FORM) if name in archive}
     except Exception as error:  # likewise
         raise UnreadableFile(f"{path} has labels that cannot be read ({first_sentence(error)})") from error
 

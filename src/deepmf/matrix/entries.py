@@ -12,12 +12,11 @@ import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.errors import BadEntries, BadFeatures, BadModelFile, BadSetting, Hint, OffScale
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
 from deepmf.matrix.axis_entries import (
     NOTHING,
     AxisEntries,
     PlacedEntries,
-    ValueArray,
     are_among,
     find_spans,
     gather,
@@ -28,8 +27,7 @@ from deepmf.matrix.axis_entries import (
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
-from deepmf.matrix.packed import check_unchanged
+from deepmf.matrix.matrix import AREAS, ObservedMatrix, check_unchanged, compute_area_codes
 from deepmf.matrix.scale import Scale
 
 

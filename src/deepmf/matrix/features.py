@@ -143,7 +143,7 @@ class Features:
         }
         return encoding.encode(len(self), values)
 
-    def beyond(self, labels: Labels) -> Features | None:
+    def take_unknown(self, labels: Labels) -> Features | None:
         """Return the features of labels that are not among some; None where there are none."""
         new = np.flatnonzero(labels.find(self.labels) < 0)
         if not new.size:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadFeatures, MissingDependency
 from deepmf.files import import_polars
+from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.text_labels import encode_texts
@@ -18,8 +19,6 @@ from deepmf.matrix.text_labels import encode_texts
 if TYPE_CHECKING:
     import narwhals as nw
     import polars as pl
-
-    from deepmf.matrix.matrix import ObservedMatrix
 
 
 # What tables call whole numbers that labels hold in another type.
@@ -245,31 +244,39 @@ def read_feature_columns(frame: Any, label: str) -> tuple[list[Any], dict[str, A
     return labels.to_list(), columns
 
 
-def build_long_frame(matrix: ObservedMatrix) -> pl.DataFrame:
-    """Return the entries of a matrix as a long polars frame, ids of the type that they have."""
-    polars = import_polars()
-    rows = build_label_series(matrix.rows.array, matrix.form.row_type)
-    columns = build_label_series(matrix.columns.array, matrix.form.column_type)
-    ids = [rows.gather(matrix.entry_rows), columns.gather(matrix.by_row.columns)]
-    frame: pl.DataFrame = polars.DataFrame(
-        [
-            series.alias(name)
-            for name, series in zip(
-                matrix.form.names, [*ids, build_value_series(matrix.values, matrix.scale)], strict=True
-            )
-        ]
+def build_long_frame(
+    row_labels: npt.NDArray[Any],
+    column_labels: npt.NDArray[Any],
+    row_of: IndexArray,
+    column_of: IndexArray,
+    values: npt.NDArray[Any],
+    scale: Scale,
+    form: TableForm,
+) -> pl.DataFrame:
+    """Return entries as a long polars frame, from labels and the positions of each entry among them."""
+    columns = [
+        build_label_series(row_labels, form.row_type).gather(row_of),
+        build_label_series(column_labels, form.column_type).gather(column_of),
+        build_value_series(values, scale),
+    ]
+    frame: pl.DataFrame = import_polars().DataFrame(
+        [series.alias(name) for name, series in zip(form.names, columns, strict=True)]
     )
     return frame
 
 
-def build_wide_frame(matrix: ObservedMatrix) -> pl.DataFrame:
-    """Return a matrix as a wide polars frame: its row ids, and a column of values for each column."""
-    polars = import_polars()
-    names = name_wide_columns(matrix.form.row, matrix.columns.array)
-    array = matrix.to_array()
-    columns = [build_value_series(array[:, at], matrix.scale) for at in range(array.shape[1])]
-    rows = build_label_series(matrix.rows.array, matrix.form.row_type)
-    frame: pl.DataFrame = polars.DataFrame(
+def build_wide_frame(
+    row_labels: npt.NDArray[Any],
+    column_labels: npt.NDArray[Any],
+    array: npt.NDArray[np.float64],
+    scale: Scale,
+    form: TableForm,
+) -> pl.DataFrame:
+    """Return an array (rows, columns) as a wide polars frame, with row labels in its first column."""
+    names = name_wide_columns(form.row, column_labels)
+    columns = [build_value_series(column, scale) for column in array.T]
+    rows = build_label_series(row_labels, form.row_type)
+    frame: pl.DataFrame = import_polars().DataFrame(
         [series.alias(name) for name, series in zip(names, [rows, *columns], strict=True)]
     )
     return frame

@@ -2,195 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.errors import BadEntries, BadSetting
-from deepmf.formatting import format_amount, format_count, format_percent, format_short
-from deepmf.matrix.arrays import FloatArray, IndexArray, iterate_pieces
-from deepmf.matrix.axis_entries import ByColumn, ByRow, ValueArray, build_orders, compact
-from deepmf.matrix.frames import PLAIN, TableForm
+from deepmf.files import write_atomically, write_csv, write_tsv
+from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
+from deepmf.matrix.description import Description, describe
+from deepmf.matrix.frames import (
+    PLAIN,
+    TableForm,
+    build_long_frame,
+    build_wide_frame,
+    read_long_frame,
+    read_wide_frame,
+)
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.packed import StoreOrigin, StoreParts
+from deepmf.matrix.packed import MatrixParts, StoreOrigin, take_axes_on_disk, take_entries_on_disk, write_store
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import (
+    ByColumn,
+    ByRow,
     Duplicates,
-    OrderedEntries,
+    SortedEntries,
+    build_orders,
     check_duplicates,
     check_finite,
     check_on_scale,
+    compact,
     sort_entries,
     to_numbers,
     warn_moved,
 )
-from deepmf.plots import build_notebook_view, plot_bars
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 AREAS = ("I", "II", "III", "IV")
 
+# A part of a memory-mapped matrix is written to disk if it has more entries than this.
+IN_MEMORY = 1 << 20
+
+# Arrays of an .npz file beside those of scipy, which ignores them.
+NPZ_LABELS = {"row": "row_labels", "column": "column_labels"}
+NPZ_FORM = "form"
+
+_FRAME_WRITERS: dict[str, Callable[[Any, BinaryIO], None]] = {
+    ".csv": write_csv,
+    ".tsv": write_tsv,
+    ".parquet": lambda frame, file: frame.write_parquet(file),
+}
+ENDINGS = (*_FRAME_WRITERS, ".npz", ".store")
+
 
 def compute_area_codes(row_is_new: npt.NDArray[np.bool_], column_is_new: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
-    """Return the position in `AREAS` of each pair: new rows are II, new columns III, both IV."""
+    """Return the position in `AREAS` of each pair: II for new rows, III for new columns, IV for both."""
     return row_is_new.astype(np.int8) + 2 * column_is_new.astype(np.int8)
-
-
-_QUANTILES = {"min": 0.0, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "max": 1.0}
-
-
-@dataclass(frozen=True)
-class Description:
-    """Counts, density, quantiles of entries per row and column, and the histogram of the values.
-
-    `histogram` maps each level to its number of entries; for an interval, the middle of each of ten bins.
-    """
-
-    n_rows: int
-    n_columns: int
-    n_entries: int
-    density: float
-    n_empty_rows: int
-    n_empty_columns: int
-    mean: float
-    standard_deviation: float
-    scale: Scale
-    entries_per_row: dict[str, float]
-    entries_per_column: dict[str, float]
-    histogram: dict[float, int]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain Python values, ready for JSON."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        levels = self.scale.levels
-        plain["scale"] = {
-            "low": self.scale.low,
-            "high": self.scale.high,
-            "levels": None if levels is None else levels.tolist(),
-        }
-        plain["histogram"] = {f"{value:g}": count for value, count in self.histogram.items()}
-        return plain
-
-    def _repr_html_(self) -> str:
-        return matrix_html("Description", self)
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.n_entries:,} entries in {self.n_rows:,} rows x {self.n_columns:,} columns "
-            f"({100 * self.density:.3g} % observed)",
-            f"scale {self.scale}; mean {self.mean:.4g}, standard deviation {self.standard_deviation:.4g}",
-            _quantile_line("entries per row", self.entries_per_row, self.n_empty_rows),
-            _quantile_line("entries per column", self.entries_per_column, self.n_empty_columns),
-        ]
-        most = max(self.histogram.values(), default=1) or 1
-        for value, count in self.histogram.items():
-            share = count / max(self.n_entries, 1)
-            lines.append(f"{value:>10.4g} {100 * share:5.1f} % {'█' * round(30 * count / most)}")
-        return "\n".join(lines)
-
-
-def describe(
-    *,
-    shape: tuple[int, int],
-    scale: Scale,
-    values: npt.NDArray[np.floating[Any]],
-    row_counts: npt.NDArray[np.integer[Any]],
-    column_counts: npt.NDArray[np.integer[Any]],
-) -> Description:
-    """Count what a matrix of this shape holds; both arrays of counts are reordered."""
-    n_rows, n_columns = shape
-    mean, deviation = _moments(values)
-    return Description(
-        n_rows=n_rows,
-        n_columns=n_columns,
-        n_entries=int(values.size),
-        density=values.size / max(n_rows * n_columns, 1),
-        n_empty_rows=int(np.count_nonzero(row_counts == 0)),
-        n_empty_columns=int(np.count_nonzero(column_counts == 0)),
-        mean=mean,
-        standard_deviation=deviation,
-        scale=scale,
-        entries_per_row=_quantiles(row_counts),
-        entries_per_column=_quantiles(column_counts),
-        histogram=_histogram(scale, values),
-    )
-
-
-def _moments(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:
-    """Return the mean and the standard deviation, computed some values at a time."""
-    if not values.size:
-        return float("nan"), float("nan")
-    mean = sum(float(piece.sum(dtype=np.float64)) for piece in iterate_pieces(values)) / values.size
-    with np.errstate(over="ignore"):  # the squares of huge values: infinite is what they deviate
-        squares = sum(float(np.square(piece.astype(np.float64) - mean).sum()) for piece in iterate_pieces(values))
-    return mean, float(np.sqrt(squares / values.size))
-
-
-def _quantiles(counts: npt.NDArray[np.integer[Any]]) -> dict[str, float]:
-    if counts.size == 0:
-        return dict.fromkeys(_QUANTILES, 0.0)
-    quantiles = np.quantile(counts, list(_QUANTILES.values()), overwrite_input=True)  # a copy of 10^8 counts is dear
-    return dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
-
-
-def _histogram(scale: Scale, values: npt.NDArray[np.floating[Any]]) -> dict[float, int]:
-    if scale.levels is not None:
-        counts = np.zeros(scale.levels.size, dtype=np.int64)
-        for piece in iterate_pieces(values):
-            counts += np.bincount(scale.level_positions(piece), minlength=counts.size)
-        return dict(zip(scale.levels.tolist(), counts.tolist(), strict=True))
-    counts, edges = np.zeros(10, dtype=np.int64), np.histogram_bin_edges([], bins=10, range=(scale.low, scale.high))
-    for piece in iterate_pieces(values):
-        inside = np.clip(piece, scale.low, scale.high)  # outliers count in the first and last bins
-        counts += np.histogram(inside, bins=10, range=(scale.low, scale.high))[0]
-    return dict(zip(((edges[:-1] + edges[1:]) / 2).tolist(), counts.tolist(), strict=True))
-
-
-def _quantile_line(name: str, quantiles: dict[str, float], n_empty: int) -> str:
-    shown = ", ".join(f"{label} {count:g}" for label, count in quantiles.items())
-    return f"{name}: {shown}" + (f"; {n_empty:,} without any" if n_empty else "")
-
-
-def matrix_html(name: str, shown: Description) -> str:
-    """Return a description with a plot of the values, as a notebook shows it."""
-    facts = {
-        "size": f"{format_count(shown.n_rows)} rows x {format_count(shown.n_columns)} columns",
-        "entries": f"{format_count(shown.n_entries)} ({format_percent(shown.density, digits=2)} observed)",
-        "scale": str(shown.scale),
-        "values": f"mean {format_amount(shown.mean)}, standard deviation {format_amount(shown.standard_deviation)}",
-        "entries per row": _spread(shown.entries_per_row, shown.n_empty_rows),
-        "entries per column": _spread(shown.entries_per_column, shown.n_empty_columns),
-    }
-    if shown.n_entries == 0:
-        return build_notebook_view(name, facts, {})
-    return build_notebook_view(name, facts, {"Number of entries by value": lambda: plot_values(shown)})
-
-
-def plot_values(shown: Description, ax: Axes | None = None) -> Axes:
-    """Draw how many entries have each value."""
-    return plot_bars(
-        [format_short(float(f"{value:.3g}")) for value in shown.histogram],
-        {"entries": list(shown.histogram.values())},
-        ax,
-        x_label="value" if shown.scale.levels is None else "level",
-        y_label="entries",
-    )
-
-
-def _spread(counts: dict[str, float], n_empty: int) -> str:
-    said = f"{counts['min']:g} to {counts['max']:g}, median {counts['median']:g}"
-    return said + (f"; {format_count(n_empty)} without any" if n_empty else "")
-
-
-# A part of a matrix that is mapped from a store is a store too, but for one of so few entries.
-IN_MEMORY = 1 << 20
 
 
 class Entries(NamedTuple):
@@ -202,11 +72,11 @@ class Entries(NamedTuple):
 
 
 class ObservedMatrix:
-    """A matrix of which some entries are observed; immutable.
+    """An immutable matrix with missing entries.
 
-    Whether an entry is observed is carried by the structure, never by its value: a stored zero is an entry.
-    Held by row and by column, in 16 bytes per entry (20 where the values need double precision) and
-    4 bytes per row and column beside the labels; mapped from a store, in memory of what is touched.
+    The structure says whether an entry is observed, never its value: a stored zero is an entry. Entries are held by
+    row and by column, in 16 bytes per entry (20 where the values need double precision) and 4 bytes per row and
+    column, beside the labels. A matrix that was read from a store is memory-mapped.
 
     >>> ratings = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
     >>> ratings
@@ -218,7 +88,7 @@ class ObservedMatrix:
            [nan,  1.]])
     """
 
-    __slots__ = ("by_column", "by_row", "columns", "form", "mean", "origin", "rows", "scale", "values")
+    __slots__ = MatrixParts._fields
 
     rows: Labels
     columns: Labels
@@ -226,13 +96,13 @@ class ObservedMatrix:
     by_row: ByRow
     by_column: ByColumn
     values: ValueArray  # (entries,) in row order; float32 where that is exact
-    mean: float  # of all entries; NaN where there are none
-    form: TableForm  # of the table it came from
-    origin: StoreOrigin | None  # the store whose files its arrays are mapped from; None where they are in memory
+    mean: float  # of all entries; NaN without entries
+    form: TableForm  # column names and layout for writing
+    origin: StoreOrigin | None  # the store that the arrays are mapped from; None: they are in memory
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise BadSetting(
-            "an ObservedMatrix is made by from_entries, from_array, from_sparse, from_frame, from_table or read_matrix"
+            "create an ObservedMatrix by from_entries, from_array, from_sparse, from_frame, from_table or read_matrix"
         )
 
     @classmethod
@@ -247,18 +117,22 @@ class ObservedMatrix:
         row_labels: Iterable[Any] | None = None,
         column_labels: Iterable[Any] | None = None,
     ) -> ObservedMatrix:
-        """Build a matrix from three parallel sequences: row label, column label, value.
+        """Build a matrix from three parallel sequences.
 
-        Labels are sorted where their kind can be. `row_labels` and `column_labels` give all labels in the order
-        wanted instead, including those without an entry. `duplicates` says what to do with a (row, column)
-        pair that occurs more than once; a mean goes to the nearest level.
+        Parameters
+        ----------
+        rows, columns, values : row label, column label and value of each entry.
+        scale : legal levels or interval (default: inferred from the values).
+        duplicates : how to merge entries with the same row and column; a mean is rounded to the nearest level.
+        row_labels, column_labels : all labels in the order wanted, also those without an entry (default: the labels of
+            the entries, sorted where their type has an order).
         """
         floats = to_numbers(values)
-        row_axis = _axis(rows, row_labels, axis="row")
-        column_axis = _axis(columns, column_labels, axis="column")
+        row_axis = _find_positions(rows, row_labels, axis="row")
+        column_axis = _find_positions(columns, column_labels, axis="column")
         if not row_axis.positions.size == column_axis.positions.size == floats.size:
             raise BadEntries(
-                "rows, columns and values must be of one length; got "
+                "rows, columns and values must have the same length; got "
                 f"{row_axis.positions.size}, {column_axis.positions.size} and {floats.size}"
             )
         return cls.from_positions(row_axis, column_axis, floats, scale=scale, duplicates=duplicates)
@@ -272,14 +146,14 @@ class ObservedMatrix:
         row_labels: Iterable[Any] | None = None,
         column_labels: Iterable[Any] | None = None,
     ) -> ObservedMatrix:
-        """Build a matrix from a two-dimensional array in which NaN (or a mask) marks what is missing."""
+        """Build a matrix from a two-dimensional array, where missing entries are NaN or masked."""
         missing = np.ma.getmaskarray(array) if np.ma.isMaskedArray(array) else None
         dense = to_numbers(np.ma.getdata(array), dimensions=2)
         observed = ~np.isnan(dense) if missing is None else ~(missing | np.isnan(dense))
         rows, columns = np.nonzero(observed)
         return cls.from_positions(
-            Labelled(_whole_axis(row_labels, dense.shape[0], axis="row"), rows),
-            Labelled(_whole_axis(column_labels, dense.shape[1], axis="column"), columns),
+            Labelled(_build_axis(row_labels, dense.shape[0], axis="row"), rows),
+            Labelled(_build_axis(column_labels, dense.shape[1], axis="column"), columns),
             dense[rows, columns],
             scale=scale,
         )
@@ -294,15 +168,15 @@ class ObservedMatrix:
         row_labels: Iterable[Any] | None = None,
         column_labels: Iterable[Any] | None = None,
     ) -> ObservedMatrix:
-        """Build a matrix from a scipy sparse one; every stored element is an entry, a stored zero too."""
+        """Build a matrix from a scipy sparse matrix; every stored element is an entry, also a stored zero."""
         if not scipy.sparse.issparse(matrix):
             raise BadEntries(f"from_sparse takes a scipy sparse matrix; got {type(matrix).__name__}")
         if matrix.ndim != 2:
             raise BadEntries(f"a matrix has two dimensions, rows and columns; got shape {matrix.shape}")
         coordinates = matrix.tocoo()
         return cls.from_positions(
-            Labelled(_whole_axis(row_labels, matrix.shape[0], axis="row"), coordinates.row),
-            Labelled(_whole_axis(column_labels, matrix.shape[1], axis="column"), coordinates.col),
+            Labelled(_build_axis(row_labels, matrix.shape[0], axis="row"), coordinates.row),
+            Labelled(_build_axis(column_labels, matrix.shape[1], axis="column"), coordinates.col),
             to_numbers(coordinates.data),
             scale=scale,
             duplicates=duplicates,
@@ -319,13 +193,15 @@ class ObservedMatrix:
         scale: Scale | None = None,
         duplicates: Duplicates = "error",
     ) -> ObservedMatrix:
-        """Build a matrix from a long frame (pandas, polars, arrow, ...): one line per entry.
+        """Build a matrix from a long frame (pandas, polars, arrow, ...) with one line per entry.
 
-        `row`, `column` and `value` name the columns or give their positions; left out, they are recognised by their
-        usual names (user, item, rating, ...), otherwise the first three columns are taken.
+        Parameters
+        ----------
+        frame : the frame.
+        row, column, value : names or positions of the columns (default: found by their usual names, such as user, item
+            and rating, otherwise the first three columns).
+        scale, duplicates : as for `from_entries`.
         """
-        from deepmf.matrix.frames import read_long_frame
-
         entries = read_long_frame(frame, row=row, column=column, value=value)
         values = to_numbers(entries.values)
         return cls.from_positions(
@@ -334,13 +210,10 @@ class ObservedMatrix:
 
     @classmethod
     def from_table(cls, frame: Any, *, row: str | None = None, scale: Scale | None = None) -> ObservedMatrix:
-        """Build a matrix from a wide frame: a line per row, a column per column, null or NaN where missing.
+        """Build a matrix from a wide frame with one line per row; missing entries are null or NaN.
 
-        Row labels are those of the column named by `row`, otherwise the index where the frame has one, otherwise
-        0, 1, 2, ...
+        `row` names the column of row labels (default: the index of a pandas frame, otherwise 0, 1, 2, ...).
         """
-        from deepmf.matrix.frames import read_wide_frame
-
         table = read_wide_frame(frame, row=row)
         matrix = cls.from_array(
             table.array, scale=scale, row_labels=table.row_labels, column_labels=table.column_labels
@@ -358,56 +231,37 @@ class ObservedMatrix:
         duplicates: Duplicates = "error",
         form: TableForm = PLAIN,
     ) -> ObservedMatrix:
-        """Build a matrix from labels and, for each entry, its positions among them: what all others end in."""
+        """Build a matrix from the labels of both axes and the positions of each entry among them."""
         check_duplicates(duplicates)
         check_finite(rows, columns, values)
         if scale is not None:
             check_on_scale(rows, columns, values, scale)
         entries = sort_entries(rows, columns, values, scale=scale, duplicates=duplicates)
         warn_moved(entries.n_moved, entries.scale)
-        return cls._from_ordered(rows.labels, columns.labels, entries, form)
+        return cls._from_sorted(rows.labels, columns.labels, entries, form)
 
     @classmethod
-    def from_store(cls, parts: StoreParts, *, scale: Scale | None = None) -> ObservedMatrix:
-        """Build a matrix from an open store: its arrays are those of the files, and nothing is copied."""
-        matrix = cls.__new__(cls)
-        matrix.rows, matrix.columns, matrix.form, matrix.origin = parts.rows, parts.columns, parts.form, parts.origin
-        matrix.scale = scale or parts.scale
-        matrix.by_row = ByRow(parts.row_starts, parts.columns_by_row)
-        matrix.by_column = ByColumn(parts.column_starts, parts.rows_by_column, parts.entries_by_column)
-        matrix.values, matrix.mean = parts.values, parts.mean
-        return matrix
-
-    @classmethod
-    def _from_ordered(cls, rows: Labels, columns: Labels, entries: OrderedEntries, form: TableForm) -> ObservedMatrix:
-        """Build a matrix from entries in row order without repeats."""
+    def _from_sorted(cls, rows: Labels, columns: Labels, entries: SortedEntries, form: TableForm) -> ObservedMatrix:
         by_row, by_column = build_orders(entries.rows, entries.columns, shape=(len(rows), len(columns)))
         values = compact(entries.values)
         mean = float(values.mean(dtype=np.float64)) if values.size else float("nan")
-        return cls.from_order(rows, columns, entries.scale, by_row, by_column, values, mean=mean, form=form)
+        return cls.from_parts(MatrixParts(rows, columns, entries.scale, form, by_row, by_column, values, mean))
 
     @classmethod
-    def from_order(
-        cls,
-        rows: Labels,
-        columns: Labels,
-        scale: Scale,
-        by_row: ByRow,
-        by_column: ByColumn,
-        values: ValueArray,
-        *,
-        mean: float,
-        form: TableForm = PLAIN,
-    ) -> ObservedMatrix:
-        """Build a matrix from entries that are known to be in both orders; nothing is sorted, checked or copied."""
-        given = {"rows": rows, "columns": columns, "scale": scale, "by_row": by_row, "by_column": by_column}
-        given |= {"values": values, "mean": mean, "form": form}
+    def from_parts(cls, parts: MatrixParts) -> ObservedMatrix:
+        """Build a matrix from parts that are known to be consistent, without sorting, checking or copying."""
         matrix = cls.__new__(cls)
-        for name in cls.__slots__:
-            object.__setattr__(matrix, name, given.get(name))
-        for array in (*by_row, *by_column, values):
-            array.flags.writeable = False
+        for name, part in zip(MatrixParts._fields, parts, strict=True):
+            object.__setattr__(matrix, name, part)
+        if parts.origin is None:  # otherwise the arrays are mapped read-only
+            for array in (*parts.by_row, *parts.by_column, parts.values):
+                array.flags.writeable = False
         return matrix
+
+    @property
+    def parts(self) -> MatrixParts:
+        """Labels, scale, form and arrays."""
+        return MatrixParts(*(getattr(self, name) for name in MatrixParts._fields))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -447,7 +301,7 @@ class ObservedMatrix:
         return np.repeat(filled.astype(self.by_row.columns.dtype, copy=False), counts)
 
     def find_rows(self, entries: IndexArray) -> IndexArray:
-        """Return the row position of some entries, given by their places in row order."""
+        """Return the row position of the entries at some places in row order."""
         if entries.size > self.n_entries // 64:
             return self.entry_rows[entries]
         rows = np.searchsorted(self.by_row.starts, entries, side="right") - 1
@@ -455,11 +309,11 @@ class ObservedMatrix:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held beside the labels, or mapped from a store."""
+        """Bytes of all arrays except the labels."""
         return sum(int(array.nbytes) for array in (*self.by_row, *self.by_column, self.values))
 
     def entries(self) -> Entries:
-        """Return (rows, columns, values): labels and floats of every entry, in row order."""
+        """Return (rows, columns, values) in row order: arrays of labels and of floats."""
         return Entries(
             self.rows[self.entry_rows],
             self.columns[self.by_row.columns],
@@ -467,27 +321,22 @@ class ObservedMatrix:
         )
 
     def take_entries(self, which: npt.NDArray[Any]) -> ObservedMatrix:
-        """Return the matrix with the same rows, columns and scale that keeps only some entries.
+        """Return a matrix with the same rows, columns and scale, and some of the entries.
 
-        `which` is a mask over the entries in row order, or their positions.
+        `which` is a mask over the entries in row order, or their places.
         """
         is_mask = which.dtype == bool
         if self.origin is not None and (np.count_nonzero(which) if is_mask else which.size) > IN_MEMORY:
-            from deepmf.matrix.packed import take_entries_on_disk
-
-            part = take_entries_on_disk(self, which if is_mask else np.sort(which))
-            return ObservedMatrix.from_store(part, scale=self.scale)
+            return ObservedMatrix.from_parts(take_entries_on_disk(self.parts, which if is_mask else np.sort(which)))
         kept = np.flatnonzero(which) if is_mask else np.sort(which)
         values = self.values[kept].astype(np.float64)
-        entries = OrderedEntries(self.find_rows(kept), self.by_row.columns[kept], values, self.scale)
-        return ObservedMatrix._from_ordered(self.rows, self.columns, entries, self.form)
+        entries = SortedEntries(self.find_rows(kept), self.by_row.columns[kept], values, self.scale)
+        return ObservedMatrix._from_sorted(self.rows, self.columns, entries, self.form)
 
     def take(self, rows: IndexArray, columns: IndexArray) -> ObservedMatrix:
-        """Return the part with the rows and columns at the given positions, in that order."""
-        if self.origin is not None and self.n_entries > IN_MEMORY and _rise(rows) and _rise(columns):
-            from deepmf.matrix.packed import take_axes_on_disk
-
-            return ObservedMatrix.from_store(take_axes_on_disk(self, rows, columns), scale=self.scale)
+        """Return the submatrix of the rows and columns at some positions, in that order."""
+        if self.origin is not None and self.n_entries > IN_MEMORY and _increase(rows) and _increase(columns):
+            return ObservedMatrix.from_parts(take_axes_on_disk(self.parts, rows, columns))
         new_row = np.full(len(self.rows), -1, dtype=np.int64)
         new_row[rows] = np.arange(rows.size)
         new_column = np.full(len(self.columns), -1, dtype=np.int64)
@@ -503,66 +352,64 @@ class ObservedMatrix:
         )
 
     def take_known(self, rows: Labels, columns: Labels) -> ObservedMatrix:
-        """Return the matrix that keeps only the entries whose row and column are among other labels."""
+        """Return a matrix with only the entries whose row and column are among some labels."""
         known_rows, known_columns = rows.find(self.row_labels) >= 0, columns.find(self.column_labels) >= 0
         known = known_rows[self.entry_rows] & known_columns[self.by_row.columns]
         return self if np.all(known) else self.take_entries(known)
 
     def with_form(self, form: TableForm) -> ObservedMatrix:
-        """Return the same matrix, to be written as a table of another form."""
-        matrix = ObservedMatrix.__new__(ObservedMatrix)
-        for name in self.__slots__:
-            object.__setattr__(matrix, name, form if name == "form" else getattr(self, name))
-        return matrix
+        """Return the same matrix with other column names or another layout for writing."""
+        return ObservedMatrix.from_parts(self.parts._replace(form=form))
 
     def with_scale(self, scale: Scale) -> ObservedMatrix:
-        """Return the same entries on another scale, which holds them all."""
-        matrix = ObservedMatrix.__new__(ObservedMatrix)
-        for name in self.__slots__:
-            object.__setattr__(matrix, name, scale if name == "scale" else getattr(self, name))
-        return matrix
+        """Return the same entries on another scale, which must hold all of them."""
+        return ObservedMatrix.from_parts(self.parts._replace(scale=scale))
 
     def to_frame(self) -> Any:
-        """Return the entries as a long polars frame, in row order, under the names of the table they came from.
+        """Return the entries as a long polars frame in row order, with the column names of their source.
 
         >>> ObservedMatrix.from_entries(["ann", "bob"], ["Big", "Big"], [3, 1]).to_frame().columns
         ['row', 'column', 'value']
         """
-        from deepmf.matrix.frames import build_long_frame
-
-        return build_long_frame(self)
+        positions = self.entry_rows, self.by_row.columns
+        return build_long_frame(self.rows.array, self.columns.array, *positions, self.values, self.scale, self.form)
 
     def to_table(self) -> Any:
-        """Return the matrix as a wide polars frame: a line per row, null where nothing is observed; mind its size."""
-        from deepmf.matrix.frames import build_wide_frame
-
-        return build_wide_frame(self)
+        """Return the matrix as a wide polars frame with a line per row; missing entries are null and take memory."""
+        return build_wide_frame(self.rows.array, self.columns.array, self.to_array(), self.scale, self.form)
 
     def write(self, path: str | Path) -> None:
-        """Write the matrix to a .csv, .tsv, .parquet or .npz file, or as a .store, that `read_matrix` reads.
+        """Write the matrix to a .csv, .tsv, .parquet or .npz file, or to a new .store folder, for `read_matrix`.
 
-        It is written whole or not at all; a store is a new folder. What came from a wide table is written as one.
+        Writing is atomic. A matrix that came from a wide table is written as a wide table.
         """
-        from deepmf.matrix.write import write_matrix
-
-        write_matrix(self, path)
+        ending = Path(path).suffix.lower()
+        if ending not in ENDINGS:
+            raise BadSetting(f"the name of the file must end in {', '.join(ENDINGS)}; got {str(path)!r}")
+        if ending == ".store":
+            write_store(self.parts, path)
+        elif ending == ".npz":
+            arrays = _build_label_arrays(self.rows, self.columns, self.form)
+            write_atomically(path, lambda temporary: _write_npz(self.to_sparse(), arrays, temporary))
+        else:
+            frame = self.to_table() if self.form.wide else self.to_frame()
+            write_atomically(path, lambda temporary: _write_frame(frame, temporary, ending))
 
     def to_sparse(self) -> scipy.sparse.csr_array:
-        """Return the entries as a scipy CSR array of float64, stored zeros included."""
+        """Return the entries as a scipy CSR array of float64, including zeros."""
         return scipy.sparse.csr_array(
             (self.values.astype(np.float64), self.by_row.columns, self.by_row.starts), shape=self.shape
         )
 
     def to_array(self) -> FloatArray:
-        """Return a dense array (rows, columns) with NaN where nothing is observed; mind its size."""
+        """Return a dense array (rows, columns) with NaN for missing entries."""
         array = np.full(self.shape, np.nan)
         array[self.entry_rows, self.by_row.columns] = self.values
         return array
 
     def describe(self) -> Description:
         """Return counts, density, quantiles of entries per row and column, and the histogram of levels."""
-        if self.origin is not None:
-            self.origin.check_unchanged()
+        check_unchanged(self)
         return describe(
             shape=self.shape,
             scale=self.scale,
@@ -599,17 +446,24 @@ class ObservedMatrix:
         )
 
     def _repr_html_(self) -> str:
-        return matrix_html("ObservedMatrix", self.describe())
+        return self.describe().to_html("ObservedMatrix")
 
 
-def _axis(items: Iterable[Any], labels: Iterable[Any] | None, *, axis: str) -> Labelled:
+def check_unchanged(*matrices: ObservedMatrix | None) -> None:
+    """Raise an error if a matrix is mapped from a store whose files have changed since it was opened."""
+    for matrix in matrices:
+        if matrix is not None and matrix.origin is not None:
+            matrix.origin.check_unchanged()
+
+
+def _find_positions(items: Iterable[Any], labels: Iterable[Any] | None, *, axis: str) -> Labelled:
     if labels is None:
         return Labels.gather(items, axis=axis)
     known = labels if isinstance(labels, Labels) else Labels(labels, axis=axis)
     return Labelled(known, known.positions(items))
 
 
-def _whole_axis(labels: Iterable[Any] | None, count: int, *, axis: str) -> Labels:
+def _build_axis(labels: Iterable[Any] | None, count: int, *, axis: str) -> Labels:
     if labels is None:
         return Labels.from_range(count, axis=axis)
     given = labels if isinstance(labels, Labels) else Labels(labels, axis=axis)
@@ -618,5 +472,35 @@ def _whole_axis(labels: Iterable[Any] | None, count: int, *, axis: str) -> Label
     return given
 
 
-def _rise(positions: IndexArray) -> bool:
+def _increase(positions: IndexArray) -> bool:
     return bool(np.all(positions[1:] > positions[:-1]))
+
+
+def _write_frame(frame: Any, path: Path, ending: str) -> None:
+    with path.open("wb") as file:
+        _FRAME_WRITERS[ending](frame, file)
+
+
+def _write_npz(sparse: scipy.sparse.csr_array, arrays: dict[str, npt.NDArray[Any]], path: Path) -> None:
+    """Write a file for `scipy.sparse.load_npz` with our own arrays; the same matrix gives the same bytes."""
+    own = {"indices": sparse.indices, "indptr": sparse.indptr, "data": sparse.data}
+    own |= {"format": np.array(b"csr"), "shape": np.array(sparse.shape), "_is_array": np.array(True)}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in (own | arrays).items():
+            member = zipfile.ZipInfo(f"{name}.npy")  # has a fixed date
+            member.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(member, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+def _build_label_arrays(rows: Labels, columns: Labels, form: TableForm) -> dict[str, npt.NDArray[Any]]:
+    """Return the form, and the labels of each axis unless they are 0, 1, 2, ..., as arrays that need no pickle."""
+    arrays = {NPZ_FORM: np.array([*form[:3], "wide" if form.wide else "long"])}
+    for axis, labels in (("row", rows.array), ("column", columns.array)):
+        if labels.dtype.kind == "i" and np.array_equal(labels, np.arange(labels.size)):
+            continue
+        plain = np.array(labels.tolist())
+        if plain.dtype.kind not in "iU" or plain.tolist() != labels.tolist():
+            raise BadEntries(f"an .npz file holds {axis} labels that are ints or texts; write .parquet or .csv")
+        arrays[NPZ_LABELS[axis]] = plain
+    return arrays

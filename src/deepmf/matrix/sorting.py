@@ -1,4 +1,4 @@
-"""Entries in row order: sorted by row and column, repeats found and merged."""
+"""Check entries, sort them by row and by column, and merge repeated (row, column) pairs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,64 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
 from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, Hint, MeansOffLevels, OffScale
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.formatting import format_quantity
+from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.scale import LARGEST, Scale
 
+Duplicates = Literal["error", "first", "last", "mean"]
+
+DUPLICATES_HINT = Hint(
+    "duplicates='first', 'last' or 'mean' merges them", "--duplicates first, last or mean merges them"
+)
+
+_PIECE = 1 << 22  # numbers checked at a time
+
+
+class ByRow(NamedTuple):
+    """Entries in row order (CSR): those of row i are `starts[i]:starts[i + 1]`, with increasing columns."""
+
+    starts: IndexArray  # (rows + 1,)
+    columns: IndexArray  # (entries,)
+
+
+class ByColumn(NamedTuple):
+    """Entries in column order (CSC): those of column j are `starts[j]:starts[j + 1]`, with increasing rows."""
+
+    starts: IndexArray  # (columns + 1,)
+    rows: IndexArray  # (entries,)
+    entries: IndexArray  # (entries,) place of each entry in row order
+
+
+class RowOrder(NamedTuple):
+    """The permutation that sorts entries by row, and the sorted rows and columns."""
+
+    order: IndexArray
+    rows: IndexArray
+    columns: IndexArray
+
+
+class SortedEntries(NamedTuple):
+    """Entries in row order without repeats, and their scale.
+
+    n_moved: number of means of repeated entries that lay between two levels.
+    """
+
+    rows: IndexArray
+    columns: IndexArray
+    values: FloatArray
+    scale: Scale
+    n_moved: int = 0
+
+
+# Checks
+
 
 def to_numbers(values: Any, *, dimensions: int = 1) -> FloatArray:
-    """Return values as float64; what is not a number is named."""
+    """Return values as a float64 array; raise an error that names the first value that is no number."""
     if not isinstance(values, Iterable):
         raise BadEntries(f"values must be a list of numbers; got {values!r}")
     if not isinstance(values, np.ndarray):
@@ -43,97 +92,74 @@ def _parse(values: npt.NDArray[Any]) -> FloatArray:
         raise BadEntries(f"values of type {values.dtype} are not numbers") from error
 
 
-def check_finite(rows: Labelled, columns: Labelled, values: FloatArray) -> None:
-    """Refuse a value that is NaN or infinite, or so large that a spread of such values is."""
-    if values.size == 0 or (values.min() >= -LARGEST and values.max() <= LARGEST):  # NaN passes neither comparison
-        return
-    bad = int(np.flatnonzero(~(np.abs(values) <= LARGEST))[0])
-    needed = (
-        "values must be finite numbers" if not np.isfinite(values[bad]) else f"magnitudes up to {LARGEST:g} are taken"
-    )
-    raise BadEntries(f"{name_spot(rows, columns, bad)} has value {values[bad]}; {needed}", position=bad)
-
-
-def check_on_scale(rows: Labelled, columns: Labelled, values: FloatArray, scale: Scale) -> None:
-    """Refuse a value that the scale does not hold."""
-    bad = np.flatnonzero(~scale.holds(values))
-    if bad.size:
-        raise OffScale(
-            f"{name_spot(rows, columns, bad[0])} has value {values[bad[0]]:g}; the scale is {scale}",
-            position=int(bad[0]),
-        )
-
-
-def name_spot(rows: Labelled, columns: Labelled, position: int) -> str:
-    """Name the row and the column of an entry, for messages."""
-    row, column = (axis.labels[axis.positions[[position]]].tolist()[0] for axis in (rows, columns))
-    return f"row {row!r}, column {column!r}"
-
-
-Duplicates = Literal["error", "first", "last", "mean"]
-
-DUPLICATES_HINT = Hint(
-    "duplicates='first', 'last' or 'mean' merges them", "--duplicates first, last or mean merges them"
-)
-
-
-class RowOrder(NamedTuple):
-    """Entries in row order: which entry comes when, and the row and the column of each."""
-
-    order: IndexArray
-    rows: IndexArray
-    columns: IndexArray
-
-
-class OrderedEntries(NamedTuple):
-    """Entries in row order, without repeats, and their scale.
-
-    n_moved: how many are means of repeated entries that lay between two levels.
-    """
-
-    rows: IndexArray
-    columns: IndexArray
-    values: FloatArray
-    scale: Scale
-    n_moved: int = 0
-
-
 def check_duplicates(duplicates: str) -> None:
-    """Refuse a value that `duplicates` cannot have."""
+    """Raise an error unless `duplicates` is a legal value."""
     if duplicates not in get_args(Duplicates):
         raise BadSetting(f"duplicates must be 'error', 'first', 'last' or 'mean'; got {duplicates!r}")
 
 
+def check_finite(rows: Labelled, columns: Labelled, values: FloatArray) -> None:
+    """Raise an error if a value is NaN, infinite, or so large that differences of values overflow."""
+    if values.size == 0 or (values.min() >= -LARGEST and values.max() <= LARGEST):  # NaN passes neither comparison
+        return
+    bad = int(np.flatnonzero(~(np.abs(values) <= LARGEST))[0])
+    rule = (
+        "values must be finite numbers"
+        if not np.isfinite(values[bad])
+        else f"the largest magnitude allowed is {LARGEST:g}"
+    )
+    raise BadEntries(f"{name_entry(rows, columns, bad)} has value {values[bad]}; {rule}", position=bad)
+
+
+def check_on_scale(rows: Labelled, columns: Labelled, values: FloatArray, scale: Scale) -> None:
+    """Raise an error if a value is not on the scale."""
+    bad = np.flatnonzero(~scale.holds(values))
+    if bad.size:
+        raise OffScale(
+            f"{name_entry(rows, columns, bad[0])} has value {values[bad[0]]:g}; the scale is {scale}",
+            position=int(bad[0]),
+        )
+
+
+def name_entry(rows: Labelled, columns: Labelled, position: int) -> str:
+    """Return the row and the column of an entry as words for a message."""
+    row, column = (axis.labels[axis.positions[[position]]].tolist()[0] for axis in (rows, columns))
+    return f"row {row!r}, column {column!r}"
+
+
+# Row order
+
+
 def sort_entries(
     rows: Labelled, columns: Labelled, values: FloatArray, *, scale: Scale | None, duplicates: Duplicates
-) -> OrderedEntries:
-    """Sort entries and merge those that repeat a (row, column) pair; a scale that is not given is inferred."""
+) -> SortedEntries:
+    """Sort entries by row and merge repeated (row, column) pairs; infer the scale unless it is given."""
     order, row_of, column_of = sort_by_row(
         rows.positions, columns.positions, n_rows=len(rows.labels), n_columns=len(columns.labels)
     )
     again, ordered, n_moved = find_repeats(row_of, column_of), values[order], 0
     if np.any(again):
         if duplicates == "error":
-            raise build_duplicate_error(rows, columns, order, again)
+            raise _build_duplicate_error(rows, columns, order, again)
         given = scale
         if duplicates == "mean":
-            scale = scale or Scale.infer(ordered)  # before means bring values that nobody gave
+            scale = scale or Scale.infer(ordered)  # before averaging, which creates values that nobody gave
         ordered = merge_repeats(ordered, again, duplicates)
         scale = scale.infer_again(ordered) if given is None and scale is not None else scale
         row_of, column_of = row_of[~again], column_of[~again]
         if duplicates == "mean" and scale is not None and scale.levels is not None:
             ordered, n_moved = round_to_levels(ordered, scale)
-    return OrderedEntries(row_of, column_of, ordered, scale or Scale.infer(ordered), n_moved)
+    return SortedEntries(row_of, column_of, ordered, scale or Scale.infer(ordered), n_moved)
 
 
 def sort_by_row(row_of: IndexArray, column_of: IndexArray, *, n_rows: int, n_columns: int) -> RowOrder:
-    """Sort entries by row, then by column, then as given.
+    """Sort entries by row, then by column, then by their original order.
 
-    Row, column and place of an entry are packed into the bits of one 64-bit number where they fit: sorting numbers in
-    place is several times faster than sorting places and then collecting, all over memory, what lies there.
+    Where they fit, the row, the column and the place of an entry are packed into one 64-bit integer: sorting integers
+    in place is several times faster than `lexsort` followed by random access to rows and columns.
     """
     if _is_in_row_order(row_of, column_of):
-        return RowOrder(np.arange(row_of.size), row_of.copy(), column_of.copy())  # the caller's arrays stay his
+        return RowOrder(np.arange(row_of.size), row_of.copy(), column_of.copy())  # never the caller's own arrays
     place_bits, column_bits = row_of.size.bit_length(), n_columns.bit_length()
     if n_rows.bit_length() + column_bits + place_bits > 63:
         order = np.lexsort((column_of, row_of))
@@ -158,38 +184,18 @@ def _is_in_row_order(row_of: IndexArray, column_of: IndexArray) -> bool:
     return bool(np.all(column_of[1:][same_row] > column_of[:-1][same_row]))
 
 
-def find_starts(sorted_rows: IndexArray, n_rows: int, index: npt.DTypeLike) -> IndexArray:
-    """Return where each row starts among sorted entries, (rows + 1,); nothing else of that length is held."""
-    starts = np.zeros(n_rows + 1, dtype=index)
-    if sorted_rows.size:
-        ends = np.flatnonzero(np.append(sorted_rows[1:] != sorted_rows[:-1], True))
-        starts[sorted_rows[ends] + 1] = np.diff(ends, prepend=-1)  # the number of entries of each row that has any
-        np.cumsum(starts, out=starts)
-    return starts
+# Repeated pairs
 
 
 def find_repeats(row_of: IndexArray, column_of: IndexArray) -> npt.NDArray[np.bool_]:
-    """Say which of some entries in row order have the row and the column of the one before."""
+    """Return whether each entry, in row order, has the same row and column as the entry before it."""
     again = np.zeros(row_of.size, dtype=bool)
     again[1:] = (row_of[1:] == row_of[:-1]) & (column_of[1:] == column_of[:-1])
     return again
 
 
-def build_duplicate_error(
-    rows: Labelled, columns: Labelled, order: IndexArray, again: npt.NDArray[np.bool_]
-) -> DuplicateEntries:
-    """Return the error that counts the repeats and names the first."""
-    position = int(order[again].min())
-    return DuplicateEntries(
-        f"{name_spot(rows, columns, position)} was given before; {int(again.sum())} of {order.size} entries repeat "
-        "a (row, column) pair",
-        position=position,
-        hint=DUPLICATES_HINT,
-    )
-
-
 def merge_repeats(values: FloatArray, again: npt.NDArray[np.bool_], duplicates: Duplicates) -> FloatArray:
-    """Return one value for each run of repeats, in row order: the first or the last one given, or their mean."""
+    """Return one value for each run of repeats: the first, the last or the mean of the run."""
     firsts = np.flatnonzero(~again)
     if duplicates == "first":
         first: FloatArray = values[firsts]
@@ -203,17 +209,66 @@ def merge_repeats(values: FloatArray, again: npt.NDArray[np.bool_], duplicates: 
 
 
 def round_to_levels(means: FloatArray, scale: Scale) -> tuple[FloatArray, int]:
-    """Return means of repeated entries as levels, and how many were none."""
+    """Return the nearest level of each mean, and the number of means that were no level."""
     levels = scale.nearest_level(means)
     return levels, int(np.count_nonzero(levels != means))
 
 
 def warn_moved(n_moved: int, scale: Scale) -> None:
-    """Tell how many means of repeated entries were no levels."""
+    """Warn that means of repeated entries were moved to the nearest level."""
     if n_moved:
         warnings.warn(
-            f"of the means of repeated entries, {n_moved:,} lie between the levels of the scale {scale}: each becomes "
-            "the nearest level",
+            f"{format_quantity(n_moved, 'mean')} of repeated entries between the levels of the scale {scale}; "
+            "the nearest level is used",
             MeansOffLevels,
             stacklevel=3,
         )
+
+
+def _build_duplicate_error(
+    rows: Labelled, columns: Labelled, order: IndexArray, again: npt.NDArray[np.bool_]
+) -> DuplicateEntries:
+    """Return an error that counts the repeats and names the first of them."""
+    position = int(order[again].min())
+    return DuplicateEntries(
+        f"{name_entry(rows, columns, position)} was given before; {int(again.sum())} of {order.size} entries repeat "
+        "a (row, column) pair",
+        position=position,
+        hint=DUPLICATES_HINT,
+    )
+
+
+# Both orders
+
+
+def build_orders(row_of: IndexArray, column_of: IndexArray, *, shape: tuple[int, int]) -> tuple[ByRow, ByColumn]:
+    """Return both orders of entries that are sorted by row and have no repeats."""
+    index = np.int32 if max(row_of.size, *shape) < 2**31 - 1 else np.int64
+    by_row = ByRow(_find_starts(row_of, shape[0], index), column_of.astype(index, copy=False))
+    # Converting CSR to CSC is a counting sort in compiled code; with places as data, it yields the permutation.
+    places = np.arange(row_of.size, dtype=index)
+    turned = scipy.sparse.csr_array((places, by_row.columns, by_row.starts), shape=shape).tocsc()
+    return by_row, ByColumn(*(part.astype(index, copy=False) for part in (turned.indptr, turned.indices, turned.data)))
+
+
+def _find_starts(sorted_rows: IndexArray, n_rows: int, index: npt.DTypeLike) -> IndexArray:
+    """Return where each row starts among sorted entries, (rows + 1,), without another array of that length."""
+    starts = np.zeros(n_rows + 1, dtype=index)
+    if sorted_rows.size:
+        ends = np.flatnonzero(np.append(sorted_rows[1:] != sorted_rows[:-1], True))
+        starts[sorted_rows[ends] + 1] = np.diff(ends, prepend=-1)  # number of entries of each row that has any
+        np.cumsum(starts, out=starts)
+    return starts
+
+
+def compact(values: FloatArray) -> ValueArray:
+    """Return a copy of the values, in single precision where that is exact."""
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    return single if np.array_equal(single, values) else values.copy()
+
+
+def are_positions(array: IndexArray, count: int) -> bool:
+    """Whether all numbers are positions on an axis of this length."""
+    unsigned = array.view(f"u{array.itemsize}")  # a negative number is larger than any position
+    return all(unsigned[start : start + _PIECE].max() < count for start in range(0, array.size, _PIECE))

@@ -484,8 +484,8 @@ class Model(Method):
         if self._fitted is None:
             return
         rows, columns = self._fitted.entries.rows, self._fitted.entries.columns
-        new_rows = None if row_features is None else row_features.beyond(rows)
-        new_columns = None if column_features is None else column_features.beyond(columns)
+        new_rows = None if row_features is None else row_features.take_unknown(rows)
+        new_columns = None if column_features is None else column_features.take_unknown(columns)
         if new_rows is not None or new_columns is not None:
             self._fitted = self.extend(row_features=new_rows, column_features=new_columns)._fitted
 

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadModelFile, BadSetting
-from deepmf.matrix.axis_entries import ByColumn, ByRow, are_positions
 from deepmf.matrix.frames import PLAIN, TableForm
 from deepmf.matrix.labels import AS_TEXT, ENCODING, Labelled, Labels, TextKind, find_stored_kind
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.packed import MatrixParts
 from deepmf.matrix.scale import Scale
+from deepmf.matrix.sorting import ByColumn, ByRow, are_positions
 from deepmf.matrix.text_labels import TextLabels, has_lone_surrogates
 from deepmf.storage.model_file import (
     Packed,
@@ -203,16 +204,17 @@ def unpack_ordered(prefix: str, content: Any, tensors: Tensors) -> ObservedMatri
     check_starts(by_row.starts, len(rows), values.size, name=f"{prefix}.entries.starts")
     check_starts(by_column.starts, len(columns), values.size, name=f"{prefix}.by_column.starts")
     _check_positions(by_row, by_column, (len(rows), len(columns)), prefix)
-    opened = ObservedMatrix.from_order(
+    parts = MatrixParts(
         rows,
         columns,
-        unpack_scale(field(content, "scale")),
-        by_row,
-        by_column,
-        values,
-        mean=float("nan") if field(content, _ORDERED) is None else number(content[_ORDERED], "a stored mean"),
+        scale=unpack_scale(field(content, "scale")),
         form=unpack_form(content["form"]) if "form" in content else PLAIN,
+        by_row=by_row,
+        by_column=by_column,
+        values=values,
+        mean=float("nan") if field(content, _ORDERED) is None else number(content[_ORDERED], "a stored mean"),
     )
+    opened = ObservedMatrix.from_parts(parts)
     if has_values_to_check(tensors):
         _check(opened, prefix)
     return opened

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from deepmf.errors import BadEntries, BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.packed import check_unchanged
+from deepmf.matrix.matrix import ObservedMatrix, check_unchanged
 from deepmf.nn.ranks import ranks_here
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.runtime import Threads

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from deepmf.matrix.axis_entries import build_orders, compact
+from deepmf.matrix.sorting import build_orders, compact
 
 
 def test_both_orders_are_those_of_a_dense_array() -> None:

@@ -1,0 +1,159 @@
+"""A summary of a matrix: counts, density, quantiles of entries per row and column, and a histogram."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.formatting import format_amount, format_count, format_percent, format_short
+from deepmf.matrix.arrays import iterate_pieces
+from deepmf.matrix.scale import Scale
+from deepmf.plots import build_notebook_view, plot_bars
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_QUANTILES = {"min": 0.0, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "max": 1.0}
+
+
+@dataclass(frozen=True)
+class Description:
+    """Counts, density, quantiles of entries per row and column, and the histogram of the values.
+
+    `histogram` maps each level to its number of entries; for an interval, the middle of each of ten bins.
+    """
+
+    n_rows: int
+    n_columns: int
+    n_entries: int
+    density: float
+    n_empty_rows: int
+    n_empty_columns: int
+    mean: float
+    standard_deviation: float
+    scale: Scale
+    entries_per_row: dict[str, float]
+    entries_per_column: dict[str, float]
+    histogram: dict[float, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain Python values, ready for JSON."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        levels = self.scale.levels
+        plain["scale"] = {
+            "low": self.scale.low,
+            "high": self.scale.high,
+            "levels": None if levels is None else levels.tolist(),
+        }
+        plain["histogram"] = {f"{value:g}": count for value, count in self.histogram.items()}
+        return plain
+
+    def to_html(self, name: str = "Description") -> str:
+        """Return the table and the histogram that a notebook shows, under a name."""
+        facts = {
+            "size": f"{format_count(self.n_rows)} rows x {format_count(self.n_columns)} columns",
+            "entries": f"{format_count(self.n_entries)} ({format_percent(self.density, digits=2)} observed)",
+            "scale": str(self.scale),
+            "values": f"mean {format_amount(self.mean)}, standard deviation {format_amount(self.standard_deviation)}",
+            "entries per row": _format_range(self.entries_per_row, self.n_empty_rows),
+            "entries per column": _format_range(self.entries_per_column, self.n_empty_columns),
+        }
+        plots = {"Number of entries by value": lambda: _plot_histogram(self)} if self.n_entries else {}
+        return build_notebook_view(name, facts, plots)
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.n_entries:,} entries in {self.n_rows:,} rows x {self.n_columns:,} columns "
+            f"({100 * self.density:.3g} % observed)",
+            f"scale {self.scale}; mean {self.mean:.4g}, standard deviation {self.standard_deviation:.4g}",
+            _format_quantiles("entries per row", self.entries_per_row, self.n_empty_rows),
+            _format_quantiles("entries per column", self.entries_per_column, self.n_empty_columns),
+        ]
+        most = max(self.histogram.values(), default=1) or 1
+        for value, count in self.histogram.items():
+            share = count / max(self.n_entries, 1)
+            lines.append(f"{value:>10.4g} {100 * share:5.1f} % {'█' * round(30 * count / most)}")
+        return "\n".join(lines)
+
+
+def describe(
+    *,
+    shape: tuple[int, int],
+    scale: Scale,
+    values: npt.NDArray[np.floating[Any]],
+    row_counts: npt.NDArray[np.integer[Any]],
+    column_counts: npt.NDArray[np.integer[Any]],
+) -> Description:
+    """Summarise a matrix of this shape; both arrays of counts are reordered in place."""
+    n_rows, n_columns = shape
+    mean, deviation = _compute_moments(values)
+    return Description(
+        n_rows=n_rows,
+        n_columns=n_columns,
+        n_entries=int(values.size),
+        density=values.size / max(n_rows * n_columns, 1),
+        n_empty_rows=int(np.count_nonzero(row_counts == 0)),
+        n_empty_columns=int(np.count_nonzero(column_counts == 0)),
+        mean=mean,
+        standard_deviation=deviation,
+        scale=scale,
+        entries_per_row=_compute_quantiles(row_counts),
+        entries_per_column=_compute_quantiles(column_counts),
+        histogram=_compute_histogram(scale, values),
+    )
+
+
+def _compute_moments(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:
+    """Return the mean and the standard deviation, a piece of the values at a time."""
+    if not values.size:
+        return float("nan"), float("nan")
+    mean = sum(float(piece.sum(dtype=np.float64)) for piece in iterate_pieces(values)) / values.size
+    with np.errstate(over="ignore"):  # the deviation of huge values is infinite
+        squares = sum(float(np.square(piece.astype(np.float64) - mean).sum()) for piece in iterate_pieces(values))
+    return mean, float(np.sqrt(squares / values.size))
+
+
+def _compute_quantiles(counts: npt.NDArray[np.integer[Any]]) -> dict[str, float]:
+    if counts.size == 0:
+        return dict.fromkeys(_QUANTILES, 0.0)
+    # In place: a copy of 10^8 counts would be expensive.
+    quantiles = np.quantile(counts, list(_QUANTILES.values()), overwrite_input=True)
+    return dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
+
+
+def _compute_histogram(scale: Scale, values: npt.NDArray[np.floating[Any]]) -> dict[float, int]:
+    if scale.levels is not None:
+        counts = np.zeros(scale.levels.size, dtype=np.int64)
+        for piece in iterate_pieces(values):
+            counts += np.bincount(scale.level_positions(piece), minlength=counts.size)
+        return dict(zip(scale.levels.tolist(), counts.tolist(), strict=True))
+    counts, edges = np.zeros(10, dtype=np.int64), np.histogram_bin_edges([], bins=10, range=(scale.low, scale.high))
+    for piece in iterate_pieces(values):
+        inside = np.clip(piece, scale.low, scale.high)  # outliers count in the first and last bins
+        counts += np.histogram(inside, bins=10, range=(scale.low, scale.high))[0]
+    return dict(zip(((edges[:-1] + edges[1:]) / 2).tolist(), counts.tolist(), strict=True))
+
+
+def _format_quantiles(name: str, quantiles: dict[str, float], n_empty: int) -> str:
+    shown = ", ".join(f"{label} {count:g}" for label, count in quantiles.items())
+    return f"{name}: {shown}" + (f"; {n_empty:,} without any" if n_empty else "")
+
+
+def _format_range(counts: dict[str, float], n_empty: int) -> str:
+    text = f"{counts['min']:g} to {counts['max']:g}, median {counts['median']:g}"
+    return text + (f"; {format_count(n_empty)} without any" if n_empty else "")
+
+
+def _plot_histogram(description: Description) -> Axes:
+    return plot_bars(
+        [format_short(float(f"{value:.3g}")) for value in description.histogram],
+        {"entries": list(description.histogram.values())},
+        x_label="value" if description.scale.levels is None else "level",
+        y_label="entries",
+    )
