@@ -16,8 +16,9 @@ from deepmf.errors import BadSetting, BadSplit, DeepMFWarning, NothingObserved, 
 from deepmf.evaluation.areas import AreaErrors, evaluate
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.description import Description
 from deepmf.matrix.features import AxisFeatures, Features
-from deepmf.matrix.matrix import AREAS, Description, ObservedMatrix
+from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.fitting import check_features
 from deepmf.models.registry import MODELS, model_class
