@@ -30,7 +30,7 @@ def trainer(width: int) -> tuple[str, Trainer]:
     model = OrdinalDMF(
         hidden_sizes=(width,), latent_size=64, block_rows=600, block_columns=400, averaging=0.995, device="cpu"
     )
-    return name, model._trainer(EntryStore.of(matrix), matrix, None)
+    return name, model._make_trainer(EntryStore.of(matrix), matrix, None)
 
 
 def table_megabytes(made: Trainer) -> float:

@@ -50,7 +50,7 @@ def models() -> dict[str, Any]:
     }
     with pytest.MonkeyPatch.context() as changed, warnings.catch_warnings():
         warnings.simplefilter("ignore", NotBetterThanMeans)  # trainings are short
-        changed.setattr(encoder_training, "best_penalty", lambda *_, **__: math.inf)
+        changed.setattr(encoder_training, "choose_penalty", lambda *_, **__: math.inf)
         return {
             name: model.fit(split.train, split.validation).extend(split.extension)
             for name, (model, split) in made.items()

@@ -32,8 +32,7 @@ from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.linear_part import LinearPart
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.models.ordinal.refinement import Refinement, cholesky_solved
-from deepmf.models.ordinal.views import PaddedEntries
+from deepmf.models.ordinal.refinement import PaddedEntries, Refinement, solve_cholesky
 from deepmf.models.registry import MODELS
 from deepmf.nn.branch import Branch, directions
 from deepmf.nn.inputs import channels
@@ -87,7 +86,7 @@ class ExportBranch(nn.Module):
 @torch.library.custom_op("deepmf::solved", mutates_args=())
 def solved(matrices: Tensor, right: Tensor) -> Tensor:
     """Return the solutions (n, unknowns, 1) of positive definite systems, as one operator of an exported graph."""
-    return cholesky_solved(matrices, right).contiguous()
+    return solve_cholesky(matrices, right).contiguous()
 
 
 @solved.register_fake
@@ -115,7 +114,7 @@ class RefinedBranch(nn.Module):
         outputs = side.branch(channels(seen, values.shape[1])).reshape(values.shape[0], len(side.views), -1)
         real = ~torch.isnan(values)
         every = torch.arange(values.shape[1])[None]
-        return self._refinement.refined(outputs, PaddedEntries(every, torch.where(real, units, 0.0), real))
+        return self._refinement.refine_outputs(outputs, PaddedEntries(every, torch.where(real, units, 0.0), real))
 
 
 class LinearBranch(nn.Module):
@@ -215,7 +214,9 @@ class DistributionHead(nn.Module):
     def __init__(self, head: OrdinalHead, linear: LinearPart | None, coverages: FloatArray | None) -> None:
         super().__init__()
         self.head, self._linear_share = head, 0.0 if linear is None else linear.blend.share
-        self.register_buffer("linear_cutpoints", None if linear is None else torch.from_numpy(linear.cutpoints(head)))
+        self.register_buffer(
+            "linear_cutpoints", None if linear is None else torch.from_numpy(linear.make_cutpoints(head))
+        )
         self.register_buffer("coverages", None if coverages is None else torch.from_numpy(coverages).float())
 
     def forward(self, row_latents: Tensor, column_latents: Tensor) -> tuple[Tensor, ...]:
@@ -225,7 +226,7 @@ class DistributionHead(nn.Module):
         if share:
             logits = logits - share * self.linear_cutpoints
         exceeded = functional.pad(functional.pad(self._calibrated(logits.sigmoid()), (1, 0), value=1.0), (0, 1))
-        return self.head.expected(logits), exceeded[..., :-1] - exceeded[..., 1:]
+        return self.head.expectation(logits), exceeded[..., :-1] - exceeded[..., 1:]
 
     def _calibrated(self, exceedance: Tensor) -> Tensor:
         """Return what `PredictiveDistribution.calibrated` does."""
@@ -262,7 +263,7 @@ def _of_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
     if encoder.linear is not None:
         part, fields = encoder.linear, encoder.layout.linear
         begin = torch.from_numpy(encoder.refinement_columns[:, fields])
-        factors = torch.from_numpy(part.unweighted(trained_rows[:, fields], trained_rows[:, -1]))
+        factors = torch.from_numpy(part.remove_weights(trained_rows[:, fields], trained_rows[:, -1]))
         rows = LinearRows(of_rows, part, begin[:, : part.size], begin[:, -2], fields=fields, scale=scale)
         columns = LinearColumns(
             of_columns, part, factors[:, : part.size], factors[:, part.size], fields=fields, scale=scale

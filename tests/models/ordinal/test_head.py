@@ -95,7 +95,7 @@ def restated_response(head: OrdinalHead, beside: Array) -> tuple[Array, Array]:
 def test_latents_are_scaled_cosines_effects_and_offset(name: str) -> None:
     head = moved(new_head(name))
     row_outputs, column_outputs = outputs(6, 5 + head.n_row_outputs), outputs(4, 5 + head.n_column_outputs, seed=1)
-    rows, columns = head.row_latents(row_outputs), head.column_latents(column_outputs)
+    rows, columns = head.make_row_latents(row_outputs), head.make_column_latents(column_outputs)
     assert rows.shape == (6, 5 + 2 + head.n_response) and columns.shape == (4, 5 + 2 + head.n_response)
     of_rows, of_columns = row_outputs.double().numpy(), column_outputs.double().numpy()
     scores = (rows @ columns.T).detach()
@@ -111,7 +111,7 @@ def test_latents_are_scaled_cosines_effects_and_offset(name: str) -> None:
 def test_response_parameters_are_cutpoints_and_the_logarithm_of_a_slope(name: str) -> None:
     head = moved(new_head(name))
     row_outputs = outputs(6, 5 + head.n_row_outputs)
-    response = head.row_latents(row_outputs)[:, -head.n_response :].detach().double().numpy()
+    response = head.make_row_latents(row_outputs)[:, -head.n_response :].detach().double().numpy()
     cutpoints, slopes = restated_response(head, row_outputs[:, 6:].double().numpy())
     assert cutpoints.shape == (6, len(HEADS[name][1]))
     np.testing.assert_allclose(response[:, :-1], cutpoints, atol=1e-5)
@@ -124,11 +124,11 @@ def test_scores_and_responses_of_several_networks_are_means(name: str) -> None:
     head = moved(OrdinalHead(*HEADS[name], groups=n_groups))
     row_outputs = outputs(6, n_groups * (n_direction + head.n_row_outputs))
     column_outputs = outputs(4, n_groups * (n_direction + head.n_column_outputs), seed=1)
-    rows, columns = head.row_latents(row_outputs), head.column_latents(column_outputs)
+    rows, columns = head.make_row_latents(row_outputs), head.make_column_latents(column_outputs)
     assert rows.shape == (6, n_groups * n_direction + 2 + head.n_response)
     one = moved(new_head(name))
-    each_row = [one.row_latents(part) for part in row_outputs.chunk(n_groups, dim=1)]
-    each_column = [one.column_latents(part) for part in column_outputs.chunk(n_groups, dim=1)]
+    each_row = [one.make_row_latents(part) for part in row_outputs.chunk(n_groups, dim=1)]
+    each_column = [one.make_column_latents(part) for part in column_outputs.chunk(n_groups, dim=1)]
     beside = n_direction + 2
     scores = [row[:, :beside] @ column[:, :beside].T for row, column in zip(each_row, each_column, strict=True)]
     joined = rows[:, : -head.n_response] @ columns[:, : -head.n_response].T
@@ -136,7 +136,7 @@ def test_scores_and_responses_of_several_networks_are_means(name: str) -> None:
     responses = torch.stack([row[:, beside:] for row in each_row])
     torch.testing.assert_close(rows[:, -head.n_response :], responses.mean(0))
     torch.testing.assert_close(columns[:, : n_groups * n_direction].norm(dim=1), torch.ones(4))
-    torch.testing.assert_close(head.row_latents_by_group(row_outputs), torch.stack(each_row, dim=1))
+    torch.testing.assert_close(head.make_row_latents_by_group(row_outputs), torch.stack(each_row, dim=1))
 
 
 @every_head
@@ -155,7 +155,7 @@ def test_logits_loss_and_expectation(name: str) -> None:
     at_least = np.concatenate([np.ones((3, 4, 1)), exceeded, np.zeros((3, 4, 1))], axis=-1)
     probabilities = at_least[..., :-1] - at_least[..., 1:]
     assert probabilities.min() >= 0
-    np.testing.assert_allclose(head.expected(logits), (probabilities * answers).sum(-1), atol=1e-5)
+    np.testing.assert_allclose(head.expectation(logits), (probabilities * answers).sum(-1), atol=1e-5)
     for level in range(answers.size):  # the loss of each answer, as of yes or no at every boundary
         above = np.arange(n_boundaries) < level
         losses = -np.log(np.where(above, exceeded, 1 - exceeded)).sum(-1)
@@ -182,18 +182,18 @@ def test_targets_exceed_the_boundaries_below_them(name: str) -> None:
     levels, boundaries, _ = HEADS[name]
     low, high = levels[0], levels[-1]
     units = [0.0 if high == low else (2 * level - low - high) / (high - low) for level in levels]
-    assert torch.equal(head.above(torch.tensor(units)), torch.ones(len(levels), len(boundaries)).tril(-1))
-    assert not head.above(torch.tensor(boundaries)).diagonal().any()  # on a boundary is not above it
-    assert not head.above(torch.tensor([float("nan")])).any()
-    assert head.above(torch.zeros(2, 3)).shape == (2, 3, len(boundaries))
+    assert torch.equal(head.mark_exceeded(torch.tensor(units)), torch.ones(len(levels), len(boundaries)).tril(-1))
+    assert not head.mark_exceeded(torch.tensor(boundaries)).diagonal().any()  # on a boundary is not above it
+    assert not head.mark_exceeded(torch.tensor([float("nan")])).any()
+    assert head.mark_exceeded(torch.zeros(2, 3)).shape == (2, 3, len(boundaries))
 
 
 @every_head
 def test_before_training_the_answer_is_the_marginal_distribution(name: str) -> None:
     head = new_head(name)
     rows, columns = torch.zeros(1, 5 + head.n_row_outputs), torch.zeros(1, 5 + head.n_column_outputs)
-    row_latents = head.row_latents(rows)
-    score = (row_latents @ head.column_latents(columns).T)[0]
+    row_latents = head.make_row_latents(rows)
+    score = (row_latents @ head.make_column_latents(columns).T)[0]
     exceeded = head.logits(score, row_latents[:, -head.n_response :])[0].sigmoid().detach().double().numpy()
     expected = np.array(HEADS[name][2])
     if name != "a level nobody used":
@@ -213,7 +213,7 @@ def test_before_training_the_answer_is_the_marginal_distribution(name: str) -> N
 def test_cutpoints_increase_whatever_the_branch_says(name: str, size: float, seed: int) -> None:
     head = moved(new_head(name))
     row_outputs = outputs(8, 3 + head.n_row_outputs, seed=seed) * size
-    cutpoints = head.row_latents(row_outputs)[:, -head.n_response : -1]
+    cutpoints = head.make_row_latents(row_outputs)[:, -head.n_response : -1]
     assert bool((cutpoints.diff(dim=1) >= 0).all())
     if size <= 5:
         assert bool((cutpoints.diff(dim=1) > 0).all())
@@ -223,22 +223,22 @@ def test_cutpoints_increase_whatever_the_branch_says(name: str, size: float, see
 def test_huge_outputs_leave_a_finite_loss(size: float) -> None:
     head = new_head()
     row_outputs = (outputs(8, 3 + head.n_row_outputs) * size).requires_grad_()
-    cutpoints = head.row_latents(row_outputs)[:, -head.n_response : -1]
+    cutpoints = head.make_row_latents(row_outputs)[:, -head.n_response : -1]
     assert bool((cutpoints.diff(dim=1) >= 0).all())
     logits = head.logits(torch.linspace(-5, 5, 8) * size, torch.cat([cutpoints, torch.zeros(8, 1)], dim=1))
-    loss = head.loss(logits, head.above(torch.linspace(-1, 1, 8))).sum()
+    loss = head.loss(logits, head.mark_exceeded(torch.linspace(-1, 1, 8))).sum()
     loss.backward()
     assert loss.isfinite() and row_outputs.grad is not None and bool(row_outputs.grad.isfinite().all())
-    expected = head.expected(logits)
+    expected = head.expectation(logits)
     assert bool(((expected >= 1) & (expected <= 5)).all())
 
 
 def test_every_parameter_learns() -> None:
     head = new_head()
-    rows = head.row_latents(outputs(4, 5 + head.n_row_outputs))
-    scores = rows @ head.column_latents(outputs(3, 5 + head.n_column_outputs, seed=1)).T
+    rows = head.make_row_latents(outputs(4, 5 + head.n_row_outputs))
+    scores = rows @ head.make_column_latents(outputs(3, 5 + head.n_column_outputs, seed=1)).T
     logits = head.logits(scores, rows[:, None, -head.n_response :])
-    head.loss(logits, head.above(torch.linspace(-1, 1, 12).reshape(4, 3))).mean().backward()
+    head.loss(logits, head.mark_exceeded(torch.linspace(-1, 1, 12).reshape(4, 3))).mean().backward()
     for name, parameter in head.named_parameters():
         assert parameter.grad is not None and bool((parameter.grad != 0).all()), name
 
@@ -247,8 +247,8 @@ def test_one_level_is_always_the_answer_and_costs_nothing() -> None:
     head = new_head("one level")
     assert (head.n_response, head.n_row_outputs, head.n_column_outputs) == (1, 2, 1)
     logits = head.logits(torch.tensor([-3.0, 0.0, 8.0]), torch.zeros(3, 1))
-    assert head.expected(logits).tolist() == [3, 3, 3]
-    assert head.loss(logits, head.above(torch.zeros(3))).tolist() == [0, 0, 0]
+    assert head.expectation(logits).tolist() == [3, 3, 3]
+    assert head.loss(logits, head.mark_exceeded(torch.zeros(3))).tolist() == [0, 0, 0]
 
 
 def test_the_support_is_kept_to_the_last_digit() -> None:
@@ -259,9 +259,9 @@ def test_the_support_is_kept_to_the_last_digit() -> None:
 
 def test_half_precision_outputs_make_single_precision_latents() -> None:
     head = new_head()
-    latents = head.row_latents(outputs(4, 5 + head.n_row_outputs).bfloat16())
+    latents = head.make_row_latents(outputs(4, 5 + head.n_row_outputs).bfloat16())
     assert latents.dtype == torch.float32
-    assert head.column_latents(outputs(4, 6).bfloat16()).dtype == torch.float32
+    assert head.make_column_latents(outputs(4, 6).bfloat16()).dtype == torch.float32
 
 
 LAYOUT = LatentLayout(n_direction=4, n_landmarks=2, n_linear=0, n_response=3)
@@ -271,12 +271,12 @@ LEVELS = [1.0, 2.0, 5.0]
 SCALE = Scale(LEVELS)
 
 
-def new_head_ordinal_readout() -> OrdinalHead:
+def head_of_readout() -> OrdinalHead:
     return OrdinalHead(LEVELS, [-0.75, 0.25], [0.7, 0.2])
 
 
 def readout() -> OrdinalReadout:
-    return OrdinalReadout(SCALE, new_head_ordinal_readout(), LAYOUT)
+    return OrdinalReadout(SCALE, head_of_readout(), LAYOUT)
 
 
 def drawn(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -305,7 +305,7 @@ def test_scores_are_expected_values() -> None:
 
 def test_a_share_of_the_logits_is_the_linear_parts() -> None:
     products, fields = drawn(50)
-    head, share = new_head_ordinal_readout(), 0.3
+    head, share = head_of_readout(), 0.3
     # What the linear part adds to products is weighted so that the slope, and the share of the network, cancel out.
     slopes = np.exp(fields[:, -1].astype(float))
     linear, slope = np.random.default_rng(1).normal(size=50), 2.0
@@ -347,7 +347,7 @@ def test_what_it_reads_of_rows_and_what_it_answers() -> None:
 
 
 def stored(support: list[float], boundaries: list[float]) -> OrdinalHead:
-    head = new_head_ordinal_readout()
+    head = head_of_readout()
     head.support, head.boundaries = torch.tensor(support).double(), torch.tensor(boundaries)
     return head
 
@@ -355,12 +355,12 @@ def stored(support: list[float], boundaries: list[float]) -> OrdinalHead:
 @pytest.mark.parametrize(
     "scale, support, boundaries, message",
     [
-        (SCALE, [1.0, 2.0, 4.0], [-0.75, 0.25], "the stored support is not the levels of one of 1, 2, 5"),
-        (SCALE, [1.0, 2.0], [-0.75, 0.25], "the stored support is not the levels"),
-        (SCALE, LEVELS, [0.25, -0.75], "does not rise from one end of one of 1, 2, 5 to the other"),
-        (SCALE, LEVELS, [-0.75, 1.5], "does not rise"),
-        (Scale(low=0, high=4), LEVELS, [-0.75, 0.25], "does not rise from one end of 0 to 4"),
-        (Scale(low=1, high=5), [2.0, 1.0, 5.0], [-0.75, 0.25], "does not rise"),
+        (SCALE, [1.0, 2.0, 4.0], [-0.75, 0.25], "levels"),
+        (SCALE, [1.0, 2.0], [-0.75, 0.25], "levels"),
+        (SCALE, LEVELS, [0.25, -0.75], "increase"),
+        (SCALE, LEVELS, [-0.75, 1.5], "increase"),
+        (Scale(low=0, high=4), LEVELS, [-0.75, 0.25], "increase"),
+        (Scale(low=1, high=5), [2.0, 1.0, 5.0], [-0.75, 0.25], "increase"),
     ],
 )
 def test_a_stored_support_that_is_not_of_the_scale(
@@ -371,5 +371,5 @@ def test_a_stored_support_that_is_not_of_the_scale(
 
 
 def test_a_stored_support_of_the_scale() -> None:
-    check_support(new_head_ordinal_readout(), SCALE)
+    check_support(head_of_readout(), SCALE)
     check_support(stored([0.5, 0.5, 4.0], [-1.0, 1.0]), Scale(low=0, high=4))  # bins may have one mean

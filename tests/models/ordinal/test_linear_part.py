@@ -14,16 +14,16 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS, ALSSettings
 from deepmf.models.means import NO_WEIGHTS
-from deepmf.models.ordinal.encoder import stored_parts
+from deepmf.models.ordinal.encoder import load_choices
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.linear_part import (
     Blend,
     LearnedLinear,
     LinearPart,
-    best_blend,
-    error_of,
-    linear_size,
-    solved_linear,
+    choose_blend,
+    choose_linear_size,
+    compute_rmse,
+    solve_linear_part,
 )
 
 SUPPORT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
@@ -41,7 +41,7 @@ def logits_of(values: npt.NDArray[Any], steepness: float) -> Logits:
 def test_a_perfect_network_is_left_alone() -> None:
     values = np.random.default_rng(0).choice(SUPPORT, N)
     noise = np.random.default_rng(1).standard_normal(N).astype(np.float32)
-    blend, alone, together = best_blend(logits_of(values - 3, 50.0), noise, CUTPOINTS, values, SUPPORT)
+    blend, alone, together = choose_blend(logits_of(values - 3, 50.0), noise, CUTPOINTS, values, SUPPORT)
     assert blend is None and alone == together < 1e-6
 
 
@@ -49,7 +49,7 @@ def test_all_that_the_linear_part_knows_beside_noise_takes_a_large_share() -> No
     dice = np.random.default_rng(1)
     linear = dice.uniform(-1.8, 1.8, N).astype(np.float32)
     values = np.clip(np.round(linear + 3.0 + dice.normal(scale=0.7, size=N)), 1, 5)
-    blend, alone, together = best_blend(logits_of(dice.standard_normal(N), 3.0), linear, CUTPOINTS, values, SUPPORT)
+    blend, alone, together = choose_blend(logits_of(dice.standard_normal(N), 3.0), linear, CUTPOINTS, values, SUPPORT)
     assert blend is not None and blend.share == 0.9
     assert together < 0.6 * alone
 
@@ -60,8 +60,8 @@ def test_the_error_is_never_above_that_of_the_network_alone(seed: int) -> None:
     values = dice.choice(SUPPORT, N)
     logits = logits_of(values - 3 + dice.normal(scale=seed / 2, size=N), 1.0)
     linear = (values - 3 + dice.normal(scale=2 - seed / 3, size=N)).astype(np.float32)
-    blend, alone, together = best_blend(logits, linear, CUTPOINTS, values, SUPPORT)
-    assert together <= alone == error_of(logits, values, SUPPORT)
+    blend, alone, together = choose_blend(logits, linear, CUTPOINTS, values, SUPPORT)
+    assert together <= alone == compute_rmse(logits, values, SUPPORT)
     share, slope = (0.0, 0.0) if blend is None else blend[:2]
     mixed = (1 - share) * logits + share * (slope * linear[:, None] - CUTPOINTS)
     expected = 1.0 + expit(mixed.astype(float)).sum(1)
@@ -77,7 +77,7 @@ def test_the_least_that_it_must_gain_is_a_share_of_the_error(unit: float) -> Non
 
     def blended(amount: float) -> tuple[Blend | None, float, float]:
         linear = (unit * (values - 3 + amount * noise)).astype(np.float32)
-        return best_blend(logits, linear, CUTPOINTS, unit * values, unit * SUPPORT)
+        return choose_blend(logits, linear, CUTPOINTS, unit * values, unit * SUPPORT)
 
     helps, is_noise = 0.1, 1000.0
     assert blended(helps)[0] is not None and blended(is_noise)[0] is None
@@ -97,7 +97,7 @@ def test_on_real_values_it_predicts_as_it_would_alone_beside_a_network_that_know
     exceedance = np.arange(255, 0, -1) / 256
     cutpoints = -np.log(exceedance / (1 - exceedance)).astype(np.float32)
     logits = dice.standard_normal((4000, 1)).astype(np.float32) - cutpoints
-    blend, alone, together = best_blend(logits, linear.astype(np.float32), cutpoints, values, support, boundaries)
+    blend, alone, together = choose_blend(logits, linear.astype(np.float32), cutpoints, values, support, boundaries)
     assert blend is not None and blend.in_values and blend.share > 0.9
     assert together < 1.05 * rmse_error(linear + 7.0, values) < 0.2 * alone
     # The distribution is the logistic one of its errors.
@@ -111,7 +111,7 @@ def test_the_weight_is_what_the_readout_takes_off_again() -> None:
 
 def test_one_value_needs_no_linear_part() -> None:
     logits, nothing = np.zeros((N, 0), dtype=np.float32), np.zeros(N, dtype=np.float32)
-    found = best_blend(logits, nothing, CUTPOINTS[:0], np.full(N, 3.0), np.array([3.0]))
+    found = choose_blend(logits, nothing, CUTPOINTS[:0], np.full(N, 3.0), np.array([3.0]))
     assert found == (None, 0.0, 0.0)
 
 
@@ -120,7 +120,7 @@ def test_one_value_needs_no_linear_part() -> None:
     [((943, 1682), 90_000, 40), ((10_000, 10_000), 20_000, 24), ((100, 100), 3000, 30), ((5, 100), 400, 5)],
 )
 def test_as_many_latents_as_entries_within_bounds(shape: tuple[int, int], n_entries: int, size: int) -> None:
-    assert linear_size(*shape, n_entries) == size
+    assert choose_linear_size(*shape, n_entries) == size
 
 
 def test_it_is_als_beside_weights_and_slopes() -> None:
@@ -129,11 +129,13 @@ def test_it_is_als_beside_weights_and_slopes() -> None:
     begin, store = als.predictor_.columns.base, EntryStore.of(train)
     part = LinearPart(train, als.settings, Blend(0.3, 2.0))
     log_slopes = np.random.default_rng(0).normal(size=30).astype(np.float32)
-    rows = part.rows(store.row_entries(np.arange(30)), begin, log_slopes)
-    columns = part.columns(store.column_entries(np.arange(25)), rows, log_slopes)
+    rows = part.encode_rows(store.row_entries(np.arange(30)), begin, log_slopes)
+    columns = part.encode_columns(store.column_entries(np.arange(25)), rows, log_slopes)
     assert rows.shape == (30, part.width) and columns.shape == (25, part.width) and part.width == 4 + 3
     every_row, every_column = np.divmod(np.arange(30 * 25), 25)
-    values = solved_linear(train, LearnedLinear(als.settings, begin, NO_WEIGHTS), store).values(every_row, every_column)
+    values = solve_linear_part(train, LearnedLinear(als.settings, begin, NO_WEIGHTS), store).predict(
+        every_row, every_column
+    )
     found = (rows @ columns.T) * np.exp(log_slopes)[:, None] / part.blend.weight
     np.testing.assert_allclose(found.ravel(), values, atol=1e-4)
     # Another sweep of ALS: nearly the same, and the mean is left out.
@@ -147,15 +149,15 @@ def test_a_stored_part_has_its_penalty_and_cutpoints_and_an_earlier_one_those_of
     head = OrdinalHead([1.0, 3.0, 6.0], [-0.5, 0.5], [0.7, 0.3])
 
     def part_of(linear: dict[str, Any]) -> LinearPart:
-        part = stored_parts({"penalties": [1.0, 2.0], "linear": linear}, EntryStore.of(train), {})["linear"]
+        part = load_choices({"penalties": [1.0, 2.0], "linear": linear}, EntryStore.of(train), {})["linear"]
         assert isinstance(part, LinearPart)
         return part
 
     earlier, now = part_of(stored), part_of(stored | {"penalty": 0.01, "in_values": True})
     assert earlier.settings == ALSSettings(latent_size=3) and now.settings == ALSSettings(latent_size=3, penalty=0.01)
-    np.testing.assert_array_equal(earlier.cutpoints(head), head.cutpoints.detach().numpy())
+    np.testing.assert_array_equal(earlier.make_cutpoints(head), head.cutpoints.detach().numpy())
     boundaries = train.scale.from_unit(np.array([-0.5, 0.5]))
-    np.testing.assert_allclose(now.cutpoints(head), 2.0 * (boundaries - train.mean), rtol=1e-6)
+    np.testing.assert_allclose(now.make_cutpoints(head), 2.0 * (boundaries - train.mean), rtol=1e-6)
     assert part_of(now.pack()).pack() == now.pack()
     for lie in ({"penalty": -1.0}, {"penalty": "0.3"}, {"in_values": 1}):
         with pytest.raises(BadModelFile):
@@ -168,5 +170,5 @@ def test_a_column_without_entries_has_no_latents() -> None:
     nothing = nothing._replace(starts=np.zeros(2, dtype=np.int64))
     part = LinearPart(train, ALSSettings(latent_size=4), Blend(0.3, 2.0))
     rows = np.ones((30, part.width), dtype=np.float32)
-    found = part.columns(nothing, rows, np.zeros(30, dtype=np.float32))
+    found = part.encode_columns(nothing, rows, np.zeros(30, dtype=np.float32))
     assert found.tolist() == [[0, 0, 0, 0, 1, 0, 1]]

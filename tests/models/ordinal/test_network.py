@@ -16,8 +16,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.ordinal import network as ordinal_branches
-from deepmf.models.ordinal import network as ordinal_objective
+from deepmf.models.ordinal import network as network_module
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
@@ -76,7 +75,7 @@ def sparse(values: Tensor) -> SparseVectors:
 
 
 def viewed(two: OrdinalNetwork, axis: str, vectors: Vectors, *, n_views: int | None = None) -> Tensor:
-    ask = two.viewed_row_latents if axis == "rows" else two.viewed_column_latents
+    ask = two.encode_row_views if axis == "rows" else two.encode_column_views
     return ask(vectors, n_views=n_views).detach()
 
 
@@ -89,9 +88,9 @@ def restated(two: OrdinalNetwork, axis: str, values: Tensor, n_views: int) -> Te
         for view in seen[:n_views]:
             visible = torch.where(view, vector, float("nan"))[None]
             if axis == "rows":
-                latents.append(two.head.row_latents(two.rows(channels(visible, N_COLUMNS)))[0])
+                latents.append(two.head.make_row_latents(two.rows(channels(visible, N_COLUMNS)))[0])
             else:
-                latents.append(two.head.column_latents(two.columns(channels(visible, N_ROWS)))[0])
+                latents.append(two.head.make_column_latents(two.columns(channels(visible, N_ROWS)))[0])
         means.append(torch.stack(latents).double().mean(0))
     return torch.stack(means).detach()
 
@@ -135,7 +134,7 @@ def test_equal_vectors_have_equal_latents_wherever_they_stand() -> None:
 def test_one_vector_at_a_time_is_many_at_once(monkeypatch: pytest.MonkeyPatch, axis: str, at_a_time: int) -> None:
     two, values = network(), AXES[axis]
     whole = viewed(two, axis, sparse(values))
-    monkeypatch.setattr(ordinal_branches, "_VECTORS_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(network_module, "_VECTORS_AT_A_TIME", at_a_time)
     torch.testing.assert_close(viewed(two, axis, sparse(values)), whole, rtol=0, atol=1e-6)
 
 
@@ -148,7 +147,7 @@ def test_few_entries_at_a_time_are_many_at_once(monkeypatch: pytest.MonkeyPatch,
         taken.append(take(ids))
         return taken[-1]
 
-    monkeypatch.setattr(ordinal_branches, "_ENTRIES_AT_A_TIME", 8)
+    monkeypatch.setattr(network_module, "_ENTRIES_AT_A_TIME", 8)
     monkeypatch.setattr(vectors, "take", watched)
     torch.testing.assert_close(viewed(two, axis, vectors), whole, rtol=0, atol=1e-6)
     longest = N_VIEWS * int(vectors.starts.diff().max())
@@ -159,20 +158,20 @@ def test_some_vectors_are_as_among_all() -> None:
     two, vectors = network(), sparse(AXES["rows"])
     some = torch.tensor([6, 2, 2])
     torch.testing.assert_close(
-        two.viewed_row_latents(vectors, some).detach(), viewed(two, "rows", vectors)[some], rtol=0, atol=1e-6
+        two.encode_row_views(vectors, some).detach(), viewed(two, "rows", vectors)[some], rtol=0, atol=1e-6
     )
 
 
 @every_axis
 def test_one_view_is_a_look_at_all_of_it(axis: str) -> None:
     two, values = network(n_views=1), AXES[axis]
-    ask = two.row_latents if axis == "rows" else two.column_latents
+    ask = two.encode_rows if axis == "rows" else two.encode_columns
     torch.testing.assert_close(viewed(two, axis, sparse(values)), ask(values).detach(), rtol=0, atol=1e-6)
 
 
 def test_a_vector_without_entries_has_the_latent_of_nothing() -> None:
     two, nothing = network(), torch.full((3, N_COLUMNS), float("nan"))
-    expected = two.row_latents(nothing[:1]).detach()[0]
+    expected = two.encode_rows(nothing[:1]).detach()[0]
     for vectors in (DenseVectors(nothing), sparse(nothing)):
         latents = viewed(two, "rows", vectors)
         assert bool(latents.isfinite().all())
@@ -266,8 +265,8 @@ def latents_of(step: Step, matrix: ObservedMatrix) -> tuple[Array, Array]:
     units = matrix.scale.to_unit(matrix.to_array())
     visible = torch.tensor(np.where(hidden_of(step, matrix.shape), np.nan, units), dtype=torch.float32)
     with torch.no_grad():
-        rows = step.network.row_latents(visible[ROWS])
-        columns = step.network.column_latents(visible.T[COLUMNS])
+        rows = step.network.encode_rows(visible[ROWS])
+        columns = step.network.encode_columns(visible.T[COLUMNS])
     return rows.double().numpy(), columns.double().numpy()
 
 
@@ -311,8 +310,8 @@ def test_each_of_several_networks_has_a_loss_of_its_own(matrix: ObservedMatrix, 
     visible = torch.tensor(np.where(hidden_of(step, matrix.shape), np.nan, units), dtype=torch.float32)
     network, head = step.network, step.network.head
     with torch.no_grad():
-        rows = head.row_latents_by_group(network.row_outputs(visible[ROWS])).double().numpy()
-        columns = head.column_latents_by_group(network.column_outputs(visible.T[COLUMNS])).double().numpy()
+        rows = head.make_row_latents_by_group(network.run_row_branch(visible[ROWS])).double().numpy()
+        columns = head.make_column_latents_by_group(network.run_column_branch(visible.T[COLUMNS])).double().numpy()
     losses = [mean_loss(chances_of(rows[:, group], columns[:, group]), above, observed & hidden) for group in range(3)]
     assert np.ptp(losses) > 0.01
     assert step.loss().item() == pytest.approx(np.mean(losses), rel=1e-4)
@@ -347,7 +346,7 @@ def changed(matrix: ObservedMatrix, row: int, column: int) -> ObservedMatrix:
 def recorded(step: Step) -> tuple[float, Tensor, Tensor]:
     """A step's loss, and the latents that it computed."""
     network, kept = step.network, []
-    for name in ("row_outputs", "column_outputs"):
+    for name in ("run_row_branch", "run_column_branch"):
         plain = getattr(network, name)
 
         def keep(batch: Any, features: Any, plain: Any = plain) -> Tensor:
@@ -356,7 +355,7 @@ def recorded(step: Step) -> tuple[float, Tensor, Tensor]:
 
         setattr(network, name, keep)
     loss = step.loss().item()
-    return loss, network.head.row_latents(kept[0]).detach(), network.head.column_latents(kept[1]).detach()
+    return loss, network.head.make_row_latents(kept[0]).detach(), network.head.make_column_latents(kept[1]).detach()
 
 
 @either_kind
@@ -398,7 +397,7 @@ def test_a_step_that_asks_for_nothing_costs_nothing_and_has_a_gradient(matrix: O
 def test_the_validation_error_is_that_of_a_few_views(
     matrix: ObservedMatrix, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ordinal_objective, "_VIEWS_TO_VALIDATE", 3)
+    monkeypatch.setattr(network_module, "_VALIDATION_VIEWS", 3)
     split = split_entries(matrix, train=0.8, validation=0.2, test=0.0, seed=0)
     model = OrdinalDMF(**SIZES)
     trainer = model._make_task(EntryStore.of(split.train), ValidationEntries.of(split.train, split.validation))
@@ -409,8 +408,8 @@ def test_the_validation_error_is_that_of_a_few_views(
         found = trainer.validation_error()
         views = [(network.row_views[k], network.column_views[k]) for k in range(3)]
         nothing = torch.tensor(float("nan"))
-        rows = sum(network.row_latents(units.where(seen, nothing)) for seen, _ in views) / 3
-        columns = sum(network.column_latents(units.T.where(seen, nothing)) for _, seen in views) / 3
+        rows = sum(network.encode_rows(units.where(seen, nothing)) for seen, _ in views) / 3
+        columns = sum(network.encode_columns(units.T.where(seen, nothing)) for _, seen in views) / 3
     assert isinstance(rows, Tensor) and isinstance(columns, Tensor)
     expected = 1 + chances_of(rows.double().numpy(), columns.double().numpy()).sum(-1)
     labels = split.validation.entries()
@@ -432,7 +431,7 @@ def test_single_precision_puts_no_value_on_the_wrong_side_of_a_boundary(kind: st
     matrix = ObservedMatrix.from_array(np.where(dice.random(values.shape) < 0.5, values, np.nan), scale)
     step = Step(matrix)
     targets = step.source.block(torch.arange(40), torch.arange(30)).targets
-    above = step.network.head.above(targets).sum((0, 1)).numpy()
+    above = step.network.head.mark_exceeded(targets).sum((0, 1)).numpy()
     observed = matrix.values.astype(np.float64)
     if scale.levels is None:
         tail = 0.5 ** np.arange(1, 5) / 24

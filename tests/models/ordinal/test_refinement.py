@@ -1,4 +1,4 @@
-"""Refinement: one vector restated by hand, both ways of solving, no step by an infinite penalty, its use."""
+"""Refinement: one vector restated by hand, views, landmarks, penalties."""
 
 from __future__ import annotations
 
@@ -17,31 +17,35 @@ from deepmf.datasets import generate
 from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.ordinal import refinement as penalties_module
-from deepmf.models.ordinal import refinement as refinement_module
 from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.refinement import (
-    _MOVE_SIZE,
-    _OFFSET_SIZE,
+    CONSTANT_SIZE,
+    LANDMARK_STEP_SIZE,
+    PENALTY_CANDIDATES,
     HeldOutSide,
     Landmarks,
     NewtonStep,
+    PaddedEntries,
     Penalties,
+    ReadVectors,
     RefinedSide,
     Refinement,
-    VectorsOf,
-    _parts,
-    best_penalty,
-    cholesky_solved,
+    choose_landmarks,
+    choose_penalty,
     column_side,
-    landmarks_among,
-    penalty_errors,
+    compute_penalty_errors,
+    encode_views,
+    encode_views_without_each,
     row_side,
+    solve_cholesky,
+    split_by_entries,
+    split_by_length,
 )
-from deepmf.models.ordinal.views import PaddedEntries
-from deepmf.nn.inputs import SparseVectors, apply_mask
+from deepmf.nn.branch import Branch
+from deepmf.nn.inputs import N_SUMMARY_FEATURES, SparseVectors, apply_mask, channels
+from deepmf.nn.masking import views
 
 SMALL: dict[str, Any] = {
     "hidden_sizes": (16,),
@@ -64,7 +68,7 @@ def model() -> OrdinalDMF:
     return OrdinalDMF(**SMALL).fit(split.train, split.validation)
 
 
-class Asked(NamedTuple):
+class SideOfModel(NamedTuple):
     """One side of a model, its vectors, and the latents of the other side that it is refined by."""
 
     side: RefinedSide
@@ -78,15 +82,19 @@ def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
     return encoder
 
 
-def sides(model: OrdinalDMF) -> dict[str, Asked]:
+def landmarks_of(model: OrdinalDMF) -> Landmarks:
+    return Landmarks(torch.from_numpy(model.landmarks_))
+
+
+def sides(model: OrdinalDMF) -> dict[str, SideOfModel]:
     seen, encoder = model.entries_, encoder_of(model)
-    landmarks, layout = encoder._landmarks(), encoder.layout
+    landmarks, layout = landmarks_of(model), encoder.layout
     n_rows, n_columns = seen.train.shape
     rows, columns = seen.row_entries(np.arange(n_rows)), seen.column_entries(np.arange(n_columns))
     row, column = row_side(model.network_, layout), column_side(model.network_, landmarks, layout)
     return {
-        "row": Asked(row, encoder.vectors(rows), torch.from_numpy(encoder.refinement_columns)),
-        "column": Asked(column, encoder.vectors(columns), torch.from_numpy(model.predictor_.rows.base)),
+        "row": SideOfModel(row, encoder.read_vectors(rows), torch.from_numpy(encoder.refinement_columns)),
+        "column": SideOfModel(column, encoder.read_vectors(columns), torch.from_numpy(model.predictor_.rows.base)),
     }
 
 
@@ -104,11 +112,11 @@ def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.n
     n_directions, n_moves = model.settings.latent_size, model.settings.latent_size + n_landmarks
     with torch.no_grad():
         seen = [apply_mask(batch, torch.from_numpy(view[indices])) for view in views]
-        latents_of = model.network_.row_latents if axis == "row" else model.network_.column_latents
+        latents_of = model.network_.encode_rows if axis == "row" else model.network_.encode_columns
         by_view = np.stack([latents_of(one)[0].double().numpy() for one in seen])
     direction = torch.from_numpy(by_view[:, :n_directions].mean(0)[None]).float()
     trust = 0.0 if axis == "row" else indices.size / (indices.size + 5)
-    between = trust * encoder_of(model)._landmarks().features(direction)[0].numpy()
+    between = trust * landmarks_of(model).features(direction)[0].numpy()
     by_view = np.insert(by_view, [n_directions], np.broadcast_to(between, (len(views), n_landmarks)), axis=1)
     latent, met = by_view.mean(0), others.double().numpy()[indices]
     lines, wanted = [], []
@@ -122,8 +130,8 @@ def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.n
         gradient, curvature = (slope * (exceeded - chances)).sum(), (slope**2 * chances * (1 - chances)).sum()
         feature = met[place][n_directions:n_moves]
         if axis == "column":
-            feature = np.append(met[place][:n_directions] / scale, _MOVE_SIZE * feature)
-        lines.append(np.sqrt(curvature) * np.append(feature, _OFFSET_SIZE))
+            feature = np.append(met[place][:n_directions] / scale, LANDMARK_STEP_SIZE * feature)
+        lines.append(np.sqrt(curvature) * np.append(feature, CONSTANT_SIZE))
         wanted.append(gradient / np.sqrt(curvature))
     design = np.array(lines)
     *move, offset = np.linalg.solve(design.T @ design + penalty * np.eye(design.shape[1]), design.T @ np.array(wanted))
@@ -131,8 +139,8 @@ def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.n
         latent[n_directions:n_moves] = move
     else:
         latent[:n_directions] += np.array(move[:n_directions]) / scale
-        latent[n_directions:n_moves] += _MOVE_SIZE * np.array(move[n_directions:])
-    latent[n_moves + (axis == "column")] += _OFFSET_SIZE * offset
+        latent[n_directions:n_moves] += LANDMARK_STEP_SIZE * np.array(move[n_directions:])
+    latent[n_moves + (axis == "column")] += CONSTANT_SIZE * offset
     return latent
 
 
@@ -144,14 +152,14 @@ def test_one_vector_by_hand(model: OrdinalDMF, axis: str, penalty: float, positi
 
 
 @pytest.mark.parametrize("axis, penalty", [("row", 3.0), ("column", 20.0)])
-def test_an_entry_that_every_view_sees_is_foretold_by_all(axis: str, penalty: float) -> None:
+def test_an_entry_that_every_view_sees_is_predicted_by_all(axis: str, penalty: float) -> None:
     model = OrdinalDMF(**SMALL | {"views": 1}).fit(generate(40, 30, density=0.4, seed=0).matrix)
     assert sides(model)[axis].side.views.all()
     found = (model.predictor_.rows if axis == "row" else model.predictor_.columns).base[3]
     np.testing.assert_allclose(found, by_hand(model, axis, 3, penalty), atol=2e-4)
 
 
-def test_an_entry_that_is_foretold_for_certain_moves_a_latent_by_a_finite_step() -> None:
+def test_an_entry_predicted_with_certainty_gives_a_finite_step() -> None:
     head = OrdinalHead([1.0, 2.0, 3.0], [-0.5, 0.5], [0.6, 0.3])
     response = torch.tensor([-1.0, 1.0, 0.0])
     features = torch.tensor([[[0.7, 0.3]]])
@@ -159,8 +167,8 @@ def test_an_entry_that_is_foretold_for_certain_moves_a_latent_by_a_finite_step()
         scores = torch.full((1, n_copies), -400.0)  # so sure of the lowest answer that all chances are 0 in float32
         units, real = torch.ones(1, n_copies), torch.ones(1, n_copies, dtype=torch.bool)
         responses, many = response.expand(1, n_copies, 3), features.expand(1, n_copies, 2)
-        step = NewtonStep.of(head, scores, responses, units, real, many)
-        found = step.moves(3.0, cholesky_solved).numpy()[0]
+        step = NewtonStep.from_scores(head, scores, responses, units, real, many)
+        found = step.take(3.0, solve_cholesky).numpy()[0]
         # Two boundaries are exceeded against all expectation: a slope of 2, and the least curvature there is.
         line = features[0, 0].double().numpy()
         gram = n_copies * 1e-6 * np.outer(line, line) + 3.0 * np.eye(2)
@@ -168,8 +176,8 @@ def test_an_entry_that_is_foretold_for_certain_moves_a_latent_by_a_finite_step()
 
 
 def test_latents_beyond_all_measure_are_refused() -> None:
-    with pytest.raises(TrainingDiverged, match="too large to be refined"):
-        cholesky_solved(-torch.eye(2)[None], torch.ones(1, 2, 1))
+    with pytest.raises(TrainingDiverged, match="too large"):
+        solve_cholesky(-torch.eye(2)[None], torch.ones(1, 2, 1))
 
 
 @torch.no_grad()
@@ -183,11 +191,11 @@ def test_both_sides_are_refined_twice(model: OrdinalDMF) -> None:
     def others_response(latents: Tensor, viewed: Tensor) -> Tensor:
         return viewed[..., -head.n_response :]
 
-    latents = column.placed(model.network_.viewed_column_latents(columns), columns.counts)
+    latents = column.add_landmarks(model.network_.encode_column_views(columns), columns.counts)
     for _ in range(2):
         met = latents
-        of_rows = Refinement(head, row, met, own_response, 3.0).latents(rows)
-        latents = Refinement(head, column, of_rows, others_response, 20.0).latents(columns)
+        of_rows = Refinement(head, row, met, own_response, 3.0).refine(rows)
+        latents = Refinement(head, column, of_rows, others_response, 20.0).refine(columns)
     np.testing.assert_allclose(encoder_of(model).refinement_columns, met, atol=1e-4)
     np.testing.assert_allclose(model.predictor_.rows.base, of_rows, atol=1e-4)
     np.testing.assert_allclose(model.predictor_.columns.base, latents, atol=1e-4)
@@ -207,13 +215,13 @@ def test_an_infinite_penalty_is_no_step_and_a_heavy_one_almost_none(model: Ordin
     encoder, rows = encoder_of(model), model.predictor_.rows.base
     refinements = {"row": encoder.row_refinement(), "column": encoder.column_refinement(rows)}
     for axis, (side, vectors, _) in sides(model).items():
-        viewed = getattr(model.network_, f"viewed_{axis}_latents")(vectors)
-        alone = side.placed(viewed, vectors.counts)
-        light, heavy, none = refinements[axis].by_penalty(vectors, [3.0, 1e9, math.inf])
+        viewed = getattr(model.network_, f"encode_{axis}_views")(vectors)
+        alone = side.add_landmarks(viewed, vectors.counts)
+        light, heavy, none = refinements[axis].refine_by_penalty(vectors, [3.0, 1e9, math.inf])
         np.testing.assert_allclose(none, alone, atol=1e-5)
         np.testing.assert_allclose(heavy, none, atol=1e-5)
         assert not np.allclose(light, none, atol=1e-2)
-        only = replace(refinements[axis], penalty=math.inf).latents(vectors)
+        only = replace(refinements[axis], penalty=math.inf).refine(vectors)
         np.testing.assert_array_equal(only, none)
 
 
@@ -222,9 +230,9 @@ def test_an_infinite_penalty_is_no_step_and_a_heavy_one_almost_none(model: Ordin
 def test_a_vector_is_refined_alone_as_among_others(model: OrdinalDMF, axis: str) -> None:
     encoder, (_, vectors, _) = encoder_of(model), sides(model)[axis]
     refinement = encoder.row_refinement() if axis == "row" else encoder.column_refinement(model.predictor_.rows.base)
-    together, some = refinement.latents(vectors), torch.tensor([2])
+    together, some = refinement.refine(vectors), torch.tensor([2])
     batch = vectors.take(some)
-    alone = refinement.latents(SparseVectors(batch.starts, batch.indices, batch.weights))
+    alone = refinement.refine(SparseVectors(batch.starts, batch.indices, batch.weights))
     assert batch.indices.numel() < len(refinement.others) < vectors.indices.numel()
     np.testing.assert_allclose(alone[0], together[2], atol=1e-5)
 
@@ -232,9 +240,9 @@ def test_a_vector_is_refined_alone_as_among_others(model: OrdinalDMF, axis: str)
 @torch.no_grad()
 def test_penalties_together_are_each_alone(model: OrdinalDMF) -> None:
     refinement, vectors = encoder_of(model).row_refinement(), sides(model)["row"].vectors
-    together = refinement.by_penalty(vectors, [1.0, math.inf, 30.0])
+    together = refinement.refine_by_penalty(vectors, [1.0, math.inf, 30.0])
     for penalty, found in zip((1.0, math.inf, 30.0), together, strict=True):
-        np.testing.assert_array_equal(found, replace(refinement, penalty=penalty).latents(vectors))
+        np.testing.assert_array_equal(found, replace(refinement, penalty=penalty).refine(vectors))
 
 
 @pytest.mark.slow
@@ -251,22 +259,21 @@ def test_new_rows_are_predicted_better() -> None:
 
 
 @pytest.mark.parametrize("axis", ["row", "column"])
-def test_a_long_vector_is_refined_some_entries_at_a_time(monkeypatch: pytest.MonkeyPatch, axis: str) -> None:
+def test_a_long_vector_is_refined_some_entries_at_a_time(axis: str) -> None:
     sizes = SMALL | {"landmarks": 3, "latent_size": 2, "epochs": 2}
     model = OrdinalDMF(**sizes).fit(generate(90, 90, density=0.6, seed=0).matrix)
     encoder, vectors = encoder_of(model), sides(model)[axis].vectors
     refinement = encoder.row_refinement() if axis == "row" else encoder.column_refinement(model.predictor_.rows.base)
-    lengths, step = [], Refinement._step
+    lengths: list[int] = []
 
-    def watched(refinement: Refinement, by_view: Tensor, latents: Tensor, entries: PaddedEntries) -> NewtonStep:
-        lengths.append(entries.indices.numel())
-        return step(refinement, by_view, latents, entries)
+    def watch(latents: Tensor, viewed: Tensor) -> Tensor:
+        lengths.append(viewed.shape[0] * viewed.shape[1])
+        return refinement.find_response(latents, viewed)
 
     with torch.no_grad():
-        whole = refinement.latents(vectors)
-        monkeypatch.setattr(refinement_module, "_ENTRIES_AT_A_TIME", 1)
-        monkeypatch.setattr(Refinement, "_step", watched)
-        np.testing.assert_allclose(refinement.latents(vectors), whole, atol=1e-4)
+        whole = refinement.refine(vectors)
+        in_parts = replace(refinement, find_response=watch, most_entries=1).refine(vectors)
+    np.testing.assert_allclose(in_parts, whole, atol=1e-4)
     most = 2 * (refinement.others.shape[1] + 1)
     assert len(lengths) > len(vectors) and most // 2 <= max(lengths) <= most
 
@@ -274,7 +281,7 @@ def test_a_long_vector_is_refined_some_entries_at_a_time(monkeypatch: pytest.Mon
 def test_parts_hold_every_vector_once_and_fit() -> None:
     counts = torch.randint(0, 3000, (500,), generator=torch.Generator().manual_seed(0))
     order = torch.argsort(counts, stable=True)
-    parts = _parts(order, counts, 32, 1)
+    parts = split_by_length(order, counts, most_vectors=32, most_entries=8192)
     assert torch.equal(torch.cat(parts), order)
     assert all(
         part.numel() <= 32 and (part.numel() == 1 or part.numel() * counts[part].max() <= 8192) for part in parts
@@ -284,7 +291,7 @@ def test_parts_hold_every_vector_once_and_fit() -> None:
 @pytest.mark.parametrize("name", ["row_penalty", "column_penalty"])
 @pytest.mark.parametrize("value", [0.0, -1.0, "much"])
 def test_bad_penalties(name: str, value: Any) -> None:
-    with pytest.raises(BadSetting, match=f"{name} must be a number at least 0.01"):
+    with pytest.raises(BadSetting, match=name):
         OrdinalDMF(**{name: value})
 
 
@@ -328,7 +335,7 @@ def similarity(one: Tensor, other: Tensor) -> Tensor:
 
 def test_with_a_landmark_for_each_the_similarity_is_exact() -> None:
     known, new = directions(40, 8), directions(10, 8, seed=1)
-    landmarks = Landmarks(known[landmarks_among(known, 40)])
+    landmarks = Landmarks(known[choose_landmarks(known, 40)])
     assert len(landmarks) == 40
     features = landmarks.features(known)
     torch.testing.assert_close(features @ features.T, similarity(known, known), atol=1e-4, rtol=0)
@@ -337,7 +344,7 @@ def test_with_a_landmark_for_each_the_similarity_is_exact() -> None:
 
 def test_few_landmarks_explain_most() -> None:
     known = directions(500, 3)
-    landmarks = Landmarks(known[landmarks_among(known, 40)])
+    landmarks = Landmarks(known[choose_landmarks(known, 40)])
     features = landmarks.features(known)
     missed = similarity(known, known) - features @ features.T
     assert features.shape == (500, 40) and missed.abs().max() < 0.3
@@ -347,25 +354,24 @@ def test_few_landmarks_explain_most() -> None:
 
 def test_what_is_the_same_needs_one_landmark() -> None:
     known = directions(4, 6).repeat(25, 1)
-    chosen = landmarks_among(known, 50)
+    chosen = choose_landmarks(known, 50)
     assert len(chosen) == 4 and len({int(position) % 4 for position in chosen}) == 4
 
 
-def test_of_very_many_some_are_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepmf.models.ordinal.refinement._LANDMARK_CANDIDATES", 10)
-    chosen = landmarks_among(directions(105, 8), 50)
+def test_of_very_many_some_are_candidates() -> None:
+    chosen = choose_landmarks(directions(105, 8), 50, most_candidates=10)
     assert 5 < len(chosen) <= 10 and all(int(position) % 11 == 0 for position in chosen)
 
 
 def test_no_landmarks_no_features() -> None:
     known = directions(5, 6)
-    landmarks = Landmarks(known[landmarks_among(known, 0)])
+    landmarks = Landmarks(known[choose_landmarks(known, 0)])
     assert len(landmarks) == 0 and landmarks.features(known).shape == (5, 0)
 
 
 N_COLUMNS, N_ROWS = 60, 200
 
-SMALL_PENALTIES: dict[str, Any] = {
+UNTRAINED: dict[str, Any] = {
     "hidden_sizes": (8,),
     "latent_size": 6,
     "epochs": 2,
@@ -376,8 +382,8 @@ SMALL_PENALTIES: dict[str, Any] = {
 }
 
 
-def encoder_of_penalties(matrix: ObservedMatrix, **settings: Any) -> OrdinalEncoder:
-    encoder = OrdinalDMF(**SMALL_PENALTIES | settings).fit(matrix).predictor_.encoder
+def fit_encoder(matrix: ObservedMatrix, **settings: Any) -> OrdinalEncoder:
+    encoder = OrdinalDMF(**UNTRAINED | settings).fit(matrix).predictor_.encoder
     assert isinstance(encoder, OrdinalEncoder)
     return encoder
 
@@ -385,10 +391,10 @@ def encoder_of_penalties(matrix: ObservedMatrix, **settings: Any) -> OrdinalEnco
 @pytest.fixture(scope="module")
 def encoder() -> OrdinalEncoder:
     """One whose branches have learned almost nothing."""
-    return encoder_of_penalties(generate(80, N_COLUMNS, density=0.4, seed=0).matrix)
+    return fit_encoder(generate(80, N_COLUMNS, density=0.4, seed=0).matrix)
 
 
-def split_up(levels: npt.NDArray[Any]) -> tuple[VectorsOf, HeldOutSide]:
+def hold_out(levels: npt.NDArray[Any]) -> tuple[ReadVectors, HeldOutSide]:
     """Of the levels of some rows on all columns, a part as the entries of the rows, another held out."""
     lot = np.random.default_rng(1).random(levels.shape)
     rows, columns = np.nonzero(lot < 0.5)
@@ -397,11 +403,11 @@ def split_up(levels: npt.NDArray[Any]) -> tuple[VectorsOf, HeldOutSide]:
     vectors = SparseVectors(*(torch.from_numpy(part) for part in (starts, columns, units)))
     own, others = np.nonzero(lot > 0.8)
 
-    def vectors_of(positions: npt.NDArray[Any]) -> SparseVectors:
+    def read_vectors(positions: npt.NDArray[Any]) -> SparseVectors:
         indices, starts, weights = vectors.take(torch.from_numpy(positions))
         return SparseVectors(starts, indices, weights)
 
-    return vectors_of, HeldOutSide(own, others, levels[own, others].astype(float), own_are_rows=True)
+    return read_vectors, HeldOutSide(own, others, levels[own, others].astype(float), own_are_rows=True)
 
 
 def noise(seed: int) -> npt.NDArray[Any]:
@@ -416,52 +422,122 @@ def structure(encoder: OrdinalEncoder) -> npt.NDArray[Any]:
 
 
 def test_noise_is_no_reason_for_a_step() -> None:
-    encoder = encoder_of_penalties(ObservedMatrix.from_array(noise(1)[:80]), epochs=30, dropout=0.5)
+    encoder = fit_encoder(ObservedMatrix.from_array(noise(1)[:80]), epochs=30, dropout=0.5)
     with torch.no_grad():
-        found = best_penalty(encoder.row_refinement(), *split_up(noise(2)), encoder.layout, seed=0)
+        found = choose_penalty(encoder.row_refinement(), *hold_out(noise(2)), encoder.layout, seed=0)
     assert found >= 25.0  # which leaves hardly anything of a step
 
 
 @torch.no_grad()
 def test_strong_structure_is_worth_a_large_step(encoder: OrdinalEncoder) -> None:
-    asked = split_up(structure(encoder))
-    errors = penalty_errors(encoder.row_refinement(), *asked, encoder.layout, seed=0)
-    assert best_penalty(encoder.row_refinement(), *asked, encoder.layout, seed=0) <= 6.0
+    held_out = hold_out(structure(encoder))
+    errors = compute_penalty_errors(encoder.row_refinement(), *held_out, encoder.layout, seed=0)
+    assert choose_penalty(encoder.row_refinement(), *held_out, encoder.layout, seed=0) <= 6.0
     assert errors.min() < 0.8 * errors[-1]  # the last is without a step
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("place", [0, 4, -1])
 def test_errors_are_those_of_the_refined_latents(encoder: OrdinalEncoder, place: int) -> None:
-    vectors_of, held_out = split_up(structure(encoder))
+    read_vectors, held_out = hold_out(structure(encoder))
     refinement, head = encoder.row_refinement(), encoder.network.head
-    penalty = penalties_module._CANDIDATES[place]
-    alone = Refinement(head, refinement.side, refinement.others, refinement.response_of, penalty)
-    rows = alone.latents(vectors_of(np.arange(N_ROWS))).double()[torch.from_numpy(held_out.own)]
+    penalty = PENALTY_CANDIDATES[place]
+    alone = Refinement(head, refinement.side, refinement.others, refinement.find_response, penalty)
+    rows = alone.refine(read_vectors(np.arange(N_ROWS))).double()[torch.from_numpy(held_out.own)]
     columns = refinement.others.double()[torch.from_numpy(held_out.others)]
-    expected = head.expected(head.logits((rows * columns).sum(1), rows[:, encoder.layout.response])).numpy()
-    errors = penalty_errors(refinement, vectors_of, held_out, encoder.layout, seed=0)
+    expected = head.expectation(head.logits((rows * columns).sum(1), rows[:, encoder.layout.response])).numpy()
+    errors = compute_penalty_errors(refinement, read_vectors, held_out, encoder.layout, seed=0)
     assert errors[place] == pytest.approx(np.sqrt(np.mean((expected - held_out.values) ** 2)), rel=1e-4)
 
 
 @torch.no_grad()
-def test_some_vectors_are_enough_and_always_the_same(encoder: OrdinalEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors_of, held_out = split_up(structure(encoder))
-    refinement = encoder.row_refinement()
-    monkeypatch.setattr(penalties_module, "_COMPARED_ON", 20)
-    first, again, other = (
-        penalty_errors(refinement, vectors_of, held_out, encoder.layout, seed=seed) for seed in (0, 0, 1)
-    )
+def test_some_vectors_are_enough_and_always_the_same(encoder: OrdinalEncoder) -> None:
+    read_vectors, held_out = hold_out(structure(encoder))
+
+    def compute_errors(held_out: HeldOutSide, **options: int) -> npt.NDArray[Any]:
+        return compute_penalty_errors(encoder.row_refinement(), read_vectors, held_out, encoder.layout, **options)
+
+    first, again, other = (compute_errors(held_out, seed=seed, most_vectors=20) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     few = held_out.own < 20
     of_few = HeldOutSide(held_out.own[few], held_out.others[few], held_out.values[few], own_are_rows=True)
-    monkeypatch.undo()
-    expected = penalty_errors(refinement, vectors_of, of_few, encoder.layout, seed=0)
-    monkeypatch.setattr(penalties_module, "_COMPARED_ON", 20)
-    np.testing.assert_array_equal(penalty_errors(refinement, vectors_of, of_few, encoder.layout, seed=9), expected)
+    np.testing.assert_array_equal(compute_errors(of_few, seed=9, most_vectors=20), compute_errors(of_few, seed=0))
 
 
 def test_candidates_go_down_to_no_step() -> None:
-    candidates = penalties_module._CANDIDATES
-    assert list(candidates) == sorted(set(candidates)) and candidates[-1] == math.inf
+    assert list(PENALTY_CANDIDATES) == sorted(set(PENALTY_CANDIDATES)) and PENALTY_CANDIDATES[-1] == math.inf
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_parts_hold_every_position_once_and_few_entries(dtype: type) -> None:
+    counts = np.random.default_rng(0).integers(0, 30, 500).astype(dtype)
+    counts[7] = 1000  # more than a part may hold
+    parts = split_by_entries(counts, most_entries=100)
+    assert np.array_equal(np.concatenate(parts), np.arange(500))
+    sums = np.array([counts[part].sum() for part in parts])
+    assert sorted(sums)[-2] <= 100 + 30 and np.median(sums) > 50
+
+
+def test_few_entries_are_one_part() -> None:
+    (part,) = split_by_entries(np.array([3, 0, 5]))
+    assert part.tolist() == [0, 1, 2]
+
+
+N_INPUTS = 9
+
+VIEWS = views(5, N_INPUTS, mask_rate=0.6, generator=torch.Generator().manual_seed(1))
+
+VECTORS = SparseVectors(
+    torch.tensor([0, 4, 4, 5, 11]),
+    torch.tensor([0, 3, 5, 8, 2, 0, 1, 3, 4, 6, 7]),
+    torch.linspace(-1, 1, 11),
+)
+
+
+@pytest.fixture(scope="module")
+def branch() -> Branch:
+    generator = torch.Generator().manual_seed(0)
+    branch = Branch(2 * N_INPUTS, (7, 4), dropout=0.5, generator=generator, n_summary_features=N_SUMMARY_FEATURES)
+    with torch.no_grad():
+        for norm in branch.norms:
+            norm.running_mean.normal_(generator=generator)  # type: ignore[operator, union-attr]
+    return branch.eval().requires_grad_(False)
+
+
+def one_by_one(branch: Branch, vectors: SparseVectors, position: int) -> Tensor:
+    """What the branch gives for each view of a vector, (views, outputs)."""
+    batch = vectors.take(torch.tensor([position]))
+    seen = [apply_mask(batch, view[batch.indices]) for view in VIEWS]
+    return torch.cat([branch(channels(each, N_INPUTS)) for each in seen])
+
+
+@pytest.mark.parametrize("at_a_time", [1, 5, 8192])
+def test_every_view_is_what_the_branch_makes_of_what_it_sees(branch: Branch, at_a_time: int) -> None:
+    for ids in ([0, 1, 2, 3], [3], [1], [2, 0]):
+        found = encode_views(branch, VIEWS, PaddedEntries.from_vectors(VECTORS, torch.tensor(ids)), at_a_time=at_a_time)
+        assert found.shape == (len(ids), 5, 4)
+        for outputs, position in zip(found, ids, strict=True):
+            torch.testing.assert_close(outputs, one_by_one(branch, VECTORS, position), atol=1e-5, rtol=1e-5)
+
+
+def test_without_an_entry_it_is_what_the_branch_makes_of_the_others(branch: Branch) -> None:
+    left_out = torch.tensor([5, 0, 2])
+    found = encode_views_without_each(branch, VIEWS, PaddedEntries.from_vectors(VECTORS, torch.tensor([3])), left_out)
+    indices, weights = VECTORS.indices[5:], VECTORS.weights[5:]
+    for outputs, place in zip(found, left_out.tolist(), strict=True):
+        kept = torch.arange(6) != place
+        rest = SparseVectors(torch.tensor([0, 5]), indices[kept], weights[kept])
+        torch.testing.assert_close(outputs, one_by_one(branch, rest, 0), atol=1e-5, rtol=1e-5)
+    (alone,) = encode_views_without_each(
+        branch, VIEWS, PaddedEntries.from_vectors(VECTORS, torch.tensor([2])), torch.tensor([0])
+    )
+    torch.testing.assert_close(alone, one_by_one(branch, VECTORS, 1), atol=1e-5, rtol=1e-5)  # nothing is left
+
+
+def test_padding(branch: Branch) -> None:
+    entries = PaddedEntries.from_vectors(VECTORS, torch.tensor([2, 0, 1]))
+    assert entries.indices.tolist() == [[2, 0, 0, 0], [0, 3, 5, 8], [0, 0, 0, 0]]
+    assert entries.real.sum(1).tolist() == [1, 4, 0]
+    alone = PaddedEntries.from_vectors(VECTORS, torch.tensor([0]))
+    assert all(torch.equal(one[0], many[1]) for one, many in zip(alone, entries, strict=True))

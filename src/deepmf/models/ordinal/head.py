@@ -1,4 +1,4 @@
-"""The readout of OrdinalDMF: expected values and distributions from scores and the rows' response parameters."""
+"""The ordinal head of OrdinalDMF: the layout of latents, cumulative logits, and the readout of predictions."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ from deepmf.nn.branch import directions
 
 @dataclass(frozen=True)
 class LatentLayout:
-    """The fields of a latent, one after another; the inner product over all but the last is the score.
+    """The fields of a latent, in order. The score of a pair is the inner product of all fields but the last.
 
-    direction: of rows times the head's scale; of columns of length 1 before views are averaged.
-    landmarks: of columns the features by landmarks; of rows the moves along these.
-    linear: the latents of the linear part; of rows times its weight.
-    row_effect: of rows their effect; of columns 1.
-    column_effect: of rows 1; of columns their effect.
-    response: of rows the cutpoints and the logarithm of the slope; of columns zeros.
+    | field         | of a row                                 | of a column                                 |
+    | ------------- | ---------------------------------------- | ------------------------------------------- |
+    | direction     | direction times the head's scale         | direction, of length 1 in each view         |
+    | landmarks     | refinement steps along the landmarks     | Nyström features                            |
+    | linear        | ALS latent times its weight              | ALS latent                                  |
+    | row_effect    | effect                                   | 1                                           |
+    | column_effect | 1                                        | effect                                      |
+    | response      | cutpoints and the logarithm of the slope | 0                                           |
     """
 
     n_direction: int
@@ -46,17 +48,17 @@ class LatentLayout:
 
     @property
     def landmarks(self) -> slice:
-        """What belongs to landmarks."""
+        """The fields of the landmarks."""
         return slice(self.n_direction, self.n_direction + self.n_landmarks)
 
     @property
     def factors(self) -> slice:
-        """Direction and landmarks: what a refinement moves beside the effect."""
+        """Direction and landmarks, which a refinement moves together with the effect."""
         return slice(0, self.landmarks.stop)
 
     @property
     def linear(self) -> slice:
-        """What belongs to the linear part."""
+        """The fields of the linear part."""
         return slice(self.landmarks.stop, self.row_effect)
 
     @property
@@ -76,7 +78,7 @@ class LatentLayout:
 
     @property
     def width(self) -> int:
-        """All numbers of a latent."""
+        """How many numbers a latent has."""
         return self.column_effect + 1 + self.n_response
 
     @property
@@ -85,25 +87,31 @@ class LatentLayout:
         return self.width - self.n_direction
 
 
-# Batch norm leaves the outputs of a branch with variance 1; effects are smaller than that.
+# Batch norm leaves the outputs of a branch with variance 1; effects are smaller.
 _EFFECT_SIZE = 0.3
 
-_START_SLOPE = 3.0
-
+# The scale of directions, and the least gap between two cutpoints, before training.
+_START_SCALE = 3.0
 _SMALLEST_GAP = 0.05
 
 
 class OrdinalHead(nn.Module):
     """Cumulative logits: P(value k is exceeded) = sigmoid(slope_i * score_ij - cutpoint_ik), k = 1 .. values - 1.
 
-    The score is a scaled cosine plus an effect of the row and one of the column. A row has a slope and cutpoints of
-    its own (each uses the scale its own way), which increase by construction: a first one, and positive gaps.
+    The score is a scaled cosine plus a row effect and a column effect. Each row has its own slope and cutpoints, as
+    people use a scale in different ways. Cutpoints increase by construction: a first cutpoint and positive gaps.
 
-    support: the values of the distribution, in increasing order: levels, or the means of bins.
-    boundaries: between neighbouring values, in the units of the targets.
-    exceedance: for each boundary the share of entries above it, from which the cutpoints start.
-    groups: how many networks the outputs of branches come from. Each has latents of its own; joined, these are one
-        latent, by which scores, effects and response parameters are means over the networks.
+    Parameters
+    ----------
+    support
+        Values of the distribution in increasing order: levels, or means of bins.
+    boundaries
+        Boundaries between neighbouring values, in the units of the targets.
+    exceedance
+        Share of entries above each boundary, from which the cutpoints start.
+    groups
+        Number of networks. Each has its own latents; joined to one latent, they average the scores, effects and
+        response parameters of the networks.
     """
 
     boundaries: Tensor
@@ -122,7 +130,7 @@ class OrdinalHead(nn.Module):
         self.register_buffer("support", torch.tensor(support, dtype=torch.float64))
         self.register_buffer("boundaries", torch.tensor(boundaries, dtype=torch.float32))
         start = -torch.logit(torch.tensor(exceedance, dtype=torch.float32))
-        self.scale = nn.Parameter(torch.tensor(_START_SLOPE, dtype=torch.float32))
+        self.scale = nn.Parameter(torch.tensor(_START_SCALE, dtype=torch.float32))
         self.offset = nn.Parameter(torch.tensor(0.0, dtype=torch.float32))
         self.first_cutpoint = nn.Parameter(start[:1].clone())
         gaps = start.diff().clamp(min=_SMALLEST_GAP)
@@ -135,32 +143,31 @@ class OrdinalHead(nn.Module):
 
     @property
     def cutpoints(self) -> Tensor:
-        """The cutpoints of no row in particular."""
+        """The average cutpoints, without the offsets of a row."""
         gaps = functional.softplus(self.gaps)
         return torch.cat([self.first_cutpoint, self.first_cutpoint + gaps.cumsum(0)])
 
     @property
     def n_row_outputs(self) -> int:
-        """How many outputs the branch for rows has beside each direction: its effect, and those that become its
-        response parameters."""
+        """How many outputs the row branch has beside each direction: the effect and the response parameters."""
         return 1 + self.n_response
 
     @property
     def n_column_outputs(self) -> int:
-        """How many outputs the branch for columns has beside each direction: its effect."""
+        """How many outputs the column branch has beside each direction: the effect."""
         return 1
 
-    def row_latents(self, outputs: Tensor) -> Tensor:
+    def make_row_latents(self, outputs: Tensor) -> Tensor:
         """Return the latents of rows: scaled direction, effect, 1; then cutpoints and the logarithm of the slope."""
-        return self._joined(self.row_latents_by_group(outputs))
+        return self._join_groups(self.make_row_latents_by_group(outputs))
 
-    def column_latents(self, outputs: Tensor) -> Tensor:
+    def make_column_latents(self, outputs: Tensor) -> Tensor:
         """Return the latents of columns, whose inner products with those of rows are the scores."""
-        return self._joined(self.column_latents_by_group(outputs))
+        return self._join_groups(self.make_column_latents_by_group(outputs))
 
-    def row_latents_by_group(self, outputs: Tensor) -> Tensor:
+    def make_row_latents_by_group(self, outputs: Tensor) -> Tensor:
         """Return the latents of rows (rows, groups, latent) by each network."""
-        direction, effects = self._split(outputs, self.n_row_outputs)
+        direction, effects = self._split_outputs(outputs, self.n_row_outputs)
         effect, offsets, log_slope = effects[..., :1], effects[..., 1:-1], effects[..., -1:]
         first = self.first_cutpoint + offsets[..., :1]
         gaps = functional.softplus(self.gaps + offsets[..., 1:])
@@ -168,13 +175,13 @@ class OrdinalHead(nn.Module):
         ones = torch.ones_like(effect)
         return torch.cat([self.scale * direction, effect + self.offset, ones, cutpoints, log_slope], dim=-1)
 
-    def column_latents_by_group(self, outputs: Tensor) -> Tensor:
+    def make_column_latents_by_group(self, outputs: Tensor) -> Tensor:
         """Return the latents of columns (columns, groups, latent) by each network."""
-        direction, effect = self._split(outputs, self.n_column_outputs)
+        direction, effect = self._split_outputs(outputs, self.n_column_outputs)
         zeros = effect.new_zeros(*effect.shape[:2], self.n_response)  # len() would fix the number in an export
         return torch.cat([direction, torch.ones_like(effect), effect, zeros], dim=-1)
 
-    def response(self, latents: Tensor) -> Tensor:
+    def take_response(self, latents: Tensor) -> Tensor:
         """Return the response parameters (..., n) of latents (..., latent) of rows."""
         return latents[..., -self.n_response :]
 
@@ -182,26 +189,26 @@ class OrdinalHead(nn.Module):
         """Return the cumulative logits (..., values - 1) of scores (...) by the rows' response parameters (..., n)."""
         return response[..., -1:].exp() * scores[..., None] - response[..., :-1]
 
-    def above(self, targets: Tensor) -> Tensor:
-        """Return which boundaries each target exceeds, as 0 or 1 (..., values - 1)."""
+    def mark_exceeded(self, targets: Tensor) -> Tensor:
+        """Return 1 for each boundary that a target exceeds and 0 for the others, (..., values - 1)."""
         return (targets[..., None] > self.boundaries).float()
 
     def loss(self, logits: Tensor, exceeded: Tensor) -> Tensor:
-        """Return the binary cross-entropy (...), summed over boundaries, of which are exceeded."""
+        """Return the binary cross-entropy (...) of the exceeded boundaries, summed over boundaries."""
         exceeded = exceeded.expand_as(logits)
         return functional.binary_cross_entropy_with_logits(logits, exceeded, reduction="none").sum(-1)
 
-    def expected(self, logits: Tensor) -> Tensor:
-        """Return the expected value: the first, and every step up times the probability to take it."""
+    def expectation(self, logits: Tensor) -> Tensor:
+        """Return the expected values (...): the first value, and each step up times its probability."""
         return self.support[0] + (logits.sigmoid() * self.support.diff().to(logits.dtype)).sum(-1)
 
-    def _split(self, outputs: Tensor, n_effects: int) -> tuple[Tensor, Tensor]:
+    def _split_outputs(self, outputs: Tensor, n_effects: int) -> tuple[Tensor, Tensor]:
         """Return directions and effects (batch, groups, ...) from the outputs (batch, groups x outputs) of a branch."""
         outputs = outputs.reshape(outputs.shape[0], self.groups, -1)
         return directions(outputs[..., :-n_effects]), _EFFECT_SIZE * outputs[..., -n_effects:].float()
 
-    def _joined(self, latents: Tensor) -> Tensor:
-        """Return latents (batch, groups, latent) as one each: directions side by side, together of length 1."""
+    def _join_groups(self, latents: Tensor) -> Tensor:
+        """Join latents (batch, groups, latent): directions side by side, together of length 1, and means of others."""
         if self.groups == 1:
             return latents.squeeze(1)
         n_beside = self.n_response + 2
@@ -210,11 +217,17 @@ class OrdinalHead(nn.Module):
 
 
 class OrdinalReadout(Readout):
-    """Scores are expected values; a row's response parameters are its cutpoints and the logarithm of its slope.
+    """Expected values and distributions from scores and the response parameters of rows.
 
-    linear_share: how much of the logits belongs to the linear part. linear_cutpoints: its cutpoints (none:
-    those of no row in particular).
-    coverages: those stated by intervals that hold evenly spaced shares of held-out values; None: the shares.
+    Parameters
+    ----------
+    linear_share
+        Share of the linear part in the logits.
+    linear_cutpoints
+        Cutpoints of the linear part; default: the average cutpoints of the head.
+    coverages
+        Calibration of intervals: the nominal coverages whose intervals contain evenly spaced shares of the held-out
+        values; default: intervals are not calibrated.
     """
 
     gives_distribution = True
@@ -250,33 +263,35 @@ class OrdinalReadout(Readout):
 
     def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> FloatArray:
         """Return the expected value of each product, boundary by boundary, in memory of the size of the products."""
-        slanted, cutpoints = self._mixed(products, row_fields)
-        expected = np.full(slanted.shape, self._support[0])
+        sloped, cutpoints = self._mix_linear_part(products, row_fields)
+        expected = np.full(sloped.shape, self._support[0])
         for number, step in enumerate(np.diff(self._support)):
-            expected += step * expit(slanted - cutpoints[..., number])
+            expected += step * expit(sloped - cutpoints[..., number])
         return expected
 
     def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
         """Return the distribution over the support of each product."""
-        slanted, cutpoints = self._mixed(products, row_fields)
-        exceedance = expit(slanted[:, None] - cutpoints).astype(np.float64)
-        found = PredictiveDistribution(self._support, self.scale.from_unit(self._unit_boundaries), exceedance)
-        return found if self.coverages is None else found.calibrate(self.coverages)
+        sloped, cutpoints = self._mix_linear_part(products, row_fields)
+        exceedance = expit(sloped[:, None] - cutpoints).astype(np.float64)
+        distribution = PredictiveDistribution(self._support, self.scale.from_unit(self._unit_boundaries), exceedance)
+        return distribution if self.coverages is None else distribution.calibrate(self.coverages)
 
-    def _mixed(self, products: npt.NDArray[Any], row_fields: LatentArray) -> tuple[npt.NDArray[Any], LatentArray]:
-        """Return products times slopes, and cutpoints, as the network and the linear part share them."""
-        share = np.float32(self.linear_share)  # of the network there is the rest
-        slanted = products * ((1 - share) * np.exp(row_fields[..., -1]))
+    def _mix_linear_part(
+        self, products: npt.NDArray[Any], row_fields: LatentArray
+    ) -> tuple[npt.NDArray[Any], LatentArray]:
+        """Return products times slopes, and cutpoints, both mixed with those of the linear part."""
+        share = np.float32(self.linear_share)
+        sloped = products * ((1 - share) * np.exp(row_fields[..., -1]))
         cutpoints: LatentArray = (1 - share) * row_fields[..., :-1] + share * self._cutpoints
-        return slanted, cutpoints
+        return sloped, cutpoints
 
 
 def check_support(head: OrdinalHead, scale: Scale) -> None:
-    """Refuse a stored support that is not that of a scale, or boundaries that do not lie between its values."""
+    """Raise `BadModelFile` unless a stored support and its boundaries belong to a scale."""
     support, boundaries = head.support.numpy(), head.boundaries.numpy()
     if scale.levels is not None and not np.array_equal(support, scale.levels):
-        raise BadModelFile(f"the stored support is not the levels of {scale}")
+        raise BadModelFile(f"the stored support must be the levels of {scale}; it is {support.tolist()}")
     falls = np.any(np.diff(support) < 0) or np.any(np.diff(boundaries) < 0)
     # A support of one value has no boundaries.
     if falls or not (scale.low <= support.min() and support.max() <= scale.high and np.all(np.abs(boundaries) <= 1.0)):
-        raise BadModelFile(f"the stored support does not rise from one end of {scale} to the other")
+        raise BadModelFile(f"the stored support must increase within {scale}; it is {support.tolist()}")

@@ -19,7 +19,7 @@ from deepmf.models.distribution import find_support
 from deepmf.models.fitting import Fitting, split_validation
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
-from deepmf.models.ordinal.encoder import OrdinalEncoder, stored_parts, trained_encoder
+from deepmf.models.ordinal.encoder import OrdinalEncoder, build_encoder, load_choices
 from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
 from deepmf.models.ordinal.refinement import Landmarks
@@ -37,24 +37,23 @@ from deepmf.training.runtime import Runtime, private_generator
 from deepmf.training.settings import Settings
 from deepmf.training.trainer import Trainer
 
-# The largest logarithm of a slope: that of some 10^34.
-_STEEPEST = 80.0
+# The largest stored logarithm of a slope, of which exp is still finite in float32.
+_LARGEST_LOG_SLOPE = 80.0
 
-
-# What follows the epochs takes as long as this many passes over all entries for each view: on two cores 1.6 to 2, from
-# 27,000 to 900,000 entries.
-_PASSES_A_VIEW = 1.6
+# The stages after the epochs take as long as so many passes over all entries for each view: 1.6 to 2 on two cores,
+# from 27,000 to 900,000 entries.
+_PASSES_PER_VIEW = 1.6
 
 
 class OrdinalDMF(NetworkModel):
     """DMF with an ordinal head: trained on masked entries, it predicts a distribution over the levels.
 
-    `predict` gives the expected value. On a scale without levels the same head predicts bins of equal frequency,
-    and the expected value is a mean of the bins' mean values. Settings are keyword arguments; `OrdinalDMFSettings`
-    explains them. Sizes, schedule and the like that are not given are chosen for the matrix and the machine by `fit`.
+    `predict` returns expected values. On a scale without levels, the same head predicts bins of equal frequency, and
+    the expected value is a mean of the bins' means. Settings are keyword arguments, see `OrdinalDMFSettings`; `fit`
+    chooses sizes, schedule and blocks for the matrix and the machine unless they are given.
 
-    The epoch, the penalties of the refinement and whether a linear part (ALS) joins the network are chosen on the
-    validation entries; where there are none, on one entry in twenty, which the network is then not trained on.
+    Validation entries choose the best epoch, the penalties of the refinement and the share of the linear part (ALS).
+    Without validation entries, `fit` holds out 5 % of the entries for these choices.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -70,23 +69,23 @@ class OrdinalDMF(NetworkModel):
     settings: OrdinalDMFSettings
     takes_features: ClassVar[bool] = True
     holds_out: ClassVar[bool] = True
-    # Views are of places, and bins of one matrix.
+    # Views and bins belong to one matrix.
     lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES | dict.fromkeys(
         ("row_views", "column_views", "head.support", "head.boundaries")
     )
 
     @property
     def landmarks_(self) -> LatentArray:
-        """The directions (landmarks, direction) that give the features of columns in the refinement of rows."""
+        """The directions (landmarks, direction) of the Nyström landmarks."""
         encoder = self.predictor_.encoder
         assert isinstance(encoder, OrdinalEncoder)
         return encoder.landmarks
 
     @property
     def chosen_on_entries_(self) -> dict[str, float]:
-        """What was chosen on held-out entries: penalties (infinite: no refinement), size and share of the linear part.
+        """The choices on held-out entries: penalties (infinity: no refinement), size and share of the linear part.
 
-        Without held-out entries, penalties are those that suit most matrices, and there is no linear part.
+        Without held-out entries, the penalties have default values and there is no linear part.
         """
         encoder = self.predictor_.encoder
         assert isinstance(encoder, OrdinalEncoder)
@@ -105,7 +104,7 @@ class OrdinalDMF(NetworkModel):
         settings, steps = self.settings, self._count_steps(train)
         shares = (min(settings.block_rows / train.shape[0], 1.0), min(settings.block_columns / train.shape[1], 1.0))
         passes = settings.epochs * steps * shares[0] * shares[1]
-        return _PASSES_A_VIEW * settings.views / passes
+        return _PASSES_PER_VIEW * settings.views / passes
 
     @property
     def _latent_width(self) -> int:
@@ -113,7 +112,7 @@ class OrdinalDMF(NetworkModel):
 
     @property
     def _direction_size(self) -> int:
-        """How many numbers the directions of all networks are together."""
+        """The size of the joined directions of all networks."""
         return self.settings.networks * self.settings.latent_size
 
     def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
@@ -123,18 +122,18 @@ class OrdinalDMF(NetworkModel):
 
     def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
         if validation is None:
-            return self._trainer(entries, *split_validation(entries.train, seed=self.settings.seed))
-        return self._trainer(entries, entries.train, validation)
+            return self._make_trainer(entries, *split_validation(entries.train, seed=self.settings.seed))
+        return self._make_trainer(entries, entries.train, validation)
 
     def _make_warm_task(self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart) -> Trainer:
         if validation is not None:
             return super()._make_warm_task(entries, validation, start)  # type: ignore[no-any-return]
-        trainer = self._trainer(entries, *split_validation(entries.train, seed=self.settings.seed, start=start))
+        trainer = self._make_trainer(entries, *split_validation(entries.train, seed=self.settings.seed, start=start))
         self._begin_from(trainer, start)
         return trainer
 
-    def _trainer(self, entries: EntryStore, seen: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
-        """Return the trainer of a network for a matrix, on those of its entries that it sees."""
+    def _make_trainer(self, entries: EntryStore, seen: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
+        """Return the trainer of a new network, which is trained on the entries of `seen`."""
         settings = self.settings
         row_features, column_features = entries.take_trained_features()
         source = MatrixBlocks(
@@ -152,25 +151,25 @@ class OrdinalDMF(NetworkModel):
     def _new_network(self, entries: EntryStore) -> OrdinalNetwork:
         train = entries.train
         n_rows, n_columns = train.shape
-        with torch.device("cpu"):  # of a network without weights, too: the support is known
+        with torch.device("cpu"):  # the support has values even where a network is made without weights
             support = find_support(train, n_bins=self.settings.bins)
             head = OrdinalHead(*support, groups=self.settings.networks)
         generator = private_generator(self.settings.seed, "weights")
         row_sizes, column_sizes = self.settings.branch_sizes
         return OrdinalNetwork(
-            self._branch(n_columns, row_sizes, head.n_row_outputs, entries.row_features, generator),
-            self._branch(n_rows, column_sizes, head.n_column_outputs, entries.column_features, generator),
+            self._make_branch(n_columns, row_sizes, head.n_row_outputs, entries.row_features, generator),
+            self._make_branch(n_rows, column_sizes, head.n_column_outputs, entries.column_features, generator),
             head,
             Masking(
                 self.settings.mask_rate,
                 cold_row_rate=self.settings.cold_row_rate,
                 cold_column_rate=self.settings.cold_column_rate,
             ),
-            row_views=self._views(n_columns),
-            column_views=self._views(n_rows),
+            row_views=self._draw_views(n_columns),
+            column_views=self._draw_views(n_rows),
         )
 
-    def _branch(
+    def _make_branch(
         self,
         n_inputs: int,
         sizes: Sequence[int],
@@ -178,7 +177,7 @@ class OrdinalDMF(NetworkModel):
         features: AxisFeatures | None,
         generator: torch.Generator,
     ) -> Branch:
-        """Return a branch with fresh weights and some outputs beside the direction."""
+        """Return a branch with fresh weights and `n_beside` outputs beside the direction."""
         sizes = (*sizes[:-1], sizes[-1] + n_beside)
         return Branch(
             2 * n_inputs,
@@ -190,24 +189,24 @@ class OrdinalDMF(NetworkModel):
             groups=self.settings.networks,
         )
 
-    def _views(self, n_inputs: int) -> Tensor:
+    def _draw_views(self, n_inputs: int) -> Tensor:
         generator = private_generator(self.settings.seed, "views")
         return views(self.settings.views, n_inputs, mask_rate=self.settings.mask_rate, generator=generator)
 
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, OrdinalNetwork) and isinstance(source, MatrixBlocks)
-        encoder, rows, columns, stages = trained_encoder(
+        encoder, rows, columns, stages = build_encoder(
             network, source, entries, trainer.validation, self.settings, tell=fitting.tell_stage
         )
         if trainer.validation is not None and source.matrix is not entries.train:
-            self.history_.means_error = _means_error(source.matrix, trainer.validation)
+            self.history_.means_error = _compute_means_error(source.matrix, trainer.validation)
         if stages and self.history_.best_error is not None:
             self.history_.stages = {"branches": self.history_.best_error} | stages
             self.history_.best_error = list(stages.values())[-1]
-        return self._read_by(encoder, rows, columns)
+        return self._wrap_encoder(encoder, rows, columns)
 
-    def _read_by(self, encoder: OrdinalEncoder, rows: Latents, columns: Latents) -> Predictor:
+    def _wrap_encoder(self, encoder: OrdinalEncoder, rows: Latents, columns: Latents) -> Predictor:
         layout = encoder.layout
         readout = OrdinalReadout(
             encoder.scale,
@@ -221,8 +220,8 @@ class OrdinalDMF(NetworkModel):
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         landmarks = numbers(tensors, "refinement.landmarks", "float32", (None, self._direction_size))
-        if not Landmarks(torch.from_numpy(landmarks)).are_apart():
-            raise BadModelFile("the stored landmarks are no directions that differ")
+        if not Landmarks(torch.from_numpy(landmarks)).are_independent():
+            raise BadModelFile("the stored landmarks must be different directions")
         network = self._load_network(entries, tensors)
         check_support(network.head, entries.scale)
         encoder = OrdinalEncoder(
@@ -230,18 +229,25 @@ class OrdinalDMF(NetworkModel):
             entries.scale,
             landmarks=landmarks,
             refinement_columns=numbers(tensors, "refinement.columns", "float32", (entries.train.shape[1], None)),
-            **stored_parts(content, entries, tensors),
+            **load_choices(content, entries, tensors),
         )
         layout = encoder.layout
         if encoder.refinement_columns.shape[1] != layout.width:
-            raise BadModelFile("the stored columns of the refinement are of another width than the latents")
+            raise BadModelFile(
+                f"the stored columns of the refinement must have the width of the latents, {layout.width}; "
+                f"they have {encoder.refinement_columns.shape[1]}"
+            )
         rows, columns = unpack_latents(tensors, entries, width=layout.width)
-        if has_values_to_check(tensors) and len(rows) and rows.whole()[:, layout.response][:, -1].max() > _STEEPEST:
-            raise BadModelFile("the stored slopes of rows are so steep that they are not finite")
-        return self._read_by(encoder, rows, columns)
+        if (
+            has_values_to_check(tensors)
+            and len(rows)
+            and rows.whole()[:, layout.response][:, -1].max() > _LARGEST_LOG_SLOPE
+        ):
+            raise BadModelFile("the stored slopes of rows are too steep: they are not finite numbers")
+        return self._wrap_encoder(encoder, rows, columns)
 
 
-def _means_error(seen: ObservedMatrix, held_out: ValidationEntries) -> float:
-    """Return the root mean squared error of the means of a matrix on entries that it does not have."""
+def _compute_means_error(seen: ObservedMatrix, held_out: ValidationEntries) -> float:
+    """Return the root mean squared error of a matrix's means on held-out entries."""
     means = Fallback(EntryStore.of(seen)).means(held_out.rows, held_out.columns)
     return rmse_error(seen.scale.clip(means), held_out.values)

@@ -1,9 +1,19 @@
-"""The penalties of a refinement: chosen by the error on entries that it does not see."""
+"""The refinement of OrdinalDMF: one Newton step from a branch's latent towards the entries of that row or column.
+
+A branch is shared by all rows (or columns), and a latent that it computes leaves errors on the row's own entries. The
+refinement regresses these errors on features of the columns, with a ridge penalty:
+
+1. `Landmarks` gives columns Nyström features of a kernel on their directions.
+2. `encode_views` runs a branch on Monte Carlo masks (views) of a vector, so that every entry is predicted by the views
+   that do not see it.
+3. `Refinement` takes the Newton step on the ordinal loss of these predictions, for rows or for columns.
+4. `choose_penalty` compares ridge penalties on held-out entries.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -16,32 +26,59 @@ from deepmf.errors import TrainingDiverged
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.models.ordinal.head import LatentLayout, OrdinalHead
 from deepmf.models.ordinal.network import OrdinalNetwork
-from deepmf.models.ordinal.views import PaddedEntries, outputs_by_view, outputs_without_each
 from deepmf.nn.branch import Branch
-from deepmf.nn.inputs import SparseVectors, features_of
+from deepmf.nn.inputs import EntrySums, FeatureBatch, SparseVectors, features_of
 
-# The similarity of two directions at a cosine c is a sum of weight x exp(sharpness (c - 1)): a broad part, .37 at right
-# angles, by which errors carry over to all columns, and a sharp one, by which they do to the most similar alone.
-_PARTS = ((0.6, 1.0), (0.4, 10.0))  # weights, which sum to 1, and sharpnesses
+# The kernel of two directions at a cosine c is a sum of weight * exp(sharpness * (c - 1)): a broad part (.37 at right
+# angles) carries errors over to all columns, a sharp part to the most similar columns alone. The weights sum to 1.
+_KERNEL = ((0.6, 1.0), (0.4, 10.0))
 
-# What is left of a direction that needs no landmark of its own.
+# A direction needs no landmark of its own when the landmarks explain its kernel but for this residual.
 _EXPLAINED = 1e-3
 
-# The least that a landmark has of its own; those that are chosen have 30 times as much.
-_LEAST_OWN = 1e-3
+# The smallest diagonal of a stored landmarks' Cholesky factor; chosen landmarks have 30 times as much.
+_LEAST_PIVOT = 1e-3
 
-# The largest number of directions that landmarks are chosen among.
-_LANDMARK_CANDIDATES = 16384
+# Landmarks are chosen among at most this many directions.
+MOST_LANDMARK_CANDIDATES = 16384
+
+# The size of the constant feature, and of a row's landmark step as a feature: both move a latent less than directions.
+CONSTANT_SIZE = 0.3
+LANDMARK_STEP_SIZE = 0.3
+
+# A column with this many entries has half of its landmark features.
+_HALF_TRUSTED_COUNT = 5.0
+
+# Memory of one batch: vectors times views, and padded entries; some 100 MB at a latent of 1024 numbers. A GPU takes
+# larger batches, as it would mostly wait for its next task.
+_VIEWS_AT_A_TIME = 1024
+_ENTRIES_AT_A_TIME = 8192
+_MORE_ON_GPU = 16
+
+# Entries whose first-layer weights are gathered at a time: 64 MB at 2048 hidden units.
+_GATHERED_AT_A_TIME = 8192
+
+# Entries that an encoder reads at a time: at some 200 bytes each they stay below a gigabyte.
+_READ_AT_A_TIME = 1 << 22
+
+# From a step that trusts the entries of a vector almost alone to no step at all.
+PENALTY_CANDIDATES = (0.75, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 200.0, 400.0, math.inf)
+
+# Penalties are compared on at most this many vectors.
+_COMPARED_VECTORS = 1024
 
 
 class Landmarks:
-    """Features of directions whose inner products are the similarities (a kernel) of two of them.
+    """Nyström features of directions: their inner products approximate a kernel of two directions.
 
-    A linear model on directions themselves changes its predictions for all of them at once; on these features it can
-    change those for a few similar ones alone. Exact features would need a number for every direction there is;
-    landmarks need one each (a partial Cholesky decomposition of the kernel).
+    A linear model of the directions changes its predictions for all columns at once; a linear model of these features
+    can change them for a few similar columns alone. Exact features would need one number for each direction there is;
+    Nyström features need one for each landmark (a partial Cholesky decomposition of the kernel matrix).
 
-    directions: those of the landmarks (landmarks, latent).
+    Parameters
+    ----------
+    directions
+        Directions of the landmarks, (landmarks, direction).
     """
 
     def __init__(self, directions: Tensor) -> None:
@@ -50,418 +87,524 @@ class Landmarks:
     def __len__(self) -> int:
         return len(self._directions)
 
-    @cached_property
-    def _turn(self) -> Tensor:
-        """The inverse of the kernel's Cholesky factor: from similarities with the landmarks to features."""
-        factor = torch.linalg.cholesky(self._similarities(self._directions))
-        one = torch.eye(len(self), dtype=torch.float64, device=factor.device)
-        turn: Tensor = torch.linalg.solve_triangular(factor, one, upper=False)
-        return turn
-
-    def are_apart(self) -> bool:
-        """Return whether these can be landmarks: at most of length 1, none of them explained by the others."""
-        if not len(self) or bool((self._directions.norm(dim=1) > 1.001).any()):
-            return not len(self)
-        factor, failed = torch.linalg.cholesky_ex(self._similarities(self._directions))
-        return not bool(failed) and bool((factor.diagonal() > _LEAST_OWN).all())
-
     def features(self, directions: Tensor) -> Tensor:
         """Return the features (directions, landmarks) of any directions."""
-        return (self._similarities(directions) @ self._turn.T).float()
+        return (self._kernel_with(directions) @ self._inverse_factor.T).float()
 
-    def _similarities(self, directions: Tensor) -> Tensor:
-        """Return the similarity of each direction to each landmark, in double precision."""
-        return _similarity(directions.double() @ self._directions.double().T)
+    def are_independent(self) -> bool:
+        """Whether these can be landmarks: no longer than 1, and none explained by the others."""
+        if not len(self) or bool((self._directions.norm(dim=1) > 1.001).any()):
+            return not len(self)
+        factor, failed = torch.linalg.cholesky_ex(self._kernel_with(self._directions))
+        return not bool(failed) and bool((factor.diagonal() > _LEAST_PIVOT).all())
+
+    @cached_property
+    def _inverse_factor(self) -> Tensor:
+        """The inverse of the Cholesky factor of the landmarks' kernel matrix."""
+        factor = torch.linalg.cholesky(self._kernel_with(self._directions))
+        one = torch.eye(len(self), dtype=torch.float64, device=factor.device)
+        inverse: Tensor = torch.linalg.solve_triangular(factor, one, upper=False)
+        return inverse
+
+    def _kernel_with(self, directions: Tensor) -> Tensor:
+        """Return the kernel (directions, landmarks) in double precision."""
+        return _kernel(directions.double() @ self._directions.double().T)
 
 
-def landmarks_among(directions: Tensor, most: int) -> Tensor:
-    """Return the positions of landmarks: one by one, that which those before explain least."""
-    every = max(1, -(-len(directions) // _LANDMARK_CANDIDATES))
+def choose_landmarks(directions: Tensor, most: int, *, most_candidates: int = MOST_LANDMARK_CANDIDATES) -> Tensor:
+    """Return the positions of landmarks, chosen one by one: the direction that the earlier landmarks explain least."""
+    every = max(1, -(-len(directions) // most_candidates))
     candidates = torch.arange(0, len(directions), every, device=directions.device)
     directions = directions[candidates]
-    unexplained = _similarity(directions.square().sum(1))  # of each to itself
+    residuals = _kernel(directions.square().sum(1))
     features = directions.new_zeros(len(directions), min(most, len(directions)))
     chosen: list[int] = []
     while len(chosen) < features.shape[1]:
-        position = int(unexplained.argmax())
-        if unexplained[position] < _EXPLAINED:
+        position = int(residuals.argmax())
+        if residuals[position] < _EXPLAINED:
             break
-        similarities = _similarity(directions @ directions[position])
-        feature = (similarities - features @ features[position]) / unexplained[position].sqrt()
+        kernel = _kernel(directions @ directions[position])
+        feature = (kernel - features @ features[position]) / residuals[position].sqrt()
         features[:, len(chosen)] = feature
-        unexplained = (unexplained - feature.square()).clamp(min=0.0)
+        residuals = (residuals - feature.square()).clamp(min=0.0)
         chosen.append(position)
     return candidates[chosen]
 
 
-def _similarity(cosines: Tensor) -> Tensor:
-    """Return the similarities of directions (the kernel) by their cosines."""
-    parts = [weight * (sharpness * (cosines - 1.0)).exp() for weight, sharpness in _PARTS]
-    return torch.stack(parts).sum(0)
+def _kernel(cosines: Tensor) -> Tensor:
+    """Return the kernel of two directions from their cosine."""
+    return torch.stack([weight * (sharpness * (cosines - 1.0)).exp() for weight, sharpness in _KERNEL]).sum(0)
 
 
-# How much of a score's offset a unit of the last feature is, and how much of a row's own moves: both move a latent less
-# readily than directions do.
-_OFFSET_SIZE = 0.3
+class PaddedEntries(NamedTuple):
+    """The entries of some vectors side by side, padded to the longest vector."""
 
-_MOVE_SIZE = 0.3
+    indices: Tensor  # (vectors, entries)
+    units: Tensor  # (vectors, entries)
+    real: Tensor  # (vectors, entries), False where padded
 
-# A column with this many entries takes half of what the moves of rows say about its direction.
-_TRUSTED_HALF = 5.0
+    @classmethod
+    def from_vectors(cls, vectors: SparseVectors, ids: Tensor) -> PaddedEntries:
+        """Return the entries of the vectors at some positions."""
+        if ids.numel() == 1:  # nothing to pad
+            some = slice(*vectors.starts[ids[0] : ids[0] + 2].tolist())
+            indices, units = vectors.indices[some].long()[None], vectors.weights[some][None]
+            return cls(indices, units, torch.ones_like(indices, dtype=torch.bool))
+        batch = vectors.take(ids)
+        counts = batch.starts.diff()
+        real = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
+        indices = torch.zeros(real.shape, dtype=torch.int64, device=counts.device)
+        units = torch.zeros(real.shape, dtype=torch.float32, device=counts.device)
+        indices[real], units[real] = batch.indices.long(), batch.weights
+        return cls(indices, units, real)
 
-# What is computed at a time: vectors times views, and entries; some 100 MB at 1024 numbers for a latent. A GPU, which
-# would mostly wait for its next task, takes more.
-_VIEWED_AT_A_TIME = 1024
-
-_ENTRIES_AT_A_TIME = 8192
-
-_MORE_ON_GPU = 16
+    def split(self, most: int) -> Iterator[PaddedEntries]:
+        """Yield parts with at most `most` entries of each vector, all about as long."""
+        n_parts = -(-self.indices.shape[1] // most)
+        return map(PaddedEntries._make, zip(*(each.tensor_split(n_parts, dim=1) for each in self), strict=True))
 
 
-Solve = Callable[[Tensor, Tensor], Tensor]  # from matrices and right sides to solutions
+def encode_views(
+    branch: Branch,
+    views: Tensor,
+    entries: PaddedEntries,
+    features: FeatureBatch | None = None,
+    *,
+    at_a_time: int = _GATHERED_AT_A_TIME,
+) -> Tensor:
+    """Return a branch's outputs (vectors, views, outputs) for the part of each vector that each view sees.
+
+    The first layer is one product of visibility and entry weights; the weights are gathered once for all views.
+    """
+    sums = _sum_visible(branch, views, entries, at_a_time=at_a_time)
+    outputs: Tensor = branch.of_sums(sums, _repeat_features(features, len(views)))
+    return outputs.reshape(len(entries.indices), len(views), -1)
 
 
-def cholesky_solved(grams: Tensor, wanted: Tensor) -> Tensor:
-    """Return the solutions of systems that a penalty makes positive definite, unless latents are absurdly large."""
-    factors, failed = torch.linalg.cholesky_ex(grams)
-    if bool(failed.any()):
-        raise TrainingDiverged("what was learned is too large to be refined; try a smaller learning_rate")
-    return torch.cholesky_solve(wanted, factors)
+def encode_views_without_each(
+    branch: Branch, views: Tensor, entries: PaddedEntries, left_out: Tensor, features: FeatureBatch | None = None
+) -> Tensor:
+    """Return the outputs (left out, views, outputs) for a single vector without each of some of its entries.
+
+    Views that do not see the entry keep their outputs; the sums of the other views lose one term.
+    """
+    sums = _sum_visible(branch, views, entries)
+    whole: Tensor = branch.of_sums(sums, _repeat_features(features, len(views)))
+    indices, units = entries.indices[0, left_out], entries.units[0, left_out]
+    which, view = views.T[indices].nonzero(as_tuple=True)
+    less = EntrySums(
+        sums.lines.index_select(0, view) - branch.entry_lines(indices, units).index_select(0, which),
+        sums.units[view] - units[which],
+        sums.counts[view] - 1.0,
+    )
+    outputs = whole.repeat(left_out.numel(), 1, 1)
+    outputs[which, view] = branch.of_sums(less, _repeat_features(features, which.numel()))
+    return outputs
+
+
+def _sum_visible(
+    branch: Branch, views: Tensor, entries: PaddedEntries, *, at_a_time: int = _GATHERED_AT_A_TIME
+) -> EntrySums:
+    """Return the sums (vectors x views, ...) over the entries that each view of each vector sees."""
+    visible = (views.T[entries.indices] & entries.real[..., None]).mT.float()  # (vectors, views, entries)
+    n_vectors, n_entries = entries.indices.shape
+    lines = visible.new_zeros(n_vectors, len(views), branch.first.weight.shape[1])
+    step = max(1, at_a_time // n_vectors)
+    for some in (slice(start, start + step) for start in range(0, n_entries, step)):
+        lines.baddbmm_(visible[..., some], branch.entry_lines(entries.indices[:, some], entries.units[:, some]))
+    units = (visible @ entries.units[..., None]).squeeze(-1)
+    return EntrySums(lines.flatten(0, 1), units.flatten(), visible.sum(-1).flatten())
+
+
+def _repeat_features(features: FeatureBatch | None, n_times: int) -> FeatureBatch | None:
+    """Return the features of vectors once for each view."""
+    if features is None:
+        return None
+    return FeatureBatch(*(part.repeat_interleave(n_times, dim=0) for part in features))
 
 
 class RefinedSide(NamedTuple):
-    """One side of a network: how it makes latents, what its views see, and which fields of its latents move.
+    """Rows or columns as a refinement sees them: their branch and views, and the fields of a latent that a step moves.
 
-    latents_of: from what the branch gives (batch, outputs) to the network's latents.
-    layout: the fields of latents with landmarks.
-    placed: from the network's latents (vectors, numbers), and how many entries they come from, to those with landmarks.
-    features: from the other side's latents (..., latent) to what a move is along (..., features).
-    shared_scores: from latents, and features (vectors, entries, features) of the other side, to what landmarks add to
-        the scores of all views alike; None where that is nothing before a move.
-    moved: from latents and moves (vectors, features) to the refined latents.
+    Attributes
+    ----------
+    make_latents
+        From the outputs (batch, outputs) of the branch to the network's latents.
+    layout
+        Fields of a latent with landmarks.
+    add_landmarks
+        From the network's latents (vectors, numbers) and their entry counts to latents with landmark fields.
+    make_features
+        From latents (..., latent) of the other side to the features (..., features) that a step is along.
+    score_landmarks
+        From latents, and features (vectors, entries, features) of the other side, to the landmarks' part of the
+        scores, which is the same in all views; None where that part is 0 before the step.
+    apply_step
+        From latents and steps (vectors, features) to refined latents.
     """
 
     branch: Branch
-    latents_of: Callable[[Tensor], Tensor]
+    make_latents: Callable[[Tensor], Tensor]
     views: Tensor  # (views, inputs)
     layout: LatentLayout
-    placed: Callable[[Tensor, Tensor], Tensor]
-    features: Callable[[Tensor], Tensor]
-    shared_scores: Callable[[Tensor, Tensor], Tensor] | None
-    moved: Callable[[Tensor, Tensor], Tensor]
+    add_landmarks: Callable[[Tensor, Tensor], Tensor]
+    make_features: Callable[[Tensor], Tensor]
+    score_landmarks: Callable[[Tensor, Tensor], Tensor] | None
+    apply_step: Callable[[Tensor, Tensor], Tensor]
 
 
 def row_side(network: OrdinalNetwork, layout: LatentLayout) -> RefinedSide:
-    """Return the side of rows: moves along the landmark features of columns, and one of the effect.
+    """Return the side of rows, whose steps are along the landmark features of columns and along the row effect.
 
     The errors of a row on some columns carry over to similar columns.
     """
 
-    def placed(latents: Tensor, _: Tensor) -> Tensor:
-        return _with_landmarks(latents, latents.new_zeros(latents.shape[0], layout.n_landmarks), layout)
+    def add_landmarks(latents: Tensor, _: Tensor) -> Tensor:
+        return _insert_landmarks(latents, latents.new_zeros(latents.shape[0], layout.n_landmarks), layout)
 
-    def features(columns: Tensor) -> Tensor:
-        return _with_offset(columns[..., layout.landmarks])
+    def make_features(columns: Tensor) -> Tensor:
+        return _append_constant(columns[..., layout.landmarks])
 
-    def moved(rows: Tensor, moves: Tensor) -> Tensor:
+    def apply_step(rows: Tensor, steps: Tensor) -> Tensor:
         latents = rows.clone()
-        latents[:, layout.landmarks] = moves[:, :-1]
-        latents[:, layout.row_effect] += _OFFSET_SIZE * moves[:, -1]
+        latents[:, layout.landmarks] = steps[:, :-1]
+        latents[:, layout.row_effect] += CONSTANT_SIZE * steps[:, -1]
         return latents
 
-    return RefinedSide(network.rows, network.head.row_latents, network.row_views, layout, placed, features, None, moved)
+    return RefinedSide(
+        network.rows,
+        network.head.make_row_latents,
+        network.row_views,
+        layout,
+        add_landmarks,
+        make_features,
+        None,
+        apply_step,
+    )
 
 
 def column_side(network: OrdinalNetwork, landmarks: Landmarks, layout: LatentLayout) -> RefinedSide:
-    """Return the side of columns: moves along the directions and landmark moves of rows, and one of the effect.
+    """Return the side of columns, whose steps are along directions and landmark steps of rows and the column effect.
 
-    The directions come with the head's scale, which features are freed from. The direction of a column of few entries
-    is a guess, about which the moves of rows would say too much: its landmark features are smaller.
+    Row directions are stored times the head's scale, which features are divided by. The direction of a column with few
+    entries is a guess, so its landmark features are smaller.
     """
 
-    def placed(latents: Tensor, counts: Tensor) -> Tensor:
+    def add_landmarks(latents: Tensor, counts: Tensor) -> Tensor:
         counts = counts.to(latents.dtype)
-        trust = counts / (counts + _TRUSTED_HALF)
-        return _with_landmarks(latents, landmarks.features(latents[:, layout.direction]) * trust[:, None], layout)
+        trust = counts / (counts + _HALF_TRUSTED_COUNT)
+        return _insert_landmarks(latents, landmarks.features(latents[:, layout.direction]) * trust[:, None], layout)
 
-    def sizes(latents: Tensor) -> Tensor:
-        """Return what a unit of each feature is, in numbers of a row's latent."""
-        units = latents.new_full((layout.factors.stop,), _MOVE_SIZE)
-        units[layout.direction] = 1.0 / network.head.scale
-        return units
+    def feature_sizes(latents: Tensor) -> Tensor:
+        """Return the size of each feature, in numbers of a row's latent."""
+        sizes = latents.new_full((layout.factors.stop,), LANDMARK_STEP_SIZE)
+        sizes[layout.direction] = 1.0 / network.head.scale
+        return sizes
 
-    def features(rows: Tensor) -> Tensor:
-        return _with_offset(rows[..., layout.factors] * sizes(rows))
+    def make_features(rows: Tensor) -> Tensor:
+        return _append_constant(rows[..., layout.factors] * feature_sizes(rows))
 
-    def shared_scores(columns: Tensor, features: Tensor) -> Tensor:
-        """Return the products of the landmark fields of columns and of rows."""
-        of_columns = columns[:, None, layout.landmarks] / _MOVE_SIZE
-        return _products(of_columns, features[..., layout.landmarks]).squeeze(1)
+    def score_landmarks(columns: Tensor, features: Tensor) -> Tensor:
+        own = columns[:, None, layout.landmarks] / LANDMARK_STEP_SIZE
+        return _multiply(own, features[..., layout.landmarks]).squeeze(1)
 
-    def moved(columns: Tensor, moves: Tensor) -> Tensor:
+    def apply_step(columns: Tensor, steps: Tensor) -> Tensor:
         latents = columns.clone()
-        latents[:, layout.factors] += moves[:, :-1] * sizes(columns)
-        latents[:, layout.column_effect] += _OFFSET_SIZE * moves[:, -1]
+        latents[:, layout.factors] += steps[:, :-1] * feature_sizes(columns)
+        latents[:, layout.column_effect] += CONSTANT_SIZE * steps[:, -1]
         return latents
 
     return RefinedSide(
         network.columns,
-        network.head.column_latents,
+        network.head.make_column_latents,
         network.column_views,
         layout,
-        placed,
-        features,
-        shared_scores,
-        moved,
+        add_landmarks,
+        make_features,
+        score_landmarks,
+        apply_step,
     )
+
+
+def _append_constant(features: Tensor) -> Tensor:
+    return torch.nn.functional.pad(features, (0, 1), value=CONSTANT_SIZE)
+
+
+def _insert_landmarks(latents: Tensor, landmarks: Tensor, layout: LatentLayout) -> Tensor:
+    """Return the network's latents with landmark fields behind the direction, and zeros for the linear part."""
+    linear = latents.new_zeros(*latents.shape[:-1], layout.n_linear)
+    return torch.cat([latents[..., layout.direction], landmarks, linear, latents[..., layout.n_direction :]], dim=-1)
+
+
+Solve = Callable[[Tensor, Tensor], Tensor]  # from matrices and right-hand sides to solutions
+
+
+def solve_cholesky(matrices: Tensor, right: Tensor) -> Tensor:
+    """Solve positive definite systems; latents so large that rounding makes them indefinite are an error."""
+    factors, failed = torch.linalg.cholesky_ex(matrices)
+    if bool(failed.any()):
+        raise TrainingDiverged("the latents are too large to be refined; try a smaller learning_rate")
+    return torch.cholesky_solve(right, factors)
 
 
 @dataclass(frozen=True)
 class Refinement:
     """A Newton step on the ordinal loss of a vector's own entries, with a ridge penalty.
 
-    A branch is shared by all vectors: its errors on entries that a view does not see still carry information about
-    that one vector. The step regresses them, from views that do not see the entry, on
-    features of the other side's latents, as a fold-in does. It is linear algebra on one vector's entries: a new vector
-    is refined like any other, without training.
+    The errors come from views that do not see the entry, and are regressed on features of the other side's latents, as
+    in a fold-in. The step is linear algebra on the entries of one vector: a new vector is refined like any other,
+    without training.
 
-    Views are blind to the entry by their directions alone. The features of a column are those of all its views, and
-    the latents of trained vectors were refined by the entry too; leaving these out was no better (docs/log.md).
+    Views are blind to the entry by their directions alone. The features of a column come from all of its views, and
+    the latents of trained vectors were refined by the entry too; excluding these was no better (docs/log.md).
 
-    others: the latents of the other side (inputs, latent).
-    response_of: the response parameters (vectors, entries, n) of the rows of some entries, from own latents and what
-        views multiply of others.
-    penalty: infinity for no refinement.
-    solve: the solutions (vectors, unknowns, 1) of positive definite systems.
+    Attributes
+    ----------
+    others
+        Latents of the other side, (inputs, latent).
+    find_response
+        From own latents, and the part of other latents that views multiply, to the response parameters
+        (vectors, entries, n) of the rows of some entries.
+    penalty
+        Ridge penalty; infinity for no refinement.
+    solve
+        Solver of positive definite systems: (vectors, unknowns, unknowns), (vectors, unknowns, 1).
+    most_entries
+        Padded entries computed at a time.
     """
 
     head: OrdinalHead
     side: RefinedSide
     others: Tensor
-    response_of: Callable[[Tensor, Tensor], Tensor]
+    find_response: Callable[[Tensor, Tensor], Tensor]
     penalty: float
-    solve: Solve = cholesky_solved
+    solve: Solve = solve_cholesky
+    most_entries: int = _ENTRIES_AT_A_TIME
 
-    def latents(self, vectors: SparseVectors) -> Tensor:
+    def refine(self, vectors: SparseVectors) -> Tensor:
         """Return the refined latents of all vectors: the mean over views, and the step from there."""
-        return self.by_penalty(vectors, [self.penalty])[0]
+        return self.refine_by_penalty(vectors, [self.penalty])[0]
 
-    def by_penalty(self, vectors: SparseVectors, penalties: Sequence[float]) -> Tensor:
-        """Return the refined latents (penalties, vectors, latent) by each of some penalties."""
+    def refine_by_penalty(self, vectors: SparseVectors, penalties: Sequence[float]) -> Tensor:
+        """Return the refined latents (penalties, vectors, latent) for each of some penalties."""
         counts = vectors.starts.diff()
         order = torch.argsort(counts, stable=True)  # vectors of about one length are computed together
         shape = len(penalties), len(vectors), self.others.shape[1]
         refined = torch.empty(shape, dtype=torch.float32, device=self.others.device)
         more = _MORE_ON_GPU if self.others.is_cuda else 1
-        most = max(more * _ENTRIES_AT_A_TIME, 2 * (self.others.shape[1] + 1))  # the half of it is more than features
-        for ids in _parts(order, counts, len(self.side.views), more):
-            entries = PaddedEntries.of(vectors, ids)
-            outputs = outputs_by_view(self.side.branch, self.side.views, entries, features_of(vectors, ids))
-            refined[:, ids] = self._by_penalty(outputs, entries, penalties, most=most)
+        most_entries, most_vectors = more * self.most_entries, max(1, more * _VIEWS_AT_A_TIME // len(self.side.views))
+        longest = max(most_entries, 2 * (self.others.shape[1] + 1))  # half of it exceeds the number of features
+        for ids in split_by_length(order, counts, most_vectors=most_vectors, most_entries=most_entries):
+            entries = PaddedEntries.from_vectors(vectors, ids)
+            outputs = encode_views(self.side.branch, self.side.views, entries, features_of(vectors, ids))
+            refined[:, ids] = self._refine_outputs(outputs, entries, penalties, longest=longest)
         return refined
 
-    def without_each(self, vectors: SparseVectors, left_out: Tensor) -> Tensor:
+    def refine_without_each(self, vectors: SparseVectors, left_out: Tensor) -> Tensor:
         """Return the refined latents (left out, latent) of a single vector without each of some of its entries."""
-        side, entries = self.side, PaddedEntries.of(vectors, left_out.new_zeros(1))
+        side, entries = self.side, PaddedEntries.from_vectors(vectors, left_out.new_zeros(1))
         real = entries.real.repeat(left_out.numel(), 1)
         real[torch.arange(left_out.numel(), device=left_out.device), left_out] = False
-        outputs = outputs_without_each(side.branch, side.views, entries, left_out, vectors.features)
-        # What the vectors share is gathered once for some of them: four times as many fit.
-        step = max(1, 4 * _ENTRIES_AT_A_TIME // max(1, real.shape[1]))
+        outputs = encode_views_without_each(side.branch, side.views, entries, left_out, vectors.features)
+        # The vectors share their entries, which are gathered once: four times as many fit.
+        step = max(1, 4 * self.most_entries // max(1, real.shape[1]))
         parts = [
-            self.refined(outputs[start : start + step], entries._replace(real=real[start : start + step]))
+            self.refine_outputs(outputs[start : start + step], entries._replace(real=real[start : start + step]))
             for start in range(0, left_out.numel(), step)
         ]
         return torch.cat(parts)
 
-    def refined(self, outputs: Tensor, entries: PaddedEntries) -> Tensor:
-        """Return the refined latents of vectors from what the branch gives for each view (vectors, views, outputs).
+    def refine_outputs(self, outputs: Tensor, entries: PaddedEntries) -> Tensor:
+        """Return the refined latents of vectors from the branch's outputs for each view (vectors, views, outputs).
 
-        Where `indices` of entries are those of a single vector, all vectors have these, less those that are not real.
+        Where `entries.indices` is of a single vector, all vectors have these entries, less those that are not real.
         """
-        return self._by_penalty(outputs, entries, [self.penalty])[0]
+        return self._refine_outputs(outputs, entries, [self.penalty])[0]
 
-    def _by_penalty(
-        self, outputs: Tensor, entries: PaddedEntries, penalties: Sequence[float], *, most: int | None = None
+    def _refine_outputs(
+        self, outputs: Tensor, entries: PaddedEntries, penalties: Sequence[float], *, longest: int | None = None
     ) -> Tensor:
-        """Return the refined latents by each of some penalties; `most` entries of a vector are computed at a time."""
-        by_view = self.side.latents_of(outputs.flatten(0, 1)).reshape(*outputs.shape[:2], -1)
-        latents = self.side.placed(by_view.mean(1), entries.real.sum(1))
+        """Return the refined latents for each of some penalties; `longest` entries of a vector are computed at once."""
+        by_view = self.side.make_latents(outputs.flatten(0, 1)).reshape(*outputs.shape[:2], -1)
+        latents = self.side.add_landmarks(by_view.mean(1), entries.real.sum(1))
         if not entries.indices.numel() or not any(map(math.isfinite, penalties)):
             return latents.expand(len(penalties), -1, -1)
-        if most is None or entries.indices.shape[1] <= most:
-            step = self._step(by_view, latents, entries)
+        if longest is None or entries.indices.shape[1] <= longest:
+            step = self._newton_step(by_view, latents, entries)
         else:
-            step = NewtonStep.total(self._step(by_view, latents, some) for some in entries.split(most))
-        moved = [
-            self.side.moved(latents, step.moves(penalty, self.solve)) if math.isfinite(penalty) else latents
+            step = NewtonStep.add_up(self._newton_step(by_view, latents, part) for part in entries.split(longest))
+        refined = [
+            self.side.apply_step(latents, step.take(penalty, self.solve)) if math.isfinite(penalty) else latents
             for penalty in penalties
         ]
-        return torch.stack(moved)
+        return torch.stack(refined)
 
-    def _step(self, by_view: Tensor, latents: Tensor, entries: PaddedEntries) -> NewtonStep:
+    def _newton_step(self, by_view: Tensor, latents: Tensor, entries: PaddedEntries) -> NewtonStep:
         """Return the step of vectors from their views (vectors, views, numbers) and mean latents, on some entries."""
         indices, units, real = entries
-        viewed, features = self._others_at(indices)
-        shared = None if self.side.shared_scores is None else self.side.shared_scores(latents, features)
-        scores = _blind_scores(by_view, viewed, shared, self.side.views.T[indices])
-        return NewtonStep.of(self.head, scores, self.response_of(latents, viewed), units, real, features)
+        viewed, features = self._gather_others(indices)
+        landmark_scores = None if self.side.score_landmarks is None else self.side.score_landmarks(latents, features)
+        scores = _score_blind(by_view, viewed, landmark_scores, self.side.views.T[indices])
+        return NewtonStep.from_scores(self.head, scores, self.find_response(latents, viewed), units, real, features)
 
-    def _others_at(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what views multiply, and features, of the other side's latents at (vectors, entries)."""
+    def _gather_others(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the viewed part and the features of the other side's latents at (vectors, entries)."""
         if indices.numel() < len(self.others):  # computing them for all would take longer
-            return self._terms(self.others[indices])
+            return self._split_others(self.others[indices])
         flat = indices.flatten()
-        viewed, features = (table.index_select(0, flat).view(*indices.shape, -1) for table in self._all_terms)
+        viewed, features = (table.index_select(0, flat).view(*indices.shape, -1) for table in self._all_others)
         return viewed, features
 
     @cached_property
-    def _all_terms(self) -> tuple[Tensor, Tensor]:
-        return self._terms(self.others)
+    def _all_others(self) -> tuple[Tensor, Tensor]:
+        return self._split_others(self.others)
 
-    def _terms(self, others: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what views multiply of latents, all but landmarks and linear part, and their features."""
+    def _split_others(self, others: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the part of latents that views multiply, without landmarks and linear part, and the features."""
         layout = self.side.layout
         viewed = torch.cat([others[..., layout.direction], others[..., layout.row_effect :]], dim=-1)
-        return viewed, self.side.features(others)
+        return viewed, self.side.make_features(others)
 
 
-def _blind_scores(by_view: Tensor, viewed: Tensor, shared: Tensor | None, seen: Tensor) -> Tensor:
-    """Return the mean score (vectors, entries) by the views that do not see the entry; by all, where all do.
-
-    What a latent has of landmarks is the same in all of its views.
-    """
-    scores = _products(by_view, viewed)  # (vectors, views, entries)
+def _score_blind(by_view: Tensor, viewed: Tensor, landmark_scores: Tensor | None, seen: Tensor) -> Tensor:
+    """Return the mean score (vectors, entries) over the views that do not see the entry; over all, where all do."""
+    scores = _multiply(by_view, viewed)  # (vectors, views, entries)
     blind = (~seen).mT.float()
     blind = torch.where(blind.any(1, keepdim=True), blind, 1.0)
     mean = (scores * blind).sum(1) / blind.sum(1)
-    return mean if shared is None else mean + shared
+    return mean if landmark_scores is None else mean + landmark_scores
 
 
 class NewtonStep(NamedTuple):
-    """The weighted regression of each vector's entries that a step solves, for any penalty."""
+    """The weighted least-squares problem of a Newton step, for any ridge penalty.
+
+    With weights w = curvature and targets gradient / curvature, the step x minimises
+    sum of w (target - features x)^2 + penalty |x|^2. It is solved in the space of entries where these are fewer than
+    features, in the space of features otherwise.
+    """
 
     features: Tensor  # (vectors or 1, entries, features)
-    root: Tensor  # (vectors, entries) the roots of the weights
-    wanted: Tensor  # (vectors, entries, 1) what the weighted features should give
-    grams: Tensor  # of entries where these are fewer, else of features
+    root_weights: Tensor  # (vectors, entries)
+    right: Tensor  # (vectors, entries or features, 1)
+    gram: Tensor  # (vectors, entries, entries) or (vectors, features, features)
 
     @classmethod
-    def of(
+    def from_scores(
         cls, head: OrdinalHead, scores: Tensor, response: Tensor, units: Tensor, real: Tensor, features: Tensor
     ) -> NewtonStep:
         """Return the step on the ordinal loss of entries (vectors, entries) with these scores."""
-        chances = head.logits(scores, response).sigmoid()
+        exceedance = head.logits(scores, response).sigmoid()
         slopes = response[..., -1:].exp()
-        slope = ((head.above(units) - chances) * slopes).sum(-1)
-        curvature = (chances * (1.0 - chances) * slopes.square()).sum(-1).clamp(min=1e-6)
-        root = curvature.sqrt() * real
-        wanted = torch.where(real, slope / curvature.sqrt(), 0.0)[..., None]  # root * (slope / curvature)
+        gradient = ((head.mark_exceeded(units) - exceedance) * slopes).sum(-1)
+        curvature = (exceedance * (1.0 - exceedance) * slopes.square()).sum(-1).clamp(min=1e-6)
+        root_weights = curvature.sqrt() * real
+        right = torch.where(real, gradient / curvature.sqrt(), 0.0)[..., None]  # root of weight * target
         if features.shape[1] <= features.shape[2]:  # fewer entries than features
-            return cls(features, root, wanted, (features @ features.mT) * root[..., None] * root[:, None])
-        lines = features * root[..., None]
-        return cls(features, root, lines.mT @ wanted, lines.mT @ lines)
+            gram = (features @ features.mT) * root_weights[..., None] * root_weights[:, None]
+            return cls(features, root_weights, right, gram)
+        weighted = features * root_weights[..., None]
+        return cls(features, root_weights, weighted.mT @ right, weighted.mT @ weighted)
 
     @classmethod
-    def total(cls, steps: Iterable[NewtonStep]) -> NewtonStep:
-        """Return the step on all entries of vectors, of which each has more than features, from those on some."""
-        one_by_one = iter(steps)
-        total = next(one_by_one)
-        for step in one_by_one:
-            total.wanted.add_(step.wanted)
-            total.grams.add_(step.grams)
+    def add_up(cls, steps: Iterable[NewtonStep]) -> NewtonStep:
+        """Return the step on all entries of vectors from steps on parts, each with more entries than features."""
+        remaining = iter(steps)
+        total = next(remaining)
+        for step in remaining:
+            total.right.add_(step.right)
+            total.gram.add_(step.gram)
         return total
 
-    def moves(self, penalty: float, solve: Solve) -> Tensor:
-        """Return the moves (vectors, features) of each vector, by a ridge penalty."""
-        unit = torch.eye(self.grams.shape[-1], dtype=self.grams.dtype, device=self.grams.device)
-        solution = solve(self.grams + penalty * unit, self.wanted)
+    def take(self, penalty: float, solve: Solve) -> Tensor:
+        """Return the steps (vectors, features) with a ridge penalty."""
+        unit = torch.eye(self.gram.shape[-1], dtype=self.gram.dtype, device=self.gram.device)
+        solution = solve(self.gram + penalty * unit, self.right)
         if self.features.shape[1] <= self.features.shape[2]:
-            return _products((solution * self.root[..., None]).mT, self.features.mT).squeeze(1)
+            return _multiply((solution * self.root_weights[..., None]).mT, self.features.mT).squeeze(1)
         return solution.squeeze(-1)
 
 
-def _products(vectors: Tensor, others: Tensor) -> Tensor:
+def _multiply(vectors: Tensor, others: Tensor) -> Tensor:
     """Return the products (n, lines, others) of batches of vectors with others, of each batch or the same for all."""
     if others.shape[0] == vectors.shape[0]:  # len() would fix the number of vectors in an export
         return vectors @ others.mT
     return (vectors.flatten(0, 1) @ others[0].T).reshape(vectors.shape[0], vectors.shape[1], -1)
 
 
-def _parts(order: Tensor, counts: Tensor, n_views: int, more: int) -> list[Tensor]:
-    """Return the vectors, from few entries to many, in parts that fit into memory together."""
-    most, most_entries = max(1, more * _VIEWED_AT_A_TIME // n_views), more * _ENTRIES_AT_A_TIME
+def split_by_length(order: Tensor, counts: Tensor, *, most_vectors: int, most_entries: int) -> list[Tensor]:
+    """Return vectors, in the order of their lengths, in parts of at most so many vectors and padded entries."""
     parts, start = [], 0
     lengths = counts[order].tolist()
     while start < len(lengths):
         end = start + 1
-        while end < len(lengths) and end - start < most and (end + 1 - start) * lengths[end] <= most_entries:
+        while end < len(lengths) and end - start < most_vectors and (end + 1 - start) * lengths[end] <= most_entries:
             end += 1
         parts.append(order[start:end])
         start = end
     return parts
 
 
-def _with_offset(features: Tensor) -> Tensor:
-    return torch.nn.functional.pad(features, (0, 1), value=_OFFSET_SIZE)
+def split_by_entries(counts: IndexArray, *, most_entries: int = _READ_AT_A_TIME) -> list[IndexArray]:
+    """Return the positions of vectors with these entry counts, in order, in parts of about `most_entries` entries.
+
+    >>> [part.size for part in split_by_entries(np.full(10, 1 << 20))]
+    [3, 4, 3]
+    """
+    part_of = np.cumsum(counts, dtype=np.int64) // most_entries
+    return np.split(np.arange(counts.size), np.flatnonzero(np.diff(part_of)) + 1)
 
 
-def _with_landmarks(latents: Tensor, between: Tensor, layout: LatentLayout) -> Tensor:
-    """Return the network's latents with the landmark fields behind the direction, and zeros for the linear part."""
-    linear = latents.new_zeros(*latents.shape[:-1], layout.n_linear)
-    return torch.cat([latents[..., layout.direction], between, linear, latents[..., layout.n_direction :]], dim=-1)
-
-
-# From a step that trusts the entries of a vector almost alone to none at all.
-_PENALTY_CANDIDATES = (0.75, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 200.0, 400.0, math.inf)
-
-# The most vectors that candidates are compared on.
-_COMPARED_ON = 1024
-
-
-VectorsOf = Callable[[IndexArray], SparseVectors]  # from the positions of some vectors to these
+ReadVectors = Callable[[IndexArray], SparseVectors]  # from the positions of some vectors to these
 
 
 class Penalties(NamedTuple):
-    """The ridge penalties of the refinement of rows and of columns; infinity: no refinement."""
+    """The ridge penalties of the refinement of rows and of columns; infinity for no refinement."""
 
     rows: float
     columns: float
 
 
 class HeldOutSide(NamedTuple):
-    """Entries that a refinement does not see, from the side of the vectors that it refines."""
+    """Held-out entries, from the side of the vectors that are refined."""
 
-    own: IndexArray  # the positions of these vectors
-    others: IndexArray  # the positions on the other side
+    own: IndexArray  # positions of the refined vectors
+    others: IndexArray  # positions on the other side
     values: FloatArray
     own_are_rows: bool
 
 
-def best_penalty(
-    refinement: Refinement, vectors_of: VectorsOf, held_out: HeldOutSide, layout: LatentLayout, *, seed: int
+def choose_penalty(
+    refinement: Refinement, read_vectors: ReadVectors, held_out: HeldOutSide, layout: LatentLayout, *, seed: int
 ) -> float:
     """Return the penalty whose refined vectors predict held-out entries best."""
-    return _PENALTY_CANDIDATES[int(penalty_errors(refinement, vectors_of, held_out, layout, seed=seed).argmin())]
+    errors = compute_penalty_errors(refinement, read_vectors, held_out, layout, seed=seed)
+    return PENALTY_CANDIDATES[int(errors.argmin())]
 
 
-def penalty_errors(
-    refinement: Refinement, vectors_of: VectorsOf, held_out: HeldOutSide, layout: LatentLayout, *, seed: int
+def compute_penalty_errors(
+    refinement: Refinement,
+    read_vectors: ReadVectors,
+    held_out: HeldOutSide,
+    layout: LatentLayout,
+    *,
+    seed: int,
+    candidates: Sequence[float] = PENALTY_CANDIDATES,
+    most_vectors: int = _COMPARED_VECTORS,
 ) -> FloatArray:
-    """Return the root mean squared error on held-out entries by each candidate."""
+    """Return the root mean squared error (candidates,) on held-out entries with each penalty."""
     device = refinement.others.device
     known = np.unique(held_out.own)
-    if known.size > _COMPARED_ON:
-        known = np.sort(np.random.default_rng(seed).choice(known, _COMPARED_ON, replace=False))
+    if known.size > most_vectors:
+        known = np.sort(np.random.default_rng(seed).choice(known, most_vectors, replace=False))
     used = np.isin(held_out.own, known)
     own = torch.from_numpy(np.searchsorted(known, held_out.own[used])).to(device)
     others = refinement.others[torch.from_numpy(held_out.others[used]).to(device)]
     values = torch.from_numpy(held_out.values[used]).to(device)
-    refined = refinement.by_penalty(vectors_of(known).to(device), _PENALTY_CANDIDATES)
+    refined = refinement.refine_by_penalty(read_vectors(known).to(device), candidates)
 
-    def error(latents: Tensor) -> float:
+    def compute_error(latents: Tensor) -> float:
         rows, columns = (latents[own], others) if held_out.own_are_rows else (others, latents[own])
         logits = refinement.head.logits((rows * columns).sum(1), rows[:, layout.response])
-        return float((refinement.head.expected(logits) - values).square().mean().sqrt())
+        return float((refinement.head.expectation(logits) - values).square().mean().sqrt())
 
-    return np.array([error(latents) for latents in refined])
+    return np.array([compute_error(latents) for latents in refined])
