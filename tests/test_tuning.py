@@ -1,4 +1,4 @@
-"""Journals of studies: torn tails are cut, damage is noticed, a full disk changes nothing, one process writes."""
+"""Studies: the best settings are found, a pause changes nothing, and a damaged or foreign file is refused."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from deepmf.errors import (
     MissingDependency,
     TrainingDiverged,
     UnreadableFile,
+    UserError,
 )
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
@@ -45,31 +46,24 @@ from deepmf.tuning import (
     SEARCHED,
     Choice,
     Dimension,
-    Factors,
-    Journal,
+    LogRange,
     Range,
     Space,
     Study,
-    Tried,
-    _checksum,
-    _value,
-    completed,
-    space_of,
-    space_with_features,
+    Trial,
+    _decode,
+    complete_space,
+    search_space,
 )
 
-FIRST = {"op_code": 0, "study_name": "deepmf", "directions": [1]}
-
-HOLD = """
+LOCK = """
 import sys, time
 from pathlib import Path
-from deepmf.tuning import Journal
-with Journal(Path(sys.argv[1])).held():
-    print("held", flush=True)
+from deepmf.tuning import _StudyFile
+with _StudyFile(Path(sys.argv[1])).lock():
+    print("locked", flush=True)
     time.sleep(60)
 """
-
-SECOND = {"op_code": 2, "study_id": 0, "user_attr": {"made for": {}}}
 
 
 @pytest.fixture(scope="module")
@@ -85,19 +79,6 @@ def written(split: Split, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return file.read_bytes()
 
 
-def test_what_is_appended_is_read_here_and_elsewhere(tmp_path: Path) -> None:
-    path = tmp_path / "s.study"
-    one = Journal(path)
-    assert one.read_logs(0) == []
-    one.append_logs([FIRST])
-    other = Journal(path)
-    one.append_logs([SECOND, SECOND])
-    other.append_logs([FIRST])
-    assert one.read_logs(0) == other.read_logs(0) == [FIRST, SECOND, SECOND, FIRST]
-    assert one.read_logs(3) == [FIRST]
-    assert [path.name for path in tmp_path.iterdir()] == ["s.study"]
-
-
 def test_optuna_itself_reads_it(written: bytes, tmp_path: Path) -> None:
     path = tmp_path / "s.study"
     path.write_bytes(written)
@@ -110,33 +91,34 @@ def test_a_torn_tail_is_cut_off_and_told(split: Split, written: bytes, tmp_path:
     for n_lost in (1, 20, 200):
         file.write_bytes(written[:-n_lost])
         study = Study("means", split.train, split.validation, file=file)
-        assert len(study.tried) == 2
-        with pytest.warns(DeepMFWarning, match="the last line of .*means.study was torn and is cut off"):
+        assert len(study.trials) == 2
+        with pytest.warns(DeepMFWarning, match="cut off"):
             study.run(4)
-        assert len(Study("means", split.train, split.validation, file=file).run(5).tried) == 5  # without a word
+        assert len(Study("means", split.train, split.validation, file=file).run(5).trials) == 5  # without a word
 
 
 def test_a_first_line_that_is_torn(split: Split, written: bytes, tmp_path: Path) -> None:
     file = tmp_path / "means.study"
     file.write_bytes(written[:30])
-    with pytest.warns(DeepMFWarning, match=r"torn and is cut off \(30 bytes\)"):
+    with pytest.warns(DeepMFWarning, match="cut off"):
         Study("means", split.train, split.validation, file=file)
 
 
-def test_damage_is_told_with_its_line(written: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "s.study"
+def test_damage_is_refused(split: Split, written: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "means.study"
     lines = written.splitlines(keepends=True)
-    for damaged in (
-        [*lines[:4], lines[4].replace(b'"op_code":', b'"op_code": '), *lines[5:]],
-        [*lines[:4], lines[5], lines[4], *lines[6:]],
-        lines[:4] + lines[5:],
-    ):
-        path.write_bytes(b"".join(damaged))
-        with pytest.raises(UnreadableFile) as caught:
-            Journal(path)
-        assert str(caught.value) == (f"{path} is damaged in line 5; give another file, or go on from its first 4 lines")
-    path.write_bytes(b"".join(lines[:4]))
-    assert len(Journal(path).read_logs(0)) == 4
+    for damaged in ([*lines[:4], lines[4].replace(b'"op_code":', b'"op_code"; '), *lines[5:]], [*lines, b"{,\n"]):
+        file.write_bytes(b"".join(damaged))
+        with pytest.raises(UnreadableFile, match="damaged"):
+            Study("means", split.train, split.validation, file=file)
+        assert file.read_bytes() == b"".join(damaged)
+
+
+def test_a_study_of_an_earlier_version_is_refused(split: Split, tmp_path: Path) -> None:
+    file = tmp_path / "means.study"
+    file.write_text('{"check":"0123456789abcdef","op_code":0,"study_name":"deepmf","directions":[1]}\n')
+    with pytest.raises(UnreadableFile, match="earlier version"):
+        Study("means", split.train, split.validation, file=file)
 
 
 def test_a_full_disk_is_told_as_such_and_changes_nothing(split: Split, written: bytes, tmp_path: Path) -> None:
@@ -147,35 +129,37 @@ def test_a_full_disk_is_told_as_such_and_changes_nothing(split: Split, written: 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(written) + 50, hard))  # in the middle of the next line
     try:
-        with pytest.raises(CannotSave, match=r"means.study could not be written \(File too large\); the trials before"):
+        with pytest.raises(CannotSave, match="File too large"):
             study.run(4)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert file.read_bytes() == written
-    assert len(Study("means", split.train, split.validation, file=file).run(4).tried) == 4
+    assert len(Study("means", split.train, split.validation, file=file).run(4).trials) == 4
 
 
-def test_a_file_that_is_deleted_meanwhile(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "s.study")
-    with journal.held():
-        journal.append_logs([FIRST])
-        journal.path.unlink()
-        with pytest.raises(CannotSave, match="it was deleted while the study ran"):
-            journal.append_logs([SECOND])
+def test_a_file_that_is_deleted_meanwhile(split: Split, tmp_path: Path) -> None:
+    file = tmp_path / "means.study"
+    study = Study("means", split.train, split.validation, file=file)
+    with study.lock():
+        study.run(1)
+        file.unlink()
+        with pytest.raises(UserError, match="means.study"):
+            study.run(2)
+    assert not file.exists()
 
 
 @pytest.fixture
 def holder(split: Split, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the journal of a study."""
+    """Another process that has locked the file of a study."""
     Study("means", split.train, split.validation, file=tmp_path / "means.study").run(1)
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path / "means.study")],
+        [sys.executable, "-c", LOCK, str(tmp_path / "means.study")],
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": str(Path(deepmf.__file__).parents[1])},
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
+    assert process.stdout.readline() == "locked\n"
     yield process
     process.kill()
     process.wait()
@@ -186,13 +170,13 @@ def test_one_process_at_a_time_and_a_dead_one_keeps_nobody_waiting(
     split: Split, tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
     study = Study("means", split.train, split.validation, file=tmp_path / "means.study")
-    assert len(study.tried) == 1  # looking is allowed
+    assert len(study.trials) == 1  # looking is allowed
     start = time.monotonic()
-    with pytest.raises(CannotSave, match="means.study is in use: another process runs the trials of this study"):
+    with pytest.raises(CannotSave, match="in use"):
         study.run(2)
     holder.kill()
     holder.wait()
-    assert len(study.run(2).tried) == 2
+    assert len(study.run(2).trials) == 2
     assert time.monotonic() - start < 10
 
 
@@ -247,22 +231,12 @@ def test_whatever_is_wrong_with_a_file_is_an_error_of_ours(split: Split, written
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeepMFWarning)
             try:
-                tried = Study("means", split.train, split.validation, file=file).tried
+                trials = Study("means", split.train, split.validation, file=file).trials
             except DeepMFError as error:
                 outcomes.add(type(error))
             else:
-                outcomes.add(len(tried))
-    assert {UnreadableFile, 0, 1, 2, 3} >= outcomes > {UnreadableFile, 3}
-
-
-def sealed(lines: list[bytes]) -> bytes:
-    """Return lines with checksums that are right."""
-    sealed, check = b"", b""
-    for line in lines:
-        body = b"{" + line.rstrip(b"\n").split(b'",', 1)[1]
-        check = _checksum(check, body)
-        sealed += b'{"check":"' + check + b'",' + body[1:] + b"\n"
-    return sealed
+                outcomes.add(len(trials))
+    assert {UnreadableFile, BadSetting, 0, 1, 2, 3} >= outcomes > {UnreadableFile, 3}
 
 
 @pytest.mark.parametrize(
@@ -282,17 +256,17 @@ def sealed(lines: list[bytes]) -> bytes:
         (rb'"fixed_params":\{', b'"fixed_params":{"nobody":1,'),
     ],
 )
-def test_lines_that_lie_although_their_checksums_are_right(
+def test_trials_that_the_search_cannot_have_made_are_refused(
     split: Split, written: bytes, tmp_path: Path, old: bytes, new: bytes
 ) -> None:
     changed, n_changed = re.subn(old, lambda _: new, written)
     assert n_changed
-    (tmp_path / "s.study").write_bytes(sealed(changed.splitlines(keepends=True)))
+    (tmp_path / "s.study").write_bytes(changed)
     with pytest.raises(UnreadableFile, match="damaged"):
         Study("means", split.train, split.validation, file=tmp_path / "s.study").run(5)
 
 
-SPACES: dict[str, Space] = {model: space_of(model) for model in SEARCHED}
+SPACES: dict[str, Space] = {model: search_space(model) for model in SEARCHED}
 
 DIMENSIONS = [(model, name) for model, space in SPACES.items() for name in space]
 
@@ -313,8 +287,8 @@ def test_the_model_takes_every_end_and_option(model: str, name: str) -> None:
 @pytest.mark.parametrize(("model", "name"), DIMENSIONS)
 def test_the_default_is_inside_and_is_not_rounded_away(model: str, name: str) -> None:
     dimension, default = SPACES[model][name], getattr(model_class(model)().settings, name)
-    assert dimension.holds(default)
-    assert _value(dimension, repr(default) if isinstance(dimension, Choice) else default) == default
+    assert dimension.contains(default)
+    assert _decode(dimension, repr(default) if isinstance(dimension, Choice) else default) == default
 
 
 @pytest.mark.parametrize(("model", "name"), DIMENSIONS)
@@ -333,29 +307,29 @@ def test_no_end_of_a_setting_is_written_twice(model: str, name: str) -> None:
         ("odmc", "margin", Range(), Range(0.0, 0.5)),
         ("dmf", "dropout", Range(high=0.5), Range(0.0, 0.5)),
         ("dmf", "dropout", Range(low=0.5), Range(0.5, 0.99)),
-        ("als", "latent_size", Factors(high=8), Factors(1, 8)),
+        ("als", "latent_size", LogRange(high=8), LogRange(1, 8)),
         ("dmf-o", "bins", Range(), Range(2, 1 << 16)),
         ("u-cf-nade", "normalise", Choice(), Choice(("none", "root", "count"))),
         ("u-cf-nade", "normalise", Choice(("root",)), Choice(("root",))),
     ],
 )
 def test_what_is_left_out_is_the_settings_own(model: str, name: str, given: Dimension, expected: Dimension) -> None:
-    found = completed({name: given}, model)[name]
+    found = complete_space({name: given}, model)[name]
     assert found == expected
-    assert not isinstance(found, Range) or not isinstance(expected, Range) or found.whole == expected.whole
+    assert not isinstance(found, Range) or not isinstance(expected, Range) or found.is_whole == expected.is_whole
 
 
 @pytest.mark.parametrize(
     ("model", "space", "message"),
     [
-        ("als", {"penalty": Range(high=1.0)}, "penalty can only be searched between two ends, as in Range(0.0, 10.0)"),
-        ("als", {"epochs": Range(1)}, "epochs can only be searched between two ends, as in Range(0.0, 10.0)"),
+        ("als", {"penalty": Range(high=1.0)}, "penalty needs two finite ends"),
+        ("als", {"epochs": Range(1)}, "epochs needs two finite ends"),
         (
             "als",
-            {"count_power": Factors()},
-            "count_power can only be searched between two ends, above 0, as in",
+            {"count_power": LogRange()},
+            "count_power needs two finite ends",
         ),
-        ("dmf", {"hidden_sizes": Choice()}, "hidden_sizes has no words of its own to choose from; give values"),
+        ("dmf", {"hidden_sizes": Choice()}, "hidden_sizes has no choices"),
         ("dmf", {"dropout": Range(0.0, 2.0)}, "dropout must be a number at least 0 and at most 0.99; got 2.0"),
         ("dmf", {"latent_size": Range(1.0, 9.0)}, "latent_size must be a whole number of at least 1; got 1.0"),
         ("dmf", {"loss": Choice(("root", "sum"))}, "loss must be 'root' or 'mean'; got 'sum'"),
@@ -363,64 +337,64 @@ def test_what_is_left_out_is_the_settings_own(model: str, name: str, given: Dime
 )
 def test_spaces_that_cannot_be_searched(model: str, space: dict[str, Any], message: str) -> None:
     with pytest.raises(BadSetting) as caught:
-        completed(space, model)
+        complete_space(space, model)
     assert str(caught.value).startswith(message)
 
 
 def test_what_a_dimension_holds() -> None:
-    assert Range(1, 5).whole
-    assert not Range(1.0, 5).whole
-    assert [Range(1, 5).holds(value) for value in (1, 5, 0, 2.5, None)] == [True, True, False, False, False]
-    assert [Factors(0.1, 5.0).holds(value) for value in (0.1, 2, 6.0)] == [True, True, False]
-    assert [Choice(((1,), (2, 3))).holds(value) for value in ((2, 3), 1)] == [True, False]
+    assert Range(1, 5).is_whole
+    assert not Range(1.0, 5).is_whole
+    assert [Range(1, 5).contains(value) for value in (1, 5, 0, 2.5, None)] == [True, True, False, False, False]
+    assert [LogRange(0.1, 5.0).contains(value) for value in (0.1, 2, 6.0)] == [True, True, False]
+    assert [Choice(((1,), (2, 3))).contains(value) for value in ((2, 3), 1)] == [True, False]
 
 
 def test_what_features_weigh_is_searched_where_it_is_a_setting() -> None:
-    assert space_with_features("als") == {**space_of("als"), "feature_penalty": Factors(0.3, 300.0)}
-    assert space_with_features("dmf-o") == space_of("dmf-o")
-    assert space_with_features("means")["feature_penalty"].holds(MeansSettings().feature_penalty)
+    assert search_space("als", with_features=True) == {**search_space("als"), "feature_penalty": LogRange(0.3, 300.0)}
+    assert search_space("dmf-o", with_features=True) == search_space("dmf-o")
+    assert search_space("means", with_features=True)["feature_penalty"].contains(MeansSettings().feature_penalty)
 
 
 ALS_SETTINGS = {"epochs": 5, "latent_size": 3}
 
 
 @pytest.fixture(scope="module")
-def split_study() -> Split:
+def larger_split() -> Split:
     return split_entries(generate(40, 30, density=0.4, seed=0).matrix, seed=0)
 
 
-def same(tried: list[Tried]) -> list[Any]:
+def same(trials: list[Trial]) -> list[Any]:
     """Return all but the time of trials."""
-    return [(trial.settings, trial.error, trial.ended) for trial in tried]
+    return [(trial.settings, trial.error, trial.ended) for trial in trials]
 
 
-def test_errors_are_those_of_the_model_and_the_best_is_the_smallest(split_study: Split) -> None:
-    study = Study("means", split_study.train, split_study.validation, settings={"seed": 1}).run(8)
-    rows, columns, values = split_study.validation.entries()
-    for trial in study.tried:
-        model = Means(**trial.settings).fit(split_study.train)
+def test_errors_are_those_of_the_model_and_the_best_is_the_smallest(larger_split: Split) -> None:
+    study = Study("means", larger_split.train, larger_split.validation, settings={"seed": 1}).run(8)
+    rows, columns, values = larger_split.validation.entries()
+    for trial in study.trials:
+        model = Means(**trial.settings).fit(larger_split.train)
         assert trial.error == rmse_error(model.predict(rows, columns), values)
-    assert study.tried[0].settings == {"seed": 1, "shrinkage": 5.0}  # the defaults come first
-    assert study.best.error == min(trial.error for trial in study.tried if trial.error is not None)
-    assert len({trial.settings["shrinkage"] for trial in study.tried}) == 8
+    assert study.trials[0].settings == {"seed": 1, "shrinkage": 5.0}  # the defaults come first
+    assert study.best.error == min(trial.error for trial in study.trials if trial.error is not None)
+    assert len({trial.settings["shrinkage"] for trial in study.trials}) == 8
 
 
-def test_the_first_trial_is_what_is_chosen_for_the_matrix(split_study: Split) -> None:
+def test_the_first_trial_is_what_is_chosen_for_the_matrix(larger_split: Split) -> None:
     given = {"epochs": 1, "device": "cpu", "effort": "quick"}
-    study = Study("dmf-o", split_study.train, split_study.validation, settings=given).run(1)
-    model = OrdinalDMF(**given).fit(split_study.train, split_study.validation)
-    assert {name: study.tried[0].settings[name] for name in study.space} == {
+    study = Study("dmf-o", larger_split.train, larger_split.validation, settings=given).run(1)
+    model = OrdinalDMF(**given).fit(larger_split.train, larger_split.validation)
+    assert {name: study.trials[0].settings[name] for name in study.space} == {
         name: getattr(model.settings, name) for name in study.space
     }
-    assert study.tried[0].error == model.history_.best_error
+    assert study.trials[0].error == model.history_.best_error
 
 
 @pytest.mark.slow
-def test_a_model_learned_in_epochs_counts_with_its_best_epoch(split_study: Split) -> None:
-    study = Study("als", split_study.train, split_study.validation, settings=ALS_SETTINGS).run(2)
-    for trial in study.tried:
+def test_a_model_learned_in_epochs_counts_with_its_best_epoch(larger_split: Split) -> None:
+    study = Study("als", larger_split.train, larger_split.validation, settings=ALS_SETTINGS).run(2)
+    for trial in study.trials:
         assert trial.settings.items() >= ALS_SETTINGS.items()
-        assert trial.error == ALS(**trial.settings).fit(split_study.train, split_study.validation).history_.best_error
+        assert trial.error == ALS(**trial.settings).fit(larger_split.train, larger_split.validation).history_.best_error
 
 
 @pytest.mark.slow
@@ -429,7 +403,7 @@ def test_the_search_finds_what_predicts_best() -> None:
     rows = np.repeat([[1.0], [5.0]] * 15, 30, axis=1)
     parts = split_entries(ObservedMatrix.from_array(rows), train=0.5, validation=0.5, test=0.0, seed=0)
     study = Study("means", parts.train, parts.validation).run(25)
-    errors = {trial.settings["shrinkage"]: trial.error for trial in study.tried}
+    errors = {trial.settings["shrinkage"]: trial.error for trial in study.trials}
     assert study.best.settings["shrinkage"] == min(errors) < 0.3
     assert study.importances() == {"shrinkage": 1.0}
 
@@ -448,35 +422,35 @@ def interrupting(after: int) -> Callable[[EpochRecord, History], None]:
 
 
 @pytest.mark.slow
-def test_a_pause_changes_nothing(split_study: Split, tmp_path: Path) -> None:
+def test_a_pause_changes_nothing(larger_split: Split, tmp_path: Path) -> None:
     def study(file: str) -> Study:
-        return Study("als", split_study.train, split_study.validation, settings=ALS_SETTINGS, file=tmp_path / file)
+        return Study("als", larger_split.train, larger_split.validation, settings=ALS_SETTINGS, file=tmp_path / file)
 
     whole = study("whole").run(12)
     first = study("paused")
     with pytest.raises(KeyboardInterrupt):
         first.run(12, callbacks=[interrupting(after=2)])  # in the first trial
-    assert first.tried == []
+    assert first.trials == []
     with pytest.raises(KeyboardInterrupt):
         study("paused").run(12, callbacks=[interrupting(after=18)])
     paused = study("paused")
-    assert 3 <= len(paused.tried) < 12
-    assert same(paused.run(12).tried) == same(whole.tried)
-    assert same(study("paused").tried) == same(whole.tried)
-    assert same(study("paused").run(3).tried) == same(whole.tried)  # nothing is left to do
+    assert 3 <= len(paused.trials) < 12
+    assert same(paused.run(12).trials) == same(whole.trials)
+    assert same(study("paused").trials) == same(whole.trials)
+    assert same(study("paused").run(3).trials) == same(whole.trials)  # nothing is left to do
     assert sorted(path.name for path in tmp_path.iterdir()) == ["paused", "whole"]
 
 
-def test_another_seed_tries_other_settings(split_study: Split) -> None:
+def test_another_seed_tries_other_settings(larger_split: Split) -> None:
     first, other = (
-        Study("means", split_study.train, split_study.validation, settings={"seed": seed}).run(3).tried
+        Study("means", larger_split.train, larger_split.validation, settings={"seed": seed}).run(3).trials
         for seed in (0, 1)
     )
     assert first[0].settings["shrinkage"] == other[0].settings["shrinkage"]
     assert first[1].settings["shrinkage"] != other[1].settings["shrinkage"]
 
 
-def test_a_hopeless_trial_ends_early(split_study: Split) -> None:
+def test_a_hopeless_trial_ends_early(larger_split: Split) -> None:
     """Every weight of the penalty is good but one, which leaves nothing to learn."""
     space = {"penalty": Choice((0.3, 0.31, 0.32, 0.33, 0.34, 1e9))}
     epochs: list[int] = []
@@ -485,45 +459,49 @@ def test_a_hopeless_trial_ends_early(split_study: Split) -> None:
         epochs.append(record.epoch)
 
     settings = {"epochs": 10, "latent_size": 3, "effect_penalty": 1e9}
-    study = Study("als", split_study.train, split_study.validation, settings=settings, space=space).run(
+    study = Study("als", larger_split.train, larger_split.validation, settings=settings, space=space).run(
         20, callbacks=[count]
     )
-    pruned = [trial for trial in study.tried if trial.ended == "pruned"]
-    hopeless = [trial for trial in study.tried if trial.settings["penalty"] == 1e9]
+    pruned = [trial for trial in study.trials if trial.ended == "pruned"]
+    hopeless = [trial for trial in study.trials if trial.settings["penalty"] == 1e9]
     assert hopeless[-1] in pruned
     assert all(trial.error is None for trial in pruned)
     assert len(epochs) < 10 * 20
     assert study.best.settings["penalty"] < 1
 
 
-def test_a_trial_that_diverges_is_one_of_them(split_study: Split) -> None:
+def test_a_trial_that_diverges_is_one_of_them(larger_split: Split) -> None:
     tiny = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 2, "dropout": 0.1, "device": "cpu"}
     space = {"learning_rate": Choice((1e-2, 1e38))}
-    study = Study("dmf", split_study.train, split_study.validation, settings=tiny, space=space).run(6)
-    assert {trial.ended for trial in study.tried} == {"completed", "diverged"}
+    study = Study("dmf", larger_split.train, larger_split.validation, settings=tiny, space=space).run(6)
+    assert {trial.ended for trial in study.trials} == {"completed", "diverged"}
     assert study.best.settings["learning_rate"] == 1e-2
     space = {"learning_rate": Choice((1e38,))}
-    study = Study("dmf", split_study.train, split_study.validation, settings=tiny, space=space).run(1)
+    study = Study("dmf", larger_split.train, larger_split.validation, settings=tiny, space=space).run(1)
     with pytest.raises(TrainingDiverged, match="none of 1 trials was completed"):
         study.best  # noqa: B018
 
 
-def test_values_can_be_typed(split_study: Split) -> None:
+def test_values_can_be_typed(larger_split: Split) -> None:
     study = Study(
-        "als", split_study.train, split_study.validation, settings={"epochs": 1}, space={"penalty": Factors(0.1, 3.0)}
+        "als",
+        larger_split.train,
+        larger_split.validation,
+        settings={"epochs": 1},
+        space={"penalty": LogRange(0.1, 3.0)},
     )
-    for trial in study.run(4).tried:
+    for trial in study.run(4).trials:
         assert float(f"{trial.settings['penalty']:.4g}") == trial.settings["penalty"]
 
 
-def test_importances_need_some_trials(split_study: Split) -> None:
-    study = Study("als", split_study.train, split_study.validation, settings=ALS_SETTINGS | {"epochs": 1})
+def test_importances_need_some_trials(larger_split: Split) -> None:
+    study = Study("als", larger_split.train, larger_split.validation, settings=ALS_SETTINGS | {"epochs": 1})
     assert study.run(9).importances() == {}
     importances = study.run(14).importances()
     assert set(importances) == {"penalty", "count_power", "effect_penalty"}
     assert sum(importances.values()) == pytest.approx(1.0)
     assert list(importances.values()) == sorted(importances.values(), reverse=True)
-    same_error = Study("means", split_study.train, split_study.validation, space={"shrinkage": Choice((5.0,))})
+    same_error = Study("means", larger_split.train, larger_split.validation, space={"shrinkage": Choice((5.0,))})
     assert same_error.run(12).importances() == {}
 
 
@@ -533,21 +511,21 @@ def test_importances_need_some_trials(split_study: Split) -> None:
         ({"model": "means", "settings": {}}, "model"),
         ({"settings": ALS_SETTINGS | {"epochs": 6}}, "epochs"),
         ({"settings": ALS_SETTINGS | {"seed": 2}}, "seed"),
-        ({"space": {"penalty": Factors(0.1, 1.0)}}, "search space"),
+        ({"space": {"penalty": LogRange(0.1, 1.0)}}, "search space"),
         ({"swap": True}, "training entries, validation entries"),
     ],
 )
 def test_the_study_of_another_search_is_refused(
-    split_study: Split, tmp_path: Path, change: dict[str, Any], differing: str
+    larger_split: Split, tmp_path: Path, change: dict[str, Any], differing: str
 ) -> None:
     given = {"model": "als", "settings": ALS_SETTINGS, "space": None} | change
     parts = (
-        (split_study.validation, split_study.train)
+        (larger_split.validation, larger_split.train)
         if given.pop("swap", False)
-        else (split_study.train, split_study.validation)
+        else (larger_split.train, larger_split.validation)
     )
     file = tmp_path / "als.study"
-    Study("als", split_study.train, split_study.validation, settings=ALS_SETTINGS, file=file)
+    Study("als", larger_split.train, larger_split.validation, settings=ALS_SETTINGS, file=file)
     before = file.read_bytes()
     with pytest.raises(BadSetting, match=rf"als.study is the study of another search \(its .*{differing}"):
         Study(given.pop("model"), *parts, file=file, **given)
@@ -555,18 +533,18 @@ def test_the_study_of_another_search_is_refused(
 
 
 @pytest.mark.parametrize("content", ["user,film,stars\n", '{"study_name":"mine"}\n', "{}\n", "1\n"])
-def test_a_foreign_file_is_refused_and_left_alone(split_study: Split, tmp_path: Path, content: str) -> None:
+def test_a_foreign_file_is_refused_and_left_alone(larger_split: Split, tmp_path: Path, content: str) -> None:
     file = tmp_path / "ratings.csv"
     file.write_text(content)
     with pytest.raises(UnreadableFile, match="ratings.csv is not a study of deepmf"):
-        Study("means", split_study.train, split_study.validation, file=file)
+        Study("means", larger_split.train, larger_split.validation, file=file)
     assert file.read_text() == content
 
 
-def test_a_place_that_holds_no_file(split_study: Split, tmp_path: Path) -> None:
+def test_a_place_that_holds_no_file(larger_split: Split, tmp_path: Path) -> None:
     for file in (tmp_path, tmp_path / "no" / "s.study"):
         with pytest.raises(CannotSave, match="cannot hold a study"):
-            Study("means", split_study.train, split_study.validation, file=file)
+            Study("means", larger_split.train, larger_split.validation, file=file)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -575,26 +553,26 @@ def test_a_place_that_holds_no_file(split_study: Split, tmp_path: Path) -> None:
     [
         ({"model": "alsx"}, "there is no model 'alsx'"),
         ({"settings": {"epoch": 3}}, "there is no setting 'epoch'; did you mean 'epochs'?"),
-        ({"model": "means", "settings": {"shrinkage": 1}}, "nothing is left to tune of 'means': all of shrinkage"),
-        ({"space": {}}, "nothing is left to tune of 'als': it has no search space"),
+        ({"model": "means", "settings": {"shrinkage": 1}}, "'means' has no setting left to tune: all of shrinkage"),
+        ({"space": {}}, "'als' has no setting left to tune"),
         ({"space": {"penaltly": Range(0.0, 1.0)}}, "'als' has no setting 'penaltly' to tune; did you mean 'penalty'?"),
     ],
 )
-def test_what_cannot_be_tuned(split_study: Split, given: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_tuned(larger_split: Split, given: dict[str, Any], message: str) -> None:
     with pytest.raises(BadSetting, match=message.replace("?", r"\?")):
-        Study(given.pop("model", "als"), split_study.train, split_study.validation, **given)
+        Study(given.pop("model", "als"), larger_split.train, larger_split.validation, **given)
 
 
-def test_a_study_needs_validation_entries(split_study: Split) -> None:
-    empty = split_entries(split_study.train, train=1.0, validation=0.0, test=0.0).validation
+def test_a_study_needs_validation_entries(larger_split: Split) -> None:
+    empty = split_entries(larger_split.train, train=1.0, validation=0.0, test=0.0).validation
     with pytest.raises(BadSetting, match="settings are compared on validation entries; there are none"):
-        Study("means", split_study.train, empty)
+        Study("means", larger_split.train, empty)
 
 
-def test_without_optuna(split_study: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_optuna(larger_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MissingDependency, match=r"tuning needs optuna: pip install 'deepmf\[tune\]'"):
-        Study("means", split_study.train, split_study.validation)
+        Study("means", larger_split.train, larger_split.validation)
 
 
 def test_a_study_with_features(tmp_path: Path) -> None:
@@ -607,9 +585,9 @@ def test_a_study_with_features(tmp_path: Path) -> None:
     assert "feature_penalty" in study.space
     model = ALS(**study.best.settings).fit(parts.train, parts.validation, **features)
     assert model.history_.best_error == study.best.error
-    assert study.tried[0].error < (plain.run(1).tried[0].error or 0)  # type: ignore[operator]
+    assert study.trials[0].error < (plain.run(1).trials[0].error or 0)  # type: ignore[operator]
     again = Study("als", parts.train, parts.validation, **features, settings=ALS_SETTINGS, file=file)
-    assert len(again.tried) == 3
+    assert len(again.trials) == 3
     others = features | {"row_features": described.row_features().take(np.arange(20))}
     with pytest.raises(BadSetting, match=r"is the study of another search \(its row features differ\)"):
         Study("als", parts.train, parts.validation, **others, settings=ALS_SETTINGS, file=file)
@@ -617,9 +595,9 @@ def test_a_study_with_features(tmp_path: Path) -> None:
         Study("als", parts.train, parts.validation, settings=ALS_SETTINGS, file=file)
 
 
-def test_features_that_no_study_could_read(split_study: Split) -> None:
-    features = Features.from_columns(split_study.train.row_labels, {"age": list(range(split_study.train.shape[0]))})
+def test_features_that_no_study_could_read(larger_split: Split) -> None:
+    features = Features.from_columns(larger_split.train.row_labels, {"age": list(range(larger_split.train.shape[0]))})
     with pytest.raises(BadFeatures, match="'rankk' reads entries alone, no features; tune it without"):
-        Study("rankk", split_study.train, split_study.validation, row_features=features)
+        Study("rankk", larger_split.train, larger_split.validation, row_features=features)
     with pytest.raises(BadFeatures, match="row_features must be Features"):
-        Study("als", split_study.train, split_study.validation, row_features={"age": 3})  # type: ignore[arg-type]
+        Study("als", larger_split.train, larger_split.validation, row_features={"age": 3})  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from deepmf.cli import tune as tune_module
 from deepmf.data import read_matrix, split_entries
 from deepmf.datasets import generate
 from deepmf.models.loading import load
-from deepmf.tuning import Journal, Study
+from deepmf.tuning import Study, _StudyFile
 
 QUICK = ["--model", "als", "--set", "epochs=3", "--set", "latent_size=3"]
 
@@ -40,10 +40,10 @@ def test_it_is_the_study_of_the_library(run: Any, folder: Path) -> None:
     parts = split_entries(read_matrix(folder / "train.csv"), train=0.95, validation=0.05, test=0, seed=3)
     settings = {"epochs": 3, "latent_size": 3, "seed": 3}
     study = Study("als", parts.train, parts.validation, settings=settings).run(4)
-    assert [tried["settings"] for tried in summary["tried"]] == [tried.settings for tried in study.tried]
-    assert [tried["error"] for tried in summary["tried"]] == [tried.error for tried in study.tried]
+    assert [tried["settings"] for tried in summary["tried"]] == [trial.settings for trial in study.trials]
+    assert [tried["error"] for tried in summary["tried"]] == [trial.error for trial in study.trials]
     assert (summary["settings"], summary["validation_rmse"]) == (study.best.settings, study.best.error)
-    assert (summary["default_rmse"], summary["importances"]) == (study.tried[0].error, {})
+    assert (summary["default_rmse"], summary["importances"]) == (study.trials[0].error, {})
     assert (summary["trials"], summary["validation_entries"]) == (4, parts.validation.n_entries)
     assert summary["study"] == "train-als.study"
 
@@ -141,7 +141,7 @@ def test_ctrl_c_before_anything_was_tried(run: Any, folder: Path, monkeypatch: p
     [
         (["--trials", "0"], "--trials must be at least 1; got 0"),
         (["--set", "epoch=1"], "there is no setting 'epoch'; did you mean 'epochs'?"),
-        (["--model", "means", "--set", "shrinkage=1"], "nothing is left to tune of 'means'"),
+        (["--model", "means", "--set", "shrinkage=1"], "'means' has no setting left to tune"),
         (["--validation-share", "0"], "--validation-share must be above 0"),
         (["--picture", "matters.pdf"], "the name of a picture must end in .svg; got 'matters.pdf'"),
         (["--picture", "no/matters.svg"], "there is no folder"),
@@ -174,10 +174,10 @@ def test_the_study_of_another_search_is_refused(run: Any, folder: Path) -> None:
 def test_a_study_that_is_running_elsewhere_is_refused_at_once(run: Any, folder: Path, here: Path) -> None:
     tune = ["tune", folder / "train.csv", *QUICK, "-o", "kept.study"]
     assert run(*tune, "--trials", 1).code == 0
-    with Journal(here / "kept.study").held():
+    with _StudyFile(here / "kept.study").lock():
         code, out, err = run(*tune, "--trials", 2)
     assert (code, out) == (2, "")
-    assert err.startswith("deepmf: kept.study is in use: another process runs the trials of this study")
+    assert err.startswith("deepmf: kept.study is in use")
     assert err.count("\n") == 1
     assert summary_of(run, *tune[1:], "--trials", 2)["trials"] == 2
 

@@ -98,7 +98,7 @@ def tune(
         raise BadSetting("settings are compared on validation entries; --validation-share must be above 0")
     study = Study(model, train, held_out, **described._asdict(), settings=settings, file=kept)
     interrupted = _run(study, trials, epochs=study.defaults.get("epochs"))
-    if study.tried:
+    if study.trials:
         how = {name: given for name, given in vars(reading).items() if given != getattr(Reading(), name)}
         # Always said: without either, fit leaves it to some models which entries to hold out.
         share = None if validation is not None else VALIDATION_SHARE if validation_share is None else validation_share
@@ -118,9 +118,9 @@ def _run(study: Study, n_trials: int, *, epochs: int | None) -> bool:
     """Run trials, each with its progress; say whether Ctrl-C ended it."""
     from deepmf.training.progress import show_epochs
 
-    with study.held():
-        for number in range(len(study.tried), n_trials):
-            errors = [trial.error for trial in study.tried if trial.error is not None]
+    with study.lock():
+        for number in range(len(study.trials), n_trials):
+            errors = [trial.error for trial in study.trials if trial.error is not None]
             best = f", best {min(errors):.4f}" if errors else ""
             try:
                 with show_epochs(f"trial {number + 1} of {n_trials}{best}", epochs) as callbacks:
@@ -147,7 +147,7 @@ def _fit_command(ratings: Path, model: str, settings: Mapping[str, Any], options
 
 
 def _summary(study: Study, model: str, *, file: Path, command: str) -> dict[str, Any]:
-    tried, best = study.tried, study.best
+    tried, best = study.trials, study.best
     return {
         "model": model,
         "trials": len(tried),
