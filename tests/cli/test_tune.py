@@ -12,7 +12,6 @@ import polars
 import pytest
 from tests.cli.conftest import write_entries
 
-from deepmf.cli import tune as tune_module
 from deepmf.data import read_matrix, split_entries
 from deepmf.datasets import generate
 from deepmf.models.loading import load
@@ -113,7 +112,7 @@ def test_ctrl_c_keeps_what_was_tried(run: Any, folder: Path, here: Path, monkeyp
 
     tune = ["tune", folder / "train.csv", *QUICK, "--trials", 5, "-o", "kept.study"]
     whole = summary_of(run, *tune[1:-1], "whole.study")
-    monkeypatch.setattr(tune_module, "show_epochs", show_epochs)
+    monkeypatch.setattr("deepmf.training.progress.show_epochs", show_epochs)
     code, out, err = run(*tune, "--json")
     assert (code, err) == (130, "deepmf: warning: interrupted in trial 3 of 5; run the command again to continue\n")
     assert json.loads(out)["tried"][1]["error"] == whole["tried"][1]["error"]
