@@ -79,7 +79,7 @@ def export_entries(
     Example: deepmf export-entries model.safetensors -o ratings.parquet
     """
     with needs_serve():
-        from deepmf.serve.snapshot import exported
+        from deepmf.serve.snapshot import export_data
     import polars as pl
 
     from deepmf.matrix.frames import build_label_series
@@ -88,7 +88,7 @@ def export_entries(
     targets = {"row": row_features, "column": column_features}
     _check_feature_targets(targets, inputs=[model, Path(output)])
     fitted = load_model(model, extensions=(), reading=Reading())
-    found = exported(fitted, database or default_database(model))
+    found = export_data(fitted, database or default_database(model))
     rows, columns, values = found.entries
     form = fitted.entries_.train.form
     ids = build_label_series(rows, form.row_type), build_label_series(columns, form.column_type)

@@ -54,7 +54,8 @@ def serve(
     Or: deepmf serve --demo
     """
     with needs_serve():
-        from deepmf.serve.server import ServeOptions, run
+        from deepmf.serve.server import ServeOptions
+        from deepmf.serve.server import serve as run_server
     if model is None and not demo:
         raise BadSetting("give a model file, such as deepmf fit writes, or --demo, which serves generated films")
     if model is not None and demo:
@@ -69,11 +70,11 @@ def serve(
     with ExitStack() as stack:
         if model is None:
             from deepmf.files import temporary_folder
-            from deepmf.serve.server import write_demo_model
+            from deepmf.serve.demo import write_demo_model
 
             model = stack.enter_context(temporary_folder(Path(gettempdir()))) / "films.safetensors"
             write_demo_model(model, seed=seed or 0)
-        run(
+        run_server(
             ServeOptions(
                 model=str(model),
                 database=database or default_database(model),

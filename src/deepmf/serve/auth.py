@@ -1,4 +1,4 @@
-"""Access: which key a request came with, whether its role is enough, and whether it asks too often."""
+"""API keys: their file, their roles, their rate limit, and the dependency that checks them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, get_args
 
@@ -17,24 +18,23 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
 from deepmf.files import lock_folder, write_atomically
-from deepmf.serve.errors import Refusal
+from deepmf.serve.errors import ApiError
 
 KeyRole = Literal["read", "write", "rows", "admin"]
+ROLES: tuple[KeyRole, ...] = get_args(KeyRole)  # each includes those before it
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 
-ROLES: tuple[KeyRole, ...] = get_args(KeyRole)  # each may do what those before it may
-
 
 class ApiKey(NamedTuple):
-    """A key: what it is called in logs, what it may do, and the SHA-256 of its text."""
+    """A key: its name in logs, its role, and the SHA-256 of its text."""
 
     name: str
     role: KeyRole
     digest: str
 
     def allows(self, role: KeyRole) -> bool:
-        """Say whether it may do what a role may."""
+        """Whether the role of the key includes another role."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
@@ -50,8 +50,8 @@ class KeyRing:
         self.keys = list(keys)
 
     def find(self, text: str) -> ApiKey | None:
-        """Return the key with this text; all are compared, each in constant time."""
-        digest = digest_of_key(text)
+        """Return the key with this text; all keys are compared, each in constant time."""
+        digest = hash_key(text)
         found = None
         for key in self.keys:
             if hmac.compare_digest(key.digest, digest):
@@ -59,34 +59,38 @@ class KeyRing:
         return found
 
 
-def digest_of_key(text: str) -> str:
-    """Return the hash of a key; keys are random and long, so that one fast hash is enough."""
+def hash_key(text: str) -> str:
+    """Return the hash of a key; keys are random and long, so that a single fast hash is enough."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_keys(path: Path) -> KeyRing:
-    """Read a file of keys: a name, a role and a hash per line."""
+    """Read a file of keys: a name, a role and a SHA-256 per line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError as error:
-        raise FileAbsent(f"no file of keys at {path}; deepmf api-key makes one") from error
+        raise FileAbsent(f"there is no key file {path}; deepmf api-key creates one") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableFile(f"the file of keys {path} cannot be read") from error
-    return KeyRing(_parsed(line, path, number) for number, line in enumerate(lines, 1) if _counts(line))
+        raise UnreadableFile(f"the key file {path} cannot be read") from error
+    return KeyRing(
+        _parse_line(line, path, number)
+        for number, line in enumerate(lines, 1)
+        if line.strip() and not line.startswith("#")
+    )
 
 
 def add_key(path: Path, *, name: str, role: str) -> str:
-    """Make a key, add its hash to a file, and return its text, which is stored nowhere."""
+    """Create a key, add its hash to a file, and return its text, which is stored nowhere."""
     if role not in ROLES:
         raise BadSetting(f"the role of a key must be {', '.join(ROLES)}; got {role!r}")
     if not name or not name.isprintable() or name.startswith("#") or any(c.isspace() for c in name):
         raise BadSetting(f"the name of a key must be one printable word; got {name!r}")
     text = secrets.token_urlsafe(32)
-    with lock_folder(path.resolve().parent):  # another command may add one at the same time
+    with lock_folder(path.resolve().parent):  # another process may add a key at the same time
         known = read_keys(path).keys if path.exists() else []
         if any(key.name == name for key in known):
-            raise BadSetting(f"{path} has a key called {name!r} already; take another name, or remove its line")
-        _write_keys(path, [*known, ApiKey(name, role, digest_of_key(text))])
+            raise BadSetting(f"{path} already has a key named {name!r}; choose another name, or remove its line")
+        _write_keys(path, [*known, ApiKey(name, role, hash_key(text))])
     return text
 
 
@@ -101,82 +105,77 @@ def _write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
     write_atomically(path, write)
 
 
-def _counts(line: str) -> bool:
-    return bool(line.strip()) and not line.startswith("#")
-
-
-def _parsed(line: str, path: Path, number: int) -> ApiKey:
+def _parse_line(line: str, path: Path, number: int) -> ApiKey:
     words = line.split()
     if len(words) != 3 or words[1] not in ROLES or not _SHA256.fullmatch(words[2].lower()):
-        raise UnreadableFile(f"{path}, line {number}: a name, a role ({', '.join(ROLES)}) and a SHA-256 are needed")
+        raise UnreadableFile(f"{path}, line {number}: expected a name, a role ({', '.join(ROLES)}) and a SHA-256")
     return ApiKey(words[0], words[1], words[2].lower())
 
 
 class RateLimit:
-    """A bucket of tokens for each key: a request takes one, and they come back at a steady rate.
+    """A token bucket for each key: a request takes a token, and tokens return at a steady rate.
 
     >>> now = 0.0
     >>> limit = RateLimit(per_second=1, clock=lambda: now)
-    >>> [limit.allows("ann") for _ in range(3)]
+    >>> [limit.take("ann") for _ in range(3)]
     [True, True, False]
     >>> now = 1.0
-    >>> limit.allows("ann")
+    >>> limit.take("ann")
     True
     """
 
     def __init__(self, per_second: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second = per_second
-        self._most = max(1.0, 2.0 * per_second)
+        self._capacity = max(1.0, 2.0 * per_second)
         self._clock = clock
-        self.retry_seconds = math.ceil(min(1 / per_second, 86_400))  # after which there is a token again
+        self.retry_seconds = math.ceil(min(1 / per_second, 86_400))  # until the next token
         self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted
 
-    def allows(self, key: str) -> bool:
-        """Take a token; say whether there was one."""
+    def take(self, key: str) -> bool:
+        """Take a token; return whether there was one."""
         now = self._clock()
-        tokens, counted = self._buckets.get(key, (self._most, now))
-        tokens = min(self._most, tokens + (now - counted) * self._per_second)
+        tokens, counted = self._buckets.get(key, (self._capacity, now))
+        tokens = min(self._capacity, tokens + (now - counted) * self._per_second)
         self._buckets[key] = (tokens - 1 if tokens >= 1 else tokens, now)
         return tokens >= 1
 
 
-_BEARER = HTTPBearer(auto_error=False, description="An API key; none is needed where the service has no file of keys.")
-
-
-EVERYBODY = ApiKey("anyone", "admin", "")  # without a file of keys, on this machine alone
+_BEARER = HTTPBearer(auto_error=False, description="An API key, made by deepmf api-key.")
+_ANYONE = ApiKey("anyone", "admin", "")  # without a key file, which is for this machine only
 
 
 class Access:
-    """Who may do what: the keys, and how often each may ask; without keys, everybody may do everything."""
+    """The keys of a service and their rate limit; without keys, everybody may do everything."""
 
     def __init__(self, keys: KeyRing | None, rate: RateLimit | None) -> None:
         self.keys = keys
         self._rate = rate
 
-    def check(self, given: str | None, role: KeyRole) -> ApiKey:
-        """Return the key of a request that is allowed, or refuse it."""
+    def check(self, text: str | None, role: KeyRole) -> ApiKey:
+        """Return the key of a request; raise `ApiError` if it is unknown, over its rate limit, or lacks the role."""
         if self.keys is None:
-            return EVERYBODY
-        key = self.keys.find(given) if given else None
+            return _ANYONE
+        key = self.keys.find(text) if text else None
         if key is None:
-            reason = "an API key is needed: Authorization: Bearer ..." if not given else "this API key is not known"
-            raise Refusal(401, "no_key", reason)
-        if self._rate is not None and not self._rate.allows(key.name):
+            message = "this API key is not known" if text else "an API key is needed: Authorization: Bearer ..."
+            raise ApiError(401, "no_key", message)
+        if self._rate is not None and not self._rate.take(key.name):
             wait = self._rate.retry_seconds
-            said = f"too many requests with this API key; try again in {wait} second{'s' * (wait > 1)}"
-            raise Refusal(429, "too_often", said, retry_after=wait)
+            message = f"too many requests with this API key; try again in {wait} second{'s' * (wait > 1)}"
+            raise ApiError(429, "too_often", message, retry_after=wait)
         check_role(key, role)
         return key
 
 
 def check_role(key: ApiKey, role: KeyRole) -> None:
-    """Refuse what the role of a key does not allow."""
+    """Raise `ApiError` if a key lacks a role."""
     if not key.allows(role):
-        raise Refusal(403, "role", f"this needs an API key of the role {role}; this one has the role {key.role}")
+        raise ApiError(403, "role", f"this needs an API key with the role {role}; this key has the role {key.role}")
 
 
-def needs(role: KeyRole) -> Callable[..., Awaitable[ApiKey]]:
-    """Return the dependency that lets requests with a role pass."""
+@cache
+def require_role(role: KeyRole) -> Callable[..., Awaitable[ApiKey]]:
+    """Return the FastAPI dependency that checks the API key of a request for a role."""
 
     async def check_request(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]

@@ -1,4 +1,4 @@
-"""The entries and features that came since training, in a database: read whole or in part, changed in transactions."""
+"""The database of entries and features written since training: tables, connections and transactions."""
 
 from __future__ import annotations
 
@@ -49,23 +49,30 @@ from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError
 from sqlalchemy.types import TypeDecorator
 
 from deepmf.errors import BadSetting, MissingDependency, UnreadableFile
-from deepmf.serve.changes import AxisName, Changes, FeatureChanges, Given, Pair
+from deepmf.serve.changes import EntryChanges, FeatureChanges, FeatureValues, Pair
+from deepmf.serve.schemas import Axis
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_EXPECTED = "give a file, or postgresql://user@host/name"
+_PATIENCE = 5.0  # seconds; less than the timeout of a request
+_STATEMENT_SECONDS = 60  # after which the server ends a statement
+_RECEIPT_SECONDS = 24 * 3600.0
 
 
 class IdBytes(TypeDecorator[Any]):
-    """An id as bytes: `s` and UTF-8 for text, `i` and digits for a number; any character survives any database."""
+    """An id as bytes: `s` and UTF-8 for text, `i` and digits for an integer; any database keeps any character."""
 
     impl = LargeBinary
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> bytes | None:
-        """Return an id as it is stored."""
+        """Return the bytes of an id."""
         if value is None:
             return None
         return b"i%d" % value if isinstance(value, int) else b"s" + str(value).encode("utf-8", "surrogatepass")
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        """Return the id that was stored."""
+        """Return the id of stored bytes."""
         if value is None:
             return None
         stored = bytes(value)
@@ -75,7 +82,7 @@ class IdBytes(TypeDecorator[Any]):
 METADATA = MetaData()
 
 
-# One line. data_version: counts transactions that changed entries; exported_version: what it was at the last export.
+# One line. data_version counts transactions that changed entries; exported_version is its value at the last export.
 STATE = Table(
     "state",
     METADATA,
@@ -86,7 +93,7 @@ STATE = Table(
 )
 
 
-# The model files that were served, by the digest of their bytes.
+# The model files that were served, by their digests.
 MODELS = Table(
     "models",
     METADATA,
@@ -95,8 +102,8 @@ MODELS = Table(
 )
 
 
-# Entries that differ from the model's file. A value of null: forgotten.
-# first_version: the data version at which the pair came; 0 where a model's file has, or had, it.
+# Entries that differ from the model's file; null means forgotten.
+# first_version: the data version at which the pair was first written; 0 if a model's file has or had it.
 ENTRIES = Table(
     "entries",
     METADATA,
@@ -109,7 +116,7 @@ ENTRIES = Table(
 )
 
 
-# Features that differ from the model's file: values by name, as JSON, as they were given. A content of null: forgotten.
+# Features that differ from the model's file: JSON of values by name, as they were given; null means forgotten.
 # first_version: as for entries.
 FEATURES = Table(
     "features",
@@ -122,7 +129,7 @@ FEATURES = Table(
 )
 
 
-# Which rows and columns a transaction changed: other workers read these anew. Old lines are removed.
+# The rows and columns that each transaction changed, for other workers to read. Old lines are removed.
 CHANGES = Table(
     "changes",
     METADATA,
@@ -132,7 +139,7 @@ CHANGES = Table(
 )
 
 
-# Answers to writes that came with an Idempotency-Key, for a day.
+# Receipts of writes with an Idempotency-Key, for a day.
 RECEIPTS = Table(
     "receipts",
     METADATA,
@@ -156,111 +163,333 @@ LIVE_ERRORS = Table(
 )
 
 
-_STATEMENT_SECONDS = 60  # after which the server itself ends a statement that nobody waits for any more
+class State(NamedTuple):
+    """The versions of the database."""
+
+    data_version: int
+    model_version: int
+    exported_version: int
 
 
-class PatientConnection(psycopg.Connection[Any]):
-    """A connection that is given up once the server has said nothing for some seconds while it was waited for.
+class Receipt(NamedTuple):
+    """The stored receipt of a request with an Idempotency-Key, and the digest of that request."""
 
-    The limits of the server (`statement_timeout`) do not help where the server itself hangs, and the system goes on
-    acknowledging what it is sent.
+    request: str
+    answer: bytes
+
+
+class AreaError(NamedTuple):
+    """Sums of the errors of predictions made before their entries arrived."""
+
+    n_entries: int
+    squared: float
+    absolute: float
+
+
+class EntryDatabase:
+    """The database behind a service; several processes may use it at once."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._reading = engine.execution_options(reading=True)
+
+    @contextmanager
+    def begin_write(self) -> Iterator[Transaction]:
+        """Begin a transaction that excludes other writers; it is durable when the block ends."""
+        with self.engine.begin() as connection:
+            yield Transaction(connection)
+
+    @contextmanager
+    def begin_read(self) -> Iterator[Transaction]:
+        """Begin a transaction that sees a single state of the database and changes nothing."""
+        with self._reading.connect() as connection:
+            if connection.dialect.name == "postgresql":
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield Transaction(connection)
+
+    def read_state(self) -> State:
+        """Return the current versions."""
+        with self.begin_read() as transaction:
+            return transaction.read_state()
+
+    def erase(self, version: int, *, largest: float = float("inf")) -> bool:
+        """Erase the bytes of entries forgotten up to a version from a SQLite file and its log.
+
+        SQLite overwrites deleted lines, but not the copies it left when it moved lines to other pages: the file is
+        rewritten, unless it has more than `largest` bytes. Return False if another connection is in the way.
+        """
+        if self.engine.dialect.name != "sqlite":
+            return True
+        with self.engine.connect() as connection:
+            cursor = connection.connection.cursor()
+            (forgotten,) = cursor.execute("PRAGMA user_version").fetchone()
+            if 0 < forgotten <= version and Path(str(self.engine.url.database)).stat().st_size <= largest:
+                cursor.execute("VACUUM")
+                cursor.execute("BEGIN IMMEDIATE")  # more entries may have been forgotten meanwhile
+                if cursor.execute("PRAGMA user_version").fetchone() == (forgotten,):
+                    cursor.execute("PRAGMA user_version=0")
+                cursor.execute("COMMIT")
+            (patience,) = cursor.execute("PRAGMA busy_timeout").fetchone()
+            cursor.execute("PRAGMA busy_timeout=100")  # milliseconds: nobody can write meanwhile
+            try:
+                is_busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                cursor.execute(f"PRAGMA busy_timeout={patience}")
+        return not is_busy
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+
+class Transaction:
+    """The reads and writes of one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._locked: State | None = None
+
+    def lock(self) -> State:
+        """Wait until no other transaction writes, and return the versions."""
+        line = self._connection.execute(select(STATE).with_for_update()).one()
+        self._locked = State(line.data_version, line.model_version, line.exported_version)
+        return self._locked
+
+    def read_state(self) -> State:
+        """Return the versions at the start of the transaction."""
+        if self._locked is not None:
+            return self._locked
+        line = self._connection.execute(select(STATE)).one()
+        return State(line.data_version, line.model_version, line.exported_version)
+
+    def read_entries(self) -> dict[Pair, float | None]:
+        """Return all entries that differ from the model's file; None for forgotten entries."""
+        found = self._connection.execute(select(ENTRIES.c.row_id, ENTRIES.c.column_id, ENTRIES.c.value))
+        return {(row, column): value for row, column, value in found}
+
+    def read_entries_of(self, axis: Axis, label: Any) -> dict[Pair, float | None]:
+        """Return the entries of one row or column that differ from the model's file."""
+        where = (ENTRIES.c.row_id if axis == "row" else ENTRIES.c.column_id) == label
+        found = self._connection.execute(select(ENTRIES.c.row_id, ENTRIES.c.column_id, ENTRIES.c.value).where(where))
+        return {(row, column): value for row, column, value in found}
+
+    def read_features(self) -> dict[tuple[Axis, Any], FeatureValues | None]:
+        """Return all features that differ from the model's file, by axis and label; None for forgotten features."""
+        found = self._connection.execute(select(FEATURES.c.axis, FEATURES.c.label, FEATURES.c.content))
+        return {(axis, label): _parse_features(content) for axis, label, content in found}
+
+    def read_features_of(self, axis: Axis, label: Any) -> dict[tuple[Axis, Any], FeatureValues | None]:
+        """Return the features of one row or column that differ from the model's file, if any."""
+        at = and_(FEATURES.c.axis == axis, FEATURES.c.label == label)
+        found = self._connection.execute(select(FEATURES.c.content).where(at)).first()
+        return {} if found is None else {(axis, label): _parse_features(found.content)}
+
+    def read_changes_since(self, version: int) -> list[tuple[Axis, Any]] | None:
+        """Return the rows and columns that changed after a version; None if the list no longer reaches back so far."""
+        oldest = self._connection.execute(select(func.min(CHANGES.c.version))).scalar()
+        if oldest is None or oldest > version + 1:  # every version has at least one line
+            return [] if version == self.read_state().data_version else None
+        asked = select(CHANGES.c.axis, CHANGES.c.label).where(CHANGES.c.version > version).distinct()
+        return [(axis, label) for axis, label in self._connection.execute(asked)]
+
+    def write_changes(
+        self,
+        changes: EntryChanges,
+        in_file: set[Pair],
+        touched: Iterable[tuple[Axis, Any]],
+        *,
+        features: FeatureChanges | None = None,
+        features_in_file: Set[tuple[Axis, Any]] = frozenset(),
+    ) -> int:
+        """Write changes and return the new data version.
+
+        A forgotten entry leaves a mark if a model may have been trained on it: if it is `in_file`, or if an earlier
+        file had it, or if it was exported. All other forgotten entries are removed. Features are treated alike.
+
+        Parameters
+        ----------
+        in_file
+            Pairs that the model's file has.
+        touched
+            Rows and columns that the changes belong to.
+        features_in_file
+            Rows and columns whose features the model's file has.
+        """
+        version = self.read_state().data_version + 1
+        self._write_entries(changes, in_file, version)
+        self._write_features(features or {}, features_in_file, version)
+        lines = [{"version": version, "axis": axis, "label": label} for axis, label in touched]
+        self._connection.execute(insert(CHANGES), lines)
+        self._connection.execute(update(STATE).values(data_version=version))
+        return version
+
+    def prune(self, version: int) -> None:
+        """Remove the list of changes up to a version, and old receipts."""
+        self._connection.execute(delete(CHANGES).where(CHANGES.c.version <= version))
+        self._connection.execute(delete(RECEIPTS).where(RECEIPTS.c.time < time.time() - _RECEIPT_SECONDS))
+
+    def _write_entries(self, changes: EntryChanges, in_file: Set[Pair], version: int) -> None:
+        lines = [
+            {
+                "row_id": row,
+                "column_id": column,
+                "value": value,
+                "version": version,
+                "first_version": 0 if (row, column) in in_file else version,
+            }
+            for (row, column), value in changes.items()
+        ]
+        self._upsert(ENTRIES, lines, keys=("row_id", "column_id"), content="value")
+
+    def _write_features(self, features: FeatureChanges, in_file: Set[tuple[Axis, Any]], version: int) -> None:
+        lines = [
+            {
+                "axis": axis,
+                "label": label,
+                "content": None if values is None else json.dumps(dict(values)).encode(),
+                "version": version,
+                "first_version": 0 if (axis, label) in in_file else version,
+            }
+            for (axis, label), values in features.items()
+        ]
+        self._upsert(FEATURES, lines, keys=("axis", "label"), content="content")
+
+    def _upsert(self, table: Table, lines: list[dict[str, Any]], *, keys: tuple[str, str], content: str) -> None:
+        """Insert or replace lines, and remove lines without content that no model can have learned."""
+        if not lines:
+            return
+        dialect = postgresql if self._connection.dialect.name == "postgresql" else sqlite
+        put = dialect.insert(table)
+        first, given = table.c.first_version, put.excluded.first_version
+        put = put.on_conflict_do_update(
+            index_elements=keys,
+            set_={
+                content: put.excluded[content],
+                "version": put.excluded.version,
+                "first_version": case((given < first, given), else_=first),
+            },
+        )
+        self._connection.execute(put, lines)
+        dropped = [{f"b_{key}": line[key] for key in keys} for line in lines if line[content] is None]
+        if dropped:
+            at = and_(*(table.c[key] == bindparam(f"b_{key}") for key in keys))
+            unknown_to_models = first > self.read_state().exported_version
+            self._connection.execute(delete(table).where(at, unknown_to_models), dropped)
+            if dialect is sqlite:  # a header field for applications, which tells `erase` the version
+                self._connection.exec_driver_sql(f"PRAGMA user_version={lines[0]['version']}")
+
+    def read_receipts(self, keys: Iterable[str]) -> dict[str, Receipt]:
+        """Return the receipts of keys."""
+        asked = select(RECEIPTS.c.key, RECEIPTS.c.request, RECEIPTS.c.answer).where(
+            RECEIPTS.c.key.in_(list(keys)), RECEIPTS.c.time >= time.time() - _RECEIPT_SECONDS
+        )
+        return {line.key: Receipt(line.request, bytes(line.answer)) for line in self._connection.execute(asked)}
+
+    def write_receipts(self, receipts: Mapping[str, Receipt]) -> None:
+        """Write receipts; they replace expired receipts of the same keys."""
+        if not receipts:
+            return
+        self._connection.execute(delete(RECEIPTS).where(RECEIPTS.c.key.in_(list(receipts))))
+        lines = [
+            {"key": key, "request": one.request, "answer": one.answer, "time": time.time()}
+            for key, one in receipts.items()
+        ]
+        self._connection.execute(insert(RECEIPTS), lines)
+
+    def add_live_errors(self, model_version: int, errors: Mapping[str, AreaError]) -> None:
+        """Add errors to the sums by area."""
+        known = self.read_live_errors(model_version) if errors else {}
+        for area, error in errors.items():
+            old = known.get(area, AreaError(0, 0.0, 0.0))
+            self._connection.execute(
+                delete(LIVE_ERRORS).where(LIVE_ERRORS.c.model_version == model_version, LIVE_ERRORS.c.area == area)
+            )
+            line = {
+                "model_version": model_version,
+                "area": area,
+                "n_entries": old.n_entries + error.n_entries,
+                "squared_error": old.squared + error.squared,
+                "absolute_error": old.absolute + error.absolute,
+            }
+            self._connection.execute(insert(LIVE_ERRORS), line)
+
+    def read_live_errors(self, model_version: int) -> dict[str, AreaError]:
+        """Return the sums of errors by area since a model version was first served."""
+        found = self._connection.execute(select(LIVE_ERRORS).where(LIVE_ERRORS.c.model_version == model_version))
+        return {line.area: AreaError(line.n_entries, line.squared_error, line.absolute_error) for line in found}
+
+    def register_model(self, digest: str) -> int:
+        """Return the version of a model file: that of the newest file if the digests are equal, otherwise the next."""
+        newest = self._connection.execute(select(MODELS).order_by(MODELS.c.version.desc()).limit(1)).first()
+        if newest is not None and newest.digest == digest:
+            return int(newest.version)
+        version = 1 if newest is None else int(newest.version) + 1
+        self._connection.execute(insert(MODELS), {"version": version, "digest": digest})
+        self._connection.execute(update(STATE).values(model_version=version))
+        return version
+
+    def mark_exported(self) -> None:
+        """Record that a later model may be trained on everything up to now."""
+        self._connection.execute(update(STATE).values(exported_version=STATE.c.data_version))
+
+
+def _parse_features(content: bytes | None) -> FeatureValues | None:
+    values: dict[str, Any] | None = None if content is None else json.loads(bytes(content))
+    return values
+
+
+def open_database(url: str, *, patience: float = _PATIENCE) -> EntryDatabase:
+    """Open a database by URL (a plain path is a SQLite file) and migrate its tables.
+
+    Parameters
+    ----------
+    patience
+        Seconds to wait for a database that does not answer, or for another transaction.
     """
-
-    patience: float
-
-    @classmethod
-    def open(cls, *given: Any, patience: float, **named: Any) -> PatientConnection:
-        """Connect as psycopg does, with limits for the connection and the statements; what is given comes first."""
-        named.setdefault("connect_timeout", max(2, round(patience)))
-        named.setdefault("tcp_user_timeout", round(1000 * patience))
-        limits = f"-c statement_timeout={_STATEMENT_SECONDS}s -c lock_timeout={round(800 * patience)}ms"
-        named["options"] = f"{limits} {named.get('options', '')}"
-        connection = cls.connect(*given, **named)
-        connection.patience = patience
-        return connection
-
-    def wait(self, gen: PQGen[RV], *given: Any, **named: Any) -> RV:
-        """Wait for what a statement needs."""
-        try:
-            return super().wait(_until_silent(gen, getattr(self, "patience", 10.0)), *given, **named)
-        except TimeoutError as error:
-            self.close()
-            raise psycopg.OperationalError("the database does not answer") from error
-
-
-def _until_silent(steps: PQGen[RV], seconds: float) -> PQGen[RV]:
-    """Yield what each step waits for; give up where nothing came for some seconds."""
-    since = time.monotonic()
-    try:
-        wanted = next(steps)
-        while True:
-            ready = yield wanted
-            now = time.monotonic()
-            if ready:
-                since = now
-            elif now - since > seconds:
-                raise TimeoutError
-            wanted = steps.send(ready)
-    except StopIteration as end:
-        result: RV = end.value
-        return result
-
-
-_MIGRATIONS = Path(__file__).parent / "migrations"
-
-_EXPECTED = "give a file, or postgresql://user@host/name"
-
-_SECONDS = 5.0  # how long a database may be silent, or a transaction wait for another one; less than a request may take
-
-
-def open_database(url: str, *, patience: float = _SECONDS) -> Engine:
-    """Open a database by URL (a plain path is a SQLite file) and bring its tables up to date.
-
-    patience: seconds after which one that does not answer, or a transaction that waits for another, is given up.
-    """
-    engine = _engine(url, patience)
+    engine = _create_engine(url, patience)
     try:
         with engine.begin() as connection:
             if connection.dialect.name == "sqlite":
-                _check_whole(connection)
+                _check_pages(connection)
             _migrate(connection)
     except ModuleNotFoundError as error:
-        raise _missing(error) from error
-    except (SQLAlchemyError, CommandError, sqlite3.Error) as error:  # CommandError: tables of another version
+        raise _name_extra(error) from error
+    except (SQLAlchemyError, CommandError, sqlite3.Error) as error:  # CommandError: tables of an unknown version
         engine.dispose()
         reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-        raise UnreadableFile(f"the database {named(url)} cannot be used ({reason})") from error
-    return engine
+        raise UnreadableFile(f"the database {hide_password(url)} cannot be used ({reason})") from error
+    return EntryDatabase(engine)
 
 
-def named(url: str) -> str:
-    """Return a URL as messages show it, without a password."""
+def hide_password(url: str) -> str:
+    """Return a URL as messages show it, without its password."""
     try:
         return make_url(url).render_as_string(hide_password=True) if "://" in url else url
     except (ArgumentError, ValueError):
         return "given"
 
 
-def _engine(url: str, patience: float) -> Engine:
-    if "://" not in url:  # a path is no URL: "?" and "%" are letters of its name
-        return _sqlite(URL.create("sqlite", database=str(Path(url).absolute())), patience)
+def _create_engine(url: str, patience: float) -> Engine:
+    if "://" not in url:  # a path, in which "?" and "%" have no meaning
+        return _create_sqlite(URL.create("sqlite", database=str(Path(url).absolute())), patience)
     if url.startswith(("postgresql://", "postgres://")):
         url = f"postgresql+psycopg://{url.split('://', 1)[1]}"
     try:
         parsed = make_url(url)
         dialect = parsed.drivername.split("+")[0]
         if dialect == "sqlite":
-            return _sqlite(parsed, patience)
+            return _create_sqlite(parsed, patience)
         if dialect == "postgresql":
-            return _postgresql(parsed, patience)
+            return _create_postgresql(parsed, patience)
     except ModuleNotFoundError as error:
-        raise _missing(error) from error
+        raise _name_extra(error) from error
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
-        raise BadSetting(f"the URL {named(url)} is that of no database; {_EXPECTED}") from error
-    raise BadSetting(f"the database {named(url)} is neither SQLite nor PostgreSQL; {_EXPECTED}")
+        raise BadSetting(f"the URL {hide_password(url)} is not that of a database; {_EXPECTED}") from error
+    raise BadSetting(f"the database {hide_password(url)} is neither SQLite nor PostgreSQL; {_EXPECTED}")
 
 
-def _postgresql(url: URL, patience: float) -> Engine:
+def _create_postgresql(url: URL, patience: float) -> Engine:
     engine = create_engine(url, pool_pre_ping=True, pool_timeout=patience, isolation_level="READ COMMITTED")
 
     @event.listens_for(engine, "do_connect")
@@ -270,13 +499,13 @@ def _postgresql(url: URL, patience: float) -> Engine:
     return engine
 
 
-def _sqlite(url: URL, patience: float) -> Engine:
+def _create_sqlite(url: URL, patience: float) -> Engine:
     if not url.database or url.database == ":memory:":
-        raise BadSetting("the database of a service must be a file: one in memory would lose what it learned")
-    with suppress(OSError):  # SQLite says what is wrong; its log beside the file gets the same permissions
+        raise BadSetting("the database of a service must be a file, since one in memory would lose its entries")
+    with suppress(OSError):  # SQLite reports errors; its log gets the same permissions as the file
         Path(url.database).touch(mode=0o600)
     file = Path(url.database).absolute()
-    # "rw": a file that is removed while it is served is not made anew, empty.
+    # "rw": a file that is removed while it is served is not created again, empty.
     named = f"file:{quote(str(file))}?mode=rw"
     engine = create_engine(
         url,
@@ -287,16 +516,16 @@ def _sqlite(url: URL, patience: float) -> Engine:
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, record: Any) -> None:
         record.info["file"] = _inode(file)
-        connection.isolation_level = None  # sqlite3 would begin transactions too late
+        connection.isolation_level = None  # otherwise sqlite3 begins transactions too late
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode=WAL")
-        cursor.execute("PRAGMA synchronous=FULL")  # what is committed survives a loss of power too
-        cursor.execute("PRAGMA secure_delete=ON")  # what is forgotten is overwritten
+        cursor.execute("PRAGMA synchronous=FULL")  # commits survive a loss of power
+        cursor.execute("PRAGMA secure_delete=ON")  # deleted lines are overwritten
         cursor.close()
 
     @event.listens_for(engine, "checkout")
     def check(_: Any, record: Any, __: Any) -> None:
-        if record.info["file"] != _inode(file):  # another file took its place: what is written here would be lost
+        if record.info["file"] != _inode(file):  # another file took its place: writes would be lost
             raise InvalidatePoolError
 
     @event.listens_for(engine, "begin")
@@ -307,8 +536,8 @@ def _sqlite(url: URL, patience: float) -> Engine:
     return engine
 
 
-def _check_whole(connection: Connection) -> None:
-    """Refuse a file with damaged pages, in one pass over it."""
+def _check_pages(connection: Connection) -> None:
+    """Raise `DatabaseError` for a file with damaged pages."""
     found = str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar())
     if found != "ok":
         raise sqlite3.DatabaseError(f"the file is damaged: {found}")
@@ -339,278 +568,53 @@ def _migrate(connection: Connection) -> None:
         environment.run_migrations()
 
 
-def _missing(error: ModuleNotFoundError) -> MissingDependency:
+def _name_extra(error: ModuleNotFoundError) -> MissingDependency:
     extra = "postgres" if "psycopg" in str(error) else "serve"
-    return MissingDependency(f"{error.name} is not installed; pip install 'deepmf[{extra}]' brings it")
+    return MissingDependency(f"{error.name} is not installed; pip install 'deepmf[{extra}]'")
 
 
-RECEIPT_SECONDS = 24 * 3600.0
+class PatientConnection(psycopg.Connection[Any]):
+    """A connection that is given up after some seconds of silence from the server.
+
+    The limits of the server (`statement_timeout`) do not help if the server itself hangs while its operating system
+    still acknowledges packets.
+    """
+
+    patience: float
+
+    @classmethod
+    def open(cls, *given: Any, patience: float, **named: Any) -> PatientConnection:
+        """Connect with limits for the connection and its statements; arguments of the caller take precedence."""
+        named.setdefault("connect_timeout", max(2, round(patience)))
+        named.setdefault("tcp_user_timeout", round(1000 * patience))
+        limits = f"-c statement_timeout={_STATEMENT_SECONDS}s -c lock_timeout={round(800 * patience)}ms"
+        named["options"] = f"{limits} {named.get('options', '')}"
+        connection = cls.connect(*given, **named)
+        connection.patience = patience
+        return connection
+
+    def wait(self, gen: PQGen[RV], *given: Any, **named: Any) -> RV:
+        """Wait for a statement; raise `OperationalError` after too long a silence."""
+        try:
+            return super().wait(_limit_silence(gen, getattr(self, "patience", 10.0)), *given, **named)
+        except TimeoutError as error:
+            self.close()
+            raise psycopg.OperationalError("the database does not answer") from error
 
 
-class StateLine(NamedTuple):
-    """The versions that the database is at."""
-
-    data_version: int
-    model_version: int
-    exported_version: int
-
-
-class Receipt(NamedTuple):
-    """The answer that a request with an Idempotency-Key was given, and the digest of that request."""
-
-    request: str
-    answer: bytes
-
-
-class AreaError(NamedTuple):
-    """Sums of the errors of predictions made before their entries arrived."""
-
-    n_entries: int
-    squared: float
-    absolute: float
-
-
-class EntryDatabase:
-    """The database behind a service; several processes may use it at once."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._reading = engine.execution_options(reading=True)
-
-    @contextmanager
-    def writing(self) -> Iterator[Transaction]:
-        """Begin a transaction that no other one runs beside; it is durable when the block ends."""
-        with self._engine.begin() as connection:
-            yield Transaction(connection)
-
-    @contextmanager
-    def reading(self) -> Iterator[Transaction]:
-        """Begin a transaction that sees one state of the database and changes nothing."""
-        with self._reading.connect() as connection:
-            if connection.dialect.name == "postgresql":
-                connection = connection.execution_options(isolation_level="REPEATABLE READ")
-            with connection.begin():
-                yield Transaction(connection)
-
-    def state(self) -> StateLine:
-        """Return the versions that the database is at."""
-        with self.reading() as transaction:
-            return transaction.state()
-
-    def erase(self, version: int, *, largest: float = float("inf")) -> bool:
-        """Erase the bytes of what was forgotten up to a version from a SQLite file and its log.
-
-        Return False where somebody is in the way. SQLite overwrites what is deleted, but not copies of it from when
-        it moved lines to other pages: the file is written anew, unless it has more than `largest` bytes.
-        """
-        if self._engine.dialect.name != "sqlite":
-            return True
-        with self._engine.connect() as connection:
-            cursor = connection.connection.cursor()
-            (forgotten,) = cursor.execute("PRAGMA user_version").fetchone()
-            if 0 < forgotten <= version and Path(str(self._engine.url.database)).stat().st_size <= largest:
-                cursor.execute("VACUUM")
-                cursor.execute("BEGIN IMMEDIATE")  # more may have been forgotten meanwhile
-                if cursor.execute("PRAGMA user_version").fetchone() == (forgotten,):
-                    cursor.execute("PRAGMA user_version=0")
-                cursor.execute("COMMIT")
-            (patience,) = cursor.execute("PRAGMA busy_timeout").fetchone()
-            cursor.execute("PRAGMA busy_timeout=100")  # milliseconds: nobody can write meanwhile
-            try:
-                is_busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            finally:
-                cursor.execute(f"PRAGMA busy_timeout={patience}")
-        return not is_busy
-
-    def close(self) -> None:
-        """Let go of the database."""
-        self._engine.dispose()
-
-
-class Transaction:
-    """What is read and written between a begin and its commit."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._locked: StateLine | None = None
-
-    def lock(self) -> StateLine:
-        """Wait until no other transaction writes, and return the versions as they are then."""
-        line = self._connection.execute(select(STATE).with_for_update()).one()
-        self._locked = StateLine(line.data_version, line.model_version, line.exported_version)
-        return self._locked
-
-    def state(self) -> StateLine:
-        """Return the versions as they were at the beginning."""
-        if self._locked is not None:
-            return self._locked
-        line = self._connection.execute(select(STATE)).one()
-        return StateLine(line.data_version, line.model_version, line.exported_version)
-
-    def all_entries(self) -> dict[Pair, float | None]:
-        """Return every entry that differs from the model's file; None where it is forgotten."""
-        found = self._connection.execute(select(ENTRIES.c.row_id, ENTRIES.c.column_id, ENTRIES.c.value))
-        return {(row, column): value for row, column, value in found}
-
-    def entries_at(self, axis: AxisName, label: Any) -> dict[Pair, float | None]:
-        """Return those of one row, or of one column."""
-        where = (ENTRIES.c.row_id if axis == "row" else ENTRIES.c.column_id) == label
-        found = self._connection.execute(select(ENTRIES.c.row_id, ENTRIES.c.column_id, ENTRIES.c.value).where(where))
-        return {(row, column): value for row, column, value in found}
-
-    def all_features(self) -> dict[tuple[AxisName, Any], Given | None]:
-        """Return the features that differ from the model's file, by axis and label; None where they are forgotten."""
-        found = self._connection.execute(select(FEATURES.c.axis, FEATURES.c.label, FEATURES.c.content))
-        return {(axis, label): _features(content) for axis, label, content in found}
-
-    def features_at(self, axis: AxisName, label: Any) -> dict[tuple[AxisName, Any], Given | None]:
-        """Return those of one row, or of one column, if there are any."""
-        at = and_(FEATURES.c.axis == axis, FEATURES.c.label == label)
-        found = self._connection.execute(select(FEATURES.c.content).where(at)).first()
-        return {} if found is None else {(axis, label): _features(found.content)}
-
-    def changed_since(self, version: int) -> list[tuple[AxisName, Any]] | None:
-        """Return which rows and columns changed after a version; None where that is no longer known."""
-        oldest = self._connection.execute(select(func.min(CHANGES.c.version))).scalar()
-        if oldest is None or oldest > version + 1:  # every version has some
-            return [] if version == self.state().data_version else None
-        asked = select(CHANGES.c.axis, CHANGES.c.label).where(CHANGES.c.version > version).distinct()
-        return [(axis, label) for axis, label in self._connection.execute(asked)]
-
-    def change(
-        self,
-        changes: Changes,
-        in_file: set[Pair],
-        touched: Iterable[tuple[AxisName, Any]],
-        *,
-        features: FeatureChanges | None = None,
-        described_in_file: Set[tuple[AxisName, Any]] = frozenset(),
-    ) -> int:
-        """Write changes and which rows and columns they are of; return the new data version.
-
-        `in_file` are the pairs that the model's file has: what is forgotten of them stays forgotten. So do entries
-        that an earlier file had, or that were exported, as a model may have been trained on them; any other is gone
-        from the database. So it is with features and `described_in_file`, the rows and columns of which the model's
-        file has any.
-        """
-        version = self.state().data_version + 1
-        self._put_entries(changes, in_file, version)
-        self._put_features(features or {}, described_in_file, version)
-        lines = [{"version": version, "axis": axis, "label": label} for axis, label in touched]
-        self._connection.execute(insert(CHANGES), lines)
-        self._connection.execute(update(STATE).values(data_version=version))
-        return version
-
-    def prune(self, version: int) -> None:
-        """Remove what nobody asks for: which rows and columns changed up to a version, and receipts that are old."""
-        self._connection.execute(delete(CHANGES).where(CHANGES.c.version <= version))
-        self._connection.execute(delete(RECEIPTS).where(RECEIPTS.c.time < time.time() - RECEIPT_SECONDS))
-
-    def _put_entries(self, changes: Changes, in_file: Set[Pair], version: int) -> None:
-        lines = [
-            {
-                "row_id": row,
-                "column_id": column,
-                "value": value,
-                "version": version,
-                "first_version": 0 if (row, column) in in_file else version,
-            }
-            for (row, column), value in changes.items()
-        ]
-        self._put(ENTRIES, lines, keys=("row_id", "column_id"), content="value")
-
-    def _put_features(self, features: FeatureChanges, in_file: Set[tuple[AxisName, Any]], version: int) -> None:
-        lines = [
-            {
-                "axis": axis,
-                "label": label,
-                "content": None if values is None else json.dumps(dict(values)).encode(),
-                "version": version,
-                "first_version": 0 if (axis, label) in in_file else version,
-            }
-            for (axis, label), values in features.items()
-        ]
-        self._put(FEATURES, lines, keys=("axis", "label"), content="content")
-
-    def _put(self, table: Table, lines: list[dict[str, Any]], *, keys: tuple[str, str], content: str) -> None:
-        """Write lines over those of the same keys, and remove those without content that no model can have."""
-        if not lines:
-            return
-        dialect = postgresql if self._connection.dialect.name == "postgresql" else sqlite
-        put = dialect.insert(table)
-        first, given = table.c.first_version, put.excluded.first_version
-        put = put.on_conflict_do_update(
-            index_elements=keys,
-            set_={
-                content: put.excluded[content],
-                "version": put.excluded.version,
-                "first_version": case((given < first, given), else_=first),
-            },
-        )
-        self._connection.execute(put, lines)
-        dropped = [{f"b_{key}": line[key] for key in keys} for line in lines if line[content] is None]
-        if dropped:
-            at = and_(*(table.c[key] == bindparam(f"b_{key}") for key in keys))
-            unknown_to_models = first > self.state().exported_version
-            self._connection.execute(delete(table).where(at, unknown_to_models), dropped)
-            if dialect is sqlite:  # a number in the header that is ours to use: the version for `erase`
-                self._connection.exec_driver_sql(f"PRAGMA user_version={lines[0]['version']}")
-
-    def receipts(self, keys: Iterable[str]) -> dict[str, Receipt]:
-        """Return the receipts of some keys."""
-        asked = select(RECEIPTS.c.key, RECEIPTS.c.request, RECEIPTS.c.answer).where(
-            RECEIPTS.c.key.in_(list(keys)), RECEIPTS.c.time >= time.time() - RECEIPT_SECONDS
-        )
-        return {line.key: Receipt(line.request, bytes(line.answer)) for line in self._connection.execute(asked)}
-
-    def keep_receipts(self, receipts: Mapping[str, Receipt]) -> None:
-        """Write receipts; one of the same key that is too old to count is replaced."""
-        if not receipts:
-            return
-        self._connection.execute(delete(RECEIPTS).where(RECEIPTS.c.key.in_(list(receipts))))
-        lines = [
-            {"key": key, "request": one.request, "answer": one.answer, "time": time.time()}
-            for key, one in receipts.items()
-        ]
-        self._connection.execute(insert(RECEIPTS), lines)
-
-    def add_live_errors(self, model_version: int, errors: Mapping[str, AreaError]) -> None:
-        """Add to the sums of errors by area."""
-        known = self.live_errors(model_version) if errors else {}
-        for area, error in errors.items():
-            old = known.get(area, AreaError(0, 0.0, 0.0))
-            self._connection.execute(
-                delete(LIVE_ERRORS).where(LIVE_ERRORS.c.model_version == model_version, LIVE_ERRORS.c.area == area)
-            )
-            line = {
-                "model_version": model_version,
-                "area": area,
-                "n_entries": old.n_entries + error.n_entries,
-                "squared_error": old.squared + error.squared,
-                "absolute_error": old.absolute + error.absolute,
-            }
-            self._connection.execute(insert(LIVE_ERRORS), line)
-
-    def live_errors(self, model_version: int) -> dict[str, AreaError]:
-        """Return the sums of errors by area since a model version was first served."""
-        found = self._connection.execute(select(LIVE_ERRORS).where(LIVE_ERRORS.c.model_version == model_version))
-        return {line.area: AreaError(line.n_entries, line.squared_error, line.absolute_error) for line in found}
-
-    def register_model(self, digest: str) -> int:
-        """Return the version of a model file by its digest: that of the newest where it is the same, or one more."""
-        newest = self._connection.execute(select(MODELS).order_by(MODELS.c.version.desc()).limit(1)).first()
-        if newest is not None and newest.digest == digest:
-            return int(newest.version)
-        version = 1 if newest is None else int(newest.version) + 1
-        self._connection.execute(insert(MODELS), {"version": version, "digest": digest})
-        self._connection.execute(update(STATE).values(model_version=version))
-        return version
-
-    def mark_exported(self) -> None:
-        """Remember that everything up to now may be in the training data of a later model."""
-        self._connection.execute(update(STATE).values(exported_version=STATE.c.data_version))
-
-
-def _features(content: bytes | None) -> Given | None:
-    values: dict[str, Any] | None = None if content is None else json.loads(bytes(content))
-    return values
+def _limit_silence(steps: PQGen[RV], seconds: float) -> PQGen[RV]:
+    """Yield what each step waits for; raise `TimeoutError` after some seconds without an event."""
+    since = time.monotonic()
+    try:
+        wanted = next(steps)
+        while True:
+            ready = yield wanted
+            now = time.monotonic()
+            if ready:
+                since = now
+            elif now - since > seconds:
+                raise TimeoutError
+            wanted = steps.send(ready)
+    except StopIteration as end:
+        result: RV = end.value
+        return result

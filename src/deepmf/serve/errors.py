@@ -1,21 +1,30 @@
-"""Refusals: what the service does not do, as a status, a code for programs and a sentence for people."""
+"""The error that the service answers a request with: a status, a code for programs and a sentence for people."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from deepmf.errors import UserError
 
-MOST_SAID = 200  # characters of a sentence, and so of what it repeats of a request
+MAX_MESSAGE = 200  # characters, which also limits how much of a request a message repeats
+
+# The statuses of errors, as the OpenAPI description explains them.
+STATUS_MEANINGS = {
+    400: "The request is not valid HTTP, JSON or UTF-8.",
+    401: "The API key is missing or unknown.",
+    403: "The role of the API key does not allow this, or the host or origin is not allowed.",
+    404: "The row, the column or the path does not exist.",
+    405: "The path does not support this method.",
+    409: "The model cannot do this.",
+    412: "The entries have changed since the ETag in If-Match.",
+    413: "The body is too large.",
+    422: "The body or a parameter is invalid.",
+    429: "Too many requests with this API key.",
+    500: "The service failed; its log says more.",
+    503: "The service is starting, stopping or too busy; try again.",
+}
 
 
-def shorten(message: str) -> str:
-    """Return a sentence that fits: of a long one, its beginning and its end."""
-    return message if len(message) <= MOST_SAID else f"{message[: MOST_SAID - 83]}...{message[-80:]}"
-
-
-class Refusal(UserError):
-    """A request that is refused; the sentence names nothing but what the request itself gave."""
+class ApiError(UserError):
+    """A request that fails with an HTTP status; the message names only what the request itself contains."""
 
     def __init__(self, status: int, code: str, message: str, *, retry_after: int | None = None) -> None:
         super().__init__(shorten(message))
@@ -23,28 +32,17 @@ class Refusal(UserError):
         self.code = code
         self.retry_after = retry_after
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The HTTP headers that accompany the error."""
+        headers = {}
+        if self.retry_after is not None:
+            headers["retry-after"] = str(self.retry_after)
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        return headers
 
-class RefusalKind(NamedTuple):
-    """A status that refusals have, and when."""
 
-    status: int
-    meaning: str
-
-
-KINDS = {
-    kind.status: kind.meaning
-    for kind in (
-        RefusalKind(400, "The request is no valid HTTP, JSON or UTF-8."),
-        RefusalKind(401, "No API key, or one that is not known."),
-        RefusalKind(403, "The role of the API key does not allow this, or the host is not this one."),
-        RefusalKind(404, "A row or column that is not known, or no such path."),
-        RefusalKind(405, "The path does not have this method."),
-        RefusalKind(409, "The model cannot do this."),
-        RefusalKind(412, "The entries are no longer those that If-Match names."),
-        RefusalKind(413, "The body is too large."),
-        RefusalKind(422, "The body or a parameter is not what it should be."),
-        RefusalKind(429, "Too many requests with this API key."),
-        RefusalKind(500, "A fault of the service; its log says more."),
-        RefusalKind(503, "The service is starting, stopping or too busy; try again."),
-    )
-}
+def shorten(message: str) -> str:
+    """Return a message of at most `MAX_MESSAGE` characters: the start and the end of a longer one."""
+    return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 83]}...{message[-80:]}"

@@ -1,4 +1,4 @@
-"""The guard around all routes: bounds bodies, checks hosts and text, sets headers, counts, logs, and hides faults."""
+"""The middleware around all routes: checks hosts, origins and bodies, sets headers, counts, logs, and hides faults."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ import json
 import logging
 import time
 import traceback
-from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deepmf.serve.errors import Refusal
+from deepmf.serve.errors import ApiError
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.service import ServiceLimits
 
 logger = logging.getLogger("deepmf.serve")
 
-
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 HEADERS = {
     "content-security-policy": (
@@ -34,18 +31,20 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-
 _RAW_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-
-
+_STATIC_FILES = ("/page/", "/swagger/")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
 class Guard:
-    """An ASGI middleware around the whole app.
+    """An ASGI middleware around the whole application.
 
-    hosts: the names that requests may come by; None: any. A page elsewhere that has a name of its own point to this
-    machine cannot ask a service that needs no keys.
+    Parameters
+    ----------
+    hosts
+        Host names that requests may use; None for any. This protects a service without API keys from web pages whose
+        own host name resolves to this machine. Starlette's TrustedHostMiddleware answers in plain text with 400, not
+        with the JSON error of all other routes, and before Starlette 1.0 it did not know `[::1]`.
     """
 
     def __init__(
@@ -61,62 +60,62 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, answer = time.perf_counter(), _Answer(send, cacheable=scope["path"].startswith("/page/"))
+        start, response = time.perf_counter(), _Response(send, is_static=scope["path"].startswith(_STATIC_FILES))
         try:
             self._check(scope)
-            scope["path"] = _path(scope)
-            body = await _read_in_time(receive, self._limits)
-            await self._app(scope, _Received(body, receive), answer)
-        except Refusal as refusal:
-            await refuse(answer, refusal)
-        except Exception as error:  # noqa: BLE001 (whatever it is, nobody sees more of it than one sentence)
+            scope["path"] = _decode_path(scope)
+            body = await _read_body(receive, self._limits)
+            await self._app(scope, _Request(body, receive), response)
+        except ApiError as error:
+            await _send_error(response, error)
+        except Exception as error:  # noqa: BLE001 (clients see no more than one sentence of any fault)
             _log_fault(error)
-            if not answer.status:
-                await refuse(answer, Refusal(500, "fault", "the service failed to answer; its log says more"))
+            if not response.status:
+                await _send_error(response, ApiError(500, "fault", "the service failed to answer; its log says more"))
         finally:
-            self._tell(scope, answer.status or 499, time.perf_counter() - start)
+            self._record(scope, response.status or 499, time.perf_counter() - start)
 
     def _check(self, scope: Scope) -> None:
+        """Raise `ApiError` for a wrong host or origin, a query that is not UTF-8, or a body that is too large."""
         headers = dict(scope["headers"])
         if self._hosts is not None:
             host = headers.get(b"host", b"").decode("latin-1").lower()
             name = host if host.endswith("]") else host.rsplit(":", 1)[0]
             if name not in self._hosts:
-                raise Refusal(403, "host", "without API keys, this service answers to localhost alone")
+                raise ApiError(403, "host", "without API keys, this service answers to localhost only")
         if scope["method"] not in _SAFE_METHODS and not _is_same_origin(headers):
-            raise Refusal(403, "origin", "a page of another origin may not send this")
-        _utf8(scope.get("query_string") or b"")
+            raise ApiError(403, "origin", "pages of other origins may not send this request")
+        _decode_utf8(scope.get("query_string") or b"")
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._limits.body_bytes:
             raise _too_large(self._limits.body_bytes)
 
-    def _tell(self, scope: Scope, status: int, seconds: float) -> None:
-        # The path of the route, never that of the request: that has ids in it.
-        route = getattr(scope.get("route"), "path_format", None) or "(none)"
-        name = f"{scope['method'] if route != '(none)' else ''} {route}".strip()
-        self._metrics.answered(name, status, seconds)
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count and log a request by the path of its route, since its own path contains ids."""
+        route = getattr(scope.get("route"), "path_format", None)
+        name = f"{scope['method']} {route}" if route else "(none)"
+        self._metrics.count_request(name, status, seconds)
         fields = {"route": name, "status": status, "ms": round(1000 * seconds, 2), "key": scope.get("deepmf.key")}
         logger.info("request", extra={"fields": fields})
 
 
-class _Answer:
-    """Sends an answer, and the headers that all have."""
+class _Response:
+    """Sends a response with the headers that all responses have, and remembers its status."""
 
-    def __init__(self, send: Send, *, cacheable: bool) -> None:
+    def __init__(self, send: Send, *, is_static: bool) -> None:
         self._send = send
-        self._cacheable = cacheable
+        self._caching = b"no-cache" if is_static else b"no-store"
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            caching = b"no-cache" if self._cacheable else b"no-store"
-            message = {**message, "headers": [*message["headers"], *_RAW_HEADERS, (b"cache-control", caching)]}
+            message = {**message, "headers": [*message["headers"], *_RAW_HEADERS, (b"cache-control", self._caching)]}
         await self._send(message)
 
 
-class _Received:
-    """A body that was read whole, as the application receives it."""
+class _Request:
+    """Gives the application a body that was read completely."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -126,75 +125,62 @@ class _Received:
         return self._messages.pop() if self._messages else await self._receive()
 
 
-async def _read_in_time(receive: Receive, limits: ServiceLimits) -> bytes:
-    """Return a body, as long as it is neither too long nor too slow."""
+async def _read_body(receive: Receive, limits: ServiceLimits) -> bytes:
+    """Read a body; raise `ApiError` if it is too long or arrives too slowly."""
+    pieces: list[bytes] = []
+    size = 0
     try:
-        return await asyncio.wait_for(_read(receive, limits.body_bytes), limits.seconds)
+        async with asyncio.timeout(limits.seconds):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ApiError(400, "cut_off", "the request ended before its body did")
+                pieces.append(message.get("body", b""))
+                size += len(pieces[-1])
+                if size > limits.body_bytes:
+                    raise _too_large(limits.body_bytes)
+                if not message.get("more_body", False):
+                    return b"".join(pieces)
     except TimeoutError as error:
-        raise Refusal(400, "too_slow", "the body of the request came too slowly") from error
+        raise ApiError(400, "too_slow", "the body of the request arrived too slowly") from error
 
 
-async def _read(receive: Receive, most: int) -> bytes:
-    pieces, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refusal(400, "cut_off", "the request ended before its body did")
-        pieces.append(message.get("body", b""))
-        size += len(pieces[-1])
-        if size > most:
-            raise _too_large(most)
-        if not message.get("more_body", False):
-            return b"".join(pieces)
-
-
-async def refuse(send: Any, refusal: Refusal) -> None:
-    """Send a refusal."""
-    body = json.dumps({"error": {"code": refusal.code, "message": str(refusal)}}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    headers += refusal_headers(refusal)
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+async def _send_error(send: Send, error: ApiError) -> None:
+    body = json.dumps({"error": {"code": error.code, "message": str(error)}}).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(body)), **error.headers}
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": error.status, "headers": raw})
     await send({"type": "http.response.body", "body": body})
 
 
-def refusal_headers(refusal: Refusal) -> list[tuple[bytes, bytes]]:
-    """Return the headers that go with a refusal."""
-    headers = []
-    if refusal.retry_after is not None:
-        headers.append((b"retry-after", str(refusal.retry_after).encode()))
-    if refusal.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    return headers
-
-
 def _is_same_origin(headers: dict[bytes, bytes]) -> bool:
-    """Say whether a request comes from our own page, or from no page at all: then it has neither header."""
-    site = headers.get(b"sec-fetch-site")  # what a browser says of itself; it knows names that proxies change
+    """Whether a request comes from our own page, or from no page at all, in which case it has neither header."""
+    site = headers.get(b"sec-fetch-site")  # set by browsers, and not confused by proxies that change the host
     if site is not None:
         return site in (b"same-origin", b"none")
     origin = headers.get(b"origin")
     return origin is None or origin.partition(b"://")[2].lower() == headers.get(b"host", b"").lower()
 
 
-def _path(scope: Scope) -> str:
-    """Return the path, decoded once and exactly: ids in it may hold any character."""
+def _decode_path(scope: Scope) -> str:
+    """Return the path, decoded exactly once: ids in it may contain any character."""
     raw = scope.get("raw_path")
-    return _utf8(raw.partition(b"?")[0]) if raw else str(scope["path"])
+    return _decode_utf8(raw.partition(b"?")[0]) if raw else str(scope["path"])
 
 
-def _utf8(quoted: bytes) -> str:
+def _decode_utf8(quoted: bytes) -> str:
     try:
         return unquote_to_bytes(quoted).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Refusal(400, "not_utf8", "the path or the query is not UTF-8") from error
+        raise ApiError(400, "not_utf8", "the path or the query is not UTF-8") from error
 
 
-def _too_large(most: int) -> Refusal:
-    return Refusal(413, "too_large", f"the body is longer than {most:,} bytes")
+def _too_large(limit: int) -> ApiError:
+    return ApiError(413, "too_large", f"the body is longer than {limit:,} bytes")
 
 
 def _log_fault(error: Exception) -> None:
-    """Log what failed and where; not what the error says, which may hold ids and values."""
+    """Log the type and the place of an error, not its message, which may contain ids and values."""
     frames = traceback.extract_tb(error.__traceback__)
     where = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames[-12:]]
     logger.error("fault", extra={"fields": {"error": type(error).__name__, "where": where}})

@@ -1,4 +1,4 @@
-"""Questions to a snapshot: predict, recommend, explain, similar, search; bodies in, bodies out."""
+"""Queries to a snapshot: predict, recommend, explain, find similar, search columns, draw the map."""
 
 from __future__ import annotations
 
@@ -13,203 +13,324 @@ from deepmf.errors import CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.models.base import Model
-from deepmf.models.explanation import explain_targets
+from deepmf.models.explanation import explained_all
 from deepmf.models.fold_in import FoldedRows
 from deepmf.models.latents import Latents
 from deepmf.models.pairs import Unknown
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import ColumnNeighbours, Ranking
-from deepmf.serve.changes import Given, check_features, features_of
-from deepmf.serve.errors import Refusal
-from deepmf.serve.ids import Id, as_labels, is_visitors, known_label, known_labels, shown
+from deepmf.models.ranking import Ranking
+from deepmf.serve.changes import FeatureValues, check_features, compute_etag, read_entries, read_features
+from deepmf.serve.errors import ApiError
+from deepmf.serve.ids import Id, convert_ids, find_label, find_labels, is_visitor, quote_id
 from deepmf.serve.schemas import (
-    BestColumn,
-    BestColumns,
+    Axis,
+    ColumnsResponse,
+    ColumnSummary,
     ColumnValue,
-    ExplainedPrediction,
+    EntryReason,
     ExplainRequest,
+    ExplainResponse,
     FeatureReason,
-    FoundColumn,
-    FoundColumns,
+    FeaturesResponse,
+    MapColumn,
+    MapResponse,
     PairPrediction,
-    Place,
-    Predictions,
+    PlaceRequest,
+    PlaceResponse,
     PredictRequest,
-    Reason,
+    PredictResponse,
+    RecommendedColumn,
     RecommendRequest,
-    RowOrHistory,
-    SimilarLabel,
-    SimilarLabels,
+    RecommendResponse,
+    SimilarId,
     SimilarRequest,
+    SimilarResponse,
 )
-from deepmf.serve.snapshot import Snapshot
+from deepmf.serve.snapshot import Snapshot, check_value
+
+COVERAGE = 0.9  # of intervals
+MAX_EXPLAINED = 10  # of the recommended columns
+MAX_MAP_ROWS = MAX_MAP_COLUMNS = 1_000
 
 
-class FoundPage(NamedTuple):
-    """The positions of one page of what was found, and how many there are on all pages."""
-
-    positions: list[int]
-    total: int
-
-
-class ColumnIndex:
-    """The ids of all columns as text without case, those with most entries first."""
-
-    def __init__(self, entries: EntryStore) -> None:
-        self.columns = entries.columns
-        self.order: list[int] = np.argsort(-entries.column_counts, kind="stable").tolist()
-        labels = entries.columns.array.tolist()
-        self._texts = [str(labels[at]).casefold() for at in self.order]
-
-    def search(self, text: str, *, offset: int, limit: int) -> FoundPage:
-        """Return a page of the columns that begin with a text, then of those that contain it elsewhere."""
-        wanted = text.casefold()
-        if not wanted:
-            return FoundPage(self.order[offset : offset + limit], len(self.order))
-        first: list[int] = []
-        later: list[int] = []
-        for at, known in zip(self.order, self._texts, strict=True):
-            if wanted in known:
-                (first if known.startswith(wanted) else later).append(at)
-        found = first + later
-        return FoundPage(found[offset : offset + limit], len(found))
+def predict(request: PredictRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> PredictResponse:
+    """Predict pairs, or some columns for a new row."""
+    entries = snapshot.model.entries_
+    if new_row is not None:
+        columns = find_labels(request.columns or (), entries.columns)
+        rows: list[Any] = [None] * len(columns)
+        values = _predict_new_row(new_row, entries.columns.positions(columns))
+    else:
+        convert = find_labels if request.unknown == "error" else convert_ids
+        rows = convert([pair.row for pair in request.pairs or ()], entries.rows)
+        columns = convert([pair.column for pair in request.pairs or ()], entries.columns)
+        if request.unknown == "error":
+            at = entries.rows.positions(rows), entries.columns.positions(columns)
+            values = PredictedPairs.at_positions(snapshot.model.predictor_, *at, entries.areas(*at))
+        else:
+            values = PredictedPairs.at_labels(snapshot.model, rows, columns, request.unknown)
+    predictions = [
+        PairPrediction(row=row, column=column, **fields)
+        for row, column, fields in zip(rows, columns, values.to_fields(), strict=True)
+    ]
+    return PredictResponse(predictions=predictions, version=snapshot.version)
 
 
-MOST_ROWS = MOST_COLUMNS = 1_000  # shown
+def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> RecommendResponse:
+    """Recommend columns to a known row or a new row."""
+    entries = snapshot.model.entries_
+    choice: dict[str, Any] = {
+        "among": None if request.among is None else find_labels(request.among, entries.columns),
+        "exclude": None if request.exclude is None else find_labels(request.exclude, entries.columns),
+        "min_entries": request.min_entries,
+        "include_observed": request.include_observed,
+        "neighbours": snapshot.neighbours,
+    }
+    if new_row is not None:
+        row = None
+        best: Ranking = new_row.recommend(request.n, **choice)
+        values = _predict_new_row(new_row, entries.columns.positions(best.labels))
+    else:
+        row = _find_row(request.row, snapshot)
+        best = snapshot.model.recommend(row, request.n, **choice)
+        values = _predict_known_row(snapshot, row, best.labels)
+    columns = best.labels.tolist()
+    reasons: list[Reasons | None] = [None] * len(columns)
+    if request.reasons:
+        reasons[:MAX_EXPLAINED] = find_reasons(snapshot, new_row, row, columns[:MAX_EXPLAINED], request.reasons)
+    recommended = [
+        RecommendedColumn(
+            column=column,
+            reasons=None if why is None else why.entries,
+            feature_reasons=None if why is None else why.features,
+            **fields,
+        )
+        for column, why, fields in zip(columns, reasons, values.to_fields(), strict=True)
+    ]
+    return RecommendResponse(row=row, best=recommended, version=snapshot.version)
 
 
-@dataclass(frozen=True)
-class Projection:
-    """The plane that a map shows, made once of a model as its file has it, and what lies on it.
+def explain(request: ExplainRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> ExplainResponse:
+    """Explain a prediction by the entries and features of the row that raise or lower it most."""
+    column = find_label(request.column, snapshot.model.entries_.columns)
+    if new_row is not None:
+        row = None
+        values = _predict_new_row(new_row, snapshot.model.entries_.columns.positions([column]))
+    else:
+        row = _find_row(request.row, snapshot)
+        values = _predict_known_row(snapshot, row, [column])
+    (reasons,) = find_reasons(snapshot, new_row, row, [column], request.n)
+    return ExplainResponse(
+        row=row,
+        column=column,
+        entries=reasons.entries,
+        features=reasons.features,
+        version=snapshot.version,
+        **values.to_fields()[0],
+    )
 
-    columns: labels of the columns with most entries, and where they are (columns, 2).
-    rows: where some rows are, evenly chosen (rows, 2).
-    """
 
-    centre: FloatArray
-    plane: FloatArray  # (latent, 2)
+def find_similar(request: SimilarRequest, snapshot: Snapshot, _: object = None) -> SimilarResponse:
+    """Find the columns or rows most similar to one; visitors of the page are left out."""
+    model = snapshot.model
+    if request.column is not None:
+        label = find_label(request.column, model.entries_.columns)
+        best = model.similar_columns(label, request.n)
+        found = list(zip(best.labels.tolist(), best.values.tolist(), strict=True))
+    else:
+        label = _find_row(request.row, snapshot)
+        found = _find_similar_rows(model, label, request.n)
+    return SimilarResponse(
+        axis="row" if request.column is None else "column",
+        id=label,
+        similar=[SimilarId(id=other, cosine=cosine) for other, cosine in found],
+        version=snapshot.version,
+    )
+
+
+def _find_similar_rows(model: Model, label: Any, n: int) -> list[tuple[Any, float]]:
+    n_wanted, n_rows = n, len(model.entries_.rows)
+    while True:
+        best = model.similar_rows(label, n_wanted)
+        pairs = zip(best.labels.tolist(), best.values.tolist(), strict=True)
+        found = [(other, cosine) for other, cosine in pairs if not is_visitor(other)]
+        if len(found) >= n or n_wanted >= n_rows:
+            return found[:n]
+        n_wanted = min(4 * n_wanted, n_rows)
+
+
+class EntryList(NamedTuple):
+    """The entries of a row or column, ordered by the label of the other axis."""
+
+    snapshot: Snapshot
+    label: Id
+    trained: bool
+    entries: list[tuple[Id, float]]
+    etag: str
+
+
+def list_entries(axis: Axis, given: Id, snapshot: Snapshot, _: object = None) -> EntryList:
+    """List the entries of a row or column."""
+    store = snapshot.model.entries_
+    labels, trained = (store.rows, store.train.rows) if axis == "row" else (store.columns, store.train.columns)
+    label = find_label(given, labels)
+    entries = read_entries(snapshot.model, axis, label)
+    return EntryList(snapshot, label, label in trained, sorted(entries.items()), compute_etag(entries))
+
+
+def list_features(axis: Axis, given: Id, snapshot: Snapshot, _: object = None) -> FeaturesResponse:
+    """List the features of a row or column as the model encodes them."""
+    store = snapshot.model.entries_
+    label = find_label(given, store.rows if axis == "row" else store.columns)
+    features = read_features(snapshot.model, axis, label)
+    return FeaturesResponse(axis=axis, id=label, features=features, version=snapshot.version)
+
+
+# Rows that are not stored
+
+
+class History(NamedTuple):
+    """A new row that is not stored: its entries by column, and its features."""
+
     columns: list[Any]
-    column_places: FloatArray
-    rows: FloatArray
-
-    @classmethod
-    def of(cls, model: Model) -> Projection:
-        """Return the map of a model; one without latents is refused (`BadSetting`)."""
-        entries, predictor = model.entries_, model.predictor_
-        row_at = np.linspace(0, len(entries.rows) - 1, min(len(entries.rows), MOST_ROWS)).astype(np.int64)
-        column_at = np.argsort(-entries.column_counts, kind="stable")[:MOST_COLUMNS]
-        rows = predictor.directions(Latents(predictor.rows.take(row_at))).astype(np.float64)
-        columns = predictor.directions(Latents(predictor.columns.take(column_at))).astype(np.float64)
-        together = np.concatenate([rows, columns])
-        centre = together.mean(axis=0)
-        _, _, axes = np.linalg.svd(together - centre, full_matrices=False)
-        plane = np.zeros((together.shape[1], 2))
-        plane[:, : min(2, len(axes))] = axes[:2].T
-        plane *= np.where(plane.sum(axis=0) < 0, -1.0, 1.0)  # an axis has no direction of its own
-        labels = entries.columns[column_at].tolist()
-        return cls(centre, plane, labels, (columns - centre) @ plane, (rows - centre) @ plane)
-
-    def place(self, predictor: Predictor, row: int) -> tuple[float, float]:
-        """Return where a row of a predictor lies, by its position."""
-        directions = predictor.directions(Latents(predictor.rows.take(np.array([row])))).astype(np.float64)
-        x, y = ((directions[0] - self.centre) @ self.plane).tolist()
-        return x, y
+    values: list[float]
+    features: FeatureValues | None
 
 
-COVERAGE = 0.9
+def check_history(snapshot: Snapshot, entries: Sequence[ColumnValue], features: FeatureValues | None) -> History:
+    """Return the history of a new row; raise `ApiError` if it cannot be folded in."""
+    if "II" not in snapshot.model.predicts:
+        raise ApiError(409, "cannot_extend", f"{type(snapshot.model).__name__} cannot predict for new rows")
+    columns = find_labels([entry.column for entry in entries], snapshot.model.entries_.columns)
+    values = [entry.value for entry in entries]
+    if len(set(columns)) < len(columns):
+        twice = next(label for at, label in enumerate(columns) if label in columns[:at])
+        raise ApiError(422, "given_twice", f"column {quote_id(twice)} was given twice")
+    off_scale = np.flatnonzero(~snapshot.model.scale_.holds(values))
+    if off_scale.size:
+        check_value(snapshot, values[off_scale[0]])
+    if features is not None:
+        check_features(snapshot.model, "row", features)
+    return History(columns, values, features)
+
+
+def fold_in(snapshot: Snapshot, histories: Sequence[History]) -> FoldedRows:
+    """Fold in histories together."""
+    features = [history.features for history in histories]
+    has_features = any(values is not None for values in features)
+    entries = [(history.columns, history.values) for history in histories]
+    return snapshot.model.fold_in_many(entries, features=features if has_features else None)
+
+
+# Predictions and their reasons
 
 
 @dataclass(frozen=True)
-class PairFigures:
-    """The expected values of pairs, their areas, and what else the model has: all are (pairs, ...)."""
+class PredictedPairs:
+    """The expected values of pairs, their areas, and what else the model predicts: arrays are (pairs, ...)."""
 
     expected: FloatArray
     areas: npt.NDArray[np.str_]
     levels: FloatArray | None
     support: FloatArray | None
     probabilities: FloatArray | None
-    ends: FloatArray | None  # (pairs, 2)
+    intervals: FloatArray | None  # (pairs, 2)
 
     @classmethod
-    def at(
+    def at_positions(
         cls, predictor: Predictor, rows: IndexArray, columns: IndexArray, areas: npt.NDArray[np.str_]
-    ) -> PairFigures:
-        """Return what a predictor says of pairs of positions."""
+    ) -> PredictedPairs:
+        """Predict pairs of positions."""
         scores, readout = predictor.score_pairs(rows, columns), predictor.readout
         levels = None if readout.scale.levels is None else readout.levels(scores)
         if not predictor.gives_distribution:
             return cls(readout.units(scores), areas, levels, None, None, None)
         found = predictor.distribution(rows, columns)
-        ends = found.ends(COVERAGE, readout.scale)
-        return cls(readout.units(scores), areas, levels, predictor.support, found.probabilities, ends)
+        intervals = found.ends(COVERAGE, readout.scale)
+        return cls(readout.units(scores), areas, levels, predictor.support, found.probabilities, intervals)
 
     @classmethod
-    def of_pairs(cls, model: Model, rows: Sequence[Any], columns: Sequence[Any], unknown: Unknown) -> PairFigures:
-        """Return what a model says of pairs of labels, some of which may be unknown."""
+    def at_labels(cls, model: Model, rows: Sequence[Any], columns: Sequence[Any], unknown: Unknown) -> PredictedPairs:
+        """Predict pairs of labels, some of which may be unknown."""
         expected = model.scores(rows, columns, unknown=unknown)
         areas = model.areas(rows, columns, unknown=unknown)
         levels = None if model.scale_.levels is None else model.predict_levels(rows, columns, unknown=unknown)
         if not model.gives_distribution:
             return cls(expected, areas, levels, None, None, None)
         probabilities = model.predict_distribution(rows, columns, unknown=unknown)
-        ends = np.stack(model.predict_interval(rows, columns, coverage=COVERAGE, unknown=unknown), axis=1)
-        return cls(expected, areas, levels, model.support_, probabilities, ends)
+        intervals = np.stack(model.predict_interval(rows, columns, coverage=COVERAGE, unknown=unknown), axis=1)
+        return cls(expected, areas, levels, model.support_, probabilities, intervals)
 
-    def fields(self) -> list[dict[str, Any]]:
-        """Return what is said of each pair, by the names that bodies have; what is not a number is null."""
-        expected, n_pairs = self.expected.tolist(), self.expected.size
-        parts = zip(
-            expected,
-            [None] * n_pairs if self.levels is None else self.levels.tolist(),
-            [None] * n_pairs if self.probabilities is None else self._distributions(self.probabilities),
-            [None] * n_pairs if self.ends is None else self._intervals(self.ends),
+    def to_fields(self) -> list[dict[str, Any]]:
+        """Return the fields of `Prediction` for each pair; NaN becomes null."""
+        nothing = [None] * self.expected.size
+        columns = zip(
+            self.expected.tolist(),
+            nothing if self.levels is None else self.levels.tolist(),
+            nothing if self.probabilities is None else self._list_distributions(self.probabilities),
+            nothing
+            if self.intervals is None
+            else [{"low": low, "high": high, "coverage": COVERAGE} for low, high in self.intervals.tolist()],
             self.areas.tolist(),
             strict=True,
         )
         names = ("expected", "level", "distribution", "interval")
         return [
-            # NaN is what an unknown pair may be asked to give
-            (dict(zip(names, said, strict=True)) if said[0] == said[0] else dict.fromkeys(names))
+            # Unknown pairs may be predicted as NaN, which differs from itself.
+            (dict(zip(names, values, strict=True)) if values[0] == values[0] else dict.fromkeys(names))
             | {"area": area or None}
-            for *said, area in parts
+            for *values, area in columns
         ]
 
-    def _distributions(self, probabilities: FloatArray) -> list[Any]:
+    def _list_distributions(self, probabilities: FloatArray) -> list[Any]:
         assert self.support is not None
         levels = self.support.tolist()
         return [
-            [{"level": level, "probability": chance} for level, chance in zip(levels, chances, strict=True)]
-            for chances in np.nan_to_num(np.clip(probabilities, 0.0, 1.0)).tolist()
+            [{"level": level, "probability": probability} for level, probability in zip(levels, row, strict=True)]
+            for row in np.nan_to_num(np.clip(probabilities, 0.0, 1.0)).tolist()
         ]
 
-    def _intervals(self, ends: FloatArray) -> list[Any]:
-        return [{"low": low, "high": high, "coverage": COVERAGE} for low, high in ends.tolist()]
+
+def _predict_known_row(snapshot: Snapshot, row: Any, columns: Sequence[Any]) -> PredictedPairs:
+    entries = snapshot.model.entries_
+    column_at = entries.columns.positions(columns)
+    row_at = np.repeat(entries.rows.positions([row]), column_at.size)
+    areas = entries.areas(row_at, column_at)
+    return PredictedPairs.at_positions(snapshot.model.predictor_, row_at, column_at, areas)
+
+
+def _predict_new_row(new_row: FoldedRows, columns: IndexArray) -> PredictedPairs:
+    rows = np.zeros(columns.size, dtype=np.int64)
+    areas = np.where(columns < new_row.entries.train.shape[1], "II", "IV")
+    return PredictedPairs.at_positions(new_row.predictor, rows, columns, areas)
 
 
 class Reasons(NamedTuple):
     """The entries and the features with the largest effects on a prediction, largest first."""
 
-    entries: list[Reason]
+    entries: list[EntryReason]
     features: list[FeatureReason]
 
 
-def reasons_of(snapshot: Snapshot, guest: FoldedRows | None, row: Any, columns: Sequence[Any], n: int) -> list[Reasons]:
-    """Return for each column the n entries, and features, of a guest or of a known row with the largest effects."""
+def find_reasons(
+    snapshot: Snapshot, new_row: FoldedRows | None, row: Any, columns: Sequence[Any], n: int
+) -> list[Reasons]:
+    """Return for each column the n entries and features of a row with the largest effects on its prediction."""
     model, entries = snapshot.model, snapshot.model.entries_
     targets = entries.columns.positions(columns)
-    if guest is not None:
-        own, predictor, described = 0, guest.predictor, guest.observed.below(entries.train.shape[1])
+    if new_row is not None:
+        position, predictor, observed = 0, new_row.predictor, new_row.observed.below(entries.train.shape[1])
     elif "II" in model.predicts:
         at = entries.rows.positions([row])
-        own, predictor, described = int(at[0]), model.predictor_, entries.row_entries(at)
+        position, predictor, observed = int(at[0]), model.predictor_, entries.row_entries(at)
     else:
         raise CannotExtend(f"{type(model).__name__} cannot explain by the entries of a row: {model.cannot}")
     encoding = None if entries.row_features is None else entries.row_features.encoding
-    found = explain_targets(predictor, "row", described, entries.columns, own, targets, n, encoding=encoding)
+    found = explained_all(predictor, "row", observed, entries.columns, position, targets, n, encoding=encoding)
     return [
         Reasons(
             [
-                Reason(column=label, value=value, effect=effect)
+                EntryReason(column=label, value=value, effect=effect)
                 for label, value, effect in zip(
                     each.labels.tolist(), each.values.tolist(), each.effects.tolist(), strict=True
                 )
@@ -220,207 +341,125 @@ def reasons_of(snapshot: Snapshot, guest: FoldedRows | None, row: Any, columns: 
     ]
 
 
-MOST_EXPLAINED = 10  # of the best columns
+def _find_row(given: Id | None, snapshot: Snapshot) -> Any:
+    assert given is not None
+    return find_label(given, snapshot.model.entries_.rows)
 
 
-class Guest(NamedTuple):
-    """A row that is not stored: its entries by column, and its features."""
-
-    columns: list[Any]
-    values: list[float]
-    features: Given | None
+# Search
 
 
-def guest_of(snapshot: Snapshot, history: Sequence[ColumnValue], features: Given | None) -> Guest:
-    """Return the row that a history and features make; what cannot be folded in is refused."""
+class ColumnIndex:
+    """The ids of all columns in lower case, ordered by their number of entries, largest first."""
+
+    def __init__(self, entries: EntryStore) -> None:
+        self.columns = entries.columns
+        self._order: list[int] = np.argsort(-entries.column_counts, kind="stable").tolist()
+        labels = entries.columns.array.tolist()
+        self._texts = [str(labels[at]).casefold() for at in self._order]
+
+    def search(self, text: str) -> list[int]:
+        """Return the positions of the columns that start with a text, then of those that contain it elsewhere."""
+        wanted = text.casefold()
+        if not wanted:
+            return self._order
+        prefixed: list[int] = []
+        containing: list[int] = []
+        for at, known in zip(self._order, self._texts, strict=True):
+            if wanted in known:
+                (prefixed if known.startswith(wanted) else containing).append(at)
+        return prefixed + containing
+
+
+def search_columns(snapshot: Snapshot, index: ColumnIndex, text: str, *, offset: int, limit: int) -> ColumnsResponse:
+    """Return a page of the columns whose ids start with a text, or contain it."""
     entries = snapshot.model.entries_
-    if "II" not in snapshot.model.predicts:
-        raise Refusal(409, "cannot_extend", f"{type(snapshot.model).__name__} cannot predict for new rows")
-    columns = known_labels([entry.column for entry in history], entries.columns)
-    values = [entry.value for entry in history]
-    if len(set(columns)) < len(columns):
-        twice = next(label for at, label in enumerate(columns) if label in columns[:at])
-        raise Refusal(422, "given_twice", f"column {shown(twice)} was given twice")
-    wrong = np.flatnonzero(~snapshot.model.scale_.holds(values))
-    if wrong.size:
-        check_value(snapshot, values[wrong[0]])
-    if features is not None:
-        check_features(snapshot.model, "row", features)
-    return Guest(columns, values, features)
-
-
-def check_value(snapshot: Snapshot, value: float) -> None:
-    """Refuse a value that is not on the scale."""
-    if not snapshot.model.scale_.holds(value):
-        raise Refusal(422, "off_scale", f"the value {value:g} is not on the scale, which is {snapshot.model.scale_}")
-
-
-def fold_in(snapshot: Snapshot, guests: Sequence[Guest]) -> FoldedRows:
-    """Return the rows of guests, embedded together."""
-    features = [guest.features for guest in guests]
-    described = any(each is not None for each in features)
-    histories = [(guest.columns, guest.values) for guest in guests]
-    return snapshot.model.fold_in_many(histories, features=features if described else None)
-
-
-def predict(snapshot: Snapshot, asked: PredictRequest, guest: FoldedRows | None) -> Predictions:
-    """Return the predictions of pairs, or of a guest for some columns."""
-    entries = snapshot.model.entries_
-    if guest is not None:
-        columns = known_labels(asked.columns or (), entries.columns)
-        figures = _figures(guest, entries.columns.positions(columns))
-        said = zip(columns, figures.fields(), strict=True)
-        found = [PairPrediction(row=None, column=column, **fields) for column, fields in said]
-        return Predictions(predictions=found, version=snapshot.version)
-    labels = known_labels if asked.unknown == "error" else as_labels
-    rows = labels([pair.row for pair in asked.pairs or ()], entries.rows)
-    columns = labels([pair.column for pair in asked.pairs or ()], entries.columns)
-    if asked.unknown == "error":
-        at = entries.rows.positions(rows), entries.columns.positions(columns)
-        figures = PairFigures.at(snapshot.model.predictor_, *at, entries.areas(*at))
-    else:
-        figures = PairFigures.of_pairs(snapshot.model, rows, columns, asked.unknown)
-    pairs = zip(rows, columns, figures.fields(), strict=True)
-    found = [PairPrediction(row=row, column=column, **fields) for row, column, fields in pairs]
-    return Predictions(predictions=found, version=snapshot.version)
-
-
-def recommend(
-    snapshot: Snapshot,
-    asked: RecommendRequest,
-    guest: FoldedRows | None,
-    neighbours: ColumnNeighbours | None = None,
-) -> BestColumns:
-    """Return the best columns of a known row, or of a guest; of those near it where there are very many."""
-    entries, predictor = snapshot.model.entries_, snapshot.model.predictor_
-    choice: dict[str, Any] = {
-        "among": _labels(snapshot, asked.among),
-        "exclude": _labels(snapshot, asked.exclude),
-        "min_entries": asked.min_entries,
-        "include_observed": asked.include_observed,
-        "neighbours": neighbours,
-    }
-    if guest is not None:
-        row = None
-        best: Ranking = guest.recommend(asked.n, **choice)
-        figures = _figures(guest, entries.columns.positions(best.labels))
-    else:
-        row = _row(snapshot, asked)
-        best = snapshot.model.recommend(row, asked.n, **choice)
-        columns = entries.columns.positions(best.labels)
-        rows = np.repeat(entries.rows.positions([row]), columns.size)
-        figures = PairFigures.at(predictor, rows, columns, entries.areas(rows, columns))
-    labels = best.labels.tolist()
-    reasons: list[Reasons | None] = [None] * len(labels)
-    if asked.reasons:
-        reasons[:MOST_EXPLAINED] = reasons_of(snapshot, guest, row, labels[:MOST_EXPLAINED], asked.reasons)
-    lines = zip(labels, reasons, figures.fields(), strict=True)
-    found = [
-        BestColumn(
-            column=label,
-            reasons=None if why is None else why.entries,
-            feature_reasons=None if why is None else why.features,
-            **fields,
-        )
-        for label, why, fields in lines
-    ]
-    return BestColumns(row=row, best=found, version=snapshot.version)
-
-
-def explain(snapshot: Snapshot, asked: ExplainRequest, guest: FoldedRows | None) -> ExplainedPrediction:
-    """Return a prediction and the entries and features of the row that pulled it up or down the most."""
-    entries = snapshot.model.entries_
-    column = known_label(asked.column, entries.columns)
-    at = entries.columns.positions([column])
-    row = None if guest is not None else _row(snapshot, asked)
-    if guest is not None:
-        figures = _figures(guest, at)
-    else:
-        row_at = entries.rows.positions([row])
-        figures = PairFigures.at(snapshot.model.predictor_, row_at, at, entries.areas(row_at, at))
-    (reasons,) = reasons_of(snapshot, guest, row, [column], asked.n)
-    return ExplainedPrediction(
-        row=row,
-        column=column,
-        entries=reasons.entries,
-        features=reasons.features,
-        version=snapshot.version,
-        **figures.fields()[0],
-    )
-
-
-def similar(snapshot: Snapshot, asked: SimilarRequest) -> SimilarLabels:
-    """Return the columns, or rows, most similar to one; of rows, those of visitors of the page are left out."""
-    model = snapshot.model
-    if asked.column is not None:
-        label = known_label(asked.column, model.entries_.columns)
-        found = _pairs(model.similar_columns(label, asked.n))
-    else:
-        label = _row(snapshot, asked)
-        found = _similar_rows(model, label, asked.n)
-    return SimilarLabels(
-        axis="row" if asked.column is None else "column",
-        id=label,
-        similar=[SimilarLabel(id=other, cosine=cosine) for other, cosine in found],
-        version=snapshot.version,
-    )
-
-
-def _similar_rows(model: Model, label: Any, n: int) -> list[tuple[Any, float]]:
-    n_asked, n_rows = n, len(model.entries_.rows)
-    while True:
-        found = [pair for pair in _pairs(model.similar_rows(label, n_asked)) if not is_visitors(pair[0])]
-        if len(found) >= n or n_asked >= n_rows:
-            return found[:n]
-        n_asked = min(4 * n_asked, n_rows)
-
-
-def _pairs(best: Ranking) -> list[tuple[Any, float]]:
-    return list(zip(best.labels.tolist(), best.values.tolist(), strict=True))
-
-
-def search_columns(snapshot: Snapshot, index: ColumnIndex, text: str, *, offset: int, limit: int) -> FoundColumns:
-    """Return a page of the columns whose id begins with a text, or contains it."""
-    entries = snapshot.model.entries_
-    page = index.search(text, offset=offset, limit=limit)
+    found = index.search(text)
+    page = found[offset : offset + limit]
     counts, n_trained = entries.column_counts, entries.train.shape[1]
-    end = offset + len(page.positions)
-    return FoundColumns(
+    end = offset + len(page)
+    return ColumnsResponse(
         columns=[
-            FoundColumn(
+            ColumnSummary(
                 column=label,
                 n_entries=int(counts[at]),
                 trained=at < n_trained,
-                features=features_of(snapshot.model, "column", label) or None,
+                features=read_features(snapshot.model, "column", label) or None,
             )
-            for at, label in zip(page.positions, index.columns[np.array(page.positions, dtype=np.int64)], strict=True)
+            for at, label in zip(page, index.columns[np.array(page, dtype=np.int64)], strict=True)
         ],
-        total=page.total,
-        next_offset=end if end < page.total else None,
+        total=len(found),
+        next_offset=end if end < len(found) else None,
         version=snapshot.version,
     )
 
 
-def place(snapshot: Snapshot, projection: Projection, asked: RowOrHistory, guest: FoldedRows | None) -> Place:
-    """Return where a known row, or a guest, lies on the map."""
-    if guest is not None:
-        x, y = projection.place(guest.predictor, 0)
+# The map
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A plane through the latents of a model, and the rows and columns that the map shows.
+
+    It is computed from the model as its file has it, so that new entries do not move the map.
+
+    Parameters
+    ----------
+    centre, plane
+        The origin `(latent,)` and the axes `(latent, 2)` of the plane.
+    columns, column_places
+        Labels of the columns with most entries, and their positions `(columns, 2)`.
+    row_places
+        Positions of evenly spaced rows `(rows, 2)`.
+    """
+
+    centre: FloatArray
+    plane: FloatArray
+    columns: list[Any]
+    column_places: FloatArray
+    row_places: FloatArray
+
+    @classmethod
+    def from_model(cls, model: Model) -> Projection:
+        """Compute the plane by principal components; raise `BadSetting` for a model without latents."""
+        entries, predictor = model.entries_, model.predictor_
+        row_at = np.linspace(0, len(entries.rows) - 1, min(len(entries.rows), MAX_MAP_ROWS)).astype(np.int64)
+        column_at = np.argsort(-entries.column_counts, kind="stable")[:MAX_MAP_COLUMNS]
+        rows = predictor.directions(Latents(predictor.rows.take(row_at))).astype(np.float64)
+        columns = predictor.directions(Latents(predictor.columns.take(column_at))).astype(np.float64)
+        together = np.concatenate([rows, columns])
+        centre = together.mean(axis=0)
+        _, _, axes = np.linalg.svd(together - centre, full_matrices=False)
+        plane = np.zeros((together.shape[1], 2))
+        plane[:, : min(2, len(axes))] = axes[:2].T
+        plane *= np.where(plane.sum(axis=0) < 0, -1.0, 1.0)  # the sign of a component is arbitrary: fix it
+        labels = entries.columns[column_at].tolist()
+        return cls(centre, plane, labels, (columns - centre) @ plane, (rows - centre) @ plane)
+
+    def place(self, predictor: Predictor, row: int) -> tuple[float, float]:
+        """Return the position on the map of a predictor's row."""
+        directions = predictor.directions(Latents(predictor.rows.take(np.array([row])))).astype(np.float64)
+        x, y = ((directions[0] - self.centre) @ self.plane).tolist()
+        return x, y
+
+
+def draw_map(snapshot: Snapshot, projection: Projection) -> MapResponse:
+    """Return the positions of rows and columns on the map."""
+    columns = zip(projection.columns, projection.column_places.tolist(), strict=True)
+    return MapResponse(
+        columns=[MapColumn(column=label, x=x, y=y) for label, (x, y) in columns],
+        rows=[(x, y) for x, y in projection.row_places.tolist()],
+        version=snapshot.version,
+    )
+
+
+def place_row(
+    request: PlaceRequest, snapshot: Snapshot, new_row: FoldedRows | None, projection: Projection
+) -> PlaceResponse:
+    """Return the position of a known row or a new row on the map."""
+    if new_row is not None:
+        x, y = projection.place(new_row.predictor, 0)
     else:
-        at = snapshot.model.entries_.rows.positions([_row(snapshot, asked)])[0]
+        at = snapshot.model.entries_.rows.positions([_find_row(request.row, snapshot)])[0]
         x, y = projection.place(snapshot.model.predictor_, int(at))
-    return Place(x=x, y=y, version=snapshot.version)
-
-
-def _row(snapshot: Snapshot, asked: RowOrHistory | SimilarRequest) -> Any:
-    assert asked.row is not None
-    return known_label(asked.row, snapshot.model.entries_.rows)
-
-
-def _labels(snapshot: Snapshot, ids: Sequence[Id] | None) -> list[Any] | None:
-    return None if ids is None else known_labels(ids, snapshot.model.entries_.columns)
-
-
-def _figures(guest: FoldedRows, columns: IndexArray) -> PairFigures:
-    entries, rows = guest.entries, np.zeros(columns.size, dtype=np.int64)
-    areas = np.where(columns < entries.train.shape[1], "II", "IV")
-    return PairFigures.at(guest.predictor, rows, columns, areas)
+    return PlaceResponse(x=x, y=y, version=snapshot.version)

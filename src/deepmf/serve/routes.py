@@ -1,77 +1,69 @@
-"""Routes that answer and store nothing: predict, recommend, explain, similar, columns, the model, the map."""
+"""The routes: each reads a request, asks the service, and returns a response body."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from functools import partial
 from math import sqrt
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from starlette.convertors import Convertor, register_url_convertor
 
-import deepmf.serve.queries as queries
 from deepmf.errors import UserError
 from deepmf.matrix.matrix import AREAS
-from deepmf.serve.auth import ApiKey, check_role, needs
-from deepmf.serve.changes import AxisName, entries_of, etag_of, features_of
+from deepmf.serve import queries
+from deepmf.serve.auth import ApiKey, check_role, require_role
 from deepmf.serve.database import Transaction
-from deepmf.serve.errors import KINDS, Refusal
-from deepmf.serve.ids import Id, is_visitors, known_label
+from deepmf.serve.errors import STATUS_MEANINGS, ApiError
+from deepmf.serve.ids import LONGEST_ID, is_visitor
 from deepmf.serve.schemas import (
-    LONGEST_ID,
-    BestColumns,
-    ColumnChanges,
-    ColumnEntries,
-    ColumnEntriesAnswer,
+    ColumnEntriesResponse,
+    ColumnsResponse,
     ColumnValue,
-    ExplainedPrediction,
+    ErrorResponse,
     ExplainRequest,
-    FeatureContent,
-    FeaturesAnswer,
-    FeatureWriteAnswer,
-    FoundColumns,
-    Health,
-    LatentMap,
-    ListedValue,
+    ExplainResponse,
+    FeaturesResponse,
+    HealthResponse,
+    ListedRowValue,
     LiveError,
-    ModelDescription,
-    OperatorNumbers,
-    Place,
-    PlacedColumn,
-    Predictions,
+    MapResponse,
+    ModelResponse,
+    OperatorResponse,
+    PatchColumnEntriesRequest,
+    PatchRowEntriesRequest,
+    PlaceRequest,
+    PlaceResponse,
     PredictRequest,
+    PredictResponse,
+    PutColumnEntriesRequest,
+    PutFeaturesRequest,
+    PutRowEntriesRequest,
     RecommendRequest,
-    RefusalBody,
-    RouteNumbers,
-    RowChanges,
-    RowEntries,
-    RowEntriesAnswer,
-    RowOrHistory,
-    SimilarLabels,
+    RecommendResponse,
+    RowEntriesResponse,
     SimilarRequest,
-    VersionBody,
-    WriteAnswer,
+    SimilarResponse,
+    Version,
+    WriteEntriesResponse,
+    WriteFeaturesResponse,
 )
+from deepmf.serve.service import Query as ServiceQuery
 from deepmf.serve.service import Service
-from deepmf.serve.snapshot import Snapshot
-from deepmf.serve.writer import EntryWrite, FeatureWrite
+from deepmf.serve.writer import EntryWrite, FeatureWrite, WriteReceipt
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": RefusalBody, "description": meaning} for status, meaning in KINDS.items()
-}
+logger = logging.getLogger("deepmf.serve")
 
-
-def service_of(request: Request) -> Service:
-    """Return the service that the application was given."""
-    service: Service = request.app.state.service
-    return service
+router = APIRouter(
+    responses={status: {"model": ErrorResponse, "description": text} for status, text in STATUS_MEANINGS.items()}
+)
 
 
 class IdConvertor(Convertor[str]):
-    """An id in a path: any characters, slashes and line breaks too."""
+    """An id in a path: any characters, including slashes and line breaks."""
 
     regex = r"[\s\S]*"
 
@@ -80,321 +72,366 @@ class IdConvertor(Convertor[str]):
         return value
 
     def to_string(self, value: str) -> str:
-        """Return the id as it stands in a path."""
+        """Return the id."""
         return value
 
 
 register_url_convertor("id", IdConvertor())
 
 
-TheService = Annotated[Service, Depends(service_of)]
+def get_service(request: Request) -> Service:
+    """Return the service that the application was created with."""
+    service: Service = request.app.state.service
+    return service
 
-Offset = Annotated[int, Query(ge=0, le=100_000_000, description="How many to skip.")]
 
-Limit = Annotated[int, Query(ge=1, le=1_000, description="How many at most.")]
-
-
-entry_router = APIRouter(prefix="/v1", tags=["entries"], responses=REFUSALS)
-
+TheService = Annotated[Service, Depends(get_service)]
+Reader = Annotated[ApiKey, Depends(require_role("read"))]
+Writer = Annotated[ApiKey, Depends(require_role("write"))]
+RowsReader = Annotated[ApiKey, Depends(require_role("rows"))]
+Admin = Annotated[ApiKey, Depends(require_role("admin"))]
 
 PathId = Annotated[str, Path(max_length=LONGEST_ID)]
-
-Reader = Annotated[ApiKey, Depends(needs("read"))]
-
-Writer = Annotated[ApiKey, Depends(needs("write"))]
-
-RowsReader = Annotated[ApiKey, Depends(needs("rows"))]
-
-IfMatch = Annotated[
-    str | None, Header(max_length=1_000, description="Write only where the entries have this tag (ETag).")
-]
-
-Idempotency = Annotated[
+Search = Annotated[str, Query(max_length=200, description="The start of the ids, or any part of them.")]
+Offset = Annotated[int, Query(ge=0, le=100_000_000, description="Number of results to skip.")]
+Limit = Annotated[int, Query(ge=1, le=1_000, description="Largest number of results.")]
+IfMatch = Annotated[str | None, Header(max_length=1_000, description="Write only if the entries have this ETag.")]
+IdempotencyKey = Annotated[
     str | None,
-    Header(min_length=1, max_length=200, description="The same key with the same request within a day writes once."),
+    Header(min_length=1, max_length=200, description="The same key with the same request writes once within a day."),
 ]
 
 
-class Conditions:
-    """What a write came with: who sent it, and under which conditions it is done."""
+class WriteConditions:
+    """The headers of a write: If-Match and Idempotency-Key, which belongs to an API key."""
 
-    def __init__(self, key: Writer, if_match: IfMatch = None, idempotency_key: Idempotency = None) -> None:
-        self.tags = None if if_match is None else frozenset(tag.strip() for tag in if_match.split(","))
-        self.key = None if idempotency_key is None else f"{key.name}\n{idempotency_key}"
-
-
-class RowsConditions(Conditions):
-    """The same of a write that concerns rows which it does not name."""
-
-    def __init__(self, key: RowsReader, if_match: IfMatch = None, idempotency_key: Idempotency = None) -> None:
-        super().__init__(key, if_match, idempotency_key)
+    def __init__(self, api_key: Writer, if_match: IfMatch = None, idempotency_key: IdempotencyKey = None) -> None:
+        self.etags = None if if_match is None else frozenset(etag.strip() for etag in if_match.split(","))
+        self.key = None if idempotency_key is None else f"{api_key.name}\n{idempotency_key}"
 
 
-GivenConditions = Annotated[Conditions, Depends(Conditions)]
+class RowsWriteConditions(WriteConditions):
+    """The headers of a write that affects rows which it does not name; it needs the role rows."""
 
-GivenRowsConditions = Annotated[RowsConditions, Depends(RowsConditions)]
+    def __init__(self, api_key: RowsReader, if_match: IfMatch = None, idempotency_key: IdempotencyKey = None) -> None:
+        super().__init__(api_key, if_match, idempotency_key)
 
 
-@entry_router.get("/rows/{row:id}/entries")
-async def row_entries(
-    row: PathId,
-    service: TheService,
-    response: Response,
-    _: Reader,
-    offset: Offset = 0,
-    limit: Limit = 1_000,
-) -> RowEntriesAnswer:
-    """Return the entries of a row, in the order of their columns."""
-    snapshot, label, trained, entries = await _found(service, "row", row, response)
-    page = [ColumnValue(column=at, value=value) for at, value in entries[offset : offset + limit]]
-    after = offset + limit if offset + limit < len(entries) else None
-    return RowEntriesAnswer(
-        row=label, trained=trained, entries=page, n_entries=len(entries), next_offset=after, version=snapshot.version
+Conditions = Annotated[WriteConditions, Depends(WriteConditions)]
+RowsConditions = Annotated[RowsWriteConditions, Depends(RowsWriteConditions)]
+
+
+# Predictions
+
+
+@router.post("/v1/predict", tags=["read"])
+async def predict(request: PredictRequest, service: TheService, _: Reader) -> PredictResponse:
+    """Predict pairs of rows and columns, or columns for a history that is not stored."""
+    query = ServiceQuery(partial(queries.predict, request), request.history, request.features)
+    result: PredictResponse = await service.quick.run(query)
+    return result
+
+
+@router.post("/v1/recommend", tags=["read"])
+async def recommend(request: RecommendRequest, service: TheService, _: Reader) -> RecommendResponse:
+    """Recommend columns to a row, or to a history that is not stored; observed columns are left out."""
+    batcher = service.slow if request.reasons else service.quick
+    query = ServiceQuery(partial(queries.recommend, request), request.history, request.features)
+    result: RecommendResponse = await batcher.run(query)
+    return result
+
+
+@router.post("/v1/explain", tags=["read"])
+async def explain(request: ExplainRequest, service: TheService, _: Reader) -> ExplainResponse:
+    """Explain a prediction by the entries and features of the row that raise or lower it."""
+    query = ServiceQuery(partial(queries.explain, request), request.history, request.features)
+    result: ExplainResponse = await service.slow.run(query)
+    return result
+
+
+@router.post("/v1/similar", tags=["read"])
+async def find_similar(request: SimilarRequest, service: TheService, api_key: Reader) -> SimilarResponse:
+    """Find the columns most similar to a column, or the rows most similar to a row (role rows)."""
+    if request.row is not None:
+        check_role(api_key, "rows")
+    result: SimilarResponse = await service.slow.run(ServiceQuery(partial(queries.find_similar, request)))
+    return result
+
+
+@router.get("/v1/columns", tags=["read"])
+async def search_columns(
+    service: TheService, _: Reader, search: Search = "", offset: Offset = 0, limit: Limit = 20
+) -> ColumnsResponse:
+    """Search columns by their ids."""
+    query = ServiceQuery(
+        lambda snapshot, _: queries.search_columns(
+            snapshot, service.get_index(snapshot), search, offset=offset, limit=limit
+        )
     )
+    result: ColumnsResponse = await service.slow.run(query)
+    return result
 
 
-@entry_router.put("/rows/{row:id}/entries")
-async def put_row(
-    row: PathId, body: RowEntries, service: TheService, response: Response, given: GivenConditions
-) -> WriteAnswer:
-    """Let these be all entries of a row, known or new."""
-    write = _write("row", row, "put", ((one.column, one.value) for one in body.entries), given)
-    return await _written(service, write, response)
+@router.get("/v1/map", tags=["read"])
+async def get_map(service: TheService, _: Reader) -> MapResponse:
+    """Return rows and columns in the two dimensions in which their latents differ most."""
+    query = ServiceQuery(lambda snapshot, _: queries.draw_map(snapshot, service.get_projection(snapshot)))
+    result: MapResponse = await service.slow.run(query)
+    return result
 
 
-@entry_router.patch("/rows/{row:id}/entries")
-async def patch_row(
-    row: PathId, body: RowChanges, service: TheService, response: Response, given: GivenConditions
-) -> WriteAnswer:
-    """Put some entries of a row, or forget them (null); the others stay."""
-    write = _write("row", row, "patch", ((one.column, one.value) for one in body.entries), given)
-    return await _written(service, write, response)
+@router.post("/v1/map", tags=["read"])
+async def place_row(request: PlaceRequest, service: TheService, _: Reader) -> PlaceResponse:
+    """Return the position of a row, or of a history that is not stored, on the map."""
+    query = ServiceQuery(
+        lambda snapshot, row: queries.place_row(request, snapshot, row, service.get_projection(snapshot)),
+        request.history,
+        request.features,
+    )
+    result: PlaceResponse = await service.quick.run(query)
+    return result
 
 
-@entry_router.delete("/rows/{row:id}/entries")
-async def forget_row(row: PathId, service: TheService, response: Response, given: GivenConditions) -> WriteAnswer:
-    """Forget all entries of a row, and its features; one that came after training is no longer known."""
-    return await _written(service, _write("row", row, "delete", (), given), response)
+# Entries
 
 
-@entry_router.get("/columns/{column:id}/entries")
-async def column_entries(
-    column: PathId,
-    service: TheService,
-    response: Response,
-    _: RowsReader,
-    offset: Offset = 0,
-    limit: Limit = 1_000,
-) -> ColumnEntriesAnswer:
-    """Return the entries of a column, in the order of their rows; rows of visitors of the page are not named."""
-    snapshot, label, trained, entries = await _found(service, "column", column, response)
+@router.get("/v1/rows/{row:id}/entries", tags=["entries"])
+async def get_row_entries(
+    row: PathId, service: TheService, response: Response, _: Reader, offset: Offset = 0, limit: Limit = 1_000
+) -> RowEntriesResponse:
+    """Return the entries of a row, ordered by column."""
+    found: queries.EntryList = await service.quick.run(ServiceQuery(partial(queries.list_entries, "row", row)))
+    response.headers["etag"] = found.etag
+    page = [ColumnValue(column=label, value=value) for label, value in found.entries[offset : offset + limit]]
+    return RowEntriesResponse(row=found.label, entries=page, **_describe_page(found, offset + limit))
+
+
+@router.put("/v1/rows/{row:id}/entries", tags=["entries"])
+async def put_row_entries(
+    row: PathId, request: PutRowEntriesRequest, service: TheService, response: Response, conditions: Conditions
+) -> WriteEntriesResponse:
+    """Replace all entries of a row, known or new."""
+    entries = tuple((entry.column, entry.value) for entry in request.entries)
+    write = EntryWrite("row", row, "put", entries, conditions.etags, conditions.key)
+    return _acknowledge_entries(write, await service.writer.run(write), response)
+
+
+@router.patch("/v1/rows/{row:id}/entries", tags=["entries"])
+async def patch_row_entries(
+    row: PathId, request: PatchRowEntriesRequest, service: TheService, response: Response, conditions: Conditions
+) -> WriteEntriesResponse:
+    """Write or forget (null) some entries of a row; the others stay."""
+    entries = tuple((entry.column, entry.value) for entry in request.entries)
+    write = EntryWrite("row", row, "patch", entries, conditions.etags, conditions.key)
+    return _acknowledge_entries(write, await service.writer.run(write), response)
+
+
+@router.delete("/v1/rows/{row:id}/entries", tags=["entries"])
+async def delete_row_entries(
+    row: PathId, service: TheService, response: Response, conditions: Conditions
+) -> WriteEntriesResponse:
+    """Forget all entries and features of a row; a row that came after training is no longer known."""
+    write = EntryWrite("row", row, "delete", (), conditions.etags, conditions.key)
+    return _acknowledge_entries(write, await service.writer.run(write), response)
+
+
+@router.get("/v1/columns/{column:id}/entries", tags=["entries"])
+async def get_column_entries(
+    column: PathId, service: TheService, response: Response, _: RowsReader, offset: Offset = 0, limit: Limit = 1_000
+) -> ColumnEntriesResponse:
+    """Return the entries of a column, ordered by row; rows of visitors of the page are not named."""
+    # A column may have very many entries: it must not delay queries that take milliseconds.
+    found: queries.EntryList = await service.slow.run(ServiceQuery(partial(queries.list_entries, "column", column)))
+    response.headers["etag"] = found.etag
     page = [
-        ListedValue(row=None if is_visitors(at) else at, value=value) for at, value in entries[offset : offset + limit]
+        ListedRowValue(row=None if is_visitor(label) else label, value=value)
+        for label, value in found.entries[offset : offset + limit]
     ]
-    after = offset + limit if offset + limit < len(entries) else None
-    return ColumnEntriesAnswer(
-        column=label, trained=trained, entries=page, n_entries=len(entries), next_offset=after, version=snapshot.version
-    )
+    return ColumnEntriesResponse(column=found.label, entries=page, **_describe_page(found, offset + limit))
 
 
-@entry_router.put("/columns/{column:id}/entries")
-async def put_column(
-    column: PathId, body: ColumnEntries, service: TheService, response: Response, given: GivenRowsConditions
-) -> WriteAnswer:
-    """Let these be all entries of a column, known or new."""
-    write = _write("column", column, "put", ((one.row, one.value) for one in body.entries), given)
-    return await _written(service, write, response)
+@router.put("/v1/columns/{column:id}/entries", tags=["entries"])
+async def put_column_entries(
+    column: PathId,
+    request: PutColumnEntriesRequest,
+    service: TheService,
+    response: Response,
+    conditions: RowsConditions,
+) -> WriteEntriesResponse:
+    """Replace all entries of a column, known or new."""
+    entries = tuple((entry.row, entry.value) for entry in request.entries)
+    write = EntryWrite("column", column, "put", entries, conditions.etags, conditions.key)
+    return _acknowledge_entries(write, await service.writer.run(write), response)
 
 
-@entry_router.patch("/columns/{column:id}/entries")
-async def patch_column(
-    column: PathId, body: ColumnChanges, service: TheService, response: Response, given: GivenConditions
-) -> WriteAnswer:
-    """Put some entries of a column, or forget them (null); the others stay."""
-    write = _write("column", column, "patch", ((one.row, one.value) for one in body.entries), given)
-    return await _written(service, write, response)
+@router.patch("/v1/columns/{column:id}/entries", tags=["entries"])
+async def patch_column_entries(
+    column: PathId, request: PatchColumnEntriesRequest, service: TheService, response: Response, conditions: Conditions
+) -> WriteEntriesResponse:
+    """Write or forget (null) some entries of a column; the others stay."""
+    entries = tuple((entry.row, entry.value) for entry in request.entries)
+    write = EntryWrite("column", column, "patch", entries, conditions.etags, conditions.key)
+    return _acknowledge_entries(write, await service.writer.run(write), response)
 
 
-@entry_router.delete("/columns/{column:id}/entries")
-async def forget_column(
-    column: PathId, service: TheService, response: Response, given: GivenRowsConditions
-) -> WriteAnswer:
-    """Forget all entries of a column, and its features; one that came after training is no longer known."""
-    return await _written(service, _write("column", column, "delete", (), given), response)
+@router.delete("/v1/columns/{column:id}/entries", tags=["entries"])
+async def delete_column_entries(
+    column: PathId, service: TheService, response: Response, conditions: RowsConditions
+) -> WriteEntriesResponse:
+    """Forget all entries and features of a column; a column that came after training is no longer known."""
+    write = EntryWrite("column", column, "delete", (), conditions.etags, conditions.key)
+    return _acknowledge_entries(write, await service.writer.run(write), response)
 
 
-class Found(NamedTuple):
-    """The entries of a row, or of a column, in the order of their columns, or rows."""
-
-    snapshot: Snapshot
-    label: Id
-    trained: bool
-    entries: list[tuple[Id, float]]
-
-
-async def _found(service: Service, axis: AxisName, given: str, response: Response) -> Found:
-    def find(snapshot: Snapshot, _: object) -> tuple[Found, str]:
-        store = snapshot.model.entries_
-        labels, trained = (store.rows, store.train.rows) if axis == "row" else (store.columns, store.train.columns)
-        label = known_label(given, labels)
-        entries = entries_of(snapshot.model, axis, label)
-        return Found(snapshot, label, label in trained, sorted(entries.items())), etag_of(entries)
-
-    # Columns may have very many entries: they do not hold up what takes milliseconds.
-    found, response.headers["etag"] = await service.answer(find, slow=axis == "column")
-    return found
+def _describe_page(found: queries.EntryList, end: int) -> dict[str, Any]:
+    n_entries = len(found.entries)
+    return {
+        "trained": found.trained,
+        "n_entries": n_entries,
+        "next_offset": end if end < n_entries else None,
+        "version": found.snapshot.version,
+    }
 
 
-def _write(
-    axis: AxisName,
-    label: str,
-    method: str,
-    entries: Iterable[tuple[Id, float | None]],
-    given: Conditions,
-) -> EntryWrite:
-    return EntryWrite(axis, label, method, tuple(entries), given.tags, given.key)  # type: ignore[arg-type]
-
-
-async def _written(service: Service, write: EntryWrite, response: Response) -> WriteAnswer:
-    receipt = await service.write(write)
-    response.headers["etag"] = receipt.etag
-    if receipt.repeated:
-        response.headers["idempotency-replayed"] = "true"
-    return WriteAnswer(
+def _acknowledge_entries(write: EntryWrite, receipt: WriteReceipt, response: Response) -> WriteEntriesResponse:
+    return WriteEntriesResponse(
         axis=write.axis,
         id=receipt.id,
         n_entries=receipt.n_entries,
         n_changed=receipt.n_changed,
         n_forgotten=receipt.n_forgotten,
-        version=VersionBody(model=receipt.model_version, data=receipt.data_version),
+        version=_acknowledge(receipt, response),
     )
 
 
-feature_router = APIRouter(prefix="/v1", tags=["features"], responses=REFUSALS)
-
-
-@feature_router.get("/rows/{row:id}/features")
-async def row_features(row: PathId, service: TheService, response: Response, _: Reader) -> FeaturesAnswer:
-    """Return the features of a row, as the model reads them."""
-    return await _found_features(service, "row", row, response)
-
-
-@feature_router.put("/rows/{row:id}/features")
-async def put_row_features(
-    row: PathId, body: FeatureContent, service: TheService, response: Response, given: GivenConditions
-) -> FeatureWriteAnswer:
-    """Let these be all features of a row, known or new."""
-    return await _written_features(service, FeatureWrite("row", row, body.features, given.tags, given.key), response)
-
-
-@feature_router.delete("/rows/{row:id}/features")
-async def forget_row_features(
-    row: PathId, service: TheService, response: Response, given: GivenConditions
-) -> FeatureWriteAnswer:
-    """Forget the features of a row; one that came after training and has no entries is no longer known."""
-    return await _written_features(service, FeatureWrite("row", row, None, given.tags, given.key), response)
-
-
-@feature_router.get("/columns/{column:id}/features")
-async def column_features(column: PathId, service: TheService, response: Response, _: Reader) -> FeaturesAnswer:
-    """Return the features of a column, as the model reads them."""
-    return await _found_features(service, "column", column, response)
-
-
-@feature_router.put("/columns/{column:id}/features")
-async def put_column_features(
-    column: PathId, body: FeatureContent, service: TheService, response: Response, given: GivenConditions
-) -> FeatureWriteAnswer:
-    """Let these be all features of a column, known or new."""
-    return await _written_features(
-        service, FeatureWrite("column", column, body.features, given.tags, given.key), response
-    )
-
-
-@feature_router.delete("/columns/{column:id}/features")
-async def forget_column_features(
-    column: PathId, service: TheService, response: Response, given: GivenConditions
-) -> FeatureWriteAnswer:
-    """Forget the features of a column; one that came after training and has no entries is no longer known."""
-    return await _written_features(service, FeatureWrite("column", column, None, given.tags, given.key), response)
-
-
-async def _found_features(service: Service, axis: AxisName, given: str, response: Response) -> FeaturesAnswer:
-    def find(snapshot: Snapshot, _: object) -> FeaturesAnswer:
-        store = snapshot.model.entries_
-        label = known_label(given, store.rows if axis == "row" else store.columns)
-        features = features_of(snapshot.model, axis, label)
-        return FeaturesAnswer(axis=axis, id=label, features=features, version=snapshot.version)
-
-    answer = await service.answer(find)
-    response.headers["etag"] = etag_of(answer.features)
-    return answer
-
-
-async def _written_features(service: Service, write: FeatureWrite, response: Response) -> FeatureWriteAnswer:
-    receipt = await service.write(write)
+def _acknowledge(receipt: WriteReceipt, response: Response) -> Version:
+    """Set the headers that acknowledge a write; return the versions after it."""
     response.headers["etag"] = receipt.etag
     if receipt.repeated:
         response.headers["idempotency-replayed"] = "true"
-    return FeatureWriteAnswer(
-        axis=write.axis,
-        id=receipt.id,
-        n_features=receipt.n_entries,
-        version=VersionBody(model=receipt.model_version, data=receipt.data_version),
+    return Version(model=receipt.model_version, data=receipt.data_version)
+
+
+# Features
+
+
+@router.get("/v1/rows/{row:id}/features", tags=["features"])
+async def get_row_features(row: PathId, service: TheService, response: Response, _: Reader) -> FeaturesResponse:
+    """Return the features of a row as the model encodes them."""
+    result: FeaturesResponse = await service.quick.run(ServiceQuery(partial(queries.list_features, "row", row)))
+    response.headers["etag"] = queries.compute_etag(result.features)
+    return result
+
+
+@router.put("/v1/rows/{row:id}/features", tags=["features"])
+async def put_row_features(
+    row: PathId, request: PutFeaturesRequest, service: TheService, response: Response, conditions: Conditions
+) -> WriteFeaturesResponse:
+    """Replace all features of a row, known or new."""
+    write = FeatureWrite("row", row, request.features, conditions.etags, conditions.key)
+    return _acknowledge_features(write, await service.writer.run(write), response)
+
+
+@router.delete("/v1/rows/{row:id}/features", tags=["features"])
+async def delete_row_features(
+    row: PathId, service: TheService, response: Response, conditions: Conditions
+) -> WriteFeaturesResponse:
+    """Forget the features of a row; a row that came after training and has no entries is no longer known."""
+    write = FeatureWrite("row", row, None, conditions.etags, conditions.key)
+    return _acknowledge_features(write, await service.writer.run(write), response)
+
+
+@router.get("/v1/columns/{column:id}/features", tags=["features"])
+async def get_column_features(column: PathId, service: TheService, response: Response, _: Reader) -> FeaturesResponse:
+    """Return the features of a column as the model encodes them."""
+    result: FeaturesResponse = await service.quick.run(ServiceQuery(partial(queries.list_features, "column", column)))
+    response.headers["etag"] = queries.compute_etag(result.features)
+    return result
+
+
+@router.put("/v1/columns/{column:id}/features", tags=["features"])
+async def put_column_features(
+    column: PathId, request: PutFeaturesRequest, service: TheService, response: Response, conditions: Conditions
+) -> WriteFeaturesResponse:
+    """Replace all features of a column, known or new."""
+    write = FeatureWrite("column", column, request.features, conditions.etags, conditions.key)
+    return _acknowledge_features(write, await service.writer.run(write), response)
+
+
+@router.delete("/v1/columns/{column:id}/features", tags=["features"])
+async def delete_column_features(
+    column: PathId, service: TheService, response: Response, conditions: Conditions
+) -> WriteFeaturesResponse:
+    """Forget the features of a column; a column that came after training and has no entries is no longer known."""
+    write = FeatureWrite("column", column, None, conditions.etags, conditions.key)
+    return _acknowledge_features(write, await service.writer.run(write), response)
+
+
+def _acknowledge_features(write: FeatureWrite, receipt: WriteReceipt, response: Response) -> WriteFeaturesResponse:
+    return WriteFeaturesResponse(
+        axis=write.axis, id=receipt.id, n_features=receipt.n_entries, version=_acknowledge(receipt, response)
     )
 
 
-operator_router = APIRouter(tags=["operate"], responses=REFUSALS)
-
-logger = logging.getLogger("deepmf.serve")
+# The model
 
 
-OperatorReader = Annotated[ApiKey, Depends(needs("read"))]
-
-Admin = Annotated[ApiKey, Depends(needs("admin"))]
-
-
-@operator_router.get("/healthz")
-async def healthz() -> Health:
-    """Say that the process runs."""
-    return Health(status="ok")
+@router.get("/v1/model", tags=["read"])
+async def get_model(service: TheService, _: Reader) -> ModelResponse:
+    """Describe the model behind the service."""
+    return service.current.describe()
 
 
-@operator_router.get("/readyz")
-async def readyz(service: TheService) -> Health:
-    """Say that the model and the database answer, and that the database has all that the service knows."""
+@router.post("/v1/model", tags=["operate"])
+async def reload_model(service: TheService, _: Admin) -> ModelResponse:
+    """Load the model's file again; the old model answers until the new one is ready."""
+    try:
+        snapshot = await asyncio.to_thread(service.reload)
+    except ApiError:
+        raise
+    except (UserError, OSError) as error:  # the message names the file, which the client must not see
+        logger.error("cannot load the model file", extra={"fields": {"error": type(error).__name__}})
+        raise ApiError(409, "bad_model", "the model file cannot be served; the old model still answers") from error
+    logger.info("loaded the model file", extra={"fields": {"model_version": snapshot.model_version}})
+    return snapshot.describe()
+
+
+# Operation
+
+
+@router.get("/healthz", tags=["operate"])
+async def get_health() -> HealthResponse:
+    """Report that the process runs."""
+    return HealthResponse(status="ok")
+
+
+@router.get("/readyz", tags=["operate"])
+async def get_readiness(service: TheService) -> HealthResponse:
+    """Report that the model and the database answer, and that the database has all that the service knows."""
     known = service.current.data_version
-    if (await service.ask_database(Transaction.state)).data_version < known:
-        raise Refusal(503, "behind", "the database was restored to an earlier state and is read anew", retry_after=1)
-    return Health(status="ready")
+    if (await service.read_database(Transaction.read_state)).data_version < known:
+        raise ApiError(503, "behind", "the database was restored to an earlier state and is replayed", retry_after=1)
+    return HealthResponse(status="ready")
 
 
-@operator_router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-async def metrics(service: TheService, _: OperatorReader) -> Response:
-    """Return what is counted and timed, for Prometheus."""
-    return Response(await asyncio.to_thread(service.metrics.text), media_type="text/plain; version=0.0.4")
+@router.get("/metrics", tags=["operate"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def get_metrics(service: TheService, _: Reader) -> Response:
+    """Return counters and timings for Prometheus."""
+    return Response(await asyncio.to_thread(service.metrics.to_text), media_type="text/plain; version=0.0.4")
 
 
-@operator_router.get("/v1/operator")
-async def operator(service: TheService, _: OperatorReader) -> OperatorNumbers:
-    """Return requests, latencies, entries learned, and errors of what was predicted before entries came."""
-    errors = await service.live_errors()
-    routes = await asyncio.to_thread(service.metrics.routes)
-    return OperatorNumbers(
-        seconds_up=time.monotonic() - service.started,
+@router.get("/v1/operator", tags=["operate"])
+async def get_statistics(service: TheService, _: Reader) -> OperatorResponse:
+    """Return requests, latencies, learned entries, and errors of predictions made before entries arrived."""
+    version = service.current.version
+    errors = await service.read_database(lambda transaction: transaction.read_live_errors(version.model))
+    routes = await asyncio.to_thread(service.metrics.list_routes)
+    return OperatorResponse(
+        seconds_up=time.monotonic() - service.start_time,
         n_requests=sum(route.n_requests for route in routes),
         n_failed=sum(route.n_failed for route in routes),
-        n_learned=service.metrics.n_learned(),
-        routes=[
-            RouteNumbers(
-                route=route.route,
-                n_requests=route.n_requests,
-                n_refused=route.n_refused,
-                n_failed=route.n_failed,
-                seconds=route.quantiles,
-            )
-            for route in routes
-        ],
+        n_learned=await asyncio.to_thread(service.metrics.read_n_learned),
+        routes=routes,
         live_errors=[
             LiveError(
                 area=area,  # type: ignore[arg-type]
@@ -405,115 +442,5 @@ async def operator(service: TheService, _: OperatorReader) -> OperatorNumbers:
             for area in AREAS
             if (error := errors.get(area)) is not None
         ],
-        version=service.current.version,
-    )
-
-
-@operator_router.post("/v1/model")
-async def reload(service: TheService, _: Admin) -> ModelDescription:
-    """Read the model's file anew; the old model answers until the new one does."""
-    return (await asyncio.to_thread(reload_model, service)).describe()
-
-
-def reload_model(service: Service) -> Snapshot:
-    """Read the model's file anew, and log whether that was possible; the answer names no file."""
-    try:
-        snapshot = service.reload()
-    except Refusal:
-        raise
-    except (UserError, OSError) as error:
-        logger.error("the model file was not loaded", extra={"fields": {"error": type(error).__name__}})
-        raise Refusal(409, "bad_model", "the model file cannot be served; the old model still answers") from error
-    logger.info("the model file was read", extra={"fields": {"model_version": snapshot.model_version}})
-    return snapshot
-
-
-_READER = Depends(needs("read"))
-
-
-read_router = APIRouter(prefix="/v1", tags=["read"], responses=REFUSALS, dependencies=[_READER])
-
-
-@read_router.post("/predict")
-async def predict(asked: PredictRequest, service: TheService) -> Predictions:
-    """Predict pairs of rows and columns, or columns for a history that is not stored."""
-    return await service.answer(
-        lambda snapshot, guest: queries.predict(snapshot, asked, guest), asked.history, asked.features
-    )
-
-
-@read_router.post("/recommend")
-async def recommend(asked: RecommendRequest, service: TheService) -> BestColumns:
-    """Return the best columns of a row, or of a history that is not stored, without what is observed."""
-    return await service.answer(
-        lambda snapshot, guest: queries.recommend(snapshot, asked, guest, service.neighbours(snapshot)),
-        asked.history,
-        asked.features,
-        slow=asked.reasons > 0,
-    )
-
-
-@read_router.post("/explain")
-async def explain(asked: ExplainRequest, service: TheService) -> ExplainedPrediction:
-    """Return a prediction and the entries and features of the row that pulled it up or down."""
-    return await service.answer(
-        lambda snapshot, guest: queries.explain(snapshot, asked, guest), asked.history, asked.features, slow=True
-    )
-
-
-@read_router.post("/similar")
-async def similar(asked: SimilarRequest, service: TheService, key: Annotated[ApiKey, _READER]) -> SimilarLabels:
-    """Return the columns most similar to a column, or the rows most similar to a row (role rows)."""
-    if asked.row is not None:
-        check_role(key, "rows")
-    return await service.answer(lambda snapshot, _: queries.similar(snapshot, asked), slow=True)
-
-
-@read_router.get("/columns")
-async def columns(
-    service: TheService,
-    search: Annotated[str, Query(max_length=200, description="The beginning, or a part, of ids.")] = "",
-    offset: Offset = 0,
-    limit: Limit = 20,
-) -> FoundColumns:
-    """Search columns by their ids."""
-    return await service.answer(
-        lambda snapshot, _: queries.search_columns(
-            snapshot, service.index(snapshot), search, offset=offset, limit=limit
-        ),
-        slow=True,
-    )
-
-
-@read_router.get("/model")
-async def model(service: TheService) -> ModelDescription:
-    """Describe the model that answers."""
-    snapshot = service.current
-    near = service.neighbours(snapshot)
-    return snapshot.describe().model_copy(update={"recall": None if near is None else near.recall})
-
-
-@read_router.get("/map")
-async def get_map(service: TheService) -> LatentMap:
-    """Return where rows and columns lie in the two dimensions in which they differ most."""
-
-    def drawn(snapshot: Snapshot) -> LatentMap:
-        shown = service.projection(snapshot)
-        placed = zip(shown.columns, shown.column_places.tolist(), strict=True)
-        return LatentMap(
-            columns=[PlacedColumn(column=label, x=x, y=y) for label, (x, y) in placed],
-            rows=[(x, y) for x, y in shown.rows.tolist()],
-            version=snapshot.version,
-        )
-
-    return await service.answer(lambda snapshot, _: drawn(snapshot), slow=True)
-
-
-@read_router.post("/map")
-async def place(asked: RowOrHistory, service: TheService) -> Place:
-    """Return where a row, or a history that is not stored, lies on the map."""
-    return await service.answer(
-        lambda snapshot, guest: queries.place(snapshot, service.projection(snapshot), asked, guest),
-        asked.history,
-        asked.features,
+        version=version,
     )

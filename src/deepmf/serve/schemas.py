@@ -1,4 +1,4 @@
-"""The bodies of questions to the model and of their answers: predict, recommend, explain, similar."""
+"""The JSON bodies of the service: what requests send (`...Request`) and what it returns (`...Response`)."""
 
 from __future__ import annotations
 
@@ -6,190 +6,424 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from deepmf.serve.ids import LARGEST, SMALLEST
+from deepmf.serve.ids import LARGEST_ID, LONGEST_ID, SMALLEST_ID
 
-MOST_ENTRIES = 10_000
-
-LONGEST_ID = 1_000
-
-
-TextId = Annotated[str, Field(strict=True, max_length=LONGEST_ID)]
-
-WholeId = Annotated[int, Field(strict=True, ge=SMALLEST, le=LARGEST)]
-
-AnyId = WholeId | TextId
-
-Value = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+# Limits that keep one request within the seconds it may take.
+MAX_ENTRIES = 10_000
+MAX_PAIRS = 10_000
+MAX_COLUMNS = 100_000  # in `among` and `exclude`
+MAX_RESULTS = 1_000
+MAX_REASONS = 100
+MAX_FEATURES = 1_000  # of a row or a column
+MAX_ITEMS = 1_000  # in a feature that is a list
+MAX_CATEGORIES = 100  # of each feature, in the description of the model
 
 Area = Literal["I", "II", "III", "IV"]
+Axis = Literal["row", "column"]
+Id = str | int
+Value = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+RequestId = (
+    Annotated[int, Field(strict=True, ge=SMALLEST_ID, le=LARGEST_ID)]
+    | Annotated[str, Field(strict=True, max_length=LONGEST_ID)]
+)
 
 
-class RequestBody(BaseModel):
-    """A body that is sent: names that it does not have are refused."""
+class RequestModel(BaseModel):
+    """A part of a request; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class VersionBody(BaseModel):
-    """What an answer was made with: the version of the model, and of the entries that came since training."""
+class Version(BaseModel):
+    """The versions behind a response: the model, and the entries written since training."""
 
     model: int
     data: int
 
 
-class RefusalText(BaseModel):
+# Errors
+
+
+class ErrorDetail(BaseModel):
     """A code for programs and a sentence for people."""
 
     code: str
     message: str
 
 
-class RefusalBody(BaseModel):
-    """Why a request was refused."""
+class ErrorResponse(BaseModel):
+    """Why a request failed."""
 
-    error: RefusalText
+    error: ErrorDetail
 
 
-class ColumnValue(RequestBody):
+# Entries
+
+
+class ColumnValue(RequestModel):
     """An entry of a row: its column and its value."""
 
-    column: AnyId
+    column: RequestId
     value: Value
 
 
-class RowValue(RequestBody):
+class RowValue(RequestModel):
     """An entry of a column: its row and its value."""
 
-    row: AnyId
+    row: RequestId
     value: Value
 
 
-class ListedValue(BaseModel):
-    """An entry of a column; the row is null where it is that of a visitor of the page."""
+class ColumnChange(RequestModel):
+    """An entry of a row to write; null forgets it."""
 
-    row: str | int | None
-    value: float
-
-
-class ColumnChange(RequestBody):
-    """An entry of a row to put, or by null to forget."""
-
-    column: AnyId
+    column: RequestId
     value: Value | None
 
 
-class RowChange(RequestBody):
-    """An entry of a column to put, or by null to forget."""
+class RowChange(RequestModel):
+    """An entry of a column to write; null forgets it."""
 
-    row: AnyId
+    row: RequestId
     value: Value | None
 
 
-class RowEntries(RequestBody):
+class PutRowEntriesRequest(RequestModel):
     """All entries of a row."""
 
-    entries: Annotated[list[ColumnValue], Field(max_length=MOST_ENTRIES)]
+    entries: Annotated[list[ColumnValue], Field(max_length=MAX_ENTRIES)]
 
 
-class ColumnEntries(RequestBody):
+class PutColumnEntriesRequest(RequestModel):
     """All entries of a column."""
 
-    entries: Annotated[list[RowValue], Field(max_length=MOST_ENTRIES)]
+    entries: Annotated[list[RowValue], Field(max_length=MAX_ENTRIES)]
 
 
-class RowChanges(RequestBody):
-    """Some entries of a row: the others stay."""
+class PatchRowEntriesRequest(RequestModel):
+    """Some entries of a row; the others stay."""
 
-    entries: Annotated[list[ColumnChange], Field(max_length=MOST_ENTRIES)]
-
-
-class ColumnChanges(RequestBody):
-    """Some entries of a column: the others stay."""
-
-    entries: Annotated[list[RowChange], Field(max_length=MOST_ENTRIES)]
+    entries: Annotated[list[ColumnChange], Field(max_length=MAX_ENTRIES)]
 
 
-class RowEntriesAnswer(BaseModel):
+class PatchColumnEntriesRequest(RequestModel):
+    """Some entries of a column; the others stay."""
+
+    entries: Annotated[list[RowChange], Field(max_length=MAX_ENTRIES)]
+
+
+class RowEntriesResponse(BaseModel):
     """A page of the entries of a row."""
 
-    row: str | int
+    row: Id
     trained: bool
     entries: list[ColumnValue]
     n_entries: int
     next_offset: int | None
-    version: VersionBody
+    version: Version
 
 
-class ColumnEntriesAnswer(BaseModel):
+class ListedRowValue(BaseModel):
+    """An entry of a column; the row is null if it belongs to a visitor of the page."""
+
+    row: Id | None
+    value: float
+
+
+class ColumnEntriesResponse(BaseModel):
     """A page of the entries of a column."""
 
-    column: str | int
+    column: Id
     trained: bool
-    entries: list[ListedValue]
+    entries: list[ListedRowValue]
     n_entries: int
     next_offset: int | None
-    version: VersionBody
+    version: Version
 
 
-class WriteAnswer(BaseModel):
-    """What a write did: how many entries there are now, and how many were put and forgotten."""
+class WriteEntriesResponse(BaseModel):
+    """The effect of a write: the number of entries now, and how many were written and forgotten."""
 
-    axis: Literal["row", "column"]
-    id: str | int
+    axis: Axis
+    id: Id
     n_entries: int
     n_changed: int
     n_forgotten: int
-    version: VersionBody
+    version: Version
 
 
-MOST_FEATURES = 1_000  # of a row, or of a column
-
-MOST_ITEMS = 1_000  # of a feature that is a list
-
-MOST_CATEGORIES_SHOWN = 100  # of each feature, in the description of the model
+# Features
 
 
-ReadFeature = float | str | list[str]  # as the model reads it
-
-
-def _kind_of_feature(value: object) -> str | None:
-    """Return the tag of the kind that the value of a feature has, so that refusals are about this kind alone."""
-    kinds = {bool: "truth", int: "number", float: "number", str: "text", list: "list"}
-    return kinds.get(type(value))
+def _tag_feature(value: object) -> str | None:
+    """Return the tag of a feature value, so that validation errors refer to its own type only."""
+    return {bool: "truth", int: "number", float: "number", str: "text", list: "list"}.get(type(value))
 
 
 FeatureText = Annotated[str, Field(strict=True, max_length=LONGEST_ID)]
-
 FeatureValue = Annotated[
     Annotated[bool, Field(strict=True), Tag("truth")]
     | Annotated[Value, Tag("number")]
     | Annotated[FeatureText, Tag("text")]
-    | Annotated[list[FeatureText | Value], Field(max_length=MOST_ITEMS), Tag("list")],
+    | Annotated[list[FeatureText | Value], Field(max_length=MAX_ITEMS), Tag("list")],
     Discriminator(
-        _kind_of_feature,
+        _tag_feature,
         custom_error_type="bad_feature",
         custom_error_message="Input should be a number, a text, a list of these, true, false or null",
     ),
 ]
-
-GivenFeatures = Annotated[
+RequestFeatures = Annotated[
     dict[Annotated[str, Field(max_length=LONGEST_ID)], FeatureValue | None],
     Field(
         min_length=1,
-        max_length=MOST_FEATURES,
-        description="Values by name: numbers, categories, lists of categories, dates; null: not known.",
+        max_length=MAX_FEATURES,
+        description="Values by name: numbers, categories, lists of categories, dates; null if unknown.",
     ),
 ]
+EncodedFeature = float | str | list[str]  # as the model encodes it
 
 
-class FeatureContent(RequestBody):
-    """All features of a row, or of a column; those that are not named are not known."""
+class PutFeaturesRequest(RequestModel):
+    """All features of a row or a column; features that are left out are unknown."""
 
-    features: GivenFeatures
+    features: RequestFeatures
 
 
-class FeatureDescription(BaseModel):
-    """A feature that the model reads; its categories, the first of them where there are many."""
+class FeaturesResponse(BaseModel):
+    """The features of a row or a column as the model encodes them, without rare categories."""
+
+    axis: Axis
+    id: Id
+    features: dict[str, EncodedFeature]
+    version: Version
+
+
+class WriteFeaturesResponse(BaseModel):
+    """The effect of a write: the number of features that the model knows now."""
+
+    axis: Axis
+    id: Id
+    n_features: int
+    version: Version
+
+
+# Predictions
+
+
+class RowOrHistory(RequestModel):
+    """A known row, or the entries and features of a new row, which are not stored."""
+
+    row: RequestId | None = None
+    history: Annotated[list[ColumnValue], Field(min_length=1, max_length=MAX_ENTRIES)] | None = None
+    features: RequestFeatures | None = None
+
+    @model_validator(mode="after")
+    def check_row_or_history(self) -> RowOrHistory:
+        """Require either a row, or a history or features."""
+        if (self.row is None) == (self.history is None and self.features is None):
+            raise ValueError("give either a known row, or the history or features of a new row")
+        return self
+
+
+class RowColumnPair(RequestModel):
+    """A row and a column."""
+
+    row: RequestId
+    column: RequestId
+
+
+class PredictRequest(RequestModel):
+    """Pairs to predict; or the history and features of a new row, and the columns to predict for it."""
+
+    pairs: Annotated[list[RowColumnPair], Field(min_length=1, max_length=MAX_PAIRS)] | None = None
+    history: Annotated[list[ColumnValue], Field(min_length=1, max_length=MAX_ENTRIES)] | None = None
+    features: RequestFeatures | None = None
+    columns: Annotated[list[RequestId], Field(min_length=1, max_length=MAX_PAIRS)] | None = None
+    unknown: Literal["error", "nan", "fallback"] = Field(
+        default="error",
+        description="How to treat unknown rows and columns: as an error, as null, or by falling back to means.",
+    )
+
+    @model_validator(mode="after")
+    def check_pairs_or_history(self) -> PredictRequest:
+        """Require either pairs, or columns with a history or features."""
+        is_new_row = self.history is not None or self.features is not None
+        if (self.pairs is None) != is_new_row:
+            raise ValueError("give either pairs, or history (or features) and columns")
+        if (self.columns is not None) != is_new_row:
+            raise ValueError("history (or features) and columns go together")
+        return self
+
+
+class RecommendRequest(RowOrHistory):
+    """The row to recommend columns to, how many, and from which."""
+
+    n: Annotated[int, Field(strict=True, ge=1, le=MAX_RESULTS)] = 10
+    among: Annotated[list[RequestId], Field(min_length=1, max_length=MAX_COLUMNS)] | None = None
+    exclude: Annotated[list[RequestId], Field(max_length=MAX_COLUMNS)] | None = None
+    min_entries: Annotated[int, Field(strict=True, ge=0, le=10**9)] = Field(
+        default=0, description="Leave out columns with fewer entries, whose predictions are uncertain."
+    )
+    include_observed: Annotated[bool, Field(strict=True)] = False
+    reasons: Annotated[int, Field(strict=True, ge=0, le=10)] = Field(
+        default=0, description="Number of entries that explain each of the best ten columns."
+    )
+
+
+class ExplainRequest(RowOrHistory):
+    """The prediction to explain, and by how many entries."""
+
+    column: RequestId
+    n: Annotated[int, Field(strict=True, ge=1, le=MAX_REASONS)] = 5
+
+
+class SimilarRequest(RequestModel):
+    """The column or the row to find similar ones of."""
+
+    column: RequestId | None = None
+    row: RequestId | None = None
+    n: Annotated[int, Field(strict=True, ge=1, le=MAX_RESULTS)] = 10
+
+    @model_validator(mode="after")
+    def check_column_or_row(self) -> SimilarRequest:
+        """Require either a column or a row."""
+        if (self.row is None) == (self.column is None):
+            raise ValueError("give either a column or a row")
+        return self
+
+
+class PlaceRequest(RowOrHistory):
+    """The row to place on the map."""
+
+
+class LevelProbability(BaseModel):
+    """A level and its probability; for values without levels, the mean of a bin."""
+
+    level: float
+    probability: float
+
+
+class PredictionInterval(BaseModel):
+    """An interval that contains the true value with the given probability."""
+
+    low: float
+    high: float
+    coverage: float
+
+
+class Prediction(BaseModel):
+    """The prediction for a pair; `level`, `distribution` and `interval` are null if the model has none."""
+
+    expected: float | None
+    level: float | None
+    distribution: list[LevelProbability] | None
+    interval: PredictionInterval | None
+    area: Area | None = Field(description="Null if the row or the column is unknown.")
+
+
+class EntryReason(BaseModel):
+    """An entry of the row, and how much the prediction would drop without it."""
+
+    column: Id
+    value: float
+    effect: float
+
+
+class FeatureReason(BaseModel):
+    """A feature of the row, and how much the prediction would drop without it."""
+
+    name: str
+    value: str
+    effect: float
+
+
+class PairPrediction(Prediction):
+    """A pair and its prediction; the row is null for a history."""
+
+    row: Id | None
+    column: Id
+
+
+class PredictResponse(BaseModel):
+    """Predictions in the order of the request."""
+
+    predictions: list[PairPrediction]
+    version: Version
+
+
+class RecommendedColumn(Prediction):
+    """A column, its prediction, and the entries and features that explain it, if requested."""
+
+    column: Id
+    reasons: list[EntryReason] | None = None
+    feature_reasons: list[FeatureReason] | None = None
+
+
+class RecommendResponse(BaseModel):
+    """The recommended columns, best first."""
+
+    row: Id | None
+    best: list[RecommendedColumn]
+    version: Version
+
+
+class ExplainResponse(Prediction):
+    """A prediction and the entries and features of the row that raise or lower it most."""
+
+    row: Id | None
+    column: Id
+    entries: list[EntryReason]
+    features: list[FeatureReason]
+    version: Version
+
+
+class SimilarId(BaseModel):
+    """A column or a row, and the cosine similarity of its latent."""
+
+    id: Id
+    cosine: float
+
+
+class SimilarResponse(BaseModel):
+    """The most similar columns or rows, most similar first."""
+
+    axis: Axis
+    id: Id
+    similar: list[SimilarId]
+    version: Version
+
+
+# Columns, the model and the map
+
+
+class ColumnSummary(BaseModel):
+    """A column: its number of entries, whether training had it, and its known features."""
+
+    column: Id
+    n_entries: int
+    trained: bool
+    features: dict[str, EncodedFeature] | None = None
+
+
+class ColumnsResponse(BaseModel):
+    """A page of columns that match a search: prefix matches first, then by number of entries."""
+
+    columns: list[ColumnSummary]
+    total: int
+    next_offset: int | None
+    version: Version
+
+
+class ScaleSummary(BaseModel):
+    """The scale of the values: its levels, if it has any, and its limits."""
+
+    levels: list[float] | None
+    low: float
+    high: float
+
+
+class FeatureSummary(BaseModel):
+    """A feature that the model reads, with the first of its categories."""
 
     name: str
     kind: Literal["number", "category", "list", "date"]
@@ -197,103 +431,62 @@ class FeatureDescription(BaseModel):
     n_categories: int | None
 
 
-class FeaturesAnswer(BaseModel):
-    """The features of a row, or of a column, as the model reads them: what it does not tell apart is not there."""
+class ModelResponse(BaseModel):
+    """The model behind the service."""
 
-    axis: Literal["row", "column"]
-    id: str | int
-    features: dict[str, ReadFeature]
-    version: VersionBody
-
-
-class FeatureWriteAnswer(BaseModel):
-    """What a write of features did: how many the model knows now."""
-
-    axis: Literal["row", "column"]
-    id: str | int
-    n_features: int
-    version: VersionBody
-
-
-class ScaleBody(BaseModel):
-    """The scale of all values: its levels where it has any, and its ends."""
-
-    levels: list[float] | None
-    low: float
-    high: float
-
-
-class ModelDescription(BaseModel):
-    """The model that answers."""
-
-    model: str = Field(description="Its class.")
-    scale: ScaleBody
+    model: str = Field(description="The class of the model.")
+    scale: ScaleSummary
     n_rows: int
     n_columns: int
     n_entries: int
     n_trained_rows: int
     n_trained_columns: int
-    areas: list[Area] = Field(description="Where it predicts.")
+    areas: list[Area] = Field(description="The areas that it predicts.")
     gives_distribution: bool
     ids: dict[str, Literal["text", "number"]]
-    row_features: list[FeatureDescription] = Field(description="What it reads of rows beside their entries.")
-    column_features: list[FeatureDescription]
+    row_features: list[FeatureSummary]
+    column_features: list[FeatureSummary]
     recall: float | None = Field(
-        default=None, description="The share of the ten best columns that approximate rankings find; null: exact."
+        default=None, description="The share of the ten best columns that approximate rankings find; null if exact."
     )
-    version: VersionBody
+    version: Version
 
 
-class FoundColumn(BaseModel):
-    """A column: how many entries it has, whether it was there in training, and its features, if any are known."""
-
-    column: str | int
-    n_entries: int
-    trained: bool
-    features: dict[str, ReadFeature] | None = None
-
-
-class FoundColumns(BaseModel):
-    """A page of columns: those that begin with the text, then those that contain it; most entries first."""
-
-    columns: list[FoundColumn]
-    total: int
-    next_offset: int | None
-    version: VersionBody
-
-
-class PlacedColumn(BaseModel):
+class MapColumn(BaseModel):
     """A column on the map."""
 
-    column: str | int
+    column: Id
     x: float
     y: float
 
 
-class LatentMap(BaseModel):
-    """Where rows and columns lie: latents in two dimensions; rows have no names."""
+class MapResponse(BaseModel):
+    """Latents of rows and columns in two dimensions; rows are anonymous."""
 
-    columns: list[PlacedColumn]
+    columns: list[MapColumn]
     rows: list[tuple[float, float]]
-    version: VersionBody
+    version: Version
 
 
-class Place(BaseModel):
-    """Where a row lies on the map."""
+class PlaceResponse(BaseModel):
+    """The position of a row on the map."""
 
     x: float
     y: float
-    version: VersionBody
+    version: Version
 
 
-class Health(BaseModel):
+# Operation
+
+
+class HealthResponse(BaseModel):
     """Whether the service runs, or is ready."""
 
     status: Literal["ok", "ready"]
 
 
 class LiveError(BaseModel):
-    """Errors of what was predicted before an entry came, in one area."""
+    """Errors of predictions made before their entries arrived, in one area."""
 
     area: Area
     n_entries: int
@@ -301,8 +494,8 @@ class LiveError(BaseModel):
     mae: float
 
 
-class RouteNumbers(BaseModel):
-    """The requests of one route, and quantiles of their seconds."""
+class RouteStatistics(BaseModel):
+    """The requests to one route, and quantiles of their duration in seconds."""
 
     route: str
     n_requests: int
@@ -311,206 +504,13 @@ class RouteNumbers(BaseModel):
     seconds: dict[str, float]
 
 
-class OperatorNumbers(BaseModel):
-    """What an operator looks at."""
+class OperatorResponse(BaseModel):
+    """Requests, latencies, learned entries and live errors."""
 
     seconds_up: float
     n_requests: int
     n_failed: int
     n_learned: int
-    routes: list[RouteNumbers]
+    routes: list[RouteStatistics]
     live_errors: list[LiveError]
-    version: VersionBody
-
-
-MOST_PAIRS = 10_000
-
-MOST_COLUMNS = 100_000  # of `among` and `exclude`
-
-MOST_BEST = 1_000
-
-MOST_REASONS = 100
-
-
-HistoryBody = Annotated[list[ColumnValue], Field(min_length=1, max_length=MOST_ENTRIES)]
-
-
-class RowOrHistory(RequestBody):
-    """A row that is known, or the entries and features of one that is not, which are not stored."""
-
-    row: AnyId | None = None
-    history: HistoryBody | None = None
-    features: GivenFeatures | None = None
-
-    @model_validator(mode="after")
-    def check_one(self) -> RowOrHistory:
-        """Refuse both and neither."""
-        if (self.row is None) == (self.history is None and self.features is None):
-            raise ValueError(
-                "give either row, which is known, or history, the entries of a new row, with or without its features"
-            )
-        return self
-
-
-class PairBody(RequestBody):
-    """A row and a column."""
-
-    row: AnyId
-    column: AnyId
-
-
-class PredictRequest(RequestBody):
-    """Pairs; or the history and features of a row that is not stored, and the columns to predict for it."""
-
-    pairs: Annotated[list[PairBody], Field(min_length=1, max_length=MOST_PAIRS)] | None = None
-    history: HistoryBody | None = None
-    features: GivenFeatures | None = None
-    columns: Annotated[list[AnyId], Field(min_length=1, max_length=MOST_PAIRS)] | None = None
-    unknown: Literal["error", "nan", "fallback"] = Field(
-        default="error",
-        description="Unknown rows and columns: refused, predicted as null, or by the means of what is known.",
-    )
-
-    @model_validator(mode="after")
-    def check_one(self) -> PredictRequest:
-        """Refuse pairs beside a history, and a history without columns."""
-        is_guest = self.history is not None or self.features is not None
-        if (self.pairs is None) != is_guest:
-            raise ValueError("give either pairs, or history (or features) and columns")
-        if (self.columns is not None) != is_guest:
-            raise ValueError("history (or features) and columns go together")
-        return self
-
-
-class RecommendRequest(RowOrHistory):
-    """Whose best columns, how many, and from which."""
-
-    n: Annotated[int, Field(strict=True, ge=1, le=MOST_BEST)] = 10
-    among: Annotated[list[AnyId], Field(min_length=1, max_length=MOST_COLUMNS)] | None = None
-    exclude: Annotated[list[AnyId], Field(max_length=MOST_COLUMNS)] | None = None
-    min_entries: Annotated[int, Field(strict=True, ge=0, le=10**9)] = Field(
-        default=0, description="Leave out columns with fewer entries than this, whose predictions are uncertain."
-    )
-    include_observed: Annotated[bool, Field(strict=True)] = False
-    reasons: Annotated[int, Field(strict=True, ge=0, le=10)] = Field(
-        default=0, description="How many entries to name with each of the best ten columns, by their effect."
-    )
-
-
-class ExplainRequest(RowOrHistory):
-    """The prediction to explain, and by how many entries."""
-
-    column: AnyId
-    n: Annotated[int, Field(strict=True, ge=1, le=MOST_REASONS)] = 5
-
-
-class SimilarRequest(RequestBody):
-    """A column, or a row."""
-
-    column: AnyId | None = None
-    row: AnyId | None = None
-    n: Annotated[int, Field(strict=True, ge=1, le=MOST_BEST)] = 10
-
-    @model_validator(mode="after")
-    def check_one(self) -> SimilarRequest:
-        """Refuse both and neither."""
-        if (self.row is None) == (self.column is None):
-            raise ValueError("give either a column or a row")
-        return self
-
-
-class RangeBody(BaseModel):
-    """An interval that holds the true value with about this probability."""
-
-    low: float
-    high: float
-    coverage: float
-
-
-class Likelihood(BaseModel):
-    """A level (without levels, the mean of a bin) and its probability."""
-
-    level: float
-    probability: float
-
-
-class PredictionBody(BaseModel):
-    """What is predicted for a pair; `level`, `distribution` and `interval` where the model has them."""
-
-    expected: float | None
-    level: float | None
-    distribution: list[Likelihood] | None
-    interval: RangeBody | None
-    area: Area | None = Field(description="Null where the row or the column is unknown.")
-
-
-class Reason(BaseModel):
-    """An entry of the row, and what the prediction would lose without it."""
-
-    column: str | int
-    value: float
-    effect: float
-
-
-class FeatureReason(BaseModel):
-    """What a feature says of the row, and what the prediction would lose without it."""
-
-    name: str
-    value: str
-    effect: float
-
-
-class PairPrediction(PredictionBody):
-    """A pair and its prediction."""
-
-    row: str | int | None
-    column: str | int
-
-
-class BestColumn(PredictionBody):
-    """A column, its prediction, and the entries and features that pulled it up or down, if they were asked for."""
-
-    column: str | int
-    reasons: list[Reason] | None = None
-    feature_reasons: list[FeatureReason] | None = None
-
-
-class Predictions(BaseModel):
-    """Predictions in the order of the pairs."""
-
-    predictions: list[PairPrediction]
-    version: VersionBody
-
-
-class BestColumns(BaseModel):
-    """The best columns, best first."""
-
-    row: str | int | None
-    best: list[BestColumn]
-    version: VersionBody
-
-
-class ExplainedPrediction(PredictionBody):
-    """A prediction and the entries and features of the row that pulled it up or down the most."""
-
-    row: str | int | None
-    column: str | int
-    entries: list[Reason]
-    features: list[FeatureReason]
-    version: VersionBody
-
-
-class SimilarLabel(BaseModel):
-    """A column or row, and the cosine of its latent."""
-
-    id: str | int
-    cosine: float
-
-
-class SimilarLabels(BaseModel):
-    """The most similar columns or rows, most similar first."""
-
-    axis: Literal["row", "column"]
-    id: str | int
-    similar: list[SimilarLabel]
-    version: VersionBody
+    version: Version

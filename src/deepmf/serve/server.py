@@ -1,4 +1,4 @@
-"""The server: options to a running process, with its socket, its signals and its workers."""
+"""The server process: options, socket, signals, workers and log."""
 
 from __future__ import annotations
 
@@ -14,201 +14,59 @@ import sys
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
-from deepmf.data.synthetic import generate
-from deepmf.errors import BadSetting, DeepMFWarning, UserError
-from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.errors import BadSetting, UserError
 from deepmf.serve.app import create_app
 from deepmf.serve.auth import read_keys
-from deepmf.serve.database import EntryDatabase, open_database
+from deepmf.serve.database import open_database
 from deepmf.serve.http import LimitedHttp
-from deepmf.serve.metrics import SHARED_FOLDER, configure_log
-from deepmf.serve.service import Service, load_served
-
-_RATINGS: dict[str, Any] = {"n_rows": 600, "n_columns": 300, "density": 0.12, "noise": 0.7}
-
-_SETTINGS: dict[str, Any] = {
-    "hidden_sizes": (64,),
-    "latent_size": 16,
-    "dropout": 0.2,
-    "mask_rate": 0.5,
-    "views": 8,
-    "epochs": 40,
-    "learning_rate": 1e-2,
-    "block_rows": 150,
-    "block_columns": 150,
-    "validate_every": 10,
-}
-
-
-def write_demo_model(path: Path, *, seed: int) -> None:
-    """Fit a model to generated films, and write its file."""
-    ratings = generate(**_RATINGS, seed=seed).matrix
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # so small a network gains nothing from more
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeepMFWarning)
-            model = OrdinalDMF(**_SETTINGS, seed=seed, device="cpu").fit(ratings, progress=False)
-    finally:
-        torch.set_num_threads(n_threads)
-    model.save(path)
-
+from deepmf.serve.metrics import SHARED_FOLDER
+from deepmf.serve.service import Service, load_with_digest
 
 logger = logging.getLogger("deepmf.serve")
 
+LOG_LEVELS = ("info", "warning", "error")
 
-_FAILED = 3  # the exit status of a worker that cannot start, as uvicorn has it
-
-_MOST_DEATHS = 10  # in a minute
-
-_MOST_TRIES = 3  # to start a worker where no other one answers
-
-_ENDED_BY = {
+_OPTIONS = "DEEPMF_SERVE_OPTIONS"  # the variable by which worker processes receive their options
+_GRACE_SECONDS = 30  # for requests to finish after SIGTERM
+_START_FAILED = 3  # the exit status of a worker that cannot start, as in uvicorn
+_MAX_DEATHS = 10  # of workers per minute
+_MAX_STARTS = 3  # failed starts in a row while no worker answers
+_DEATH_REASONS = {
     "SIGBUS": "a file of the model was shortened while it was in use, or its disk failed; save models under another "
     "name and rename them",
     "SIGKILL": "it may have needed more memory than there is",
 }
 
 
-class Workers(Multiprocess):
-    """Workers on the same sockets, until SIGTERM or SIGINT.
-
-    A worker that dies is started again. Where that fails, as the model's file is no longer good, the others go on and
-    it is tried again, later each time; where no other one is left, or workers die one after the other, all is over.
-
-    folder: where workers tell (by `tell_ready` and `refuse_to_start`) how far they came.
-    on_ready: called once all of them answer.
-    """
-
-    def __init__(
-        self, config: uvicorn.Config, sockets: list[socket.socket], *, folder: Path, on_ready: Callable[[], None]
-    ) -> None:
-        super().__init__(config, sockets)
-        self._folder = folder
-        self._on_ready: Callable[[], None] | None = on_ready
-        self._deaths: list[float] = []
-        self._n_failed = 0  # starts in a row
-        self._due: dict[int, float] = {}  # when the worker of a place is started again
-        self._ended = ""  # why all is over
-
-    def run(self) -> None:
-        """Serve until told to stop; raise where that was no longer possible."""
-        super().run()
-        if self._ended:
-            raise UserError(self._ended)
-
-    def keep_subprocess_alive(self) -> None:
-        """Look after every worker."""
-        for place, worker in enumerate(self.processes):
-            if self.should_exit.is_set():
-                return
-            if place in self._due:
-                if time.monotonic() >= self._due[place]:
-                    del self._due[place]
-                    self.processes[place] = Process(self.config, self.sockets)
-                    self.processes[place].start()
-            elif not self._lives(worker):
-                self._on_death(place, worker)
-        if all(map(self._answers, self.processes)):
-            self._n_failed = 0
-            if self._on_ready is not None:
-                self._on_ready()
-                self._on_ready = None
-
-    def _lives(self, worker: Process) -> bool:
-        if self._answers(worker):
-            worker.parent_conn.send(b"ping")
-            # Its end is waited for too: nobody answers for a worker that dies just now.
-            heard = wait([worker.parent_conn, worker.process.sentinel], self.config.timeout_worker_healthcheck)
-            if worker.parent_conn in heard:
-                worker.parent_conn.recv()
-            elif not heard:
-                worker.kill()  # it hangs
-                worker.join()
-        return worker.process.is_alive()
-
-    def _answers(self, worker: Process) -> bool:
-        return worker.process.is_alive() and _ready_file(self._folder, worker.pid).exists()
-
-    def _on_death(self, place: int, worker: Process) -> None:
-        now, ready = time.monotonic(), _ready_file(self._folder, worker.pid)
-        refusal = _refusal_file(self._folder, worker.pid)
-        reason = refusal.read_text(encoding="utf-8") if refusal.exists() else ""
-        if ready.exists():
-            ready.unlink()
-            self._deaths = [*(time for time in self._deaths if now - time < 60), now]
-            self._due[place] = now
-            if len(self._deaths) > _MOST_DEATHS:
-                self._end(f"{len(self._deaths)} workers died within a minute; the log says of what")
-        else:
-            self._n_failed += 1
-            self._due[place] = now + min(2.0**self._n_failed, 60.0)
-            is_last = self._n_failed >= _MOST_TRIES and not any(map(self._answers, self.processes))
-            if self._on_ready is not None or is_last:
-                self._end(reason or "a worker could not be started; the log says why")
-        if not self._ended:
-            _log_death(worker, reason)
-
-    def _end(self, reason: str) -> None:
-        self._ended = reason
-        self.should_exit.set()
-
-
-def tell_ready(folder: Path) -> None:
-    """Say, of the worker that this process is, that it answers."""
-    _ready_file(folder, os.getpid()).touch()
-
-
-def refuse_to_start(folder: Path, reason: UserError) -> NoReturn:
-    """Say why the worker that this process is cannot start, and end it."""
-    _refusal_file(folder, os.getpid()).write_text(str(reason), encoding="utf-8")
-    sys.exit(_FAILED)
-
-
-def _ready_file(folder: Path, process: int | None) -> Path:
-    return folder / f"{process}.ready"
-
-
-def _refusal_file(folder: Path, process: int | None) -> Path:
-    return folder / f"{process}.refusal"
-
-
-def _log_death(worker: Process, reason: str) -> None:
-    code = worker.exitcode or 0
-    by = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-    fields = {"process": worker.pid, "by": by, "why": reason or _ENDED_BY.get(by, "")}
-    logger.error("a worker ended; it is started again", extra={"fields": fields})
-
-
-logger = logging.getLogger("deepmf.serve")
-
-
-_OPTIONS = "DEEPMF_SERVE_OPTIONS"  # how workers, which are processes of their own, get their options
-
-_GRACE_SECONDS = 30  # for requests to finish after SIGTERM
-
-
 @dataclass(frozen=True)
 class ServeOptions:
-    """What `deepmf serve` was told.
+    """The options of `deepmf serve`.
 
-    database: a SQLite file, or a URL.
-    keys: a file of API keys; None: none are needed, which is for this machine alone.
-    rate: requests a second for each key.
+    Parameters
+    ----------
+    model
+        The file or folder of the model.
+    database
+        A SQLite file, or a URL.
+    keys
+        A file of API keys; None for a service that only this machine can reach.
+    rate
+        Requests per second for each key.
+    workers
+        Number of processes.
     """
 
     model: str
@@ -221,72 +79,94 @@ class ServeOptions:
     log_level: str = "info"
 
     def check(self) -> None:
-        """Refuse what cannot be served safely, or at all."""
+        """Raise `BadSetting` for options that are invalid or unsafe."""
         if self.workers < 1:
             raise BadSetting(f"--workers must be at least 1; got {self.workers}")
         if not 0 <= self.port <= 65535:
             raise BadSetting(f"--port must be between 0 and 65535; got {self.port}")
         if not 0 < self.rate < math.inf:
             raise BadSetting(f"--rate-limit must be a number of requests above 0; got {self.rate:g}")
+        if self.log_level not in LOG_LEVELS:
+            raise BadSetting(f"--log-level must be {', '.join(LOG_LEVELS)}; got {self.log_level!r}")
         if self.keys is None and self.host not in ("127.0.0.1", "::1", "localhost"):
             raise BadSetting(
                 f"others can reach {self.host}: give --keys FILE (deepmf api-key FILE makes one), or --host 127.0.0.1"
             )
 
 
-def run(options: ServeOptions, announce: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `announce` is told the address once it answers."""
+def serve(options: ServeOptions, announce: Callable[[str], None] = lambda _: None) -> None:
+    """Serve a model until SIGTERM or SIGINT.
+
+    Parameters
+    ----------
+    announce
+        Called with the address once the service answers.
+    """
     options.check()
     configure_log(options.log_level)
     with ExitStack() as stack:
-        listener = stack.enter_context(_listener(options))
-        address = f"http://{options.host if ':' not in options.host else f'[{options.host}]'}"
-        address = f"{address}:{listener.getsockname()[1]}"
+        listener = stack.enter_context(_listen(options))
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        address = f"http://{host}:{listener.getsockname()[1]}"
         if options.workers == 1:
-            app = build(options)
-            server = _Server(_config(app, options), app, options, lambda: announce(address))
-            server.run([listener])
+            app = build_app(options)
+            _Server(_configure_uvicorn(app), app, options, lambda: announce(address)).run([listener])
             return
-        open_database(options.database).dispose()  # one process makes the tables
+        open_database(options.database).close()  # a single process creates the tables
         os.environ[_OPTIONS] = json.dumps(asdict(options))
         os.environ[SHARED_FOLDER] = stack.enter_context(tempfile.TemporaryDirectory(prefix="deepmf-metrics-"))
-        config = _config("deepmf.serve.server:worker_app", options, factory=True, workers=options.workers)
+        config = _configure_uvicorn("deepmf.serve.server:build_worker_app", factory=True, workers=options.workers)
         folder = Path(os.environ[SHARED_FOLDER])
-        Workers(config, [listener], folder=folder, on_ready=lambda: announce(address)).run()
+        _Workers(config, [listener], folder=folder, on_ready=lambda: announce(address)).run()
 
 
-def build(options: ServeOptions) -> FastAPI:
+def build_app(options: ServeOptions) -> FastAPI:
     """Load the model, open the database, and return the application."""
-    # A signal such as SIGBUS, which ends the process at once, is named.
+    # Signals that end the process at once, such as SIGBUS, leave a trace in the log.
     faulthandler.enable(file=sys.__stderr__ or sys.stderr, all_threads=False)
-    sys.setswitchinterval(0.001)  # requests are read while others are computed: they wait less for each other
+    sys.setswitchinterval(0.001)  # requests are read while others are computed, and wait less for each other
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)  # so little is computed at a time that threads would wait for each other
+        torch.set_num_threads(1)  # each computation is so small that threads would wait for each other
     keys = None if options.keys is None else read_keys(Path(options.keys))
     path = Path(options.model)
-    model, digest = load_served(path)
-    database = EntryDatabase(open_database(options.database))
-    service = Service(model, database, source=path, digest=digest)
+    model, digest = load_with_digest(path)
+    service = Service(model, open_database(options.database), source=path, digest=digest)
     app = create_app(service, keys=keys, rate=options.rate)
     gc.collect()
-    gc.freeze()  # what is there now stays: looking through it again and again would hold up requests
+    gc.freeze()  # the model stays: scanning it in every collection would delay requests
     return app
 
 
-def worker_app() -> FastAPI:
-    """Return the application of one of several workers."""
+def build_worker_app() -> FastAPI:
+    """Return the application of a worker process, with the options of its parent; exit if it cannot start."""
     options = ServeOptions(**json.loads(os.environ[_OPTIONS]))
     configure_log(options.log_level)
     folder = Path(os.environ[SHARED_FOLDER])
     try:
-        app = build(options)
+        app = build_app(options)
     except UserError as error:
-        refuse_to_start(folder, error)
-    tell_ready(folder)
+        _failure_file(folder, os.getpid()).write_text(str(error), encoding="utf-8")
+        sys.exit(_START_FAILED)
+    _ready_file(folder, os.getpid()).touch()
     return app
 
 
-def _config(app: Any, options: ServeOptions, **named: Any) -> uvicorn.Config:
+@contextmanager
+def _listen(options: ServeOptions) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    try:
+        listener = socket.create_server((options.host, options.port), family=family, backlog=2048)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BadSetting(
+            f"cannot listen on {options.host}, port {options.port} ({reason}); choose another --host or --port"
+        ) from error
+    listener.set_inheritable(True)
+    with listener:
+        yield listener
+
+
+def _configure_uvicorn(app: Any, **settings: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=LimitedHttp,
@@ -299,29 +179,31 @@ def _config(app: Any, options: ServeOptions, **named: Any) -> uvicorn.Config:
         timeout_graceful_shutdown=_GRACE_SECONDS,
         timeout_worker_healthcheck=60,
         backlog=2048,
-        **named,
+        **settings,
     )
 
 
 class _Server(uvicorn.Server):
-    """A server that ends in peace by SIGTERM and SIGINT, and reads model and keys anew by SIGHUP."""
+    """A server that finishes its requests on SIGTERM and SIGINT, and reloads model and keys on SIGHUP."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, options: ServeOptions, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, app: FastAPI, options: ServeOptions, on_ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
-        self._application, self._options, self._ready = app, options, ready
+        self._application, self._options, self._on_ready = app, options, on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
+        """Start, and announce it."""
         await super().startup(sockets)
         if self.started:
-            self._ready()
+            self._on_ready()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals while serving; ending by one is no failure."""
+        """Handle signals while serving; unlike uvicorn, do not raise them again at the end."""
         handlers: dict[int, Any] = {signal.SIGINT: self.handle_exit, signal.SIGTERM: self.handle_exit}
         if hasattr(signal, "SIGHUP"):
-            handlers[signal.SIGHUP] = self._on_hangup
+            handlers[signal.SIGHUP] = self._handle_hangup
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             yield
@@ -329,31 +211,149 @@ class _Server(uvicorn.Server):
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _on_hangup(self, _: int, __: FrameType | None) -> None:
-        threading.Thread(target=self._read_anew, daemon=True).start()
+    def _handle_hangup(self, _: int, __: FrameType | None) -> None:
+        threading.Thread(target=self._reload, daemon=True).start()
 
-    def _read_anew(self) -> None:
+    def _reload(self) -> None:
         state, part = self._application.state, "keys"
         try:
             if self._options.keys is not None:
                 state.access.keys = read_keys(Path(self._options.keys))
             part = "model"
             version = state.service.reload().model_version
-        except Exception as error:  # noqa: BLE001 (whatever it is, the log has one line of JSON, and no traceback)
+        except Exception as error:  # noqa: BLE001 (any error is one line of JSON in the log, without a traceback)
             fields = {"failed": part, "error": type(error).__name__}
-            logger.error("SIGHUP: not everything was read anew", extra={"fields": fields})
+            logger.error("cannot reload on SIGHUP", extra={"fields": fields})
         else:
-            logger.info("SIGHUP: all was read anew", extra={"fields": {"model_version": version}})
+            logger.info("reloaded on SIGHUP", extra={"fields": {"model_version": version}})
 
 
-@contextmanager
-def _listener(options: ServeOptions) -> Iterator[socket.socket]:
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    try:
-        listener = socket.create_server((options.host, options.port), family=family, backlog=2048)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise BadSetting(f"{options.host}, port {options.port}, cannot be served ({reason}); give others") from error
-    listener.set_inheritable(True)
-    with listener:
-        yield listener
+class _Workers(Multiprocess):
+    """Worker processes on the same sockets, until SIGTERM or SIGINT.
+
+    A worker that dies is started again. If that fails, because the model's file is damaged, the others go on and the
+    start is tried again, later each time. If no worker is left, or workers die one after the other, the service ends.
+
+    Parameters
+    ----------
+    folder
+        Where workers report that they are ready, or why they cannot start.
+    on_ready
+        Called once all workers answer.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, sockets: list[socket.socket], *, folder: Path, on_ready: Callable[[], None]
+    ) -> None:
+        super().__init__(config, sockets)
+        self._folder = folder
+        self._on_ready: Callable[[], None] | None = on_ready
+        self._death_times: list[float] = []
+        self._n_failed_starts = 0  # in a row
+        self._due: dict[int, float] = {}  # when the worker of a place is started again
+        self._end_reason = ""
+
+    def run(self) -> None:
+        """Serve until a signal; raise `UserError` if the service had to end."""
+        super().run()
+        if self._end_reason:
+            raise UserError(self._end_reason)
+
+    def keep_subprocess_alive(self) -> None:
+        """Check every worker, and start those that are due."""
+        for place, worker in enumerate(self.processes):
+            if self.should_exit.is_set():
+                return
+            if place in self._due:
+                if time.monotonic() >= self._due[place]:
+                    del self._due[place]
+                    self.processes[place] = Process(self.config, self.sockets)
+                    self.processes[place].start()
+            elif not self._check_alive(worker):
+                self._handle_death(place, worker)
+        if all(map(self._is_ready, self.processes)):
+            self._n_failed_starts = 0
+            if self._on_ready is not None:
+                self._on_ready()
+                self._on_ready = None
+
+    def _check_alive(self, worker: Process) -> bool:
+        """Ping a worker, kill it if it hangs, and return whether it lives."""
+        if self._is_ready(worker):
+            worker.parent_conn.send(b"ping")
+            # Wait for its end too: a worker that dies just now does not answer.
+            heard = wait([worker.parent_conn, worker.process.sentinel], self.config.timeout_worker_healthcheck)
+            if worker.parent_conn in heard:
+                worker.parent_conn.recv()
+            elif not heard:
+                worker.kill()
+                worker.join()
+        return worker.process.is_alive()
+
+    def _is_ready(self, worker: Process) -> bool:
+        return worker.process.is_alive() and _ready_file(self._folder, worker.pid).exists()
+
+    def _handle_death(self, place: int, worker: Process) -> None:
+        now, ready = time.monotonic(), _ready_file(self._folder, worker.pid)
+        failure = _failure_file(self._folder, worker.pid)
+        reason = failure.read_text(encoding="utf-8") if failure.exists() else ""
+        if ready.exists():
+            ready.unlink()
+            self._death_times = [*(death for death in self._death_times if now - death < 60), now]
+            self._due[place] = now
+            if len(self._death_times) > _MAX_DEATHS:
+                self._end(f"{len(self._death_times)} workers died within a minute; the log says why")
+        else:
+            self._n_failed_starts += 1
+            self._due[place] = now + min(2.0**self._n_failed_starts, 60.0)
+            is_last = self._n_failed_starts >= _MAX_STARTS and not any(map(self._is_ready, self.processes))
+            if self._on_ready is not None or is_last:
+                self._end(reason or "a worker could not be started; the log says why")
+        if not self._end_reason:
+            _log_death(worker, reason)
+
+    def _end(self, reason: str) -> None:
+        self._end_reason = reason
+        self.should_exit.set()
+
+
+def _ready_file(folder: Path, process: int | None) -> Path:
+    return folder / f"{process}.ready"
+
+
+def _failure_file(folder: Path, process: int | None) -> Path:
+    return folder / f"{process}.failure"
+
+
+def _log_death(worker: Process, reason: str) -> None:
+    code = worker.exitcode or 0
+    by = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+    fields = {"process": worker.pid, "by": by, "why": reason or _DEATH_REASONS.get(by, "")}
+    logger.error("a worker died and is started again", extra={"fields": fields})
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as one line of JSON: time, level, event, and its fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record; of an exception, only its type, since its message may contain ids."""
+        content = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            content["error"] = record.exc_info[0].__name__
+        return json.dumps(content)
+
+
+def configure_log(level: str) -> None:
+    """Log the service and uvicorn to standard error, from a level on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    for name in ("deepmf.serve", "uvicorn"):
+        named_logger = logging.getLogger(name)
+        named_logger.handlers[:] = [handler]
+        named_logger.propagate = False
+        named_logger.setLevel(level.upper())

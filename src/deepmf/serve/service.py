@@ -1,4 +1,5 @@
-"""The service: the snapshot that answers, the one writer that replaces it, and what keeps it up to date."""
+"""The service: the current snapshot that answers requests, the writer that replaces it, and the thread that follows
+what other processes write."""
 
 from __future__ import annotations
 
@@ -10,9 +11,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from sqlalchemy.exc import SQLAlchemyError
@@ -22,40 +22,44 @@ from deepmf.models.base import Model
 from deepmf.models.fold_in import FoldedRows
 from deepmf.models.loading import load
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import ColumnNeighbours
-from deepmf.serve.changes import Given
-from deepmf.serve.database import AreaError, EntryDatabase, Transaction
-from deepmf.serve.errors import Refusal
-from deepmf.serve.ids import named_unknown
+from deepmf.serve.batcher import Batcher
+from deepmf.serve.changes import FeatureValues
+from deepmf.serve.database import EntryDatabase, Transaction
+from deepmf.serve.errors import ApiError
+from deepmf.serve.ids import explain_unknown
 from deepmf.serve.metrics import ServiceMetrics
-from deepmf.serve.queries import ColumnIndex, Guest, Projection, fold_in, guest_of
-from deepmf.serve.schemas import MOST_ENTRIES, ColumnValue
-from deepmf.serve.snapshot import Snapshot, caught_up, replayed
-from deepmf.serve.writer import AnyWrite, Batcher, WriteReceipt, Written, write_together
+from deepmf.serve.queries import ColumnIndex, History, Projection, check_history, fold_in
+from deepmf.serve.schemas import MAX_ENTRIES, ColumnValue
+from deepmf.serve.snapshot import Snapshot, catch_up, replay
+from deepmf.serve.writer import Write, WriteReceipt, commit_writes
 from deepmf.storage.model_folder import model_digest
-
-Body = TypeVar("Body")
-
 
 logger = logging.getLogger("deepmf.serve")
 
+Result = TypeVar("Result")
 
-_LARGEST_REWRITTEN = 200_000_000  # bytes of a SQLite file: it takes some seconds, in which nobody can write
-
-# From this number of columns on rankings are approximate; with fewer, scoring all of them takes some milliseconds.
-_LEAST_COLUMNS = 200_000
+_LARGEST_REWRITTEN = 200_000_000  # bytes of a SQLite file: rewriting it takes seconds during which nobody can write
 
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """What a request may cost at most.
+    """Limits on the cost of a request.
 
-    seconds: how long a request may take; after this it is given up.
-    database_seconds: how long a question to the database alone may take.
-    body_bytes: how long a body may be.
-    staleness: seconds between looks for what other processes wrote.
-    keep_changes: seconds that the database keeps which rows and columns changed, at least; at most twice as long.
-    exact_columns: with fewer columns, rankings are exact; from this number on approximate, where faiss is installed.
+    Parameters
+    ----------
+    seconds
+        Timeout of a request.
+    database_seconds
+        Timeout of a request that only reads the database.
+    body_bytes
+        Largest request body.
+    staleness
+        Seconds between checks for writes of other processes.
+    keep_changes
+        Seconds for which the database lists changed rows and columns, at least; at most twice as long.
+    exact_columns
+        Number of columns from which rankings are approximate, if faiss is installed. With fewer columns, scoring all
+        of them takes a few milliseconds.
     """
 
     seconds: float = 10.0
@@ -63,43 +67,29 @@ class ServiceLimits:
     body_bytes: int = 1 << 20
     staleness: float = 0.1
     keep_changes: float = 60.0
-    exact_columns: int = _LEAST_COLUMNS
+    exact_columns: int = 200_000
 
 
-class ServedFile(NamedTuple):
-    """A model, and the digest of the file or folder that it was loaded from."""
-
-    model: Model
-    digest: str
-
-
-def load_served(path: Path) -> ServedFile:
-    """Load a model and the digest of the very file that it came from, also where that is replaced meanwhile."""
-    is_same = False
-    while not is_same:
-        before = _identity(path) if path.exists() else None  # `load` says what is missing
-        loaded = ServedFile(load(path), model_digest(path))
-        is_same = _identity(path) == before
-    return loaded
-
-
-def _identity(path: Path) -> tuple[int, ...]:
-    found = path.stat()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-class ReadJob(NamedTuple):
-    """A question to the snapshot, and the history and features that are embedded for it, if any."""
+class Query(NamedTuple):
+    """A question to the current snapshot, and the history and features of a new row to fold in for it, if any."""
 
     ask: Callable[[Snapshot, FoldedRows | None], Any]
-    history: Sequence[ColumnValue] | None
-    features: Given | None
+    history: Sequence[ColumnValue] | None = None
+    features: FeatureValues | None = None
 
 
 class Service:
-    """A model that answers, learns entries, and can be replaced while it runs.
+    """A model that answers requests, learns entries, and can be replaced while it runs.
 
-    source: the file that the model came from, to read it anew; None: it cannot be replaced.
+    `await service.quick.run(Query(...))` answers a query, `service.slow` one that takes longer than milliseconds;
+    `await service.writer.run(EntryWrite(...))` writes. When a write returns, it is durable and visible to every query.
+
+    Parameters
+    ----------
+    source
+        The file of the model, to reload it; None if it cannot be replaced.
+    digest
+        The digest of that file.
     """
 
     def __init__(
@@ -114,296 +104,287 @@ class Service:
         warnings.simplefilter("ignore", DeepMFWarning)  # they name rows and columns, and nobody reads them here
         self.limits = limits or ServiceLimits()
         self.metrics = ServiceMetrics()
+        self.start_time = time.monotonic()
         self._database = database
         self._source = source
         self._digest = digest
-        self.started = time.monotonic()
-        self._writing, self._loading = threading.Lock(), threading.Lock()
-        self.current = self._started(Snapshot.of(model), digest)
+        self._write_lock, self._load_lock = threading.Lock(), threading.Lock()
         self._index: ColumnIndex | None = None
         self._projection: tuple[int, Projection] | None = None
-        self._neighbours: tuple[int, ColumnNeighbours] | None = None
-        # What takes long (explain, search) does not hold up what takes milliseconds.
-        self._quick: Batcher[ReadJob, Any] = Batcher(self._answer_together, name="quick answers")
-        self._slow: Batcher[ReadJob, Any] = Batcher(self._answer_together, name="slow answers")
-        self._writes: Batcher[AnyWrite, WriteReceipt] = Batcher(
-            self._write_together,
+        self._can_approximate = True
+        self._last_followed: tuple[int, ...] = ()  # the model version and the file that the follower loaded last
+        self._publish(self._start(Snapshot.from_model(model), digest))
+        # Two threads, so that slow queries (explain, search) do not delay those that take milliseconds.
+        timeout = self.limits.seconds
+        self.quick: Batcher[Query, Any] = Batcher(self._answer_queries, name="quick queries", timeout=timeout)
+        self.slow: Batcher[Query, Any] = Batcher(self._answer_queries, name="slow queries", timeout=timeout)
+        self.writer: Batcher[Write, WriteReceipt] = Batcher(
+            self._perform_writes,
             name="writer",
+            timeout=timeout,
             cost=lambda write: write.size,
-            most=MOST_ENTRIES,
+            max_cost=MAX_ENTRIES,
             late="this takes long and may still be written; send it again, with the same Idempotency-Key if it had one",
         )
-        # One thread of its own: questions to a database that hangs wait for each other and hold up nothing else.
-        self._questions = ThreadPoolExecutor(1, thread_name_prefix="questions")
-        self._approximates = True
-        self._seen_model: tuple[int, ...] = ()  # the version and the file that the follower looked at last
-        self._stopped = threading.Event()
+        # A thread of its own, so that a database that hangs delays nothing else.
+        self._database_reader = ThreadPoolExecutor(1, thread_name_prefix="database reader")
+        self._is_stopping = threading.Event()
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
         self._follower.start()
-        self.metrics.show(self.current)
 
-    async def answer(
-        self,
-        ask: Callable[[Snapshot, FoldedRows | None], Body],
-        history: Sequence[ColumnValue] | None = None,
-        features: Given | None = None,
-        *,
-        slow: bool = False,
-    ) -> Body:
-        """Return what a question is answered, of the snapshot of the moment."""
-        batcher = self._slow if slow else self._quick
-        return cast("Body", await batcher.answer(ReadJob(ask, history, features), timeout=self.limits.seconds))
+    async def read_database(self, read: Callable[[Transaction], Result]) -> Result:
+        """Run a function in a read transaction; raise `ApiError` if the database does not answer in time."""
 
-    async def write(self, write: AnyWrite) -> WriteReceipt:
-        """Change entries or features; when this returns, the change is durable, and every later answer has it."""
-        return await self._writes.answer(write, timeout=self.limits.seconds)
-
-    async def ask_database(self, ask: Callable[[Transaction], Body]) -> Body:
-        """Return what a question is answered of the database as it is; one that does not answer soon is refused."""
-
-        def asked() -> Body:
-            with self._database.reading() as transaction:
-                return ask(transaction)
+        def read_in_transaction() -> Result:
+            with self._database.begin_read() as transaction:
+                return read(transaction)
 
         try:
-            running = asyncio.get_running_loop().run_in_executor(self._questions, asked)
+            running = asyncio.get_running_loop().run_in_executor(self._database_reader, read_in_transaction)
             return await asyncio.wait_for(running, self.limits.database_seconds)
         except (SQLAlchemyError, TimeoutError) as error:
-            raise Refusal(503, "no_database", "the database does not answer", retry_after=1) from error
+            raise ApiError(503, "no_database", "the database does not answer", retry_after=1) from error
 
-    async def live_errors(self) -> dict[str, AreaError]:
-        """Return the errors of predictions made before their entries came, by area."""
-        version = self.current.model_version
-        return await self.ask_database(lambda transaction: transaction.live_errors(version))
-
-    def index(self, snapshot: Snapshot) -> ColumnIndex:
-        """Return the index of a snapshot's columns, built anew where there are new ones."""
+    def get_index(self, snapshot: Snapshot) -> ColumnIndex:
+        """Return the search index of a snapshot's columns; it is rebuilt when there are new columns."""
         if self._index is None or self._index.columns is not snapshot.model.entries_.columns:
             self._index = ColumnIndex(snapshot.model.entries_)
         return self._index
 
-    def projection(self, snapshot: Snapshot) -> Projection:
-        """Return the map of a model version, made once."""
+    def get_projection(self, snapshot: Snapshot) -> Projection:
+        """Return the map of a model version, which is computed once."""
         if self._projection is None or self._projection[0] != snapshot.model_version:
-            self._projection = snapshot.model_version, Projection.of(snapshot.base)
+            self._projection = snapshot.model_version, Projection.from_model(snapshot.base)
         return self._projection[1]
 
-    def neighbours(self, snapshot: Snapshot) -> ColumnNeighbours | None:
-        """Return what makes rankings of a snapshot approximate; None while they are exact."""
-        found = self._neighbours
-        return None if found is None or found[0] != snapshot.model_version else found[1]
-
-    def _build_neighbours(self) -> None:
-        """Build the index of a model with very many columns; rankings are exact until it is there."""
-        snapshot = self.current
-        is_many = len(snapshot.base.entries_.columns) >= self.limits.exact_columns
-        ranks_by_products = type(snapshot.base.predictor_) is Predictor  # others score in a way of their own
-        if self.neighbours(snapshot) or not (self._approximates and is_many and ranks_by_products):
-            return
-        try:
-            self._neighbours = snapshot.model_version, snapshot.base.column_neighbours()
-        except MissingDependency as error:
-            self._approximates = False
-            logger.warning(str(error))
-
     def reload(self) -> Snapshot:
-        """Read the model's file anew; the old model answers until the new one does, and for ever where it is bad."""
+        """Load the model's file again; the old model answers until the new one is ready, or if the file is bad."""
         if self._source is None:
-            raise Refusal(409, "no_file", "this service was not started from a model file")
-        with self._loading:
+            raise ApiError(409, "no_file", "this service was not started from a model file")
+        with self._load_lock:
             if model_digest(self._source) != self._digest:
-                model, digest = load_served(self._source)
-                with self._database.reading() as transaction:
-                    fresh = replayed(Snapshot.of(model), transaction)
-                _warm_up(fresh)
-                with self._writing:
-                    self._publish(self._registered(fresh, digest))
+                model, digest = load_with_digest(self._source)
+                snapshot = self._replay(Snapshot.from_model(model))
+                with self._write_lock:
+                    self._publish(self._register(snapshot, digest))
                 self._digest = digest
             return self.current
 
     def close(self) -> None:
-        """Finish what waits, and let go of the database."""
-        self._stopped.set()
-        for batcher in (self._writes, self._quick, self._slow):
+        """Finish waiting requests and close the database."""
+        self._is_stopping.set()
+        for batcher in (self.writer, self.quick, self.slow):
             batcher.close()
         self._follower.join()
-        self._questions.shutdown(cancel_futures=True)
+        self._database_reader.shutdown(cancel_futures=True)
         self._database.close()
 
-    def _started(self, base: Snapshot, digest: str) -> Snapshot:
-        with self._database.reading() as transaction:
-            fresh = replayed(base, transaction)
-        _warm_up(fresh)
-        return self._registered(fresh, digest)
-
-    def _registered(self, fresh: Snapshot, digest: str) -> Snapshot:
-        with self._database.writing() as transaction:
-            transaction.lock()
-            version = transaction.register_model(digest)
-            return caught_up(replace(fresh, model_version=version), transaction)
-
-    def _publish(self, snapshot: Snapshot) -> None:
-        self.current = snapshot
-        self.metrics.show(snapshot)
-
-    def _answer_together(self, jobs: Sequence[ReadJob]) -> list[Any]:
+    def _answer_queries(self, queries: Sequence[Query]) -> list[Any]:
         snapshot = self.current
-        guests = _guests(snapshot, jobs)
-        self.metrics.embedded(sum(isinstance(guest, FoldedRows) for guest in guests))
-        return [
-            guest if isinstance(guest, Exception) else _tried(partial(job.ask, snapshot, guest))
-            for job, guest in zip(jobs, guests, strict=True)
-        ]
-
-    def _write_together(self, writes: Sequence[AnyWrite]) -> list[WriteReceipt | Exception]:
-        with self._writing:
+        new_rows = _fold_in_histories(snapshot, queries)
+        self.metrics.count_histories(sum(isinstance(row, FoldedRows) for row in new_rows))
+        results: list[Any] = []
+        for query, new_row in zip(queries, new_rows, strict=True):
             try:
-                return self._written(writes).answers
+                if isinstance(new_row, Exception):
+                    raise new_row
+                results.append(query.ask(snapshot, new_row))
+            except Exception as error:  # noqa: BLE001 (an error of this query only; the others are answered)
+                results.append(_to_api_error(error))
+        return results
+
+    def _perform_writes(self, writes: Sequence[Write]) -> list[WriteReceipt | Exception]:
+        with self._write_lock:
+            try:
+                result = commit_writes(self._database, self.current, writes)
             except SQLAlchemyError as error:
                 logger.error("cannot write to the database", extra={"fields": {"error": type(error).__name__}})
                 reason = "the database does not answer; this may be written nonetheless: send it again"
-                refusal = Refusal(503, "no_database", reason, retry_after=1)
-                return [refusal] * len(writes)
+                return [ApiError(503, "no_database", reason, retry_after=1)] * len(writes)
             except UserError as error:
                 if len(writes) == 1:
-                    return [_refused(error)]
-            answers: list[WriteReceipt | Exception] = []  # one of them is not to be learned: find out which
-            for write in writes:
-                try:
-                    answers += self._written([write]).answers
-                except UserError as error:
-                    answers.append(_refused(error))
-            return answers
+                    return [_to_api_error(error)]
+            else:
+                self._publish(result.snapshot)
+                self.metrics.count_learned(result.n_learned, result.n_latents)
+                return result.receipts
+        # The model cannot learn one of the writes: perform each by itself.
+        return [receipt for write in writes for receipt in self._perform_writes([write])]
 
-    def _written(self, writes: Sequence[AnyWrite]) -> Written:
-        written = write_together(self._database, self.current, writes)
-        self._publish(written.snapshot)
-        self.metrics.learned(written.n_learned, written.n_latents)
-        return written
+    def _start(self, base: Snapshot, digest: str) -> Snapshot:
+        return self._register(self._replay(base), digest)
+
+    def _replay(self, base: Snapshot) -> Snapshot:
+        """Return a snapshot with all entries of the database, warmed up by a first answer."""
+        with self._database.begin_read() as transaction:
+            snapshot = replay(base, transaction)
+        _warm_up(snapshot)
+        return snapshot
+
+    def _register(self, snapshot: Snapshot, digest: str) -> Snapshot:
+        with self._database.begin_write() as transaction:
+            transaction.lock()
+            version = transaction.register_model(digest)
+            return catch_up(replace(snapshot, model_version=version), transaction)
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        self.current = snapshot
+        self.metrics.set_versions(snapshot)
 
     def _follow(self) -> None:
-        """Look for what other processes wrote, and for a model that another worker was told to load."""
-        pruning = _Pruning(self._database, self.limits.keep_changes)
-        while not self._stopped.wait(self.limits.staleness):
+        """Follow the writes of other processes, and load a model that another worker was told to load."""
+        pruner = _Pruner(self._database, self.limits.keep_changes)
+        while not self._is_stopping.wait(self.limits.staleness):
             try:
                 self._build_neighbours()
-                state = self._database.state()
+                state = self._database.read_state()
                 if state.data_version < self.current.data_version or state.model_version < self.current.model_version:
                     self._start_over()
                 self._follow_model(state.model_version)
                 if state.data_version != self.current.data_version:
-                    with self._writing, self._database.reading() as transaction:
-                        self._publish(caught_up(self.current, transaction))
-                pruning.tick(self.current.data_version)
-            except Exception as error:  # noqa: BLE001 (the database may be away for a while: look again later)
+                    with self._write_lock, self._database.begin_read() as transaction:
+                        self._publish(catch_up(self.current, transaction))
+                pruner.prune_if_due(self.current.data_version)
+            except Exception as error:  # noqa: BLE001 (the database may be away for a while: try again later)
                 logger.error("cannot follow the database", extra={"fields": {"error": type(error).__name__}})
-                self._stopped.wait(1.0)
+                self._is_stopping.wait(1.0)
         try:
-            pruning.finish(self.current.data_version)
+            pruner.prune_all(self.current.data_version)
         except SQLAlchemyError as error:
             logger.error("cannot prune the database", extra={"fields": {"error": type(error).__name__}})
 
     def _start_over(self) -> None:
-        """Read a database that was restored to an earlier state, and tell it which model is served."""
-        logger.warning("the database is at an earlier state than before; it is read anew")
-        with self._loading, self._writing:
-            self._publish(self._started(Snapshot.of(self.current.base), self._digest))
+        """Replay a database that was restored to an earlier state, and register the model in it."""
+        logger.warning("the database is at an earlier state than before and is replayed")
+        with self._load_lock, self._write_lock:
+            base = replace(self.current, model=self.current.base, model_version=1, data_version=0)
+            self._publish(self._start(base, self._digest))
 
     def _follow_model(self, version: int) -> None:
-        """Load the model file that another worker was told to; the file is read once, and again when it changes."""
+        """Load the file that another worker was told to load: once, and again when the file changes."""
         if self._source is None or version == self.current.model_version:
             return
-        seen = version, *_identity(self._source)
-        if seen == self._seen_model:
+        followed = version, *_identify_file(self._source)
+        if followed == self._last_followed:
             return
         try:
-            served = self.reload().model_version
+            loaded = self.reload().model_version
         except UserError:
-            self._seen_model = seen
+            self._last_followed = followed
             raise
-        self._seen_model = seen
-        if served != version:
+        self._last_followed = followed
+        if loaded != version:
             logger.warning("another service uses this database with another model file")
 
+    def _build_neighbours(self) -> None:
+        """Build the index of a model with very many columns; rankings are exact until it is ready."""
+        snapshot = self.current
+        has_many_columns = len(snapshot.base.entries_.columns) >= self.limits.exact_columns
+        ranks_by_products = type(snapshot.base.predictor_) is Predictor  # subclasses score in their own way
+        if snapshot.neighbours or not (self._can_approximate and has_many_columns and ranks_by_products):
+            return
+        try:
+            neighbours = snapshot.base.column_neighbours()
+        except MissingDependency as error:
+            self._can_approximate = False
+            logger.warning(str(error))
+            return
+        with self._write_lock:
+            if self.current.base is snapshot.base:
+                self._publish(replace(self.current, neighbours=neighbours))
 
-class _Pruning:
-    """Removes from the database, once in a while, which rows and columns changed some time ago.
 
-    Whoever was away for longer reads everything anew; what is forgotten does not stay in a list of changes.
+class _Pruner:
+    """Removes old lines from the list of changed rows and columns in the database.
+
+    A process that was away for longer replays everything; forgotten rows do not stay in the list.
     """
 
     def __init__(self, database: EntryDatabase, seconds: float) -> None:
         self._database = database
         self._seconds = seconds
         self._due, self._version, self._pruned = time.monotonic() + seconds, 0, 0
-        self._is_clean = True
+        self._is_erased = True
 
-    def tick(self, version: int) -> None:
-        """Prune where it is time."""
+    def prune_if_due(self, version: int) -> None:
+        """Prune if the interval has passed."""
         if version < self._pruned:  # the database was restored to an earlier state
             self._version = self._pruned = 0
         if time.monotonic() >= self._due:
             due, self._version, self._due = self._version, version, time.monotonic() + self._seconds
             self._prune(due)
-        if not self._is_clean:  # others may read at the moment: try again
-            self._is_clean = self._database.erase(self._pruned, largest=_LARGEST_REWRITTEN)
+        if not self._is_erased:  # a reader may have been in the way: try again
+            self._is_erased = self._database.erase(self._pruned, largest=_LARGEST_REWRITTEN)
 
-    def finish(self, version: int) -> None:
-        """Prune everything, as nobody may be there to do it later."""
+    def prune_all(self, version: int) -> None:
+        """Prune everything, since no process may be left to do it later."""
         self._prune(version)
         self._database.erase(version)
 
     def _prune(self, version: int) -> None:
         if version > self._pruned:
-            with self._database.writing() as transaction:
+            with self._database.begin_write() as transaction:
                 transaction.prune(version)
-            self._pruned, self._is_clean = version, False
+            self._pruned, self._is_erased = version, False
 
 
-def _guests(snapshot: Snapshot, jobs: Sequence[ReadJob]) -> list[FoldedRows | Exception | None]:
-    """Return the row that each history, or its features, make, embedded together; the reason where they make none."""
-    guests: list[Guest] = []
-    found: list[FoldedRows | Exception | None] = []
+class LoadedModel(NamedTuple):
+    """A model, and the digest of the file or folder that it was loaded from."""
+
+    model: Model
+    digest: str
+
+
+def load_with_digest(path: Path) -> LoadedModel:
+    """Load a model and the digest of the same file, even if the file is replaced meanwhile."""
+    while True:
+        before = _identify_file(path) if path.exists() else None  # `load` reports a missing file
+        loaded = LoadedModel(load(path), model_digest(path))
+        if _identify_file(path) == before:
+            return loaded
+
+
+def _identify_file(path: Path) -> tuple[int, ...]:
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _fold_in_histories(snapshot: Snapshot, queries: Sequence[Query]) -> list[FoldedRows | Exception | None]:
+    """Fold in the histories of all queries together; return for each query its row, an error, or None."""
+    histories: list[History] = []
+    found: list[FoldedRows | Exception | None] = [None] * len(queries)
     places = []
-    for job in jobs:
-        found.append(None)
-        if job.history is not None or job.features is not None:
-            checked = _tried(partial(guest_of, snapshot, job.history or (), job.features))
-            if isinstance(checked, Exception):
-                found[-1] = checked
-            else:
-                places.append(len(found) - 1)
-                guests.append(checked)
-    if guests:
-        together = _tried(partial(fold_in, snapshot, guests))
-        for number, place in enumerate(places):
-            found[place] = together if isinstance(together, Exception) else together.row(number)
+    for place, query in enumerate(queries):
+        if query.history is not None or query.features is not None:
+            try:
+                histories.append(check_history(snapshot, query.history or (), query.features))
+                places.append(place)
+            except Exception as error:  # noqa: BLE001 (an error of this query only)
+                found[place] = error
+    if histories:
+        try:
+            folded = fold_in(snapshot, histories)
+            for number, place in enumerate(places):
+                found[place] = folded.row(number)
+        except Exception as error:  # noqa: BLE001 (an error of all queries with a history)
+            for place in places:
+                found[place] = error
     return found
 
 
-def _tried(ask: Callable[[], Any]) -> Any:
-    """Return an answer, or the error that it raised."""
-    try:
-        return ask()
-    except UserError as error:
-        return _refused(error)
-    except Exception as error:  # noqa: BLE001 (of this job alone; the others are answered)
-        return error
-
-
-def _refused(error: UserError) -> Refusal:
-    """Return an error of the library as a refusal that names nothing but what was given."""
-    if isinstance(error, Refusal):
+def _to_api_error(error: Exception) -> Exception:
+    """Return an error of the library as one that names only what the request contains; others stay."""
+    if isinstance(error, ApiError) or not isinstance(error, UserError):
         return error
     if isinstance(error, UnknownLabel):
-        return Refusal(404, "unknown_label", named_unknown(error))
+        return ApiError(404, "unknown_label", explain_unknown(error))
     if isinstance(error, BadSetting | NotImplementedError):
-        return Refusal(409, "cannot", str(error))
-    return Refusal(422, "refused", str(error))
+        return ApiError(409, "cannot", str(error))
+    return ApiError(422, "refused", str(error))
 
 
 def _warm_up(snapshot: Snapshot) -> None:
-    """Answer once before anyone asks: what is computed at first use is ready then."""
+    """Compute a first answer, so that nothing is left to compute at the first request."""
     entries = snapshot.model.entries_
     first = np.zeros(1, dtype=np.int64)
     snapshot.model.predictor_.score_pairs(first, first)

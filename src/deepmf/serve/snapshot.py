@@ -1,4 +1,4 @@
-"""What a service exports: the entries of a model's file with all that it learned since, and features that came."""
+"""Snapshots: a model with the entries and features written since training, replayed from the database, or exported."""
 
 from __future__ import annotations
 
@@ -14,57 +14,69 @@ from deepmf.errors import BadFeatures, BadSetting, FileAbsent
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import AREAS, Entries
 from deepmf.models.base import Model
+from deepmf.models.ranking import ColumnNeighbours
 from deepmf.serve.changes import (
-    AxisName,
-    Changes,
+    EntryChanges,
     FeatureChanges,
-    Given,
+    FeatureValues,
     Pair,
-    axis_features,
-    changed_model,
-    described,
-    entries_of,
+    apply_changes,
+    collect_features,
+    get_axis_features,
     has_features,
-    readable,
-    together,
+    keep_readable,
+    read_entries,
+    summarise_features,
 )
-from deepmf.serve.database import EntryDatabase, Transaction, open_database
+from deepmf.serve.database import Transaction, open_database
+from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import are_numbers, check_servable
-from deepmf.serve.schemas import ModelDescription, ScaleBody, VersionBody
+from deepmf.serve.schemas import Axis, ModelResponse, ScaleSummary, Version
+
+logger = logging.getLogger("deepmf.serve")
+
+_AXES: tuple[Axis, ...] = ("row", "column")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A model with the entries that came since it was loaded; immutable, so that an answer is of one moment.
+    """A model with the entries written since training; immutable, so that a response reflects one moment.
 
-    base: the model as its file has it.
-    model: the same with the entries that came since.
+    Parameters
+    ----------
+    base
+        The model as its file has it.
+    model
+        The same model with the entries written since.
+    neighbours
+        The index that makes rankings approximate; None while they are exact.
     """
 
     base: Model
     model: Model
     model_version: int = 1
     data_version: int = 0
+    neighbours: ColumnNeighbours | None = None
 
     @classmethod
-    def of(cls, model: Model, *, model_version: int = 1) -> Snapshot:
-        """Return the snapshot of a model as its file has it; one whose ids cannot be served is refused."""
+    def from_model(cls, model: Model) -> Snapshot:
+        """Return the snapshot of a model as its file has it; raise `BadSetting` if its ids cannot be served."""
         for labels in (model.entries_.rows, model.entries_.columns):
             check_servable(labels)
-        return cls(model, model, model_version)
+        return cls(model, model)
 
     @property
-    def version(self) -> VersionBody:
-        """The versions that answers carry."""
-        return VersionBody(model=self.model_version, data=self.data_version)
+    def version(self) -> Version:
+        """The versions that responses carry."""
+        return Version(model=self.model_version, data=self.data_version)
 
-    def describe(self) -> ModelDescription:
-        """Say what model this is."""
+    def describe(self) -> ModelResponse:
+        """Return a description of the model."""
         model, entries = self.model, self.model.entries_
         scale, (n_rows, n_columns) = model.scale_, entries.train.shape
-        return ModelDescription(
+        return ModelResponse(
             model=type(model).__name__,
-            scale=ScaleBody(
+            scale=ScaleSummary(
                 levels=None if scale.levels is None else scale.levels.tolist(), low=scale.low, high=scale.high
             ),
             n_rows=len(entries.rows),
@@ -78,50 +90,54 @@ class Snapshot:
                 axis: "number" if are_numbers(labels) else "text"
                 for axis, labels in (("row", entries.rows), ("column", entries.columns))
             },
-            row_features=described(model, "row"),
-            column_features=described(model, "column"),
+            row_features=summarise_features(model, "row"),
+            column_features=summarise_features(model, "column"),
+            recall=None if self.neighbours is None else self.neighbours.recall,
             version=self.version,
         )
 
 
-logger = logging.getLogger("deepmf.serve")
+def check_value(snapshot: Snapshot, value: float) -> None:
+    """Raise `ApiError` for a value that is not on the scale."""
+    if not snapshot.model.scale_.holds(value):
+        raise ApiError(422, "off_scale", f"the value {value:g} is not on the scale, which is {snapshot.model.scale_}")
 
 
-def replayed(base: Snapshot, transaction: Transaction) -> Snapshot:
-    """Return the snapshot of a model's file with everything that the database has."""
-    state, entries = transaction.state(), transaction.all_entries()
-    check_fits(base.base, entries)
-    features = _read_by(base.base, transaction.all_features())
-    return replace(base, model=changed_model(base.base, entries, features), data_version=state.data_version)
+def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
+    """Return the snapshot of a model's file with everything in the database."""
+    state, entries = transaction.read_state(), transaction.read_entries()
+    check_entries_fit(base.base, entries)
+    features = _select_readable(base.base, transaction.read_features())
+    return replace(base, model=apply_changes(base.base, entries, features), data_version=state.data_version)
 
 
-def caught_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
-    """Return a snapshot with what other processes wrote since; the same where there is nothing."""
-    version = transaction.state().data_version
+def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
+    """Return a snapshot with the writes of other processes; the same snapshot if there are none."""
+    version = transaction.read_state().data_version
     if version == snapshot.data_version:
         return snapshot
-    # A database that was restored to an earlier state lacks something of the snapshot.
-    touched = transaction.changed_since(snapshot.data_version) if version > snapshot.data_version else None
+    # A database that was restored to an earlier state lacks changes that the snapshot has: replay it.
+    touched = transaction.read_changes_since(snapshot.data_version) if version > snapshot.data_version else None
     if touched is None:
-        return replayed(Snapshot.of(snapshot.base, model_version=snapshot.model_version), transaction)
-    changes: dict[Pair, float | None] = {}
-    features: dict[tuple[AxisName, Any], Given | None] = {}
+        return replay(replace(snapshot, model=snapshot.base), transaction)
+    entries: dict[Pair, float | None] = {}
+    features: dict[tuple[Axis, Any], FeatureValues | None] = {}
     for axis, label in touched:
-        changes |= _difference(snapshot, axis, label, transaction.entries_at(axis, label))
-        features |= _feature_difference(snapshot, axis, label, transaction.features_at(axis, label))
-    return replace(snapshot, model=changed_model(snapshot.model, changes, features), data_version=version)
+        entries |= _compare_entries(snapshot, axis, label, transaction.read_entries_of(axis, label))
+        features |= _compare_features(snapshot, axis, label, transaction.read_features_of(axis, label))
+    return replace(snapshot, model=apply_changes(snapshot.model, entries, features), data_version=version)
 
 
-def check_fits(model: Model, entries: Changes) -> None:
-    """Refuse entries that a model cannot take: ids of another kind, or values that are not on its scale."""
+def check_entries_fit(model: Model, entries: EntryChanges) -> None:
+    """Raise `BadSetting` for entries with ids of another type than the model's, or values off its scale."""
     numbers = tuple(are_numbers(labels) for labels in (model.entries_.rows, model.entries_.columns))
     for pair, value in entries.items():
-        for axis, number, label in zip(("row", "column"), numbers, pair, strict=True):
+        for axis, number, label in zip(_AXES, numbers, pair, strict=True):
             if isinstance(label, int) != number:
-                kinds = ("whole numbers", "text") if number else ("text", "whole numbers")
+                kinds = ("integers", "text") if number else ("text", "integers")
                 raise BadSetting(
                     f"the database and the model do not belong together: the {axis}s of the model are {kinds[0]}, "
-                    f"those of the database {kinds[1]}"
+                    f"those of the database are {kinds[1]}"
                 )
         if value is not None and not model.scale_.holds(value):
             raise BadSetting(
@@ -130,50 +146,58 @@ def check_fits(model: Model, entries: Changes) -> None:
             )
 
 
-def _difference(
-    snapshot: Snapshot, axis: AxisName, label: object, stored: dict[Pair, float | None]
+def _compare_entries(
+    snapshot: Snapshot, axis: Axis, label: object, stored: dict[Pair, float | None]
 ) -> dict[Pair, float | None]:
-    """Return what has to change in a snapshot for a row, or a column, to be as the database has it."""
+    """Return the changes that bring a row or column of a snapshot to the state of the database."""
     place = 1 if axis == "row" else 0
-    wanted: dict[object, float | None] = dict(entries_of(snapshot.base, axis, label))
+    wanted: dict[object, float | None] = dict(read_entries(snapshot.base, axis, label))
     wanted |= {pair[place]: value for pair, value in stored.items()}
-    known = entries_of(snapshot.model, axis, label)
-    others = wanted.keys() | known.keys()
-    found = {other: wanted.get(other) for other in others if wanted.get(other) != known.get(other)}
-    return {(label, other) if axis == "row" else (other, label): value for other, value in found.items()}
+    known = read_entries(snapshot.model, axis, label)
+    return {
+        (label, other) if axis == "row" else (other, label): wanted.get(other)
+        for other in wanted.keys() | known.keys()
+        if wanted.get(other) != known.get(other)
+    }
 
 
-def _feature_difference(
-    snapshot: Snapshot, axis: AxisName, label: object, stored: FeatureChanges
-) -> dict[tuple[AxisName, Any], Given | None]:
-    """Return what has to change in the features of a snapshot for a row, or column, to be as the database has it."""
-    key, known = (axis, label), axis_features(snapshot.model, axis)
-    if known is None:
+def _compare_features(
+    snapshot: Snapshot, axis: Axis, label: object, stored: FeatureChanges
+) -> dict[tuple[Axis, Any], FeatureValues | None]:
+    """Return the changes that bring the features of a row or column to the state of the database."""
+    key = (axis, label)
+    if get_axis_features(snapshot.model, axis) is None:
         return {}
     if key in stored:
-        found = _read_by(snapshot.model, stored)
+        found = _select_readable(snapshot.model, stored)
         return {} if found.get(key) is None and not has_features(snapshot.model, axis, label) else found
-    # What is not in the database is as the model's file has it: without features, or as it was all the time.
+    # Features that the database does not have are those of the model's file.
     is_left = has_features(snapshot.model, axis, label) and not has_features(snapshot.base, axis, label)
     return {key: None} if is_left else {}
 
 
-def _read_by(model: Model, stored: FeatureChanges) -> dict[tuple[AxisName, Any], Given | None]:
-    """Return what a model can read of features that came for another; the log says how much it cannot."""
-    found: dict[tuple[AxisName, Any], Given | None] = {}
-    axes: tuple[AxisName, ...] = ("row", "column")
-    for axis in axes:
-        own = {key: given for key, given in stored.items() if key[0] == axis}
-        if own and axis_features(model, axis) is not None:
-            found |= own if _all_readable(model, own, axis) else _readable_parts(model, own)
-    n_left = sum(given is not None and len(found.get(key) or ()) < len(given) for key, given in stored.items())
+def _select_readable(model: Model, stored: FeatureChanges) -> dict[tuple[Axis, Any], FeatureValues | None]:
+    """Return the features that a model can read, of those written for an earlier model; log how many it cannot."""
+    found: dict[tuple[Axis, Any], FeatureValues | None] = {}
+    for axis in _AXES:
+        own = {key: values for key, values in stored.items() if key[0] == axis}
+        if not own or get_axis_features(model, axis) is None:
+            continue
+        if _is_readable(model, own, axis):  # the usual case, checked in one go
+            found |= own
+            continue
+        for key, values in own.items():
+            kept = None if values is None else keep_readable(model, axis, values)
+            if kept is not None or values is None:
+                found[key] = kept
+    n_left = sum(values is not None and len(found.get(key) or ()) < len(values) for key, values in stored.items())
     if n_left:
-        logger.warning("features that the model does not read are left out", extra={"fields": {"count": n_left}})
+        logger.warning("the model does not read some features", extra={"fields": {"count": n_left}})
     return found
 
 
-def _all_readable(model: Model, stored: FeatureChanges, axis: AxisName) -> bool:
-    known, features = axis_features(model, axis), together(stored, axis)
+def _is_readable(model: Model, stored: FeatureChanges, axis: Axis) -> bool:
+    known, features = get_axis_features(model, axis), collect_features(stored, axis)
     try:
         if known is not None and features is not None:
             features.encode(known.encoding)
@@ -182,16 +206,11 @@ def _all_readable(model: Model, stored: FeatureChanges, axis: AxisName) -> bool:
     return True
 
 
-def _readable_parts(model: Model, stored: FeatureChanges) -> dict[tuple[AxisName, Any], Given | None]:
-    parts = {key: None if given is None else readable(model, key[0], given) for key, given in stored.items()}
-    return {key: part for key, part in parts.items() if part is not None or stored[key] is None}
+class ExportedData(NamedTuple):
+    """All entries that a service knows, and the features written since training (None if there are none).
 
-
-class Exported(NamedTuple):
-    """All entries that a service knows, and the features that rows and columns were given since training.
-
-    Features are as they were given, those that the model does not read too; None where none came. Of those that its
-    file has, a model knows what it reads of them alone, such as the year of a date: they are in no export.
+    Features are exported as they were given, including those that the model does not read. Features of training are
+    not exported, since a model keeps only their encoding, such as the year of a date.
     """
 
     entries: Entries
@@ -199,47 +218,30 @@ class Exported(NamedTuple):
     column_features: Features | None
 
 
-def exported(model: Model, url: str) -> Exported:
-    """Return what a service with this model and database exports, and remember that it was exported."""
+def export_data(model: Model, url: str) -> ExportedData:
+    """Return the entries and features of a service with this model and database, and mark them as exported."""
     if "://" not in url and not Path(url).is_file():
         raise FileAbsent(f"there is no database {url}; --database names the one that the service was started with")
-    database = EntryDatabase(open_database(url))
+    database = open_database(url)
     try:
-        with database.reading() as transaction:
-            with database.writing() as marking:  # for a moment: what is written while entries are read waits for nobody
+        with database.begin_read() as transaction:
+            with database.begin_write() as marking:  # brief, so that it delays no write
                 marking.lock()
                 marking.mark_exported()
-                transaction.state()  # from here on it sees what the mark is of
-            snapshot = replayed(Snapshot.of(model), transaction)
-            came = transaction.all_features()
+                transaction.read_state()  # the reading transaction starts here, at the state that was marked
+            snapshot = replay(Snapshot.from_model(model), transaction)
+            features = transaction.read_features()
     finally:
         database.close()
-    return Exported(
-        current_entries(snapshot.model), _given_features(model, came, "row"), _given_features(model, came, "column")
+    return ExportedData(
+        collect_entries(snapshot.model),
+        _export_features(model, features, "row"),
+        _export_features(model, features, "column"),
     )
 
 
-def _given_features(model: Model, came: FeatureChanges, axis: AxisName) -> Features | None:
-    """Return the features that came for an axis, of the kinds that the model has them as, where they can be."""
-    features, known = together(came, axis), axis_features(model, axis)
-    if features is None or known is None:
-        return features
-    kinds = known.encoding.kinds
-    return features.with_kinds({name: kinds[name] for name in features.names if _can_be(features, name, kinds)})
-
-
-def _can_be(features: Features, name: str, kinds: Mapping[str, str]) -> bool:
-    if name not in kinds:
-        return False
-    try:
-        features.with_kinds({name: kinds[name]}).values(name)
-    except BadFeatures:
-        return False
-    return True
-
-
-def current_entries(model: Model) -> Entries:
-    """Return the entries of training that were neither replaced nor forgotten, then those that came since."""
+def collect_entries(model: Model) -> Entries:
+    """Return the entries of training that were neither replaced nor forgotten, then those written since."""
     store = model.entries_
     rows, columns, values = (np.delete(part, store.dropped) for part in store.train.entries())
     if store.added is None:
@@ -250,3 +252,22 @@ def current_entries(model: Model) -> Entries:
         np.concatenate([columns, store.columns[added.columns]]),
         np.concatenate([values, added.values]),
     )
+
+
+def _export_features(model: Model, stored: FeatureChanges, axis: Axis) -> Features | None:
+    """Return the stored features of an axis, with the kinds that they have in the model where possible."""
+    features, known = collect_features(stored, axis), get_axis_features(model, axis)
+    if features is None or known is None:
+        return features
+    kinds = known.encoding.kinds
+    return features.with_kinds({name: kinds[name] for name in features.names if _has_kind(features, name, kinds)})
+
+
+def _has_kind(features: Features, name: str, kinds: Mapping[str, str]) -> bool:
+    if name not in kinds:
+        return False
+    try:
+        features.with_kinds({name: kinds[name]}).values(name)
+    except BadFeatures:
+        return False
+    return True

@@ -1,0 +1,109 @@
+"""A thread with a queue that runs waiting jobs in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+from deepmf.serve.errors import ApiError
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+MAX_BATCH = 64
+MAX_WAITING = 1_000
+
+
+class Batcher(Generic[Job, Result]):
+    """One thread that runs jobs: all that wait when it is free, in one call.
+
+    Jobs do not wait for others to arrive: a job that finds the thread free runs at once, alone.
+
+    Parameters
+    ----------
+    run_batch
+        Takes jobs and returns a result or an exception for each.
+    timeout
+        Seconds that `run` waits for a result.
+    cost, max_cost
+        A batch takes jobs while the sum of their costs is at most `max_cost`.
+    late
+        The message for a job that has started and takes longer than `timeout`.
+    """
+
+    def __init__(
+        self,
+        run_batch: Callable[[Sequence[Job]], Sequence[Result | Exception]],
+        *,
+        name: str,
+        timeout: float,
+        cost: Callable[[Job], int] = lambda _: 0,
+        max_cost: int = 0,
+        late: str = "this took too long; ask for less",
+    ) -> None:
+        self._run_batch = run_batch
+        self._timeout = timeout
+        self._cost, self._max_cost = cost, max_cost
+        self._late = late
+        self._waiting: queue.Queue[tuple[Job, Future[Result]] | None] = queue.Queue()
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._run_batches, name=name, daemon=True)
+        self._thread.start()
+
+    async def run(self, job: Job) -> Result:
+        """Run a job and return its result; raise `ApiError` if it takes too long or too many jobs wait."""
+        if self._is_closed.is_set():
+            raise ApiError(503, "stopping", "the service is stopping", retry_after=1)
+        if self._waiting.qsize() >= MAX_WAITING:
+            raise ApiError(503, "busy", "the service is too busy; try again in a second", retry_after=1)
+        future: Future[Result] = Future()
+        self._waiting.put((job, future))
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), self._timeout)
+        except TimeoutError as error:
+            if future.cancel():
+                reason = "this waited too long for other requests, and nothing was done; try again"
+                raise ApiError(503, "too_slow", reason, retry_after=1) from error
+            raise ApiError(503, "unfinished", self._late, retry_after=1) from error
+
+    def close(self) -> None:
+        """Run the jobs that wait, then stop."""
+        self._is_closed.set()
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _run_batches(self) -> None:
+        is_stopping = False
+        while not is_stopping:
+            batch = self._take_batch()
+            is_stopping = None in batch
+            jobs = [item for item in batch if item is not None and item[1].set_running_or_notify_cancel()]
+            if not jobs:
+                continue
+            try:
+                results = self._run_batch([job for job, _ in jobs])
+            except Exception as error:  # noqa: BLE001 (the thread must live on; callers get the error)
+                results = [error] * len(jobs)
+            for (_, future), result in zip(jobs, results, strict=True):
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+
+    def _take_batch(self) -> list[tuple[Job, Future[Result]] | None]:
+        """Wait for a job; return it with the jobs behind it that fit into the same batch."""
+        batch = [self._waiting.get()]
+        cost_left = self._max_cost - self._cost_of(batch[0])
+        while len(batch) < MAX_BATCH and self._waiting.queue:
+            cost_left -= self._cost_of(self._waiting.queue[0])  # only this thread takes jobs
+            if cost_left < 0:
+                break
+            batch.append(self._waiting.get())
+        return batch
+
+    def _cost_of(self, item: tuple[Job, Future[Result]] | None) -> int:
+        return 0 if item is None else self._cost(item[0])

@@ -1,0 +1,11 @@
+/* Starts Swagger UI, which reads the OpenAPI description of this service. */
+
+SwaggerUIBundle({
+  url: "/openapi.json",
+  dom_id: "#api",
+  deepLinking: true,
+  displayRequestDuration: true,
+  tryItOutEnabled: true,
+  validatorUrl: null, // no request to elsewhere
+  presets: [SwaggerUIBundle.presets.apis],
+});
