@@ -17,7 +17,7 @@ from deepmf.export import onnx as onnx_folder
 from deepmf.matrix.features import Features
 from deepmf.models.loading import load
 from deepmf.models.means import Means
-from deepmf.serve.database import EntryDatabase, open_database
+from deepmf.serve.database import open_database
 
 
 @pytest.fixture
@@ -65,10 +65,10 @@ def test_exported_entries_are_those_of_training_and_those_learned(
 ) -> None:
     model, url, target = folder / "means.safetensors", tmp_path / "e.sqlite", tmp_path / "all.parquet"
     rows, columns, values = (part.tolist() for part in split.train.entries())
-    database = EntryDatabase(open_database(str(url)))
-    with database.writing() as transaction:
+    database = open_database(str(url))
+    with database.begin_write() as transaction:
         changes = {(rows[0], columns[0]): 6 - values[0], (rows[1], columns[1]): None, ("Wilma", columns[0]): 4.0}
-        transaction.change(changes, {(rows[0], columns[0]), (rows[1], columns[1])}, {("row", "Wilma")})
+        transaction.write_changes(changes, {(rows[0], columns[0]), (rows[1], columns[1])}, {("row", "Wilma")})
     database.close()
     assert run("export-entries", model, "-o", target, "--database", url).code == 0
     assert polars.read_parquet(target).columns == list(load(model).entries_.train.form.names)
@@ -105,14 +105,14 @@ def described(tmp_path: Path) -> Path:
     )
     model = tmp_path / "m.safetensors"
     Means().fit(board, row_features=features).save(model)
-    database = EntryDatabase(open_database(str(tmp_path / "m.entries.sqlite")))
-    with database.writing() as transaction:
+    database = open_database(str(tmp_path / "m.entries.sqlite"))
+    with database.begin_write() as transaction:
         came = {
             ("row", 100): {"age": 31, "likes": ["b"], "born": "1999-05-01", "mood": "good"},
             ("row", 101): {"age": None, "likes": ["a", "b"]},
             ("row", 3): None,
         }
-        transaction.change({}, set(), list(came), features=came)
+        transaction.write_changes({}, set(), list(came), features=came)
     database.close()
     return model
 

@@ -16,7 +16,7 @@ from deepmf.serve.auth import read_keys
         (["nowhere.safetensors"], "nowhere.safetensors"),
         (["{model}", "--host", "0.0.0.0"], "--keys"),
         (["{model}", "--workers", "0"], "--workers"),
-        (["{model}", "--keys", "nowhere.txt"], "no file of keys"),
+        (["{model}", "--keys", "nowhere.txt"], "key file"),
         (["{model}", "--database", "mysql://x/y"], "neither SQLite nor PostgreSQL"),
         (["{model}", "--port", "99999"], "99999"),
         (["{model}", "--log-level", "loud"], "--log-level"),

@@ -18,7 +18,7 @@ from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.serve.app import create_app
-from deepmf.serve.database import EntryDatabase, open_database
+from deepmf.serve.database import open_database
 from deepmf.serve.service import Service
 
 FOLDER = Path(__file__).parent
@@ -107,7 +107,7 @@ def started(tmp_path: Path, als: ALS) -> Iterator[Started]:
     def start(
         model: Model | None = None, *, url: str | None = None, service: dict[str, Any] | None = None, **named: Any
     ) -> TestClient:
-        database = EntryDatabase(open_database(url or str(tmp_path / "entries.sqlite")))
+        database = open_database(url or str(tmp_path / "entries.sqlite"))
         app = create_app(Service(model or als, database, **service or {}), **named)
         client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
         client.__enter__()

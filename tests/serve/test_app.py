@@ -1,49 +1,33 @@
-"""The page of routes: everything that the description has, in words, styled by the service itself."""
+"""The application: its description, its errors, and the page that documents its routes."""
 
 import re
 
 from fastapi.testclient import TestClient
+from tests.serve.conftest import Started
 
-from deepmf.serve.app import kind_of
-
-
-def words(schema: dict[str, object]) -> str:
-    return "".join(part.text for part in kind_of(schema))
+from deepmf.serve import KeyRing
 
 
-def test_what_a_value_is_in_words() -> None:
-    assert words({"type": "integer", "minimum": 1, "maximum": 1000}) == "a whole number (1 to 1,000)"
-    assert words({"type": "integer", "minimum": -(2**53), "maximum": 2**53}) == "a whole number"
-    assert words({"anyOf": [{"type": "string", "maxLength": 9}, {"type": "null"}]}) == (
-        "a text (at most 9 characters) or null"
-    )
-    assert words({"enum": ["row", "column"]}) == '"row" or "column"'
-    assert words({"type": "array", "items": {"$ref": "#/components/schemas/Pair"}, "minItems": 1}) == (
-        "a list (at least 1) of Pair"
-    )
-    assert words({"type": "object", "additionalProperties": {"type": "number"}}) == (
-        "an object, under each name a number"
-    )
-    assert words({}) == "anything"
+def test_the_docs_page_loads_only_files_of_the_service(client: TestClient) -> None:
+    page = client.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    loaded = re.findall(r'(?:href|src)="([^"]+)"', page.text)
+    assert "/swagger/swagger-ui-bundle.js" in loaded
+    assert all(client.get(path).status_code == 200 for path in loaded)
 
 
-def test_every_route_field_and_link_is_there(client: TestClient) -> None:
-    page = client.get("/docs").text
-    description = client.get("/openapi.json").json()
-    anchors = set(re.findall(r' id="([^"]+)"', page))
-    assert set(re.findall(r'href="#([^"]+)"', page)) <= anchors
-    for path, operations in description["paths"].items():
-        assert {f"{method}{path}" for method in operations} <= anchors
-    for name, schema in description["components"]["schemas"].items():
-        section = page[page.index(f'id="{name}"') :].partition("</section>")[0]
-        assert all(f"<code>{field}</code>" in section for field in schema.get("properties", {}))
-    assert "whether the service runs" in page.lower()
+def test_keys_are_described_if_they_are_needed(started: Started) -> None:
+    without = started().get("/openapi.json").json()
+    assert "security" not in without["paths"]["/v1/model"]["get"]
+    assert "securitySchemes" not in without["components"]
+    needed = started(keys=KeyRing([])).get("/openapi.json").json()
+    assert needed["paths"]["/v1/model"]["get"]["security"]
 
 
-def test_it_is_styled_by_files_of_the_service_alone(client: TestClient) -> None:
-    answer = client.get("/docs")
-    sheets = re.findall(r'<link rel="stylesheet" href="([^"]+)">', answer.text)
-    assert sheets == ["/page/style.css", "/page/docs.css"]
-    assert all(client.get(sheet).headers["content-type"].startswith("text/css") for sheet in sheets)
-    assert "style-src 'self'" in answer.headers["content-security-policy"]
-    assert "<script" not in answer.text and " style=" not in answer.text
+def test_an_unknown_path_or_method_is_refused(client: TestClient) -> None:
+    assert client.get("/v2/nothing").json()["error"]["code"] == "no_such_path"
+    answer = client.delete("/v1/model")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (405, "no_such_method")
+    assert client.get("/page/../service.py").status_code == 404
+    assert client.get("/swagger/../core.py").status_code == 404

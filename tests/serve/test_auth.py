@@ -11,10 +11,10 @@ from deepmf.datasets import generate
 from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
-from deepmf.serve.auth import ROLES, ApiKey, KeyRing, RateLimit, add_key, digest_of_key, read_keys
+from deepmf.serve.auth import ROLES, ApiKey, KeyRing, RateLimit, add_key, hash_key, read_keys
 from deepmf.serve.guard import HEADERS
 
-KEYS = KeyRing([ApiKey(role, role, digest_of_key(f"the {role} key")) for role in ROLES])
+KEYS = KeyRing([ApiKey(role, role, hash_key(f"the {role} key")) for role in ROLES])
 BODY = {"entries": [{"column": "a", "value": 5}]}
 
 
@@ -64,7 +64,7 @@ def test_a_key_that_asks_too_often_waits(started: Started) -> None:
 def test_less_than_one_request_a_second_is_one_now_and_then(started: Started) -> None:
     times = iter((0.0, 0.1, 3.2, 3.4, 6.6, 6.8, 100.0, 100.1))
     limit = RateLimit(0.3, clock=lambda: next(times))
-    allowed = [limit.allows("ann") for _ in range(8)]
+    allowed = [limit.take("ann") for _ in range(8)]
     assert allowed == [True, False, False, True, False, True, True, False]
     client = started(keys=KEYS, rate=0.3)
     answers = [client.get("/v1/model", headers=bearer("the read key")) for _ in range(2)]
@@ -111,7 +111,7 @@ def test_a_fault_shows_nothing(
     def fail(*_: object) -> None:
         raise RuntimeError("ann has 5")
 
-    monkeypatch.setattr("deepmf.serve.queries.similar", fail)
+    monkeypatch.setattr("deepmf.serve.queries.find_similar", fail)
     answer = client.post("/v1/similar", json={"column": ratings.column_labels[0]})
     assert answer.status_code == 500
     assert answer.json() == {"error": {"code": "fault", "message": "the service failed to answer; its log says more"}}
@@ -138,7 +138,7 @@ def test_keys_are_made_shown_once_and_read_back(tmp_path: Path) -> None:
     text = add_key(path, name="phone", role="write")
     other = add_key(path, name="desk", role="read")
     ring = read_keys(path)
-    assert ring.find(text) == ApiKey("phone", "write", digest_of_key(text))
+    assert ring.find(text) == ApiKey("phone", "write", hash_key(text))
     assert ring.find(other).role == "read"  # type: ignore[union-attr]
     assert ring.find("") is None
     assert text not in path.read_text()

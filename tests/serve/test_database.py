@@ -14,32 +14,33 @@ from tests.serve.conftest import Started
 from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
-from deepmf.serve import snapshot as exported_module
-from deepmf.serve.changes import AxisName, Changes, FeatureChanges
+from deepmf.serve import snapshot as snapshot_module
+from deepmf.serve.changes import EntryChanges, FeatureChanges
 from deepmf.serve.database import METADATA, AreaError, EntryDatabase, Receipt, Transaction, open_database
+from deepmf.serve.schemas import Axis
 from deepmf.serve.snapshot import Snapshot
 
 
 @pytest.fixture
 def database(url: str) -> Iterator[EntryDatabase]:
-    database = EntryDatabase(open_database(url))
+    database = open_database(url)
     yield database
     database.close()
 
 
-def change(database: EntryDatabase, changes: Changes, *, in_file: set[tuple[str, str]] | None = None) -> int:
-    with database.writing() as transaction:
+def change(database: EntryDatabase, changes: EntryChanges, *, in_file: set[tuple[str, str]] | None = None) -> int:
+    with database.begin_write() as transaction:
         transaction.lock()
-        return transaction.change(changes, in_file or set(), {("row", row) for row, _ in changes})
+        return transaction.write_changes(changes, in_file or set(), {("row", row) for row, _ in changes})
 
 
 def stored(database: EntryDatabase) -> dict[tuple[str, str], float | None]:
-    with database.reading() as transaction:
-        return transaction.all_entries()
+    with database.begin_read() as transaction:
+        return transaction.read_entries()
 
 
 def test_the_migrations_make_the_tables(url: str) -> None:
-    engine = open_database(url)
+    engine = open_database(url).engine
     found = inspect(engine)
     for table in METADATA.sorted_tables:
         columns = {column["name"]: column["nullable"] for column in found.get_columns(table.name)}
@@ -47,24 +48,24 @@ def test_the_migrations_make_the_tables(url: str) -> None:
         indexes = {index["name"] for index in found.get_indexes(table.name)}
         assert indexes == {index.name for index in table.indexes}
     engine.dispose()
-    open_database(url).dispose()  # a second time changes nothing
+    open_database(url).close()  # a second time changes nothing
 
 
 def test_values_come_back_to_the_bit_and_versions_rise(database: EntryDatabase) -> None:
     assert change(database, {("ann", "Alien"): 0.1 + 0.2, ("bob\x00", "é"): 5.0}) == 1
     assert change(database, {("ann", "Alien"): 1 / 3, (7, -(2**63)): 2.0}) == 2
     assert stored(database) == {("ann", "Alien"): 1 / 3, ("bob\x00", "é"): 5.0, (7, -(2**63)): 2.0}
-    with database.reading() as transaction:
-        assert sorted(map(str, transaction.changed_since(1) or ())) == ["('row', 'ann')", "('row', 7)"]
-        assert transaction.changed_since(2) == []
-        assert transaction.entries_at("column", "é") == {("bob\x00", "é"): 5.0}
+    with database.begin_read() as transaction:
+        assert sorted(map(str, transaction.read_changes_since(1) or ())) == ["('row', 'ann')", "('row', 7)"]
+        assert transaction.read_changes_since(2) == []
+        assert transaction.read_entries_of("column", "é") == {("bob\x00", "é"): 5.0}
 
 
 def test_what_is_forgotten_is_gone_unless_a_model_may_have_it(database: EntryDatabase) -> None:
     change(database, {("ann", "Alien"): 1.0, ("ann", "Big"): 2.0})
     change(database, {("ann", "Alien"): None})
     assert stored(database) == {("ann", "Big"): 2.0}
-    with database.writing() as transaction:
+    with database.begin_write() as transaction:
         transaction.lock()
         transaction.mark_exported()
     change(database, {("ann", "Big"): 3.0})
@@ -83,77 +84,79 @@ def test_an_entry_that_a_later_file_has_stays_forgotten(database: EntryDatabase)
 
 def test_features_that_were_exported_stay_forgotten(database: EntryDatabase) -> None:
     def put(label: str, given: dict[str, int] | None) -> None:
-        with database.writing() as transaction:
+        with database.begin_write() as transaction:
             transaction.lock()
-            transaction.change({}, set(), {("row", label)}, features={("row", label): given})
+            transaction.write_changes({}, set(), {("row", label)}, features={("row", label): given})
 
     put("ann", {"age": 1})
-    with database.writing() as transaction:
+    with database.begin_write() as transaction:
         transaction.lock()
         transaction.mark_exported()
     put("ann", {"age": 2})
     put("bob", {"age": 3})
     for label in ("ann", "bob"):
         put(label, None)
-    with database.reading() as transaction:
-        assert transaction.all_features() == {("row", "ann"): None}
+    with database.begin_read() as transaction:
+        assert transaction.read_features() == {("row", "ann"): None}
 
 
 def test_features_come_back_and_are_gone_unless_a_file_has_them(database: EntryDatabase) -> None:
-    def put(features: FeatureChanges, *, in_file: set[tuple[AxisName, str]] | None = None) -> int:
-        with database.writing() as transaction:
+    def put(features: FeatureChanges, *, in_file: set[tuple[Axis, str]] | None = None) -> int:
+        with database.begin_write() as transaction:
             transaction.lock()
-            return transaction.change({}, set(), set(features), features=features, described_in_file=in_file or set())
+            return transaction.write_changes(
+                {}, set(), set(features), features=features, features_in_file=in_file or set()
+            )
 
     given = {"likes": ["é\x00", 3], "age": 0.1 + 0.2, "member": True, "group": None}
     assert put({("row", "ann\x00"): given, ("column", "ann\x00"): {"year": 1}, ("row", 7): {"a": 1}}) == 1
     assert put({("row", 7): None, ("column", "ann\x00"): None, ("row", "bob"): None}, in_file={("row", "bob")}) == 2
-    with database.reading() as transaction:
-        assert transaction.all_features() == {("row", "ann\x00"): given, ("row", "bob"): None}
-        assert transaction.features_at("row", "bob") == {("row", "bob"): None}
-        assert transaction.features_at("column", "ann\x00") == {}
-        assert len(transaction.changed_since(1) or ()) == 3
+    with database.begin_read() as transaction:
+        assert transaction.read_features() == {("row", "ann\x00"): given, ("row", "bob"): None}
+        assert transaction.read_features_of("row", "bob") == {("row", "bob"): None}
+        assert transaction.read_features_of("column", "ann\x00") == {}
+        assert len(transaction.read_changes_since(1) or ()) == 3
     assert put({("row", "bob"): {"age": 1}}) == 3
-    with database.reading() as transaction:
-        assert transaction.features_at("row", "bob") == {("row", "bob"): {"age": 1}}
+    with database.begin_read() as transaction:
+        assert transaction.read_features_of("row", "bob") == {("row", "bob"): {"age": 1}}
 
 
 def test_receipts_and_live_errors_add_up(database: EntryDatabase) -> None:
-    with database.writing() as transaction:
-        transaction.keep_receipts({"a": Receipt("request", b"\x00answer")})
+    with database.begin_write() as transaction:
+        transaction.write_receipts({"a": Receipt("request", b"\x00answer")})
         transaction.add_live_errors(1, {"I": AreaError(2, 1.5, 2.0)})
         transaction.add_live_errors(1, {"I": AreaError(1, 0.5, 1.0), "II": AreaError(1, 4.0, 2.0)})
-    with database.reading() as transaction:
-        assert transaction.receipts(["a", "b"]) == {"a": Receipt("request", b"\x00answer")}
-        assert transaction.live_errors(1) == {"I": AreaError(3, 2.0, 3.0), "II": AreaError(1, 4.0, 2.0)}
-        assert transaction.live_errors(2) == {}
+    with database.begin_read() as transaction:
+        assert transaction.read_receipts(["a", "b"]) == {"a": Receipt("request", b"\x00answer")}
+        assert transaction.read_live_errors(1) == {"I": AreaError(3, 2.0, 3.0), "II": AreaError(1, 4.0, 2.0)}
+        assert transaction.read_live_errors(2) == {}
 
 
 def test_the_same_file_is_the_same_version_of_the_model(database: EntryDatabase) -> None:
-    with database.writing() as transaction:
+    with database.begin_write() as transaction:
         assert [transaction.register_model(digest) for digest in ("a", "a", "b", "a")] == [1, 1, 2, 3]
-    assert database.state().model_version == 3
+    assert database.read_state().model_version == 3
 
 
 def test_changes_that_were_pruned_are_no_longer_known(database: EntryDatabase) -> None:
     for value in (1.0, 2.0, 3.0):
         change(database, {("ann", "Alien"): value})
-    with database.writing() as transaction:
+    with database.begin_write() as transaction:
         transaction.prune(2)
-        assert transaction.changed_since(2) == [("row", "ann")]
-        assert transaction.changed_since(1) is None
+        assert transaction.read_changes_since(2) == [("row", "ann")]
+        assert transaction.read_changes_since(1) is None
         transaction.prune(3)
-        assert transaction.changed_since(3) == []
-        assert transaction.changed_since(2) is None
+        assert transaction.read_changes_since(3) == []
+        assert transaction.read_changes_since(2) is None
 
 
 def test_a_failed_transaction_leaves_nothing(database: EntryDatabase) -> None:
-    with pytest.raises(RuntimeError), database.writing() as transaction:
+    with pytest.raises(RuntimeError), database.begin_write() as transaction:
         transaction.lock()
-        transaction.change({("ann", "Alien"): 1.0}, set(), {("row", "ann")})
+        transaction.write_changes({("ann", "Alien"): 1.0}, set(), {("row", "ann")})
         raise RuntimeError
     assert stored(database) == {}
-    assert database.state().data_version == 0
+    assert database.read_state().data_version == 0
 
 
 def test_two_processes_write_in_turn_and_read_alike(started: Started, ratings: ObservedMatrix, url: str) -> None:
@@ -177,15 +180,15 @@ def test_two_processes_write_in_turn_and_read_alike(started: Started, ratings: O
 def test_entries_are_exported_while_others_write(
     database: EntryDatabase, url: str, als: ALS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    columns, replayed = als.entries_.columns[:3].tolist(), exported_module.replayed
+    columns, replay = als.entries_.columns[:3].tolist(), snapshot_module.replay
     change(database, {("Wilma", columns[0]): 5.0, ("Wilma", columns[1]): 3.0})
 
     def write_meanwhile(base: Snapshot, transaction: Transaction) -> Snapshot:
         change(database, {("Wilma", columns[0]): None, ("Betty", columns[2]): 1.0})
-        return replayed(base, transaction)
+        return replay(base, transaction)
 
-    monkeypatch.setattr(exported_module, "replayed", write_meanwhile)
-    rows, _, values = exported_module.exported(als, url).entries
+    monkeypatch.setattr(snapshot_module, "replay", write_meanwhile)
+    rows, _, values = snapshot_module.export_data(als, url).entries
     assert values[np.isin(rows, ["Wilma", "Betty"])].tolist() == [5.0, 3.0]
     # It was exported before it was forgotten: a model trained on it must not bring it back.
     expected = {("Wilma", columns[0]): None, ("Wilma", columns[1]): 3.0, ("Betty", columns[2]): 1.0}
@@ -195,7 +198,7 @@ def test_entries_are_exported_while_others_write(
 @pytest.mark.parametrize("given", ["mysql://x/y", "nonsense://x", "sqlite://", "postgresql://:::/x"])
 def test_what_is_no_database_is_refused(given: str) -> None:
     with pytest.raises((BadSetting, UnreadableFile)) as refused:
-        open_database(given).dispose()
+        open_database(given).close()
     assert "\n" not in str(refused.value)
 
 
@@ -209,7 +212,7 @@ def test_a_file_that_is_none_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_commit_is_on_the_disk(tmp_path: Path) -> None:
-    engine = open_database(str(tmp_path / "entries.sqlite"))
+    engine = open_database(str(tmp_path / "entries.sqlite")).engine
     with engine.connect() as connection:
         assert connection.execute(text("PRAGMA synchronous")).scalar() == 2  # FULL
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
@@ -220,7 +223,7 @@ def test_a_commit_is_on_the_disk(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_nothing_of_what_is_forgotten_stays_in_the_file(tmp_path: Path) -> None:
     path, dice = tmp_path / "entries.sqlite", random.Random(1)
-    database = EntryDatabase(open_database(str(path)))
+    database = open_database(str(path))
     rows = [f"{dice.random():.3f} {'private' if at % 3 else 'public'}" for at in range(300)]
     for row in rows:  # lines move from page to page
         change(database, {(row, f"film {dice.randrange(1000)}"): 1.0 for _ in range(dice.randrange(1, 30))})
@@ -228,7 +231,7 @@ def test_nothing_of_what_is_forgotten_stays_in_the_file(tmp_path: Path) -> None:
     dice.shuffle(gone)
     for at in range(0, len(gone), 50):
         version = change(database, dict.fromkeys(gone[at : at + 50]))
-    with database.writing() as transaction:
+    with database.begin_write() as transaction:
         transaction.prune(version)
     assert database.erase(version)
     files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
@@ -239,7 +242,7 @@ def test_nothing_of_what_is_forgotten_stays_in_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["model?v=2.sqlite", "a%20b.sqlite", "a#b.sqlite", "file:a.sqlite", "é :x.sqlite"])
 def test_a_database_has_the_name_that_was_given_and_is_the_owners_alone(tmp_path: Path, name: str) -> None:
-    database = EntryDatabase(open_database(str(tmp_path / name)))
+    database = open_database(str(tmp_path / name))
     change(database, {("ann", "Alien"): 1.0})
     files = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert name in files
@@ -249,7 +252,7 @@ def test_a_database_has_the_name_that_was_given_and_is_the_owners_alone(tmp_path
 
 def test_tables_of_an_unknown_version_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "entries.sqlite"
-    open_database(str(path)).dispose()
+    open_database(str(path)).close()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'of_the_future'")
     connection.close()
@@ -260,7 +263,7 @@ def test_tables_of_an_unknown_version_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", [0, 20, 3000, 6000])
 def test_a_damaged_file_is_refused(tmp_path: Path, at: int) -> None:
     path = tmp_path / "entries.sqlite"
-    open_database(str(path)).dispose()
+    open_database(str(path)).close()
     for rest in tmp_path.glob("*-wal"):
         rest.unlink()
     content = bytearray(path.read_bytes())

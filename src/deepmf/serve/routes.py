@@ -16,6 +16,7 @@ from deepmf.errors import UserError
 from deepmf.matrix.matrix import AREAS
 from deepmf.serve import queries
 from deepmf.serve.auth import ApiKey, check_role, require_role
+from deepmf.serve.changes import compute_etag
 from deepmf.serve.database import Transaction
 from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.ids import LONGEST_ID, is_visitor
@@ -319,7 +320,7 @@ def _acknowledge(receipt: WriteReceipt, response: Response) -> Version:
 async def get_row_features(row: PathId, service: TheService, response: Response, _: Reader) -> FeaturesResponse:
     """Return the features of a row as the model encodes them."""
     result: FeaturesResponse = await service.quick.run(ServiceQuery(partial(queries.list_features, "row", row)))
-    response.headers["etag"] = queries.compute_etag(result.features)
+    response.headers["etag"] = compute_etag(result.features)
     return result
 
 
@@ -345,7 +346,7 @@ async def delete_row_features(
 async def get_column_features(column: PathId, service: TheService, response: Response, _: Reader) -> FeaturesResponse:
     """Return the features of a column as the model encodes them."""
     result: FeaturesResponse = await service.quick.run(ServiceQuery(partial(queries.list_features, "column", column)))
-    response.headers["etag"] = queries.compute_etag(result.features)
+    response.headers["etag"] = compute_etag(result.features)
     return result
 
 

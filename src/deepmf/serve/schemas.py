@@ -23,8 +23,8 @@ Axis = Literal["row", "column"]
 Id = str | int
 Value = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 RequestId = (
-    Annotated[int, Field(strict=True, ge=SMALLEST_ID, le=LARGEST_ID)]
-    | Annotated[str, Field(strict=True, max_length=LONGEST_ID)]
+    Annotated[str, Field(strict=True, max_length=LONGEST_ID)]
+    | Annotated[int, Field(strict=True, ge=SMALLEST_ID, le=LARGEST_ID)]
 )
 
 

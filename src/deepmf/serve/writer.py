@@ -80,7 +80,7 @@ class PendingChanges:
         if values is None:
             return {}
         known = check_features(self.snapshot.model, axis, values)
-        return decode_features(known, known.of_one(values))
+        return decode_features(known, known.encode_one(values))
 
     def has_features(self, axis: Axis, label: Any) -> bool:
         """Whether a row or column has features, pending changes included."""
