@@ -95,7 +95,7 @@ def test_several_at_once_and_other_files_stay(tmp_path: Path) -> None:
 
 
 def test_no_place_for_a_folder(tmp_path: Path) -> None:
-    refused = pytest.raises(CannotSave, match="no temporary folder could be made in .*nowhere")
+    refused = pytest.raises(CannotSave, match="nowhere")
     with refused, temporary_folder(tmp_path / "nowhere"):
         pass
 
@@ -195,11 +195,11 @@ def test_a_folder_takes_the_place_of_what_it_may_and_of_nothing_else(tmp_path: P
     for name in ("file", "folder"):
         path = tmp_path / name
         path.write_text("old") if name == "file" else path.mkdir()
-        with pytest.raises(CannotSave, match="it is there already; give another name, or remove it first"):
+        with pytest.raises(CannotSave, match="already"):
             write_folder_atomically(path, fill)
         write_folder_atomically(path, fill, replaces=lambda _: True)
         assert (path / "one").read_text() == "new"
-    with pytest.raises(CannotSave, match="there is no folder"):
+    with pytest.raises(CannotSave, match="no folder"):
         write_folder_atomically(tmp_path / "none" / "new", fill)
     assert {path.name for path in tmp_path.iterdir()} == {"file", "folder"}
 
@@ -300,7 +300,7 @@ def test_a_folder_that_cannot_be_flushed_is_no_failure(old: Path, monkeypatch: p
 @pytest.mark.parametrize(
     "name, reason",
     [
-        ("none/model", "there is no folder .*none"),
+        ("none/model", "no folder .*none"),
         ("file/model", "Not a directory"),
         ("folder", "it is a directory"),
         ("pipe", "it is not an ordinary file"),
@@ -313,7 +313,7 @@ def test_no_place_for_a_file(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     before = {path: path.stat().st_mode for path in tmp_path.iterdir()}
-    with pytest.raises(CannotSave, match=rf"could not be written \({reason}.*\); nothing was changed$"):
+    with pytest.raises(CannotSave, match=rf"could not be written .*{reason}.*nothing was changed$"):
         write_atomically(tmp_path / name, write_new)
     assert {path: path.stat().st_mode for path in tmp_path.iterdir()} == before
 
@@ -325,7 +325,7 @@ def test_folder_and_file_without_permission(old: Path, monkeypatch: pytest.Monke
     with pytest.raises(CannotSave, match="Permission denied"):
         write_atomically(old, write_half(denied))
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anything
-    with pytest.raises(CannotSave, match="it is write-protected"):
+    with pytest.raises(CannotSave, match="write-protected"):
         write_atomically(old, write_new)
     assert_untouched(old)
 
@@ -361,10 +361,10 @@ def test_nothing_half_made_stays_of_a_folder(tmp_path: Path, monkeypatch: pytest
         write_folder_atomically(tmp_path / "new", fill_half)
     with pytest.raises(FileAbsent, match="^there is no file x$"):
         write_folder_atomically(tmp_path / "new", fill_from_nothing)
-    with pytest.raises(CannotSave, match="there is no folder .*none"):
+    with pytest.raises(CannotSave, match="no folder .*none"):
         write_folder_atomically(tmp_path / "none" / "new", fill)
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anything
-    with pytest.raises(CannotSave, match="is write-protected"):
+    with pytest.raises(CannotSave, match="write-protected"):
         write_folder_atomically(tmp_path / "new", fill)
     assert list(tmp_path.iterdir()) == []
 
@@ -374,5 +374,5 @@ def test_polars_is_imported_where_there_is_one(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "polars", None)
     matrix = ObservedMatrix.from_array(np.ones((2, 2)) * [1, 2])
     for need in (import_polars, History().to_frame, matrix.to_frame, lambda: label_type(matrix.row_labels)):
-        with pytest.raises(MissingDependency, match="frames and files of entries need polars: pip install polars"):
+        with pytest.raises(MissingDependency, match="pip install polars"):
             need()

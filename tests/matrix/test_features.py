@@ -86,7 +86,7 @@ def test_numbers_of_all_sizes_and_categories_of_frames() -> None:
 
 def test_values_by_name(films: Features) -> None:
     assert films.values("genres").tolist() == [("Horror", "Comedy"), ("Comedy",), None]
-    with pytest.raises(BadFeatures, match="there is no feature 'price'; there are year, genres"):
+    with pytest.raises(BadFeatures, match="'price'.* year, genres"):
         films.values("price")
 
 
@@ -120,50 +120,45 @@ def refused(said: str, labels: Any, columns: Any, **kinds: Any) -> None:
 
 def test_mistakes_are_one_sentence_each() -> None:
     one = {"x": [1, 2]}
-    refused("^the label 'a' has features twice; once is right$", ["a", "b", "a"], {"x": [1, 2, 3]})
-    refused("^the label 3 has features twice", [3, 1, 3], {"x": [1, 2, 3]})
-    refused("^the labels of features cannot be used: .* is missing", ["a", None], one)
-    refused("^the labels of features cannot be used: .*of one kind", ["a", 1], one)
-    refused("^the labels of features cannot be used: .*list of labels", "ab", one)
-    refused("^there are no features: at least one column", ["a", "b"], {})
-    refused("^features are values by name, such as a dict of lists; got list$", ["a", "b"], [1, 2])
-    refused("^the feature 'x' has 3 values for 2 labels$", ["a", "b"], {"x": [1, 2, 3]})
-    refused("^the feature 'x' cannot be read: it has the shape", ["a", "b"], {"x": np.zeros((2, 2))})
-    refused("^the feature 'x' cannot be read: 'int' object is not iterable", ["a", "b"], {"x": 5})
-    refused("^the feature 'x' cannot be read", ["a", "b"], {"x": [10**400, 1]})
-    refused("^two features have the same name", ["a", "b"], {1: [1, 2], "1": [1, 2]})
-    refused("^the feature 'x' has no value to learn from; leave it out$", ["a", "b"], {"x": [None, ""]})
-    refused("^the feature 'x' has no value to learn from", ["a", "b"], {"x": [np.nan, np.nan]})
-    refused("^the feature 'x' has no value to learn from", [], {"x": []})
-    refused("^the feature 'x' has infinite numbers", ["a", "b"], {"x": [1.0, -np.inf]})
-    refused("^there is no feature 'y' to be a number; there are x$", ["a", "b"], one, kinds={"y": "number"})
-    refused(
-        "^the kind of 'x' must be one of number, category, list, date; got 'colour'$",
-        ["a", "b"],
-        one,
-        kinds={"x": "colour"},
-    )
-    refused("^the feature 'x' cannot be read as numbers", ["a", "b"], {"x": ["p", "q"]}, kinds={"x": "number"})
-    refused("^the feature 'x' cannot be read as dates", ["a", "b"], {"x": ["p", "q"]}, kinds={"x": "date"})
+    refused("'a' .*twice", ["a", "b", "a"], {"x": [1, 2, 3]})
+    refused("label 3 .*twice", [3, 1, 3], {"x": [1, 2, 3]})
+    refused("missing", ["a", None], one)
+    refused("one kind", ["a", 1], one)
+    refused("list of labels", "ab", one)
+    refused("no features", ["a", "b"], {})
+    refused("dict", ["a", "b"], [1, 2])
+    refused("'x' has 3 values", ["a", "b"], {"x": [1, 2, 3]})
+    refused("'x' .*shape", ["a", "b"], {"x": np.zeros((2, 2))})
+    refused("'x' .*iterable", ["a", "b"], {"x": 5})
+    refused("'x'", ["a", "b"], {"x": [10**400, 1]})
+    refused("same name", ["a", "b"], {1: [1, 2], "1": [1, 2]})
+    refused("'x' .*no value", ["a", "b"], {"x": [None, ""]})
+    refused("'x' .*no value", ["a", "b"], {"x": [np.nan, np.nan]})
+    refused("'x' .*no value", [], {"x": []})
+    refused("'x' .*infinite", ["a", "b"], {"x": [1.0, -np.inf]})
+    refused("no feature 'y'", ["a", "b"], one, kinds={"y": "number"})
+    refused("'x' .*'colour'", ["a", "b"], one, kinds={"x": "colour"})
+    refused("'x' .*numbers", ["a", "b"], {"x": ["p", "q"]}, kinds={"x": "number"})
+    refused("'x' .*dates", ["a", "b"], {"x": ["p", "q"]}, kinds={"x": "date"})
 
 
 def test_a_frame_that_lacks_the_labels() -> None:
     frame = pl.DataFrame({"user": ["a", None], "age": [1, 2]})
-    with pytest.raises(BadFeatures, match="there is no column 'id' for the labels; there are 'user', 'age'"):
+    with pytest.raises(BadFeatures, match="'id'.* 'user', 'age'"):
         Features.from_frame(frame, "id")
-    with pytest.raises(BadFeatures, match="the label is missing"):
+    with pytest.raises(BadFeatures, match="missing"):
         Features.from_frame(frame, "user")
-    with pytest.raises(BadFeatures, match="a frame .* is needed; got int"):
+    with pytest.raises(BadFeatures, match="frame.* int"):
         Features.from_frame(3, "user")
-    with pytest.raises(BadFeatures, match="columns of the same name"):
+    with pytest.raises(BadFeatures, match="same name"):
         Features.from_frame(pd.DataFrame([[1, 2, 3]], columns=["id", "x", "x"]), "id")
-    with pytest.raises(BadFeatures, match="there are no features"):
+    with pytest.raises(BadFeatures, match="no features"):
         Features.from_frame(frame.select("user").drop_nulls(), "user")
 
 
 def test_constant_features_are_told() -> None:
     for values, shown in (([3, 3], "3.0"), (["F", "F"], "F"), ([["a"], ["a"]], r"\('a',\)")):
-        with pytest.warns(DeepMFWarning, match=f"the feature 'x' is {shown} everywhere, and so says nothing"):
+        with pytest.warns(DeepMFWarning, match=f"'x' .*{shown}"):
             Features(["a", "b"], {"x": values}).learn_encoding()
     Features(["a", "b"], {"x": [3, None]}).learn_encoding()  # whether it is missing says something
 
@@ -178,10 +173,10 @@ def test_many_categories_are_told_and_take_no_time() -> None:
         encoding = features.learn_encoding()
     assert len(features.encode(encoding)) == count
     lists = Features(range(count), {"x": [f"{name}|all" for name in names]})
-    with pytest.warns(DeepMFWarning, match="the feature 'x' has 100,001 categories; the 1 most frequent ones"):
+    with pytest.warns(DeepMFWarning, match="'x' .* 100,001"):
         assert lists.learn_encoding().n_inputs == 4
     often = [f"tag {number % 2000}" for number in range(count)]
-    with pytest.warns(DeepMFWarning, match="the feature 'x' has 2,000 categories; the 1,000 most frequent ones"):
+    with pytest.warns(DeepMFWarning, match="'x' .* 2,000 .* 1,000"):
         Features(range(count), {"x": often}).learn_encoding()
     assert time.process_time() - begin < 5
 
@@ -189,19 +184,17 @@ def test_many_categories_are_told_and_take_no_time() -> None:
 def test_no_common_label() -> None:
     features = Features(["7", "8"], {"x": [1, 2]})
     features.check_labels(Labels(["8", "9"], axis="row"))
-    with pytest.raises(
-        BadFeatures, match=r"no label of the row features is a row of the matrix: features are of '7' \(str\)"
-    ):
+    with pytest.raises(BadFeatures, match=r"no label .* '7' \(str\)"):
         features.check_labels(Labels([7, 8], axis="row"))
 
 
 def test_features_that_a_model_was_not_fitted_with(films: Features) -> None:
     encoding = films.take(np.array([0, 1, 2])).learn_encoding()
-    with pytest.raises(BadFeatures, match="the model was fitted without the feature 'price'; it knows year, genres"):
+    with pytest.raises(BadFeatures, match="'price'.* year, genres"):
         Features(["Duel"], {"price": [3]}).encode(encoding)
-    with pytest.raises(BadFeatures, match="fitted with the feature 'year' as a number, not as a date"):
+    with pytest.raises(BadFeatures, match="'year' .* number"):
         Features(["Duel"], {"year": ["1971"]}, kinds={"year": "date"}).encode(encoding)
-    with pytest.raises(BadFeatures, match="the feature 'year' cannot be read as numbers"):
+    with pytest.raises(BadFeatures, match="'year' .* numbers"):
         Features(["Duel"], {"year": ["early"]}).encode(encoding)
     check_names(["year"], encoding)
 
@@ -232,7 +225,7 @@ def other(table: AxisFeatures, **values: object) -> FeatureVectors:
 def test_labels_find_their_features_and_may_lack_them(table: AxisFeatures) -> None:
     assert said(table, 4) == [["40", "en", "fr"], ["25", "en", "fr"], [], []]
     assert table.take(np.arange(4)).are_known.tolist() == [True, True, False, False]
-    with pytest.raises(BadFeatures, match="no label of the row features is a row of the matrix"):
+    with pytest.raises(BadFeatures, match="no label"):
         AxisFeatures.of(Labels([1, 2], axis="row"), PEOPLE)
 
 
@@ -292,11 +285,11 @@ def test_features_of_one(table: AxisFeatures) -> None:
     assert [item.text for item in table.encoding.items(table.encode_one({"age": "25"}))] == ["25"]
     for nothing in (None, {}):
         assert not table.encode_one(nothing).are_known.any()
-    with pytest.raises(BadFeatures, match="fitted without the feature 'height'; it knows age, langs"):
+    with pytest.raises(BadFeatures, match="'height'.* age, langs"):
         table.encode_one({"height": 3})
-    with pytest.raises(BadFeatures, match="values by name, such as a dict; got list"):
+    with pytest.raises(BadFeatures, match="dict.* list"):
         table.encode_one(["age"])  # type: ignore[arg-type]
-    with pytest.raises(BadFeatures, match="the feature 'age' cannot be read as numbers"):
+    with pytest.raises(BadFeatures, match="'age' .* numbers"):
         table.encode_one({"age": "old"})
 
 

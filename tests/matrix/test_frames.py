@@ -70,9 +70,9 @@ def test_integer_column_names() -> None:
     np.testing.assert_array_equal(matrix.to_array(), table.to_numpy())
     long = ObservedMatrix.from_frame(pd.DataFrame([[1, 20, 3.0], [2, 30, 4.0]]))
     assert long.entries().columns.tolist() == [20, 30]
-    with pytest.raises(BadEntries, match="at least three columns; got 2: 0, 1"):
+    with pytest.raises(BadEntries, match="three columns.* 0, 1"):
         ObservedMatrix.from_frame(pd.DataFrame([[1, 2]]))
-    with pytest.raises(BadEntries, match="columns of the same name"):
+    with pytest.raises(BadEntries, match="same name"):
         ObservedMatrix.from_table(pd.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
@@ -92,15 +92,15 @@ def test_bad_long_frames(library: type, frame: dict[str, list[object]], message:
 
 
 def test_other_bad_frames() -> None:
-    with pytest.raises(BadEntries, match="no column 'who' for the row; there are 'user', 'item', 'rating'"):
+    with pytest.raises(BadEntries, match="'who' .* 'user', 'item', 'rating'"):
         ObservedMatrix.from_frame(pl.DataFrame(LONG), row="who")
-    with pytest.raises(BadEntries, match="row column 5 does not exist; there are columns 0 to 2"):
+    with pytest.raises(BadEntries, match="column 5 .* 0 to 2"):
         ObservedMatrix.from_frame(pl.DataFrame(LONG), row=5)
-    with pytest.raises(BadEntries, match="three different columns"):
+    with pytest.raises(BadEntries, match="different"):
         ObservedMatrix.from_frame(pl.DataFrame(LONG), row="user", column="user")
-    with pytest.raises(BadEntries, match="a frame .* is needed; got list"):
+    with pytest.raises(BadEntries, match="frame.* list"):
         ObservedMatrix.from_frame([1, 2])
-    with pytest.raises(BadEntries, match="column 'id' holds values of type String.*row='id'"):
+    with pytest.raises(BadEntries, match="String.*row='id'"):
         ObservedMatrix.from_table(pl.DataFrame({"id": ["x"], "a": [1]}))
 
 

@@ -42,25 +42,25 @@ def change(store: Path, edit: Callable[[dict[str, Any]], object]) -> None:
 MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "newer": (
         lambda c: c.update(format=2),
-        "is a store of format 2; this version of deepmf reads format 1, and a newer",
+        "format 2.* newer",
     ),
-    "older": (lambda c: c.update(format=0), "is a store of format 0; this version of deepmf reads format 1"),
+    "older": (lambda c: c.update(format=0), "format 0"),
     "format": (lambda c: c.update(format="one"), "has 'one' as 'format'"),
-    "foreign": (lambda c: c.update(kind="other"), "is not a store: its manifest.json does not say so"),
+    "foreign": (lambda c: c.update(kind="other"), "not a store"),
     "count": (lambda c: c.update(n_rows=-1), "has -1 as 'n_rows'"),
     "rows": (
         lambda c: c.update(n_rows=7),
-        "its part row_starts has 3 elements of int32; 8 of int32 or int64 are needed",
+        "row_starts .* 3 .* 8 ",
     ),
-    "part": (lambda c: c["parts"].pop("columns"), "its part columns is missing"),
-    "outside": (lambda c: c["parts"].update({"../x": c["parts"]["rows"]}), "'../x' cannot be the name of a part"),
-    "type": (lambda c: c["parts"]["columns"].update(type="float32", length=3), "3 elements of float32; 3 of int32 or"),
+    "part": (lambda c: c["parts"].pop("columns"), "columns is missing"),
+    "outside": (lambda c: c["parts"].update({"../x": c["parts"]["rows"]}), "'../x'"),
+    "type": (lambda c: c["parts"]["columns"].update(type="float32", length=3), "float32"),
     "scale": (lambda c: c.update(scale={"levels": [3, 1]}), "as 'scale'"),
     "no scale": (lambda c: c.update(scale={"low": 1}), "as 'scale'"),
     "form": (lambda c: c.update(form={}), "has {} as 'form'"),
     "labels": (lambda c: c.update(labels=[]), r"has \[\] as 'labels'"),
-    "kind": (lambda c: c["labels"]["row"].update(kind="pickle"), "has row labels of the unknown kind 'pickle'"),
-    "table": (lambda c: c.update(table=[5, 1]), "its codes have no table of rising values"),
+    "kind": (lambda c: c["labels"]["row"].update(kind="pickle"), "'pickle'"),
+    "table": (lambda c: c.update(table=[5, 1]), "table"),
     "mean": (lambda c: c.update(mean="high"), "has 'high' as 'mean'"),
     "parts": (lambda c: c.update(parts={"rows": {}}), "as 'parts'"),
     "type of a part": (lambda c: c["parts"]["rows"].update(type=[]), "as 'parts'"),
@@ -87,17 +87,17 @@ def test_a_manifest_that_lies(store: Path, case: str) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda store: (store / "columns").unlink(), "is not a whole store: its part columns is missing"),
-        (lambda store: (store / "columns").write_bytes(b"123"), "its part columns has 3 bytes instead of 12"),
-        (lambda store: (store / MANIFEST).write_text("{"), "is not a whole store: its manifest.json is damaged"),
-        (lambda store: (store / MANIFEST).write_bytes(b"\xff"), "is not a whole store: its manifest.json is damaged"),
-        (lambda store: (store / MANIFEST).write_text("[" * 100_000), "its manifest.json is damaged"),
-        (lambda store: (store / MANIFEST).write_text("[]" + " " * (1 << 21)), "its manifest.json is damaged"),
+        (lambda store: (store / "columns").unlink(), "columns is missing"),
+        (lambda store: (store / "columns").write_bytes(b"123"), "columns has 3 bytes"),
+        (lambda store: (store / MANIFEST).write_text("{"), "damaged"),
+        (lambda store: (store / MANIFEST).write_bytes(b"\xff"), "damaged"),
+        (lambda store: (store / MANIFEST).write_text("[" * 100_000), "damaged"),
+        (lambda store: (store / MANIFEST).write_text("[]" + " " * (1 << 21)), "damaged"),
         (lambda store: (store / MANIFEST).write_text("[]"), "is not a store"),
-        (lambda store: (store / MANIFEST).unlink(), "a file, or a store that deepmf pack wrote, is needed"),
+        (lambda store: (store / MANIFEST).unlink(), "without a manifest"),
         (
             lambda store: (store / "row_starts").write_bytes(np.array([0, 4, 3], dtype="<i4").tobytes()),
-            "is damaged: its part row_starts does not rise from 0 to 3",
+            "row_starts",
         ),
     ],
 )
@@ -109,7 +109,7 @@ def test_what_is_not_whole_is_refused(store: Path, damage: Callable[[Path], obje
 
 def test_a_store_without_entries_is_refused(tmp_path: Path) -> None:
     MATRIX.take_entries(np.zeros(3, dtype=bool)).write(tmp_path / "r.store")
-    with pytest.raises(UnreadableFile, match="r.store holds no entries"):
+    with pytest.raises(UnreadableFile, match="no entries"):
         read_matrix(tmp_path / "r.store")
 
 
@@ -117,7 +117,7 @@ def test_a_change_while_it_is_open_is_noticed(store: Path) -> None:
     matrix = read_matrix(store)
     matrix.describe()
     (store / "rows").write_bytes((store / "rows").read_bytes() + b"more")
-    with pytest.raises(UnreadableFile, match=r"r.store was changed while it was open \(rows\); read it again"):
+    with pytest.raises(UnreadableFile, match=r"r.store was changed .*rows"):
         matrix.describe()
 
 
@@ -127,7 +127,7 @@ def test_checksums_tell_other_content(store: Path) -> None:
     content[0] ^= 2
     (store / "values").write_bytes(bytes(content))
     read_matrix(store)  # it could be the values of a store
-    with pytest.raises(UnreadableFile, match="the content of its part values does not match its checksum"):
+    with pytest.raises(UnreadableFile, match="values .*checksum"):
         verify_store(store)
 
 
@@ -137,7 +137,7 @@ def test_a_scale_that_is_asked_for_must_hold_the_values(store: Path) -> None:
     assert read.scale == wider
     assert read.entries().values.tolist() == [5, 3, 1]
     assert read.take_entries(np.array([True, False, True])).scale == wider
-    with pytest.raises(OffScale, match="row 'ann', column 'Big' has value 3; the scale is one of 1, 5"):
+    with pytest.raises(OffScale, match="row 'ann', column 'Big' .* 1, 5"):
         read_matrix(store, scale=Scale(levels=[1, 5]))
 
 
@@ -241,15 +241,15 @@ def test_a_level_takes_one_byte(tmp_path: Path) -> None:
 def test_nothing_is_written_over_another(tmp_path: Path) -> None:
     matrix = matrices()["texts"]
     matrix.write(tmp_path / "r.store")
-    with pytest.raises(CannotSave, match=r"r.store could not be written \(it is there already; give another name"):
+    with pytest.raises(CannotSave, match="r.store .* already"):
         matrix.write(tmp_path / "r.store")
-    with pytest.raises(CannotSave, match="there is no folder"):
+    with pytest.raises(CannotSave, match="no folder"):
         matrix.write(tmp_path / "none" / "r.store")
     assert [path.name for path in tmp_path.iterdir()] == ["r.store"]
 
 
 def test_labels_that_no_file_holds_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="row labels of type tuple cannot be saved"):
+    with pytest.raises(BadSetting, match="tuple"):
         ObservedMatrix.from_entries([(1, 2)], ["x"], [1], Scale(levels=[1, 2])).write(tmp_path / "r.store")
     assert list(tmp_path.iterdir()) == []
 
@@ -263,7 +263,7 @@ def test_nothing_half_made_stays_on_a_full_disk(tmp_path: Path, monkeypatch: pyt
         append(self, array)
 
     monkeypatch.setattr(ArrayFile, "append", full)
-    with pytest.raises(CannotSave, match=r"could not be written \(No space left on device\); nothing was changed"):
+    with pytest.raises(CannotSave, match="No space left"):
         matrices()["texts"].write(tmp_path / "r.store")
     assert list(tmp_path.iterdir()) == []
 
@@ -323,7 +323,7 @@ def test_a_few_entries_are_taken_in_memory(mapped: ObservedMatrix, monkeypatch: 
 
 def test_a_changed_store_is_not_cut(mapped: ObservedMatrix, tmp_path: Path) -> None:
     (tmp_path / "r.store" / "rows").write_bytes(b"")
-    with pytest.raises(UnreadableFile, match="was changed while it was open"):
+    with pytest.raises(UnreadableFile, match="was changed"):
         mapped.take_entries(np.arange(9))
 
 
@@ -332,7 +332,7 @@ def test_a_full_disk_leaves_nothing(mapped: ObservedMatrix, tmp_path: Path, monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(ArrayFile, "append", full)
-    with pytest.raises(CannotSave, match=r"a part of a store could not be written to .* \(No space left on device\)"):
+    with pytest.raises(CannotSave, match="part of a store .*No space left"):
         mapped.take_entries(np.arange(9))
     assert [path.name for path in tmp_path.iterdir()] == ["r.store"]
 

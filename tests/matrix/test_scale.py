@@ -77,7 +77,7 @@ def test_inference_sees_late_levels() -> None:
 
 
 def test_one_value_is_allowed_with_a_warning() -> None:
-    with pytest.warns(ConstantValues, match="all entries have the value 3"):
+    with pytest.warns(ConstantValues, match="value 3"):
         scale = Scale.infer([3, 3])
     assert scale.to_unit([3]).tolist() == [0.0]
     assert scale.from_unit([-1.0, 0.3, 1.0]).tolist() == [3.0, 3.0, 3.0]
@@ -116,13 +116,13 @@ def test_equality_and_immutability() -> None:
     "arguments, message",
     [
         ({"levels": []}, "at least one level"),
-        ({"levels": [1, 1e308]}, "must be at most 1e\\+307 in magnitude"),
-        ({"low": -1e308, "high": 1e308}, "must be at most 1e\\+307 in magnitude"),
+        ({"levels": [1, 1e308]}, "1e\\+307"),
+        ({"low": -1e308, "high": 1e308}, "1e\\+307"),
         ({"levels": [1, 1]}, "must increase"),
         ({"levels": [2, 1]}, "must increase"),
         ({"levels": [1, np.nan]}, "must be finite"),
         ({"levels": ["a"]}, "must be numbers"),
-        ({"levels": [1, 2], "low": 1}, "not both"),
+        ({"levels": [1, 2], "low": 1}, "takes levels, or low and high"),
         ({}, "levels=.* or both low= and high="),
         ({"low": 2, "high": 1}, "low < high"),
         ({"low": 1}, "both low= and high="),
@@ -139,11 +139,9 @@ def test_nothing_shows_no_scale() -> None:
 
 
 def test_ends_whose_spread_is_no_number() -> None:
-    with pytest.raises(
-        BadSetting, match="the ends of a scale must be at most 1e.307 in magnitude; got -1e.308 and 1e.308"
-    ):
+    with pytest.raises(BadSetting, match="1e.307 .* -1e.308 and 1e.308"):
         Scale(low=-1e308, high=1e308)
-    with pytest.raises(BadSetting, match="the levels of a scale must be at most 1e.307 in magnitude"):
+    with pytest.raises(BadSetting, match="1e.307"):
         Scale([1, 1e308])
 
 

@@ -50,7 +50,7 @@ def test_a_table_has_a_line_per_row(tmp_path: Path) -> None:
     assert (tmp_path / "t.csv").read_text() == "id,q1,q2\na,1,2\nb,,3\n"
     assert matrix.to_frame().columns == ["id", "column", "value"]
     clash = ObservedMatrix.from_entries(["a", "a"], ["row", "x"], [1, 2])
-    with pytest.raises(BadEntries, match="two columns called 'row'"):
+    with pytest.raises(BadEntries, match="'row'"):
         clash.to_table()
 
 
@@ -62,7 +62,7 @@ def test_scipy_reads_an_npz_too(tmp_path: Path) -> None:
     assert read_matrix(tmp_path / "n.npz") == numbered
     assert "row_labels.npy" not in zipfile.ZipFile(tmp_path / "n.npz").namelist()
     days = ObservedMatrix.from_entries([datetime.date(2020, 1, 2)] * 2, ["x", "y"], [1, 2])
-    with pytest.raises(BadEntries, match="row labels that are ints or texts; write .parquet or .csv"):
+    with pytest.raises(BadEntries, match="row labels"):
         days.write(tmp_path / "d.npz")
     assert not (tmp_path / "d.npz").exists()
 
@@ -70,9 +70,9 @@ def test_scipy_reads_an_npz_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "array", "message"),
     [
-        ("row_labels", np.array(["a", None], dtype=object), "has labels that cannot be read"),
-        ("row_labels", np.array(["a"]), "1 row labels were given for 2 rows"),
-        ("form", np.array([1, 2]), "the names of its fields must be four texts; got"),
+        ("row_labels", np.array(["a", None], dtype=object), "labels"),
+        ("row_labels", np.array(["a"]), "1 row labels"),
+        ("form", np.array([1, 2]), "names"),
     ],
 )
 def test_an_npz_that_lies(tmp_path: Path, name: str, array: np.ndarray, message: str) -> None:
@@ -86,9 +86,9 @@ def test_an_npz_that_lies(tmp_path: Path, name: str, array: np.ndarray, message:
 
 
 def test_what_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match=r"must end in .csv, .tsv, .parquet, .npz, .store; got 'r.xlsx'"):
+    with pytest.raises(BadSetting, match="must end in .*r.xlsx"):
         RATINGS.write("r.xlsx")
-    with pytest.raises(CannotSave, match="there is no folder"):
+    with pytest.raises(CannotSave, match="no folder"):
         RATINGS.write(tmp_path / "none" / "r.csv")
 
 

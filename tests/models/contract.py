@@ -669,9 +669,9 @@ class ModelContract:
         assert (tmp_path / "back").read_bytes() == (tmp_path / "before").read_bytes()
         with pytest.raises(BadSetting, match="conflicts must be 'error' or 'replace'; got 'last'"):
             fitted.extend(new, conflicts="last")  # type: ignore[arg-type]
-        with pytest.raises(BadEntries, match="is known with the value"):
+        with pytest.raises(BadEntries, match="contradicts"):
             fitted.extend(new)
-        with pytest.raises(BadEntries, match="nothing new to extend by"):
+        with pytest.raises(BadEntries, match="nothing to add"):
             more.extend(new, conflicts="replace")
 
     def test_what_came_by_extension_is_forgotten_as_if_it_had_never_come(
@@ -752,7 +752,7 @@ class ModelContract:
     @pytest.mark.parametrize(
         "asked, error, message",
         [
-            ({}, BadEntries, "there is nothing to forget: give rows, columns or entries"),
+            ({}, BadEntries, "nothing to forget"),
             ({"rows": ["row 99"]}, UnknownLabel, "row 'row 99' is not known; there are 30 rows"),
             ({"columns": ["column 99"]}, UnknownLabel, "column 'column 99' is not known"),
             ({"rows": "row 1"}, BadEntries, "a list of labels; got the single label 'row 1'"),
@@ -976,13 +976,11 @@ class ModelContract:
         if self.model.predicts == ("I",):
             return
         rows, columns, values = (array[:3] for array in matrix.entries())
-        with pytest.raises(BadEntries, match="nothing new to extend by"):
+        with pytest.raises(BadEntries, match="nothing to add"):
             fitted.extend(ObservedMatrix.from_entries(rows, columns, values, matrix.scale))
-        with pytest.raises(
-            BadEntries, match=r"is known with the value \d; extending by another one, \d, contradicts it"
-        ):
+        with pytest.raises(BadEntries, match="contradicts"):
             fitted.extend(ObservedMatrix.from_entries(rows, columns, 6 - values + (values == 3), matrix.scale))
-        with pytest.raises(OffScale, match="the new entries have the scale one of 1, 10; the model's is 1 to 5"):
+        with pytest.raises(OffScale, match="one of 1, 10; .* 1 to 5"):
             fitted.extend(ObservedMatrix.from_entries(["n", "n"], ["column 1", "column 2"], [1, 10]))
         with pytest.raises(BadEntries, match="row labels are of one kind; got ints beside strs"):
             fitted.extend(ObservedMatrix.from_entries([7, 7], ["column 1", "column 2"], [1, 2]))

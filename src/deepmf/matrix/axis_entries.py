@@ -10,22 +10,21 @@ import numpy.typing as npt
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.feature_encoding import FeatureVectors
 
-NOTHING: IndexArray = np.empty(0, dtype=np.int64)  # positions of no entry
-
+NOTHING: IndexArray = np.empty(0, dtype=np.int64)  # no positions
 NOTHING.flags.writeable = False
 
 
 class AxisEntries(NamedTuple):
-    """Entries grouped by some rows (or columns): those of the k-th are `starts[k]:starts[k + 1]`."""
+    """Entries grouped by row (or column): those of group k are `starts[k]:starts[k + 1]`."""
 
     starts: IndexArray  # (rows + 1,)
     others: IndexArray  # (entries,) positions on the other axis
     values: FloatArray  # (entries,)
-    features: FeatureVectors | None = None  # of each row (or column), where the model knows of features
+    features: FeatureVectors | None = None  # of each row (or column), if the model uses features
 
     @property
     def are_empty(self) -> npt.NDArray[np.bool_]:
-        """Which groups have neither entries nor features."""
+        """Whether each group has neither entries nor features."""
         empty: npt.NDArray[np.bool_] = np.diff(self.starts) == 0
         return empty if self.features is None else empty & ~self.features.are_known
 
@@ -35,13 +34,13 @@ class AxisEntries(NamedTuple):
         return taken if self.features is None else taken._replace(features=self.features.take(groups))
 
     def below(self, position: int) -> AxisEntries:
-        """Return the entries whose position on the other axis is below a number."""
+        """Return the entries whose position on the other axis is below a limit."""
         kept = self.others < position
         starts = np.concatenate([[0], np.cumsum(kept)])[self.starts]
         return AxisEntries(starts, self.others[kept], self.values[kept], self.features)
 
     def without_each(self, left_out: IndexArray) -> AxisEntries:
-        """Return a group for each of some entries of a single group: all the others."""
+        """Return a group for each of some entries of a single group, without that entry."""
         kept = np.arange(self.values.size)[None] != left_out[:, None]
         starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))]).astype(np.int64)
         places = np.nonzero(kept)[1]
@@ -49,13 +48,13 @@ class AxisEntries(NamedTuple):
         return AxisEntries(starts, self.others[places], self.values[places], features)
 
     def with_features_of(self, features: FeatureVectors) -> AxisEntries:
-        """Return a group for each of some features: the entries of a single group, described by these."""
+        """Return the entries of a single group once for each feature vector."""
         repeated = self.take(np.zeros(len(features), dtype=np.int64))
         return repeated._replace(features=features)
 
 
 class PlacedEntries(NamedTuple):
-    """Entries by the places of their rows and columns."""
+    """Entries by the positions of their rows and columns."""
 
     rows: IndexArray
     columns: IndexArray
@@ -63,7 +62,7 @@ class PlacedEntries(NamedTuple):
 
 
 def find_spans(positions: IndexArray, starts: IndexArray) -> tuple[IndexArray, IndexArray]:
-    """Return the places of all entries of some rows (or columns), and of which of them each is."""
+    """Return the places of all entries of some rows (or columns), and the index into `positions` of each."""
     first = starts[positions].astype(np.int64)
     counts = starts[positions + 1] - first
     ends = np.cumsum(counts)
@@ -72,7 +71,7 @@ def find_spans(positions: IndexArray, starts: IndexArray) -> tuple[IndexArray, I
 
 
 def locate(keys: IndexArray, wanted: IndexArray) -> tuple[IndexArray, npt.NDArray[np.bool_]]:
-    """Return where wanted keys stand among rising ones, and which of them are there."""
+    """Return the places of wanted keys among increasing keys, and whether each key is there."""
     if keys.size == 0:
         return np.zeros(wanted.size, dtype=np.int64), np.zeros(wanted.size, dtype=bool)
     at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
@@ -81,7 +80,7 @@ def locate(keys: IndexArray, wanted: IndexArray) -> tuple[IndexArray, npt.NDArra
 
 
 def are_among(places: IndexArray, some: IndexArray) -> npt.NDArray[np.bool_]:
-    """Say which places are among some that rise, at a cost of those asked for."""
+    """Return whether each place is among some increasing places."""
     return locate(some, places)[1]
 
 
@@ -94,7 +93,10 @@ def gather(
     order: IndexArray | None = None,
     dropped: IndexArray = NOTHING,
 ) -> PlacedEntries:
-    """Collect the entries of some rows (or columns) as (which of them, other axis, value)."""
+    """Collect the entries of some rows (or columns) as (index into `positions`, other axis, value).
+
+    order: place of each entry in `values`, if it is another one. dropped: increasing places to leave out.
+    """
     inside = np.flatnonzero(positions < starts.size - 1)
     places, which = find_spans(positions[inside], starts)
     which = inside[which]
@@ -106,7 +108,7 @@ def gather(
 
 
 def look_up(positions: IndexArray, entries: PlacedEntries, *, below: int | None) -> PlacedEntries:
-    """Collect the entries of some positions, from entries in the order of theirs, as (which, other axis, value)."""
+    """Collect entries as `gather` does, from entries that are sorted by row."""
     first, last = (np.searchsorted(entries.rows, positions, side=side) for side in ("left", "right"))
     ends = np.cumsum(last - first)
     places = np.repeat(first - (ends - (last - first)), last - first) + np.arange(ends[-1] if ends.size else 0)
@@ -118,6 +120,7 @@ def look_up(positions: IndexArray, entries: PlacedEntries, *, below: int | None)
 
 
 def group(count: int, *parts: PlacedEntries) -> AxisEntries:
+    """Group entries by their row, which is an index below `count`."""
     which = np.concatenate([part.rows for part in parts])
     order = np.argsort(which, kind="stable") if len(parts) > 1 else slice(None)
     starts = np.zeros(count + 1, dtype=np.int64)

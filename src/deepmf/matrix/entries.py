@@ -1,4 +1,4 @@
-"""Forgetting: what a store of entries is once some rows, columns or entries are taken out of it."""
+"""The entries that a model knows: those of training, entries added since, and entries dropped since."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from deepmf.matrix.scale import Scale
 
 
 class GroupedEntries(NamedTuple):
-    """Entries grouped by row (or by column): those of the k-th are `starts[k]:starts[k + 1]`, others increasing."""
+    """Entries grouped by row (or column): those of group k are `starts[k]:starts[k + 1]`, with increasing others."""
 
     starts: IndexArray  # (rows + 1,)
     others: IndexArray  # (entries,) positions on the other axis
@@ -40,36 +40,33 @@ class GroupedEntries(NamedTuple):
 
 
 def take_row_entries_within(matrix: ObservedMatrix, columns: slice) -> GroupedEntries:
-    """Return of every row the entries in a range of columns: by column, they lie together, all but their values."""
+    """Return the entries of every row in a range of columns."""
     starts, rows, places = matrix.by_column
-    starts, some = _range(starts, columns)
+    starts, some = _slice_groups(starts, columns)
     return _regroup(starts, rows[some], matrix.values[places[some]], columns.start, matrix.shape[0])
 
 
 def take_column_entries_within(matrix: ObservedMatrix, rows: slice) -> GroupedEntries:
-    """Return of every column the entries in a range of rows: by row, they lie together."""
-    starts, some = _range(matrix.by_row.starts, rows)
+    """Return the entries of every column in a range of rows."""
+    starts, some = _slice_groups(matrix.by_row.starts, rows)
     return _regroup(starts, matrix.by_row.columns[some], matrix.values[some], rows.start, matrix.shape[1])
 
 
-def _range(starts: IndexArray, groups: slice) -> tuple[IndexArray, slice]:
-    """Return the starts of a range of groups, from 0, and where their entries lie."""
+def _slice_groups(starts: IndexArray, groups: slice) -> tuple[IndexArray, slice]:
+    """Return the starts of a range of groups, from 0, and the slice of their entries."""
     own = starts[groups.start : groups.stop + 1]
     return own - own[0], slice(int(own[0]), int(own[-1]))
 
 
 def _regroup(starts: IndexArray, others: IndexArray, values: ValueArray, first: int, n_others: int) -> GroupedEntries:
-    """Return entries of groups, of which the first has the number `first`, grouped by what they have been over."""
+    """Group entries by the other axis; `first` is the number of the first group on its own axis."""
     by_group = scipy.sparse.csr_array((values, others, starts), shape=(starts.size - 1, n_others))
     by_other = by_group.tocsc()  # a counting sort in compiled code
     return GroupedEntries(by_other.indptr, by_other.indices + np.array(first, others.dtype), by_other.data)
 
 
 class AddedEntries:
-    """Entries that came after training, in row order; rows and columns that have none cost nothing.
-
-    rows, columns: positions, (entries,).
-    """
+    """Entries added after training, in row order; rows, columns: positions, (entries,)."""
 
     def __init__(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> None:
         order = np.lexsort((columns, rows))
@@ -89,7 +86,7 @@ class AddedEntries:
         return added
 
     def join(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> AddedEntries:
-        """Return these entries and others, which are sorted alone and put between these."""
+        """Return these entries and others, which alone are sorted."""
         new = AddedEntries(rows, columns, values)
         width = 1 + max(int(part.max(initial=0)) for part in (self.columns, new.columns))
         at = np.searchsorted(self.rows * width + self.columns, new.rows * width + new.columns)
@@ -100,21 +97,21 @@ class AddedEntries:
         )
 
     def keep(self, which: npt.NDArray[np.bool_]) -> AddedEntries:
-        """Return some of these entries, by a mask."""
+        """Return the entries of a mask."""
         if which.all():
             return self
         return AddedEntries._in_order(self.rows[which], self.columns[which], self.values[which])
 
     def move_to(self, rows: IndexArray, columns: IndexArray) -> AddedEntries:
-        """Return these entries at other positions, which are in the same order."""
+        """Return the entries at other positions that are in the same order."""
         return AddedEntries._in_order(rows, columns, self.values)
 
     def of_rows(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
-        """Return the entries of some rows, those alone whose column is below a number."""
+        """Return the entries of some rows, optionally only those with a column below a limit."""
         return look_up(positions, PlacedEntries(self.rows, self.columns, self.values), below=below)
 
     def of_columns(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
-        """Return the entries of some columns, those alone whose row is below a number."""
+        """Return the entries of some columns, optionally only those with a row below a limit."""
         some = np.flatnonzero(np.isin(self.columns, positions)) if positions.size else NOTHING
         some = some[np.argsort(self.columns[some], kind="stable")]
         return look_up(positions, PlacedEntries(self.columns[some], self.rows[some], self.values[some]), below=below)
@@ -122,14 +119,20 @@ class AddedEntries:
 
 @dataclass(frozen=True)
 class EntryStore:
-    """The entries a model knows: the training matrix, less what was dropped of it, and what was added since.
+    """The entries that a model knows: the training matrix without dropped entries, and entries added since.
 
-    dropped: which entries of the training matrix no longer hold, because they were replaced or forgotten: their places
-    in row order, rising. A replaced entry is dropped, and added with its new value.
+    Trained rows and columns come first on both axes. A row is encoded from its entries in trained columns and a column
+    from its entries in trained rows. Entries of area IV are not encoded, but they are not recommended again. A store is
+    immutable; the cost of an addition grows with the added entries, not with the training matrix.
 
-    On both axes trained rows and columns come first. A row is described by its entries over the trained columns, a
-    column by its entries over the trained rows: entries of area IV are remembered (they need no recommending) but
-    describe nothing. A store is a value; adding to it costs what is added, and what was added before.
+    Parameters
+    ----------
+    train : the training matrix.
+    rows, columns : labels of all rows and columns.
+    added : entries added since training.
+    dropped : increasing places in row order of training entries that were replaced or forgotten. A replaced entry is
+        dropped, and added with its new value.
+    row_features, column_features : features of both axes.
     """
 
     train: ObservedMatrix
@@ -147,7 +150,7 @@ class EntryStore:
         row_features: AxisFeatures | None = None,
         column_features: AxisFeatures | None = None,
     ) -> EntryStore:
-        """Return what a model has seen right after training."""
+        """Return the store of a model right after training."""
         check_unchanged(train)
         return cls(train, train.rows, train.columns, row_features=row_features, column_features=column_features)
 
@@ -155,7 +158,7 @@ class EntryStore:
     def from_parts(
         cls, train: ObservedMatrix, extension: ObservedMatrix | None, dropped: npt.NDArray[Any] = NOTHING
     ) -> EntryStore:
-        """Return what a stored model has seen; matrices that do not belong together raise `BadModelFile`."""
+        """Return the store of a loaded model; inconsistent parts raise `BadModelFile`."""
         if train.n_entries == 0:
             raise BadModelFile("the stored training matrix has no entries")
         if dropped.size and not (
@@ -183,10 +186,7 @@ class EntryStore:
     def from_trusted_parts(
         cls, train: ObservedMatrix, extension: ObservedMatrix | None, dropped: npt.NDArray[Any] = NOTHING
     ) -> EntryStore:
-        """Return what a stored model has seen, of parts that are known to belong together, at the cost of what is new.
-
-        Its labels are those of training and, behind them, those that the extension has more.
-        """
+        """Return the store of a loaded model from parts that are known to be consistent, without a check."""
         if extension is None:
             return cls(train, train.rows, train.columns, dropped=dropped)
         rows, columns = train.rows.extend_to(extension.rows), train.columns.extend_to(extension.columns)
@@ -199,20 +199,20 @@ class EntryStore:
 
     @property
     def n_entries(self) -> int:
-        """Number of entries: those of training that still hold, and those added since."""
+        """Number of entries, without dropped ones."""
         n_added = 0 if self.added is None else self.added.rows.size
         return self.train.n_entries - int(self.dropped.size) + int(n_added)
 
     @cached_property
     def extension(self) -> ObservedMatrix | None:
-        """What was added since training, as a matrix with all rows and columns; None where nothing was."""
+        """The added entries as a matrix with all rows and columns; None if nothing was added."""
         if self.added is None:
             return None
         rows, columns = Labelled(self.rows, self.added.rows), Labelled(self.columns, self.added.columns)
         return ObservedMatrix.from_positions(rows, columns, self.added.values, scale=self.scale)
 
     def take_trained_features(self) -> tuple[FeatureVectors | None, FeatureVectors | None]:
-        """Return the features of all trained rows, and of all trained columns."""
+        """Return the features of all trained rows and of all trained columns."""
         rows, columns = (
             None if features is None else features.take(np.arange(count))
             for features, count in zip((self.row_features, self.column_features), self.train.shape, strict=True)
@@ -227,10 +227,10 @@ class EntryStore:
         row_features: Features | None = None,
         column_features: Features | None = None,
     ) -> Extended:
-        """Return a store with new entries and features too, and which rows and columns are to be encoded anew.
+        """Return a store with new entries and features, and the rows and columns that must be encoded again.
 
-        By `conflicts="replace"`, the new value of an entry that is known takes the place of the old one; so do new
-        features. A label that has features alone is a row, or a column, too.
+        With `conflicts="replace"`, new values replace known ones; otherwise a different value of a known entry is an
+        error. New features always replace known ones. Rows and columns may have features only.
         """
         check_unchanged(self.train, new)
         rows = self.rows if row_features is None else self.rows.join(Labels(row_features.labels, axis="row"))
@@ -256,7 +256,7 @@ class EntryStore:
     def _with_entries(
         self, new: ObservedMatrix, rows: Labels, columns: Labels, conflicts: str, *, described: bool
     ) -> Extended:
-        """Return a store with some labels and new entries too."""
+        """Return a store with more labels and new entries."""
         _check_scale(self.scale, new)
         rows, columns = rows.join(new.rows), columns.join(new.columns)
         row_of = rows.positions(new.row_labels)[new.entry_rows].astype(np.int64)
@@ -264,10 +264,10 @@ class EntryStore:
         known = self.values_at(row_of, column_of)
         contradicted = ~np.isnan(known) & (known != new.values)
         if conflicts == "error" and np.any(contradicted):
-            raise _contradiction(new, known, int(np.flatnonzero(contradicted)[0]))
-        fresh = known != new.values  # also where nothing is known, which is NaN
+            raise _build_contradiction(new, known, int(np.flatnonzero(contradicted)[0]))
+        fresh = known != new.values  # also for unknown entries, which are NaN
         if not described and rows is self.rows and columns is self.columns and not np.any(fresh):
-            raise BadEntries("nothing new to extend by: all rows, columns and entries are known already")
+            raise BadEntries("there is nothing to add: all rows, columns and entries are known already")
         row_of, column_of = row_of[fresh], column_of[fresh]
         store = self._put(rows, columns, PlacedEntries(row_of, column_of, new.values[fresh].astype(np.float64)))
         n_rows, n_columns = self.train.shape
@@ -278,12 +278,12 @@ class EntryStore:
         )
 
     def replace_entries(self, rows: Labels, columns: Labels, added: AddedEntries, dropped: IndexArray) -> EntryStore:
-        """Return a store of the same training matrix; without anything added, it is as right after training."""
+        """Return a store with other labels and other added and dropped entries."""
         nothing = added.rows.size == 0 and (len(rows), len(columns)) == self.train.shape
         return replace(self, rows=rows, columns=columns, added=None if nothing else added, dropped=dropped)
 
     def _put(self, rows: Labels, columns: Labels, new: PlacedEntries) -> EntryStore:
-        """Return these observations with entries that are not among them, or have other values there."""
+        """Return a store with entries that are new or have new values."""
         places = self.train_places(new.rows, new.columns)
         trained = places >= 0
         as_trained = np.zeros(places.size, dtype=bool)
@@ -298,7 +298,7 @@ class EntryStore:
         return self.replace_entries(rows, columns, together, dropped)
 
     def values_at(self, row_of: IndexArray, column_of: IndexArray) -> FloatArray:
-        """Return the value of each pair of positions, NaN where there is no entry."""
+        """Return the value of each pair of positions, NaN if it is not observed."""
         found = np.full(row_of.size, np.nan)
         places = self.train_places(row_of, column_of)
         held = (places >= 0) & ~are_among(places, self.dropped)
@@ -306,14 +306,16 @@ class EntryStore:
         if self.added is not None and self.added.rows.size:
             touched = np.unique(row_of)
             known = self.added.of_rows(touched)
-            keys = touched[known.rows] * len(self.columns) + known.columns  # rising, as added entries are in row order
+            keys = (
+                touched[known.rows] * len(self.columns) + known.columns
+            )  # increasing, as added entries are in row order
             at, inside = locate(keys, row_of * len(self.columns) + column_of)
             inside &= column_of < len(self.columns)
             found[inside] = known.values[at[inside]]
         return found
 
     def train_places(self, row_of: IndexArray, column_of: IndexArray) -> IndexArray:
-        """Return where each pair of positions stands among the training entries, dropped ones too; -1: nowhere."""
+        """Return the place of each pair of positions among all training entries, -1 if it is not one of them."""
         places = np.full(row_of.size, -1, dtype=np.int64)
         n_rows, n_columns = self.train.shape
         possible = np.flatnonzero((row_of < n_rows) & (column_of < n_columns) & (row_of >= 0) & (column_of >= 0))
@@ -326,7 +328,7 @@ class EntryStore:
         return places
 
     def are_rows_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
-        """Say which rows are described by what described them in training."""
+        """Return whether each row has the same entries in trained columns, and features, as in training."""
         starts, _ = self.train.by_row
         trained = positions < self.train.shape[0]
         changed = np.zeros(positions.size, dtype=bool)
@@ -341,7 +343,7 @@ class EntryStore:
         return trained & ~changed
 
     def are_columns_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
-        """Say which columns are described by what described them in training."""
+        """Return whether each column has the same entries in trained rows, and features, as in training."""
         changed = np.zeros(positions.size, dtype=bool)
         if self.dropped.size:
             changed |= np.isin(positions, self.train.by_row.columns[self.dropped])
@@ -352,7 +354,7 @@ class EntryStore:
         return (positions < self.train.shape[1]) & ~changed
 
     def row_entries(self, positions: IndexArray) -> AxisEntries:
-        """Return what describes some rows: their entries over the trained columns, and their features."""
+        """Return the entries of some rows in trained columns, and their features."""
         starts, columns = self.train.by_row
         known = [gather(positions, starts, columns, self.train.values, dropped=self.dropped)]
         if self.added is not None:
@@ -360,7 +362,7 @@ class EntryStore:
         return _add_features(group(positions.size, *known), self.row_features, positions)
 
     def column_entries(self, positions: IndexArray) -> AxisEntries:
-        """Return what describes some columns: their entries over the trained rows, and their features."""
+        """Return the entries of some columns in trained rows, and their features."""
         starts, rows, entries = self.train.by_column
         known = [gather(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)]
         if self.added is not None:
@@ -368,7 +370,7 @@ class EntryStore:
         return _add_features(group(positions.size, *known), self.column_features, positions)
 
     def seen_columns(self, positions: IndexArray) -> AxisEntries:
-        """Return all entries of some rows, those of area IV too."""
+        """Return all entries of some rows, including those in new columns."""
         starts, columns = self.train.by_row
         known = gather(positions, starts, columns, self.train.values, dropped=self.dropped)
         if self.added is None:
@@ -376,7 +378,7 @@ class EntryStore:
         return group(positions.size, known, self.added.of_rows(positions))
 
     def seen_rows(self, positions: IndexArray) -> AxisEntries:
-        """Return all entries of some columns, those of area IV too."""
+        """Return all entries of some columns, including those in new rows."""
         starts, rows, entries = self.train.by_column
         known = gather(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)
         if self.added is None:
@@ -385,7 +387,7 @@ class EntryStore:
 
     @cached_property
     def column_counts(self) -> IndexArray:
-        """How many entries each column has, those of area IV too."""
+        """Number of entries of each column, including those in new rows."""
         counts = np.zeros(len(self.columns), dtype=np.int64)
         n_trained = self.train.shape[1]
         counts[:n_trained] = self.train.column_counts
@@ -401,7 +403,7 @@ class EntryStore:
 
 
 class Extended(NamedTuple):
-    """A store after an extension, and the positions whose entries changed."""
+    """A store after an extension, and the rows and columns whose encoding changes."""
 
     entries: EntryStore
     rows: IndexArray
@@ -414,12 +416,12 @@ class _ChangedFeatures(NamedTuple):
 
 
 def _set_features(known: AxisFeatures | None, new: Features | None, labels: Labels) -> _ChangedFeatures:
-    """Return the features of an axis with those of some labels set anew, and where these stand."""
+    """Return the features of an axis with new features of some labels, and the positions of these labels."""
     if new is None:
         return _ChangedFeatures(known, NOTHING)
     if known is None:
         raise BadFeatures(
-            f"the model was fitted without {labels.axis} features, and cannot read any",
+            f"the model was fitted without {labels.axis} features",
             hint=Hint(f"fit it with {labels.axis}_features", f"fit it with --{labels.axis}-features"),
         )
     positions = labels.positions(new.labels).astype(np.int64)
@@ -432,14 +434,14 @@ def _add_features(entries: AxisEntries, features: AxisFeatures | None, positions
 
 def _check_scale(scale: Scale, new: ObservedMatrix) -> None:
     if not np.all(scale.holds(new.values)):
-        raise OffScale(f"the new entries have the scale {new.scale}; the model's is {scale}")
+        raise OffScale(f"the new entries have the scale {new.scale}; the scale of the model is {scale}")
 
 
-def _contradiction(new: ObservedMatrix, known: FloatArray, at: int) -> BadEntries:
+def _build_contradiction(new: ObservedMatrix, known: FloatArray, at: int) -> BadEntries:
     rows, columns, values = new.entries()
     return BadEntries(
-        f"row {rows.tolist()[at]!r}, column {columns.tolist()[at]!r} is known with the value "
-        f"{known[at]:g}; extending by another one, {values[at]:g}, contradicts it"
+        f"row {rows.tolist()[at]!r}, column {columns.tolist()[at]!r} has the value {known[at]:g}; the new value "
+        f"{values[at]:g} contradicts it"
     )
 
 
@@ -449,8 +451,8 @@ Pairs = ObservedMatrix | tuple[Iterable[Any], Iterable[Any]]  # entries, by thei
 class Forgotten(NamedTuple):
     """A store after forgetting.
 
-    rows, columns: the positions, in the new store, whose description changed.
-    gone_rows, gone_columns: the positions, in the old one, of those that are no longer known.
+    rows, columns: positions in the new store of rows and columns whose encoding changes.
+    gone_rows, gone_columns: positions in the old store of rows and columns that are removed.
     """
 
     store: EntryStore
@@ -461,12 +463,12 @@ class Forgotten(NamedTuple):
 
 
 class ForgetPlan(NamedTuple):
-    """Positions to forget, each once: rows, columns, pairs of both, and rows and columns without their features."""
+    """Distinct positions to forget: rows, columns, pairs, and rows and columns that only lose their features."""
 
     rows: IndexArray
     columns: IndexArray
     pairs: tuple[IndexArray, IndexArray]
-    undescribed: tuple[IndexArray, IndexArray] = (NOTHING, NOTHING)
+    without_features: tuple[IndexArray, IndexArray] = (NOTHING, NOTHING)
 
 
 def plan_forget(
@@ -479,13 +481,11 @@ def plan_forget(
     *,
     missing: str,
 ) -> ForgetPlan:
-    """Return the positions of what is to be forgotten; what is not there is an error, or by "ignore" left out."""
+    """Find the positions to forget; `missing` is "error" or "ignore" and says how to treat unknown ones."""
     if missing not in ("error", "ignore"):
         raise BadSetting(f"missing must be 'error' or 'ignore'; got {missing!r}")
     if all(each is None for each in (rows, columns, entries, row_features, column_features)):
-        raise BadEntries(
-            "there is nothing to forget: give rows, columns or entries, or labels whose features are forgotten"
-        )
+        raise BadEntries("there is nothing to forget: give rows, columns, entries, row_features or column_features")
     return ForgetPlan(
         _find_labels(store.rows, rows, store.seen_columns, store.row_features, len(store.train.rows), missing),
         _find_labels(store.columns, columns, store.seen_rows, store.column_features, len(store.train.columns), missing),
@@ -498,14 +498,11 @@ def plan_forget(
 
 
 def forget(store: EntryStore, plan: ForgetPlan) -> Forgotten:
-    """Return a store without some rows, columns and entries, at the cost of these and of what was added before.
-
-    Rows and columns that were added disappear; trained ones stay, without entries.
-    """
+    """Return a store without some rows, columns and entries; trained rows and columns stay, without entries."""
     n_rows, n_columns = store.train.shape
     places = _train_places(store, plan)
     added = store.added or AddedEntries(NOTHING, NOTHING, np.empty(0))
-    leaving = _leaving(added, plan, len(store.columns))
+    leaving = _are_leaving(added, plan, len(store.columns))
     rows = np.concatenate(
         [
             np.searchsorted(store.train.by_row.starts, places, side="right") - 1,
@@ -517,15 +514,15 @@ def forget(store: EntryStore, plan: ForgetPlan) -> Forgotten:
     )
     gone_rows, gone_columns = plan.rows[plan.rows >= n_rows], plan.columns[plan.columns >= n_columns]
     left = added.keep(~leaving)
-    row_labels = _labels_without(store.rows, store.train.rows, gone_rows)
-    column_labels = _labels_without(store.columns, store.train.columns, gone_columns)
+    row_labels = _drop_labels(store.rows, store.train.rows, gone_rows)
+    column_labels = _drop_labels(store.columns, store.train.columns, gone_columns)
     moved = left.move_to(_move_up(left.rows, gone_rows), _move_up(left.columns, gone_columns))
     dropped = np.union1d(store.dropped, places) if places.size else store.dropped
-    of_rows, of_columns = plan.undescribed
+    of_rows, of_columns = plan.without_features
     left_over = replace(
         store,
-        row_features=_features_left(store.row_features, of_rows, plan.rows),
-        column_features=_features_left(store.column_features, of_columns, plan.columns),
+        row_features=_drop_features(store.row_features, of_rows, plan.rows),
+        column_features=_drop_features(store.column_features, of_columns, plan.columns),
     )
     rows, columns = (
         np.unique(np.concatenate(parts)) for parts in ((rows, plan.rows, of_rows), (columns, plan.columns, of_columns))
@@ -540,7 +537,7 @@ def forget(store: EntryStore, plan: ForgetPlan) -> Forgotten:
 
 
 def _train_places(store: EntryStore, plan: ForgetPlan) -> IndexArray:
-    """Return the places of all training entries to forget that are not dropped already."""
+    """Return the places of the training entries to forget, without those that are dropped already."""
     n_rows, n_columns = store.train.shape
     of_rows, _ = find_spans(plan.rows[plan.rows < n_rows], store.train.by_row.starts)
     of_columns, _ = find_spans(plan.columns[plan.columns < n_columns], store.train.by_column.starts)
@@ -549,8 +546,8 @@ def _train_places(store: EntryStore, plan: ForgetPlan) -> IndexArray:
     return np.setdiff1d(places.astype(np.int64), store.dropped)
 
 
-def _leaving(added: AddedEntries, plan: ForgetPlan, n_columns: int) -> npt.NDArray[np.bool_]:
-    """Say which of the added entries are to be forgotten."""
+def _are_leaving(added: AddedEntries, plan: ForgetPlan, n_columns: int) -> npt.NDArray[np.bool_]:
+    """Return whether each added entry is to be forgotten."""
     leaving = np.isin(added.rows, plan.rows) | np.isin(added.columns, plan.columns)
     if plan.pairs[0].size:
         leaving |= np.isin(added.rows * n_columns + added.columns, plan.pairs[0] * n_columns + plan.pairs[1])
@@ -593,8 +590,10 @@ def _find_described(
     return positions[known]
 
 
-def _features_left(features: AxisFeatures | None, undescribed: IndexArray, gone: IndexArray) -> AxisFeatures | None:
-    return None if features is None else features.clear(undescribed).without(gone)
+def _drop_features(
+    features: AxisFeatures | None, without_features: IndexArray, gone: IndexArray
+) -> AxisFeatures | None:
+    return None if features is None else features.clear(without_features).without(gone)
 
 
 def _find_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> tuple[IndexArray, IndexArray]:
@@ -603,14 +602,14 @@ def _find_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> tuple
     given = entries.entries()[:2] if isinstance(entries, ObservedMatrix) else entries
     if not isinstance(given, tuple) or len(given) != 2:
         raise BadEntries(
-            f"entries must be an ObservedMatrix, or a pair (rows, columns) of lists; got {type(entries).__name__}"
+            f"entries must be an ObservedMatrix or a tuple (rows, columns) of lists; got {type(entries).__name__}"
         )
     row_of, column_of = (
         labels.positions(items) if missing == "error" else labels.find(items)
         for labels, items in zip((store.rows, store.columns), given, strict=True)
     )
     if row_of.size != column_of.size:
-        raise BadEntries(f"rows and columns are pairs, so of one length; got {row_of.size} and {column_of.size}")
+        raise BadEntries(f"rows and columns must be of one length; got {row_of.size} and {column_of.size}")
     known = (row_of >= 0) & (column_of >= 0)
     row_of, column_of = row_of[known].astype(np.int64), column_of[known].astype(np.int64)
     there = ~np.isnan(store.values_at(row_of, column_of))
@@ -621,8 +620,8 @@ def _find_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> tuple
     return row_of[there], column_of[there]
 
 
-def _labels_without(labels: Labels, trained: Labels, gone: IndexArray) -> Labels:
-    """Return labels of which some behind the trained ones are gone, at the cost of those behind."""
+def _drop_labels(labels: Labels, trained: Labels, gone: IndexArray) -> Labels:
+    """Return labels without some that are not trained."""
     if gone.size == 0:
         return labels
     left = np.setdiff1d(np.arange(len(trained), len(labels)), gone)
@@ -630,6 +629,6 @@ def _labels_without(labels: Labels, trained: Labels, gone: IndexArray) -> Labels
 
 
 def _move_up(positions: IndexArray, gone: IndexArray) -> IndexArray:
-    """Return positions as they are once some others are gone."""
+    """Return positions after others are removed."""
     moved: IndexArray = positions - np.searchsorted(gone, positions)
     return moved

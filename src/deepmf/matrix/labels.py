@@ -1,4 +1,4 @@
-"""The kinds of labels that files hold: ints, floats, and those that are written as text and read back from it."""
+"""Labels of rows and columns: distinct ids of one type, looked up by position and by label."""
 
 from __future__ import annotations
 
@@ -17,155 +17,17 @@ import numpy.typing as npt
 from deepmf.errors import BadEntries, BadSetting, UnknownLabel
 from deepmf.matrix.arrays import IndexArray
 
-
-def check_labels_(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
-    """Return labels as one array of one kind: int64, or objects; nulls and mixtures are errors."""
-    if isinstance(items, str | bytes):
-        raise BadEntries(f"{axis}s must be a list of labels; got the single label {items!r}")
-    if not isinstance(items, Iterable):
-        raise BadEntries(f"{axis}s must be a list of labels; got {items!r}")
-    array = items if isinstance(items, np.ndarray) else _from_iterable(items)
-    if array.ndim != 1:
-        raise BadEntries(f"{axis} labels must be one-dimensional; got shape {array.shape}")
-    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
-        raise BadEntries(
-            f"{axis} labels must fit in 64 bits with a sign; give larger ids, such as {array.max()}, as strings"
-        )
-    if array.dtype.kind in "iu":
-        return array.astype(np.int64, copy=False)
-    if array.dtype.kind in "mM":
-        array = array.astype(f"{array.dtype.kind}8[us]")  # what Python's own dates and times can hold
-    if array.dtype.kind != "O":
-        array = array.astype(object)  # Python's own str, float, datetime: kept as given
-    return _check_objects(array, axis=axis)
-
-
-def count_distinct(labels: npt.NDArray[Any]) -> int:
-    """Return how many different labels there are."""
-    return len(set(labels.tolist()))
-
-
-def kind_of(array: npt.NDArray[Any]) -> str:
-    """Name what labels are, for messages; there is at least one."""
-    return "ints" if array.dtype.kind == "i" else f"{type(array[0]).__name__}s"
-
-
-def _from_iterable(items: Iterable[Any]) -> npt.NDArray[Any]:
-    if isinstance(items, range):
-        return np.arange(items.start, items.stop, items.step, dtype=np.int64)
-    sequence = items if isinstance(items, Sequence) else list(items)
-    return np.fromiter(sequence, dtype=object, count=len(sequence))
-
-
-def _check_objects(array: npt.NDArray[Any], *, axis: str) -> npt.NDArray[Any]:
-    kinds = set(map(type, array))
-    if any(issubclass(kind, np.generic) for kind in kinds):
-        plain = (item.item() if isinstance(item, np.generic) else item for item in array)
-        return _check_objects(np.fromiter(plain, dtype=object, count=array.size), axis=axis)
-    if kinds & {type(None), float, Decimal}:
-        where = next((i for i, item in enumerate(array) if _is_missing(item)), None)
-        if where is not None:
-            raise BadEntries(f"the {axis} id is missing ({array[where]})", position=where)
-    if len(kinds) > 1:
-        firsts = [next(item for item in array if type(item) is kind) for kind in kinds]
-        shown = " and ".join(sorted(f"{type(item).__name__} {item!r}" for item in firsts))
-        raise BadEntries(f"{axis} labels must be of one kind; got {shown}")
-    if kinds == {int}:
-        try:
-            return array.astype(np.int64)
-        except OverflowError as error:
-            raise BadEntries(f"{axis} labels must fit in 64 bits; give larger ids as strings") from error
-    for kind in kinds:
-        if kind.__hash__ is None:
-            raise BadEntries(f"{axis} labels must be hashable; {kind.__name__} is not, such as {array[0]!r}")
-    return array
-
-
-def _is_missing(item: Any) -> bool:
-    return item is None or (item.is_nan() if isinstance(item, Decimal) else bool(item != item))
-
-
-# Integer labels spread over at most this many times their number are looked up in a table, not by sorting.
+# Integer labels are looked up in a table unless their range is more than this many times their number.
 _TABLE_SPREAD = 8
 
-
-class IntegerIndex:
-    """Where integers stand among distinct ones: looked up in a table or, where those lie far apart, searched for.
-
-    >>> IntegerIndex(np.array([4, 2, 9])).find(np.array([9, 3, 4]))
-    array([ 2, -1,  0])
-    """
-
-    def __init__(self, labels: IndexArray) -> None:
-        self._labels = labels
-        self._low, self._high = int(labels.min()), int(labels.max())
-
-    def find(self, items: IndexArray) -> IndexArray:
-        """Return where each item stands, -1 for an unknown one."""
-        if _is_spread(self._low, self._high, self._labels.size):
-            near = np.minimum(np.searchsorted(self._sorted_labels, items), self._labels.size - 1)
-            positions = self._order[near]
-            return np.where(self._labels[positions] == items, positions, -1)
-        inside = (items >= self._low) & (items <= self._high)
-        return np.where(inside, self._table[np.where(inside, items - self._low, 0)], -1)
-
-    @cached_property
-    def _table(self) -> IndexArray:
-        """Where each integer from the lowest label to the highest stands, -1 for those between that are none."""
-        table = np.full(self._high - self._low + 1, -1, dtype=np.int64)
-        table[self._labels - self._low] = np.arange(self._labels.size)
-        return table
-
-    @cached_property
-    def _order(self) -> IndexArray:
-        return np.argsort(self._labels, kind="stable")
-
-    @cached_property
-    def _sorted_labels(self) -> IndexArray:
-        ordered: IndexArray = self._labels[self._order]
-        return ordered
-
-
-def gather_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
-    """Return the distinct ones of some integers, rising, and the position of each integer among them."""
-    if array.size == 0:
-        return array.copy(), array.copy()
-    low, high = int(array.min()), int(array.max())
-    if _is_spread(low, high, array.size):
-        distinct, positions = np.unique(array, return_inverse=True)
-        return distinct, positions
-    offsets = array - low if low else array
-    seen = np.zeros(high - low + 1, dtype=bool)
-    seen[offsets] = True
-    # 32-bit positions halve the memory that every later pass over the entries moves.
-    position_of = np.cumsum(seen, dtype=np.int64) - 1
-    if seen.size < 2**31:
-        position_of = position_of.astype(np.int32)
-    return np.flatnonzero(seen) + low, position_of[offsets]
-
-
-def gather_objects(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IndexArray]:
-    """Return the distinct ones of some objects, sorted where they have an order, and the position of each."""
-    items = array.tolist()
-    distinct = list(dict.fromkeys(items))
-    with suppress(TypeError):  # labels without an order
-        distinct.sort()
-    index = dict(zip(distinct, range(len(distinct)), strict=True))
-    labels = np.fromiter(distinct, dtype=object, count=len(distinct))
-    return labels, np.fromiter(map(index.__getitem__, items), dtype=np.int64, count=len(items))
-
-
-def _is_spread(low: int, high: int, count: int) -> bool:
-    """Say whether a table from the lowest integer to the highest would be much larger than their number."""
-    return high - low > _TABLE_SPREAD * count + 1024
-
-
-# Of labels joined again and again, each part is at least this many times as long as the next.
+# When labels are joined repeatedly, each part is at least this many times as long as the next.
 _PART_GROWTH = 8
+
+ENCODING = ("utf-8", "surrogatepass")  # lone surrogates come from odd file names and are kept
 
 
 class Labelled(NamedTuple):
-    """What an axis is called, and the position on it of each item that was given."""
+    """The labels of an axis, and the position of each given item among them."""
 
     labels: Labels
     positions: IndexArray
@@ -174,8 +36,8 @@ class Labelled(NamedTuple):
 class Labels(Sequence[Any]):
     """Distinct labels of one kind (all ints, all strings, all of one other hashable type), in a fixed order.
 
-    `array` holds them as given: int64 for ints, otherwise Python objects. Labels that number an axis take no memory
-    until it is asked for.
+    `array` is int64 for ints, otherwise an array of Python objects. Labels 0, 1, 2, ... take no memory until `array` is
+    used.
 
     >>> movies = Labels(["Alien", "Big", "Cube"], axis="column")
     >>> movies.positions(["Cube", "Alien"])
@@ -208,9 +70,9 @@ class Labels(Sequence[Any]):
 
     @classmethod
     def gather(cls, items: Iterable[Any], *, axis: str) -> Labelled:
-        """Collect the distinct labels among `items`, sorted where their kind can be, with each item's position.
+        """Return the distinct labels among `items`, and the position of each item.
 
-        Labels that cannot be sorted keep the order in which they first appear.
+        Labels are sorted; labels without an order keep the order of their first appearance.
         """
         array = build_label_array(items, axis=axis)
         if array.dtype.kind == "i":
@@ -223,20 +85,20 @@ class Labels(Sequence[Any]):
 
     @classmethod
     def from_range(cls, count: int, *, axis: str) -> Labels:
-        """Label an axis by 0, 1, 2, ..., as for a plain array."""
+        """Return the labels 0, 1, 2, ..., without an array."""
         labels = cls.__new__(cls)
         labels._set(range(count), axis)
         return labels
 
     @classmethod
     def from_distinct(cls, array: npt.NDArray[Any], *, axis: str) -> Labels:
-        """Label an axis by ints or floats that are known to differ; ints are held as they are, without a copy."""
+        """Return labels from distinct ints or floats, without a check; an array of ints is not copied."""
         labels = Labels.__new__(Labels)
         labels._set(array if array.dtype.kind == "i" else array.astype(object), axis)
         return labels
 
     def positions(self, items: Iterable[Any]) -> IndexArray:
-        """Return where each item stands; an unknown one raises `UnknownLabel`."""
+        """Return the position of each item; an unknown item raises `UnknownLabel`."""
         array = build_label_array(items, axis=self.axis)
         positions = self.find(array)
         unknown = positions < 0
@@ -245,26 +107,26 @@ class Labels(Sequence[Any]):
         return positions
 
     def build_unknown_error(self, labels: npt.NDArray[Any], *others: str) -> UnknownLabel:
-        """Return the error that names the first of some unknown labels, and says how many more there are."""
+        """Return an error that names the first unknown label and counts the others."""
         n_more = count_distinct(labels) - 1
         more = " and ".join([f"{n_more} more"] * (n_more > 0) + list(others))
-        said = f"{self.axis} {labels.tolist()[0]!r} is not known{f' (and {more})' if more else ''}"
-        return UnknownLabel(f"{said}; there are {self._summary()}")
+        message = f"{self.axis} {labels.tolist()[0]!r} is not known{f' (and {more})' if more else ''}"
+        return UnknownLabel(f"{message}; there are {self._summary()}")
 
     def check_kind(self, array: npt.NDArray[Any]) -> None:
-        """Refuse labels of another kind than these, none of which could be known."""
-        if len(self) and array.size and kind_of(array) != kind_of(self[:1]):
+        """Raise an error if labels have another type than these."""
+        if len(self) and array.size and _name_kind(array) != _name_kind(self[:1]):
             raise BadEntries(
-                f"{self.axis} labels are {kind_of(self[:1])} here; got {kind_of(array)}, such as {array.tolist()[0]!r}"
+                f"{self.axis} labels are {_name_kind(self[:1])}; got {_name_kind(array)}, such as {array.tolist()[0]!r}"
             )
 
     def find_distinct(self, items: Iterable[Any]) -> IndexArray:
-        """Return where the items stand, each once, in the order in which they first appear."""
+        """Return the positions of the distinct items, in the order of their first appearance."""
         positions = self.positions(items)
         return positions[np.sort(np.unique(positions, return_index=True)[1])]
 
     def find(self, items: Iterable[Any]) -> IndexArray:
-        """Return where each item stands, -1 for an unknown one."""
+        """Return the position of each item, -1 if it is unknown."""
         array = build_label_array(items, axis=self.axis)
         if len(self) == 0 or array.size == 0 or array.dtype != self._dtype:
             return np.full(array.size, -1, dtype=np.int64)
@@ -278,43 +140,43 @@ class Labels(Sequence[Any]):
         return self._integers.find(array)
 
     def take(self, positions: npt.NDArray[np.integer[Any]]) -> Labels:
-        """Return the labels at some positions, in that order."""
+        """Return the labels at some positions."""
         labels = Labels.__new__(Labels)
         labels._set(self[positions], self.axis)
         return labels
 
     def join(self, other: Labels) -> Labels:
-        """Return these labels followed by those of `other` that are not among them."""
+        """Return these labels followed by the labels of `other` that are not among them."""
         if self.is_numbered and other.is_numbered:
             return max(self, other, key=len)
         fresh = other.array[self.find(other.array) < 0]
         if fresh.size == 0:
             return self
-        if len(self) and kind_of(fresh) != kind_of(self[:1]):
+        if len(self) and _name_kind(fresh) != _name_kind(self[:1]):
             raise BadEntries(
-                f"{self.axis} labels are of one kind; got {kind_of(fresh)} beside {kind_of(self[:1])}, "
+                f"{self.axis} labels are of one kind; got {_name_kind(fresh)} beside {_name_kind(self[:1])}, "
                 f"such as {fresh.tolist()[0]!r}"
             )
         return self._append(fresh)
 
     def extend_to(self, longer: Labels) -> Labels:
-        """Return these labels and what others, which begin with these, have behind them."""
+        """Return these labels followed by the rest of a longer list that begins with them."""
         return self if len(longer) == len(self) else self._append(longer[len(self) :])
 
     def _append(self, fresh: npt.NDArray[Any]) -> Labels:
-        """Return these labels and others, at the cost of the others alone."""
+        """Return these labels followed by new ones, without copying these."""
         rest = Labels.__new__(Labels)
         rest._set(fresh, self.axis)
         return JoinedLabels(self, rest) if len(self) else rest
 
     @property
     def is_numbered(self) -> bool:
-        """Whether these are 0, 1, 2, ... and take no memory."""
+        """Whether the labels are 0, 1, 2, ... without an array."""
         return isinstance(vars(self).get("_labels"), range)
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the array of labels (the objects it may point to not counted)."""
+        """Bytes of the array, without the objects that it points to."""
         return int(self.array.nbytes) if "array" in vars(self) or isinstance(self._labels, np.ndarray) else 0
 
     @property
@@ -358,7 +220,7 @@ class Labels(Sequence[Any]):
 
 
 class JoinedLabels(Labels):
-    """Labels followed by others, both as they are: neither is copied, and none is looked up anew."""
+    """Labels followed by others; both keep their arrays and indexes."""
 
     def __init__(self, first: Labels, rest: Labels) -> None:
         self._first, self._rest = first, rest
@@ -372,7 +234,7 @@ class JoinedLabels(Labels):
         return array
 
     def find(self, items: Iterable[Any]) -> IndexArray:
-        """Return where each item stands, -1 for an unknown one."""
+        """Return the position of each item, -1 if it is unknown."""
         array = build_label_array(items, axis=self.axis)
         positions = self._first.find(array)
         unknown = np.flatnonzero(positions < 0)
@@ -382,7 +244,7 @@ class JoinedLabels(Labels):
         return positions
 
     def _append(self, fresh: npt.NDArray[Any]) -> Labels:
-        # Parts grow by a factor from the last to the first, so that there are few of them, and each is seldom copied.
+        # Parts grow geometrically from the last to the first, so there are few parts and copies are rare.
         first: Labels = self
         while isinstance(first, JoinedLabels) and len(first._rest) < _PART_GROWTH * fresh.size:
             fresh = np.concatenate([first._rest.array, fresh])
@@ -393,7 +255,7 @@ class JoinedLabels(Labels):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the arrays of labels."""
+        """Bytes of all arrays."""
         own = int(self.array.nbytes) if "array" in vars(self) else 0
         return own + self._first.nbytes + self._rest.nbytes
 
@@ -428,13 +290,80 @@ class JoinedLabels(Labels):
         return taken
 
 
+# Arrays of labels
+
+
 def build_label_array(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
-    """Return labels as one array of one kind: int64, or objects; nulls and mixtures are errors."""
-    return items.array if isinstance(items, Labels) else check_labels_(items, axis=axis)
+    """Return labels as an array of int64 or of objects; nulls and labels of several types raise an error."""
+    if isinstance(items, Labels):
+        return items.array
+    if isinstance(items, str | bytes):
+        raise BadEntries(f"{axis}s must be a list of labels; got the single label {items!r}")
+    if not isinstance(items, Iterable):
+        raise BadEntries(f"{axis}s must be a list of labels; got {items!r}")
+    array = items if isinstance(items, np.ndarray) else _from_iterable(items)
+    if array.ndim != 1:
+        raise BadEntries(f"{axis} labels must be one-dimensional; got shape {array.shape}")
+    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise BadEntries(
+            f"{axis} labels must fit in 64 bits with a sign; give larger ids, such as {array.max()}, as strings"
+        )
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind in "mM":
+        array = array.astype(f"{array.dtype.kind}8[us]")  # the precision of Python's dates and times
+    if array.dtype.kind != "O":
+        array = array.astype(object)  # str, float, datetime of Python
+    return _check_objects(array, axis=axis)
+
+
+def _from_iterable(items: Iterable[Any]) -> npt.NDArray[Any]:
+    if isinstance(items, range):
+        return np.arange(items.start, items.stop, items.step, dtype=np.int64)
+    sequence = items if isinstance(items, Sequence) else list(items)
+    return np.fromiter(sequence, dtype=object, count=len(sequence))
+
+
+def _check_objects(array: npt.NDArray[Any], *, axis: str) -> npt.NDArray[Any]:
+    kinds = set(map(type, array))
+    if any(issubclass(kind, np.generic) for kind in kinds):
+        plain = (item.item() if isinstance(item, np.generic) else item for item in array)
+        return _check_objects(np.fromiter(plain, dtype=object, count=array.size), axis=axis)
+    if kinds & {type(None), float, Decimal}:
+        where = next((i for i, item in enumerate(array) if _is_missing(item)), None)
+        if where is not None:
+            raise BadEntries(f"the {axis} id is missing ({array[where]})", position=where)
+    if len(kinds) > 1:
+        firsts = [next(item for item in array if type(item) is kind) for kind in kinds]
+        shown = " and ".join(sorted(f"{type(item).__name__} {item!r}" for item in firsts))
+        raise BadEntries(f"{axis} labels must be of one kind; got {shown}")
+    if kinds == {int}:
+        try:
+            return array.astype(np.int64)
+        except OverflowError as error:
+            raise BadEntries(f"{axis} labels must fit in 64 bits; give larger ids as strings") from error
+    for kind in kinds:
+        if kind.__hash__ is None:
+            raise BadEntries(f"{axis} labels must be hashable; {kind.__name__} is not, such as {array[0]!r}")
+    return array
+
+
+def _is_missing(item: Any) -> bool:
+    return item is None or (item.is_nan() if isinstance(item, Decimal) else bool(item != item))
+
+
+def count_distinct(labels: npt.NDArray[Any]) -> int:
+    """Return the number of different labels."""
+    return len(set(labels.tolist()))
+
+
+def _name_kind(array: npt.NDArray[Any]) -> str:
+    """Return the type of at least one label as a plural, for messages."""
+    return "ints" if array.dtype.kind == "i" else f"{type(array[0]).__name__}s"
 
 
 def _numbers_at(numbers: range, position: Any) -> Any:
-    """Return what the array of these numbers has at a position, a slice or an array of positions or of marks."""
+    """Index a range like an array: by a position, a slice, an array of positions or a mask."""
     if isinstance(position, slice):
         part = numbers[position]
         return np.arange(part.start, part.stop, part.step, dtype=np.int64)
@@ -446,21 +375,95 @@ def _numbers_at(numbers: range, position: Any) -> Any:
     return np.where(positions < 0, positions + len(numbers), positions).astype(np.int64)[()]
 
 
-ENCODING = ("utf-8", "surrogatepass")  # half surrogates come from odd file names; kept as given
+# Looking up and numbering
+
+
+class IntegerIndex:
+    """Finds integers among distinct ones, by a table or, if their range is large, by binary search.
+
+    >>> IntegerIndex(np.array([4, 2, 9])).find(np.array([9, 3, 4]))
+    array([ 2, -1,  0])
+    """
+
+    def __init__(self, labels: IndexArray) -> None:
+        self._labels = labels
+        self._low, self._high = int(labels.min()), int(labels.max())
+
+    def find(self, items: IndexArray) -> IndexArray:
+        """Return the position of each item, -1 if it is unknown."""
+        if _is_spread(self._low, self._high, self._labels.size):
+            near = np.minimum(np.searchsorted(self._sorted_labels, items), self._labels.size - 1)
+            positions = self._order[near]
+            return np.where(self._labels[positions] == items, positions, -1)
+        inside = (items >= self._low) & (items <= self._high)
+        return np.where(inside, self._table[np.where(inside, items - self._low, 0)], -1)
+
+    @cached_property
+    def _table(self) -> IndexArray:
+        """Position of each integer from the lowest label to the highest, -1 if it is no label."""
+        table = np.full(self._high - self._low + 1, -1, dtype=np.int64)
+        table[self._labels - self._low] = np.arange(self._labels.size)
+        return table
+
+    @cached_property
+    def _order(self) -> IndexArray:
+        return np.argsort(self._labels, kind="stable")
+
+    @cached_property
+    def _sorted_labels(self) -> IndexArray:
+        ordered: IndexArray = self._labels[self._order]
+        return ordered
+
+
+def gather_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
+    """Return the distinct integers in increasing order, and the position of each given integer."""
+    if array.size == 0:
+        return array.copy(), array.copy()
+    low, high = int(array.min()), int(array.max())
+    if _is_spread(low, high, array.size):
+        distinct, positions = np.unique(array, return_inverse=True)
+        return distinct, positions
+    offsets = array - low if low else array
+    seen = np.zeros(high - low + 1, dtype=bool)
+    seen[offsets] = True
+    # 32-bit positions halve the memory traffic of every later pass over the entries.
+    position_of = np.cumsum(seen, dtype=np.int64) - 1
+    if seen.size < 2**31:
+        position_of = position_of.astype(np.int32)
+    return np.flatnonzero(seen) + low, position_of[offsets]
+
+
+def gather_objects(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IndexArray]:
+    """Return the distinct objects, sorted if they have an order, and the position of each given object."""
+    items = array.tolist()
+    distinct = list(dict.fromkeys(items))
+    with suppress(TypeError):  # labels without an order
+        distinct.sort()
+    index = dict(zip(distinct, range(len(distinct)), strict=True))
+    labels = np.fromiter(distinct, dtype=object, count=len(distinct))
+    return labels, np.fromiter(map(index.__getitem__, items), dtype=np.int64, count=len(items))
+
+
+def _is_spread(low: int, high: int, count: int) -> bool:
+    """Whether a table from the lowest to the highest integer would be much longer than their number."""
+    return high - low > _TABLE_SPREAD * count + 1024
+
+
+# Labels in files
 
 
 class TextKind(NamedTuple):
-    """A kind of label that is stored as text: the type of its labels, and the way there and back."""
+    """A type of label that is stored as text, with the functions that write and read it."""
 
     type: type
     write: Callable[[Any], str]
     read: Callable[[str], Any]
 
     def label(self, text: str) -> Any:
-        """Return the label that a text stands for; only the text that the label is written as is read."""
+        """Return the label of a text; a text that `write` would not produce raises `ValueError`."""
         try:
             label = self.read(text)
-        except (ValueError, LookupError, ArithmeticError) as error:  # ArithmeticError: of decimals
+        except (ValueError, LookupError, ArithmeticError) as error:  # ArithmeticError: from decimals
             raise ValueError(f"{text!r} is no {self.type.__name__}") from error
         if self.write(label) != text:
             raise ValueError(f"{text!r} is no {self.type.__name__}")
@@ -482,7 +485,7 @@ AS_TEXT = {
 
 
 def find_stored_kind(labels: Labels) -> str:
-    """Return the kind that a file calls labels by; those of a kind that no file can hold are refused."""
+    """Return the name of the labels' type in files; raise an error if it cannot be stored."""
     some = labels[:1]
     if some.dtype.kind == "i":
         return "int"

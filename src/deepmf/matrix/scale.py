@@ -1,4 +1,4 @@
-"""Encodings: how the values of entries become the inputs of a branch."""
+"""The scale of a matrix: its legal levels or interval, the map to [-1, 1], and encodings of values as inputs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Numbers = TypeVar("Numbers", npt.NDArray[Any], "Tensor")
 
 
 class UnitMap(NamedTuple):
-    """Maps [low, high] linearly onto [-1, 1] and back, exact at both ends; what is NaN stays NaN.
+    """The linear map from [low, high] to [-1, 1] and back, exact at both ends; NaN stays NaN.
 
-    bounded: whether no value lies beyond the ends; where some may, they map to -1 and 1.
+    bounded: whether all values lie between the ends; if not, values beyond them map to -1 and 1.
 
     >>> import numpy as np
     >>> UnitMap(1.0, 5.0).to_unit(np.array([1.0, 3.0, 5.0]))
@@ -36,9 +36,9 @@ class UnitMap(NamedTuple):
     bounded: bool = True
 
     def to_unit(self, values: Numbers) -> Numbers:
-        """Return values in units of [-1, 1]; where both ends are the same value, 0.
+        """Map values to [-1, 1]; if both ends are equal, to 0.
 
-        The footnote to equation 1 of the paper, written so that no rounding leaves the interval.
+        This is the footnote to equation 1 of the paper, written so that rounding never leaves the interval.
         """
         if self.high == self.low:
             return 0.0 * (values - self.low)
@@ -47,35 +47,41 @@ class UnitMap(NamedTuple):
         return units if self.bounded else units.clip(-1.0, 1.0)
 
     def from_unit(self, units: Numbers) -> Numbers:
-        """Return what lies between the ends as units do in [-1, 1]."""
+        """Map [-1, 1] to values."""
         share = (units + 1.0) / 2.0
         return self.low * (1.0 - share) + self.high * share
 
 
-# A matrix with more distinct values than this is treated as continuous.
+# Values with more distinct numbers than this are treated as continuous.
 MOST_LEVELS = 64
 
 
-# The ends of an inferred interval lie at most this many times as far from the median as the 1st and the 99th percentile
-# do: 4.65 standard deviations of normal values, beyond which one in 300,000 lies; all of light-tailed ones lie within.
+# The ends of an inferred interval are at most twice as far from the median as the 1st and the 99th percentile. For
+# normal values this is 4.65 standard deviations, exceeded by one value in 300,000.
 _REACH, _TAIL = 2.0, 0.01
 
-# Percentiles of more values are those of as many, drawn at random.
+# Percentiles are computed from at most this many values, drawn at random.
 _SAMPLE = 1 << 20
 
 
-# The spread and the middle of two numbers of this size are finite.
+# The difference and the mean of two numbers up to this magnitude are finite.
 LARGEST = 1e307
 
 
 class Scale:
     """All legal levels of a matrix, or the interval its values lie in.
 
-    Give either `levels` (increasing, any spacing) or both ends `low` and `high`. Immutable and hashable.
+    Give either `levels` or both `low` and `high`. A scale is immutable and hashable.
 
-    An interval that is given is a law: a value outside is an error, and predictions are clipped to it. One that was
-    inferred from values is only what these show (`bounded=False`): other values may lie beyond it, nothing is clipped,
-    and outliers do not stretch it.
+    Values outside a given interval are an error, and predictions are clipped to it. An interval that was inferred from
+    values has `bounded=False`: other values may lie beyond it, predictions are not clipped, and outliers do not
+    stretch it.
+
+    Parameters
+    ----------
+    levels : legal values in increasing order, of any spacing.
+    low, high : ends of the interval.
+    bounded : whether values beyond `low` and `high` are illegal.
 
     >>> stars = Scale(levels=[1, 2, 3, 4, 5])
     >>> stars
@@ -107,7 +113,7 @@ class Scale:
         self._is_bounded = bounded
         if levels is not None:
             if low is not None or high is not None:
-                raise BadSetting("a scale takes levels, or low and high, not both")
+                raise BadSetting(f"a scale takes levels, or low and high; got levels, low={low!r} and high={high!r}")
             if not bounded:
                 raise BadSetting("a scale of levels holds no other values; bounded=False is for low and high")
             array = _check_levels(levels)
@@ -120,10 +126,10 @@ class Scale:
 
     @classmethod
     def infer(cls, values: npt.ArrayLike) -> Scale:
-        """Return the scale that the values show: their levels if at most 64 differ, otherwise `infer_interval`."""
+        """Infer a scale: levels if there are at most 64 distinct values, otherwise `infer_interval`."""
         array = np.asarray(values, dtype=np.float64).ravel()
         if array.size == 0:
-            raise BadEntries("a scale cannot be inferred from no entries; give scale=Scale(levels=[...])")
+            raise BadEntries("there are no entries to infer a scale from; give scale=Scale(levels=[...])")
         levels = find_few_levels(array)
         if levels is None:
             return cls.infer_interval(array)
@@ -138,10 +144,10 @@ class Scale:
 
     @classmethod
     def infer_interval(cls, values: npt.NDArray[Any]) -> Scale:
-        """Return the interval that at least two different values (n,) lie in, but for outliers; it is not bounded.
+        """Infer an unbounded interval from values (n,), of which at least two differ.
 
-        It reaches from the lowest to the highest value, and on either side at most twice as far from the median as 98 %
-        of the values do.
+        It reaches from the lowest to the highest value, but on either side at most twice as far from the median as the
+        1st or the 99th percentile.
         """
         low, high, n_values = float(values.min()), float(values.max()), values.size
         if n_values > _SAMPLE:
@@ -149,16 +155,13 @@ class Scale:
         last, middle = values.size - 1, (values.size - 1) // 2
         ranks = [tail := min(math.ceil(_TAIL * last), middle), middle, last - tail]
         lower, median, upper = np.partition(np.asarray(values, dtype=np.float64), ranks)[ranks].tolist()
-        # A side on which nearly all values are the median says nothing about outliers.
+        # If a percentile equals the median, its side says nothing about outliers.
         low = max(low, median - _REACH * (median - lower)) if lower < median else low
         high = min(high, median + _REACH * (upper - median)) if upper > median else high
         return cls(low=low, high=high, bounded=False)
 
     def infer_again(self, values: npt.NDArray[Any]) -> Scale:
-        """Return the interval that some values show, in the place of one that was inferred from others beside them.
-
-        Levels, and an interval that was given, stay as they are; so does any where no two values differ.
-        """
+        """Infer the interval again from a part of the values; keep levels, given intervals and constant values."""
         if self._is_bounded or values.size == 0:
             return self
         array = np.asarray(values)
@@ -171,51 +174,48 @@ class Scale:
 
     @property
     def is_whole(self) -> bool:
-        """Whether there are levels and all are whole numbers."""
+        """Whether there are levels and all of them are integers."""
         return self._levels is not None and bool(np.all((self._levels % 1 == 0) & (np.abs(self._levels) < 2**53)))
 
     @property
     def is_bounded(self) -> bool:
-        """Whether values beyond its ends are illegal: always, but for an interval that was inferred."""
+        """Whether values beyond the ends are illegal; False only for an inferred interval."""
         return self._is_bounded
 
     @property
     def low(self) -> float:
-        """The lowest legal value; of an interval that was inferred, the lowest but for outliers."""
+        """The lowest legal value; for an inferred interval, the lowest value that is no outlier."""
         return self._low
 
     @property
     def high(self) -> float:
-        """The highest legal value; of an interval that was inferred, the highest but for outliers."""
+        """The highest legal value; for an inferred interval, the highest value that is no outlier."""
         return self._high
 
     @property
     def unit_map(self) -> UnitMap:
-        """The map between the ends of the scale and [-1, 1], for tensors too."""
+        """The map between the scale and [-1, 1], for arrays and tensors."""
         return UnitMap(self._low, self._high, self._is_bounded)
 
     def to_unit(self, values: npt.ArrayLike) -> FloatArray:
-        """Map the scale linearly onto [-1, 1], exact at both ends; a scale of one value maps to 0.
+        """Map values linearly to [-1, 1], exact at both ends; the only value of a scale maps to 0.
 
-        Values beyond an interval that was inferred map to its ends.
+        Values beyond an inferred interval map to -1 and 1.
         """
         return self.unit_map.to_unit(np.asarray(values, dtype=np.float64))
 
     def from_unit(self, values: npt.ArrayLike) -> FloatArray:
-        """Map [-1, 1] linearly onto the scale, exact at both ends."""
+        """Map [-1, 1] linearly to the scale, exact at both ends."""
         return self.unit_map.from_unit(np.asarray(values, dtype=np.float64))
 
     def nearest_level(self, values: npt.ArrayLike) -> FloatArray:
-        """Return the nearest legal level of each value; halfway between two levels goes to the higher one.
-
-        For an interval, values are clipped.
-        """
+        """Return the nearest level of each value, the higher of two equally near ones; an interval clips values."""
         if self._levels is None:
             return self.clip(values)
         return self.level_of(values, (self._levels[:-1] + self._levels[1:]) / 2.0)
 
     def level_of(self, values: npt.ArrayLike, boundaries: npt.ArrayLike) -> FloatArray:
-        """Return the level of each value by increasing boundaries between the levels; one on a boundary goes up."""
+        """Return the level of each value, given increasing boundaries; a value on a boundary gets the higher level."""
         if self._levels is None:
             raise BadSetting(f"{self!r} has no levels")
         array = np.asarray(values, dtype=np.float64)
@@ -223,18 +223,18 @@ class Scale:
         return chosen
 
     def clip(self, values: npt.ArrayLike) -> FloatArray:
-        """Return the values brought inside the scale's ends; as they are where it is not bounded."""
+        """Clip values to the ends of the scale, unless it is unbounded."""
         array = np.asarray(values, dtype=np.float64)
         return np.clip(array, self._low, self._high) if self._is_bounded else array
 
     def require_levels(self, method: str) -> FloatArray:
-        """Return the levels for a method that needs at least two; a scale without them is refused."""
+        """Return the levels; raise an error in the name of a method if there are fewer than two."""
         if self._levels is None or self._levels.size < 2:
             raise BadSetting(f"{method} needs a scale of at least two levels; this one is {self}")
         return self._levels
 
     def level_positions(self, values: npt.ArrayLike) -> npt.NDArray[np.intp]:
-        """Return the position of each value among the levels; every value must be one of them."""
+        """Return the position of each value among the levels; a value that is no level raises `OffScale`."""
         if self._levels is None:
             raise BadSetting(f"{self!r} has no levels")
         array = np.asarray(values, dtype=np.float64)
@@ -245,16 +245,16 @@ class Scale:
         return positions
 
     def holds(self, values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Say of each value whether it is legal: one of the levels, or inside an interval that was given."""
+        """Return whether each value is legal: a level, or inside the given interval."""
         array = np.asarray(values, dtype=np.float64)
         if not self._is_bounded:
             return np.isfinite(array)
         if self._levels is None:
             return (array >= self._low) & (array <= self._high)
-        return _among(self._levels, array)
+        return _are_among(self._levels, array)
 
     def __str__(self) -> str:
-        """A few words for messages: `1 to 5 in steps of 1`."""
+        """Return a short description for messages, such as `1 to 5 in steps of 1`."""
         if self._levels is None or self._levels.size == 1:
             return f"{self._low:g} to {self._high:g}" if self._levels is None else f"only {self._low:g}"
         steps = np.diff(self._levels)
@@ -284,15 +284,15 @@ class Scale:
 
 
 def find_few_levels(values: FloatArray, *, piece: int = 1 << 16) -> FloatArray | None:
-    """Return the sorted distinct values, or None when there are more than a scale may have levels.
+    """Return the sorted distinct values, or None if there are more than `MOST_LEVELS`.
 
-    Goes piece by piece, comparing with the levels seen so far: sorting all values would cost far more.
+    Comparing pieces of the values with the levels found so far is much faster than sorting all values.
     """
     seen = np.empty(0, dtype=np.float64)
     for start in range(0, values.size, piece):
         fresh = values[start : start + piece]
         if seen.size:
-            fresh = fresh[~_among(seen, fresh)]
+            fresh = fresh[~_are_among(seen, fresh)]
         if fresh.size:
             seen = np.union1d(seen, fresh)
         if seen.size > MOST_LEVELS:
@@ -300,8 +300,8 @@ def find_few_levels(values: FloatArray, *, piece: int = 1 << 16) -> FloatArray |
     return seen
 
 
-def _among(levels: FloatArray, values: FloatArray) -> npt.NDArray[np.bool_]:
-    """Say of each value whether it is one of the sorted levels; a few comparisons beat a search by far."""
+def _are_among(levels: FloatArray, values: FloatArray) -> npt.NDArray[np.bool_]:
+    """Return whether each value is one of the sorted levels; for few levels, comparisons are faster than a search."""
     if levels.size > 16:
         return np.equal(levels[np.searchsorted(levels[:-1], values)], values)
     among: npt.NDArray[np.bool_] = values == levels[0]
@@ -338,7 +338,7 @@ def _check_interval(low: float | None, high: float | None) -> tuple[float, float
 
 @dataclass(frozen=True)
 class Encoding:
-    """A rule that turns the values of entries into inputs; what is missing is 0 under every rule.
+    """A rule that turns values into inputs of a branch; missing entries are 0 under every rule.
 
     >>> stars = Scale(levels=[1, 2, 3, 4, 5])
     >>> ENCODINGS["scaled"].encode(stars, [1, 3, 5])
@@ -359,6 +359,6 @@ def _raw(_: Scale, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return np.asarray(values, dtype=np.float64)
 
 
-# "scaled" is the paper's footnote 1: missing looks like the middle of the scale, and new rows are predicted well. "raw"
-# is what the authors' code does: which entries exist is plain to see; known rows are predicted better, new ones worse.
+# "scaled" is the paper's footnote 1: a missing entry looks like the middle of the scale, which favours new rows. "raw"
+# is what the authors' code does: the branch can see which entries exist, which favours known rows.
 ENCODINGS = {rule.name: rule for rule in (Encoding("scaled", _to_unit), Encoding("raw", _raw))}

@@ -1,4 +1,4 @@
-"""Labels kept as text, in memory or in a file that is mapped into it: each is decoded when it is asked for."""
+"""Labels as one UTF-8 text, in memory or memory-mapped, decoded on access; and fast coding of text columns."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-# Of tables of hashes: the first stays in a processor's cache; those after it are as large as what is left asks for.
+# Sizes of hash tables in bits: the first fits into a processor cache, later ones fit the hashes that are left.
 _FIRST_BITS, _FEWEST_BITS, _MOST_BITS = 18, 10, 22
 
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # odd: multiplied by it, hashes go to other places in the next table
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # an odd factor that sends hashes to other slots of the next table
 
 
 class TextCodes(NamedTuple):
-    """Distinct texts, sorted, and the position among them of each text that was given."""
+    """Distinct texts in sorted order, and the position of each given text among them."""
 
     distinct: pl.Series
     positions: IndexArray
 
 
 def encode_texts(texts: pl.Series) -> TextCodes:
-    """Return the distinct texts and the position of each; nothing is missing.
+    """Return the distinct texts and the position of each text; there are no nulls.
 
-    Texts of equal hash are taken for equal, and then compared with what they were taken for: polars' own hash of all
-    texts, a few passes in numpy and one comparison take a third of the time of its dictionary encoding.
+    Texts are grouped by their hash, then compared with the text of their group. Hashing in polars, a few passes in
+    numpy and the comparison take a third of the time of polars' dictionary encoding.
     """
     first_places, codes = _group_hashes(texts.hash().to_numpy())
     some = texts.gather(first_places)
@@ -46,14 +46,14 @@ def encode_texts(texts: pl.Series) -> TextCodes:
     distinct, positions = some.gather(order), rank[codes]
     if (distinct.gather(positions) == texts).all():
         return TextCodes(distinct, positions)
-    return _by_dictionary(texts)  # two texts have one hash
+    return _encode_by_dictionary(texts)  # two texts have the same hash
 
 
 def _group_hashes(hashes: npt.NDArray[np.uint64]) -> tuple[IndexArray, IndexArray]:
-    """Number distinct hashes; return a place where each stands, and the number of each hash that was given.
+    """Number the distinct hashes; return a place of each distinct hash, and the number of each given hash.
 
-    Every hash writes its place into a table; the last of a slot stays there, and all equal to it find it. The others,
-    which share a slot with another hash, are few: they have another table.
+    Every hash writes its place into a slot of a table, and the last one stays. Hashes equal to it are done; the few
+    that share its slot go into the next table.
     """
     index: type[np.int32] | type[np.int64] = np.int32 if hashes.size < 2**31 else np.int64
     bits = _FIRST_BITS
@@ -84,21 +84,26 @@ def _group_hashes(hashes: npt.NDArray[np.uint64]) -> tuple[IndexArray, IndexArra
     return (np.concatenate(firsts) if firsts else np.empty(0, dtype=index)), codes
 
 
-def _by_dictionary(texts: pl.Series) -> TextCodes:
+def _encode_by_dictionary(texts: pl.Series) -> TextCodes:
     polars = import_polars()
     distinct = texts.unique().sort()
     return TextCodes(distinct, texts.cast(polars.Enum(distinct)).to_physical().to_numpy().astype(np.int64))
 
 
-# Of this many labels for each one that is looked up, a search costs less than an index of all.
+# With more than this many labels per lookup, binary search is faster than building an index.
 _SEARCHED_SHARE = 64
 
 
 class TextLabels(Labels):
-    """Labels as one text and where in it each starts.
+    """Labels as one text and the start of each label in it.
 
-    text: (bytes,) in UTF-8. starts: (labels + 1,) in bytes. kind: as `label_kinds` names them. is_sorted: whether the
-    labels rise.
+    Parameters
+    ----------
+    text : UTF-8, (bytes,).
+    starts : first byte of each label, (labels + 1,).
+    kind : a name in `AS_TEXT`.
+    is_sorted : whether the labels increase.
+    axis : "row" or "column".
 
     >>> films = TextLabels.of(Labels(["Alien", "Big"], axis="column"), "str")
     >>> films[1], films.positions(["Alien"])
@@ -113,14 +118,14 @@ class TextLabels(Labels):
 
     @classmethod
     def of(cls, labels: Labels, kind: str) -> TextLabels:
-        """Return labels of a kind that is stored as text."""
+        """Return labels of a kind in `AS_TEXT` as text."""
         if isinstance(labels, TextLabels):
             return labels
         items = [AS_TEXT[kind].write(label).encode(*ENCODING) for label in labels.array.tolist()]
         starts = np.zeros(len(items) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, items), dtype=np.int64, count=len(items)), out=starts[1:])
         text = np.frombuffer(b"".join(items), dtype=np.uint8)
-        return cls(text, starts, kind=kind, is_sorted=_rise(labels.array), axis=labels.axis)
+        return cls(text, starts, kind=kind, is_sorted=_increase(labels.array), axis=labels.axis)
 
     @cached_property
     def array(self) -> npt.NDArray[Any]:
@@ -130,7 +135,7 @@ class TextLabels(Labels):
         return array
 
     def find(self, items: Iterable[Any]) -> IndexArray:
-        """Return where each item stands, -1 for an unknown one."""
+        """Return the position of each item, -1 if it is unknown."""
         array = build_label_array(items, axis=self.axis)
         if not self.is_sorted or "_index" in vars(self) or _SEARCHED_SHARE * array.size > len(self):
             return super().find(array)
@@ -140,23 +145,23 @@ class TextLabels(Labels):
         if type(item) is not AS_TEXT[self.kind].type:
             return -1
         wanted: Any = item
-        at = bisect_left(range(len(self)), wanted, key=self._label)
-        return at if at < len(self) and self._label(at) == item else -1
+        at = bisect_left(range(len(self)), wanted, key=self._decode_one)
+        return at if at < len(self) and self._decode_one(at) == item else -1
 
-    def _label(self, at: int) -> Any:
+    def _decode_one(self, at: int) -> Any:
         try:
             text = self.text[self.starts[at] : self.starts[at + 1]].tobytes().decode(*ENCODING)
             return text if self.kind == "str" else AS_TEXT[self.kind].label(text)
-        except ValueError as error:  # only a damaged file has such
+        except ValueError as error:  # only in a damaged file
             raise UnreadableFile(f"{self.axis} {at} has a label that cannot be read ({error})") from error
 
     def _decode(self, positions: Iterable[int]) -> npt.NDArray[Any]:
-        labels = [self._label(at) for at in positions]
+        labels = [self._decode_one(at) for at in positions]
         return np.fromiter(labels, dtype=object, count=len(labels))
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the text and its starts, and by the array of labels where it was asked for."""
+        """Bytes of the text, its starts, and the array of labels if it was used."""
         own = int(self.array.nbytes) if "array" in vars(self) else 0
         return own + int(self.text.nbytes) + int(self.starts.nbytes)
 
@@ -178,19 +183,16 @@ class TextLabels(Labels):
             return self._decode(range(*position.indices(len(self))))
         positions = np.asarray(position)
         if positions.ndim != 1 or positions.dtype == bool or _SEARCHED_SHARE * positions.size > len(self):
-            return self._one(int(position)) if positions.ndim == 0 else self.array[position]
-        return self._decode(map(self._place, positions.tolist()))
+            return self._decode_one(self._wrap(int(position))) if positions.ndim == 0 else self.array[position]
+        return self._decode(map(self._wrap, positions.tolist()))
 
-    def _one(self, position: int) -> Any:
-        return self._label(self._place(position))
-
-    def _place(self, position: int) -> int:
+    def _wrap(self, position: int) -> int:
         if not -len(self) <= position < len(self):
             raise IndexError(f"there are {len(self)} labels; got the position {position}")
         return position % len(self)
 
 
-def _rise(labels: npt.NDArray[Any]) -> bool:
+def _increase(labels: npt.NDArray[Any]) -> bool:
     try:
         return bool(np.all(labels[1:] > labels[:-1]))
     except TypeError:  # labels without an order
@@ -198,8 +200,8 @@ def _rise(labels: npt.NDArray[Any]) -> bool:
 
 
 def has_lone_surrogates(labels: Labels) -> bool:
-    """Say whether some texts hold half of a surrogate pair, which is no character, as names of odd files do."""
-    if isinstance(labels, TextLabels):  # in UTF-8, such a half begins by ED and A0 to BF
+    """Whether some labels contain a lone surrogate, as odd file names do."""
+    if isinstance(labels, TextLabels):  # in UTF-8 it begins with ED and a byte of A0 to BF
         return bool(np.any((labels.text[:-1] == 0xED) & (labels.text[1:] >= 0xA0)))
     try:
         "".join(labels.array.tolist()).encode()
