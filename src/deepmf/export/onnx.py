@@ -24,7 +24,7 @@ from deepmf.files import check_parts, write_parts
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
 from deepmf.matrix.scale import Scale
-from deepmf.models.als import LEAST_RIDGE, latent_ridges
+from deepmf.models.als import LEAST_RIDGE, compute_latent_ridges
 from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD, Quantizer
@@ -150,7 +150,7 @@ class LinearBranch(nn.Module):
     def _ridges(self, counts: Tensor) -> Tensor:
         """Return the ridges (vectors, latent + 1) of vectors by their numbers of entries (vectors, 1)."""
         settings = self._part.settings
-        of_latents = latent_ridges(counts, self._scale, settings).expand(-1, self.lines.shape[1] - 1)
+        of_latents = compute_latent_ridges(counts, self._scale, settings).expand(-1, self.lines.shape[1] - 1)
         ridges = functional.pad(of_latents, (0, 1), value=settings.effect_penalty)
         return torch.where(counts > 0, ridges, 1.0)  # a vector without entries has no latents and no effect
 

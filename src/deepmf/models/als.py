@@ -1,4 +1,13 @@
-"""ALS: matrix factorisation with row and column effects by alternating least squares, which extends by one solve."""
+"""ALS: matrix factorisation with row and column effects by alternating least squares.
+
+With m the mean, b and c the effects, u and v the latents, and n the entry counts of rows and columns, it minimises
+
+    sum over observed (i, j) of (x_ij - m - b_i - c_j - u_i'v_j)^2
+    + penalty * width of the scale * (sum of n_i^count_power |u_i|^2 + sum of n_j^count_power |v_j|^2)
+    + effect_penalty * (|b|^2 + |c|^2)
+
+by improving all rows given the columns, then all columns given the rows. A fold-in is the solution of one row.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +46,12 @@ from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, se
 class ALSSettings(LoopSettings):
     """The settings of ALS; the defaults were chosen on validation entries of MovieLens-1M.
 
-    The best `penalty` times the width of the scale is 1 to 2 standard deviations of the noise: on MovieLens-1M, and on
-    generated matrices of many shapes. So it is chosen by the noise where the width says nothing of it.
+    On MovieLens-1M and on generated matrices of many shapes, the best `penalty` times the width of the scale is 1 to 2
+    standard deviations of the noise. The ends of a scale without levels are outliers; `fit` chooses the penalty there.
 
-    A `count_power` of 1 is that of Zhou et al., "Large-scale parallel collaborative filtering for the Netflix prize",
-    2008. Most often the validation error rises after a few sweeps, and six that do not lower it end the fit. Of the 50
-    fits of recipes, which make all sweeps, none has a lower error later; after two sweeps 8 of them had.
+    A `count_power` of 1 gives the penalty of Zhou et al., "Large-scale parallel collaborative filtering for the Netflix
+    prize", 2008. The validation error mostly rises after a few sweeps. With a `patience` of 6, none of the recipes' 50
+    fits stops before its best sweep; with a patience of 2, 8 of them would.
     """
 
     chosen_at_fit: ClassVar[Collection[str]] = ("penalty",)
@@ -69,187 +78,302 @@ class ALSSettings(LoopSettings):
     )
 
 
-Array = npt.NDArray[Any]  # in single precision
+# Conjugate gradient steps of a row in a sweep: with 3 steps, sweeps are as good as with exact solutions (docs/log.md).
+_MOST_STEPS = 3
 
-
-# As many as leave sweeps of ALS what they are with exact solutions (docs/log.md).
-_STEPS = 3
-
-# The last step is one that takes less than this share off the squares that are left: the next would take off a
-# tenth of that, and the error on validation entries is the same to 1e-4 in every sweep (docs/log.md).
+# A row's steps end when a step lowers the squared errors by less than this share: the next step would gain a tenth of
+# that, and validation errors stay the same to 1e-4 in every sweep (docs/log.md).
 _LEAST_GAIN = 3e-4
 
-
-class Improved(NamedTuple):
-    """Better factors, and what they leave of the targets."""
-
-    factors: Array  # (rows, unknowns)
-    left: Array  # (rows, pieces, entries)
-
-
-def improved(inputs: Array, left: Array, *, ridges: Array, sizes: Array, start: Array) -> Improved:
-    """Return factors x with less |targets - inputs x|^2 + x' diag(ridges) x than at the start, which leaves `left`.
-
-    A step costs two products with the inputs; forming the systems would cost as many as there are unknowns.
-
-    inputs: (rows, pieces, entries, unknowns), zeros where a row has fewer entries.
-    sizes: about the diagonals (rows, unknowns) of the systems, above 0, which steps are scaled by.
-    """
-    slope = sums(inputs, left) - ridges * start
-    direction = slope / sizes
-    fall = _dots(slope, direction)
-    factors = start
-    for step in range(_STEPS):
-        along = products(inputs, direction)
-        length = _ratios(fall, np.einsum("rpe,rpe->r", along, along) + _dots(ridges * direction, direction))
-        factors = factors + length[:, None] * direction
-        left = left - length[:, None, None] * along
-        if step + 1 == _STEPS or length @ fall < _LEAST_GAIN * np.vdot(left, left):
-            break
-        slope -= length[:, None] * (sums(inputs, along) + ridges * direction)
-        scaled = slope / sizes
-        next_fall = _dots(slope, scaled)
-        direction = scaled + _ratios(next_fall, fall)[:, None] * direction
-        fall = next_fall
-    return Improved(factors, left)
-
-
-def products(inputs: Array, factors: Array) -> Array:
-    """Return the product (rows, pieces, entries) of each row's inputs with its factors."""
-    result: Array = np.matmul(inputs, factors[:, None, :, None])[..., 0]
-    return result
-
-
-def sums(inputs: Array, weights: Array) -> Array:
-    """Return the sum (rows, unknowns) of each row's inputs, weighted by (rows, pieces, entries)."""
-    result: Array = np.matmul(weights[:, :, None], inputs)[:, :, 0].sum(axis=1)
-    return result
-
-
-def _dots(some: Array, others: Array) -> Array:
-    """Return the inner product of each row with another's (rows,)."""
-    dots: Array = np.einsum("rk,rk->r", some, others)
-    return dots
-
-
-def _ratios(some: Array, others: Array) -> Array:
-    """Return ratios of numbers that are not negative, 0 where there is nothing to divide by."""
-    return np.divide(some, others, out=np.zeros_like(some), where=others > 0)
-
-
-# Entries whose factors are gathered at a time: 42 numbers for each take 2.6 MB.
+# Entries whose factors are gathered at a time: 42 numbers each take 2.6 MB.
 _ENTRIES_AT_A_TIME = 1 << 14
 
-# Entries of a row that are multiplied at a time: of larger products numpy's BLAS would make pieces for threads of its
-# own, which wait for those that groups are solved by.
+# Entries of a row that are multiplied at a time: numpy's BLAS would cut larger products for threads of its own, which
+# wait for the threads that solve groups.
 _PIECE = 192
 
-# Rows with fewer entries count as many, so that the Gram matrices of a group take no more than a few megabytes.
+# Rows with fewer entries count as so many, so that the Gram matrices of a group take no more than a few megabytes.
 _LEAST_WIDTH = 32
 
 # The smallest ridge as a share of the diagonal: single precision cannot solve with less.
 LEAST_RIDGE = 1e-5
 
+# Steps of the subspace iteration that starts the columns; more steps start lower and end no better.
+_START_STEPS = 4
+
+# `choose_penalty` compares 3 to 12 penalties on one entry in ten, each after 15 sweeps or as soon as a sweep lowers
+# the error by less than this share.
+_ONE_IN, _TRIAL_SWEEPS, _LEAST_FALL, _FEWEST_TRIALS, _MOST_TRIALS = 10, 15, 1e-3, 3, 12
+
+Array = npt.NDArray[Any]  # in single precision
+
+
+class ALSSolver(Solver):
+    """Minimises the objective at the top of this file by sweeps over rows and columns.
+
+    A sweep improves all (u_i, b_i), then all (v_j, c_j), by a few conjugate gradient steps from their last values.
+    With features f_i, the penalty is on the distance of (u_i, b_i) from W f_i, where W is the ridge regression of all
+    (u_i, b_i) of the last sweep on the features; so for columns.
+    """
+
+    def __init__(self, entries: EntryStore, settings: ALSSettings) -> None:
+        train = entries.train
+        n_rows, n_columns = train.shape
+        (row_starts, columns), (column_starts, rows, order) = train.by_row, train.by_column
+        by_row = AxisEntries(row_starts, columns, train.values.astype(np.float64))
+        by_column = AxisEntries(column_starts, rows, by_row.values[order])
+        self.mean = train.mean
+        self.rows = LeastSquares(by_row, n_others=n_columns, train=train, settings=settings)
+        self.columns = LeastSquares(by_column, n_others=n_rows, train=train, settings=settings)
+        self.column_factors = start_columns(train, settings)
+        width = self.column_factors.shape[1]
+        self.row_factors = np.zeros((n_rows, width), dtype=np.float32)
+        self._row_regression = FeatureRegression.from_features(
+            entries.row_features, train.row_counts, self.rows.latent_ridges, settings, width
+        )
+        self._column_regression = FeatureRegression.from_features(
+            entries.column_features, train.column_counts, self.columns.latent_ridges, settings, width
+        )
+
+    def sweep(self) -> float:
+        """Regress factors on features, then improve all rows, then all columns; return the objective."""
+        if self._row_regression is not None:
+            self._row_regression.learn(self.row_factors)
+        if self._column_regression is not None:
+            self._column_regression.learn(self.column_factors)
+        row_prior, column_prior = self._compute_priors()
+        self.row_factors = self.rows.improve(self.column_factors, self.row_factors, row_prior).factors
+        self.column_factors, objective = self.columns.improve(self.row_factors, self.column_factors, column_prior)
+        return objective + self.rows.compute_penalty(self.row_factors, row_prior)
+
+    def finish(self) -> None:
+        """Solve for the side that has features, so that a fold-in of the same entries and features gives its factors.
+
+        This holds for one side only while sweeps still change the other: for rows, where both have features.
+        """
+        row_prior, column_prior = self._compute_priors()
+        if row_prior is not None:
+            self.row_factors = self.rows.solve(self.column_factors, row_prior).factors
+        elif column_prior is not None:
+            self.column_factors = self.columns.solve(self.row_factors, column_prior).factors
+
+    def _compute_priors(self) -> tuple[LatentArray | None, LatentArray | None]:
+        """Return the factors of rows and of columns that features predict; None without features."""
+        rows, columns = self._row_regression, self._column_regression
+        return None if rows is None else rows.predict(), None if columns is None else columns.predict()
+
+    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
+        """Begin with factors learned earlier; new columns are solved for now, new rows in the first sweep."""
+        first = np.delete(columns, (-3, -1), axis=1).astype(np.float32)
+        self.row_factors = rows[:, :-2].astype(np.float32)
+        is_new = columns[:, -1] == 0  # the latents of known columns have a constant there
+        if is_new.any():
+            first[is_new] = self.columns.solve(self.row_factors).factors[is_new]
+        is_absent = ~first.any(axis=0)
+        first[:, is_absent] = self.column_factors[:, is_absent]
+        self.column_factors = first
+
+    def latents(self) -> tuple[LatentArray, LatentArray]:
+        """Return (u, b, 1, m) of each row and (v, 1, c, 1) of each column."""
+        return make_row_latents(self.row_factors, self.mean), make_column_latents(self.column_factors)
+
+    def arrays(self) -> Arrays:
+        """Return the factors of both sides, and the weights of features."""
+        factors = {"row_factors": self.row_factors, "column_factors": self.column_factors}
+        return factors | self.feature_weights.tensors()
+
+    def set_arrays(self, arrays: Arrays) -> None:
+        """Return to stored factors and weights."""
+        self.row_factors, self.column_factors = arrays["row_factors"], arrays["column_factors"]
+        for regression, axis in ((self._row_regression, "rows"), (self._column_regression, "columns")):
+            if regression is not None:
+                regression.weights = arrays[f"features.{axis}"]
+
+    @property
+    def feature_weights(self) -> FeatureWeights:
+        """The weights of features."""
+        regressions = self._row_regression, self._column_regression
+        return FeatureWeights(*(None if each is None else each.weights for each in regressions))
+
+
+def start_columns(train: ObservedMatrix, settings: ALSSettings) -> LatentArray:
+    """Return column factors (columns, latent + 1) to start from: leading singular vectors, and shrunk means.
+
+    From latents of 0, the objective falls fastest along the leading singular vectors of the residuals of the effects,
+    with each row and column divided by the root of its share of the penalty: in these units all penalties are equal.
+    """
+    size = min(settings.latent_size, *train.shape)
+    residuals, effects = subtract_effects(train, settings.effect_penalty)
+    row_units, column_units = (
+        np.maximum(counts, 1.0) ** (-settings.count_power / 2) for counts in (train.row_counts, train.column_counts)
+    )
+    scaled = (residuals * row_units[train.entry_rows] * column_units[train.by_row.columns]).astype(np.float32)
+    # Single precision takes half the time and is precise enough for a start.
+    directions = np.random.default_rng(settings.seed).standard_normal((train.shape[1], size), dtype=np.float32)
+    leading = truncated_svd(Sparse.of(sparse_of(train, scaled)), start=directions, steps=_START_STEPS)
+    vectors = leading.column_vectors * np.sqrt(leading.values) * column_units[:, None]
+    return np.column_stack([vectors, effects]).astype(np.float32)
+
+
+class EffectResiduals(NamedTuple):
+    """The values less mean and effects, and the column effects."""
+
+    residuals: FloatArray
+    column_effects: FloatArray
+
+
+def subtract_effects(train: ObservedMatrix, shrinkage: float) -> EffectResiduals:
+    """Subtract the mean, the shrunk means of columns and the shrunk means of rows from the values."""
+    residuals = train.values.astype(np.float64) - train.mean
+    effects: list[FloatArray] = []
+    for which, counts in ((train.by_row.columns, train.column_counts), (train.entry_rows, train.row_counts)):
+        sums = np.bincount(which, weights=residuals, minlength=counts.size)
+        effects.append(sums / (np.maximum(counts, 1) + shrinkage))
+        residuals = residuals - effects[-1][which]
+    return EffectResiduals(residuals, effects[0])
+
+
+class FeatureRegression:
+    """The ridge regression of one side's factors on its features, learned anew in every sweep."""
+
+    def __init__(self, features: FeatureVectors, latents: FeatureRidge, effects: FeatureRidge, width: int) -> None:
+        self._features, self._latents, self._effects = features, latents, effects
+        self.weights: LatentArray = np.zeros((features.n_inputs, width), dtype=np.float32)
+
+    @classmethod
+    def from_features(
+        cls, features: AxisFeatures | None, counts: IndexArray, latent_ridges: Any, settings: ALSSettings, width: int
+    ) -> FeatureRegression | None:
+        """Return the regression of a side with weights of 0; None without features.
+
+        In the regression of latents, a row (or column) counts by the penalty of its latents, `latent_ridges`. In the
+        regression of effects, every entry counts the same: a new row or column is predicted at its entries, and popular
+        ones, whose effects are larger, have more of them.
+        """
+        if features is None:
+            return None
+        vectors = features.take(np.arange(counts.size))
+        latents, effects = (
+            FeatureRidge(vectors, each, settings.feature_penalty) for each in (latent_ridges, counts.astype(np.float64))
+        )
+        return cls(vectors, latents, effects, width)
+
+    def predict(self) -> LatentArray:
+        """Return the factors that the features predict."""
+        return self._features.product(self.weights)
+
+    def learn(self, factors: LatentArray) -> None:
+        """Regress factors on the features."""
+        weights = np.column_stack([self._latents.weights(factors[:, :-1]), self._effects.weights(factors[:, -1:])])
+        self.weights = weights.astype(np.float32)
+
 
 class Group(NamedTuple):
-    """Rows with about as many entries each, solved for together; padded to the most entries among them."""
+    """Rows with about as many entries each, solved for together; padded to the longest row."""
 
     positions: IndexArray  # (rows,)
-    others: npt.NDArray[np.int32]  # (rows, pieces, entries) their columns; one past the last column where padded
+    others: npt.NDArray[np.int32]  # (rows, pieces, entries) columns; one past the last column where padded
     values: LatentArray  # (rows, pieces, entries) less the mean; 0 where padded
 
 
-class Solved(NamedTuple):
-    """The best factors of one side given the other's, and what they leave: squared errors and their own penalty."""
+class Solution(NamedTuple):
+    """The factors of one side given the other, and their squared errors plus penalty."""
 
     factors: LatentArray  # (rows, latent + 1)
     objective: float
 
 
 class LeastSquares:
-    """One side of a matrix, laid out once for all solves; described for rows, used for columns too.
+    """The ridge regressions of one side, laid out once for all sweeps; described for rows, used for columns too.
 
-    Factors (rows, latent + 1) are the latents of each row and, last, its effect.
+    Factors (rows, latent + 1) are the latents of each row and, last, its effect. A prior has the same shape: the
+    penalty is on the distance from it, rows without entries get it, and None stands for zeros.
     """
 
     def __init__(self, entries: AxisEntries, *, n_others: int, train: ObservedMatrix, settings: ALSSettings) -> None:
         self._counts = np.diff(entries.starts).astype(np.float32)
-        self.latent_ridges = latent_ridges(self._counts.astype(np.float64), train.scale, settings)  # (rows,)
+        self.latent_ridges = compute_latent_ridges(self._counts.astype(np.float64), train.scale, settings)  # (rows,)
         self.effect_ridge = settings.effect_penalty
-        self._groups = list(_groups(entries, n_others=n_others, mean=train.mean))
+        self._groups = list(_group_rows(entries, n_others=n_others, mean=train.mean))
 
-    def solve(self, others: LatentArray, prior: LatentArray | None = None) -> Solved:
-        """Return the ridge solution of every row given the factors of the columns.
-
-        prior: the factors (rows, latent + 1) that rows are drawn to, and that those without entries get; zeros, where
-        there are none.
-        """
-        table = _table(others)
+    def solve(self, others: LatentArray, prior: LatentArray | None = None) -> Solution:
+        """Return the exact ridge solution of every row given the factors of the columns."""
+        table = _make_table(others)
         shape = self.latent_ridges.size, others.shape[1]
         factors = np.zeros(shape, dtype=np.float32) if prior is None else prior.astype(np.float32)
 
         def solve_group(group: Group, buffer: LatentArray) -> float:
-            ridges, gram = self._ridges(group, others.shape[1]), _gram(group, table, buffer)
-            said = None if prior is None else factors[group.positions]
-            factors[group.positions], objective = _solution(gram, ridges, said)
+            ridges, grams = self._make_ridges(group, others.shape[1]), _compute_grams(group, table, buffer)
+            own_prior = None if prior is None else factors[group.positions]
+            factors[group.positions], objective = _solve_grams(grams, ridges, own_prior)
             return objective
 
-        return Solved(factors, _in_threads(solve_group, self._groups, table.shape[1]))
+        return Solution(factors, _run_in_threads(solve_group, self._groups, table.shape[1]))
 
-    def improve(self, others: LatentArray, factors: LatentArray, prior: LatentArray | None = None) -> Solved:
-        """Return factors of every row that are better than given ones, at a third of the cost of a solution.
+    def improve(self, others: LatentArray, factors: LatentArray, prior: LatentArray | None = None) -> Solution:
+        """Return better factors of every row, at a third of the cost of the exact solution.
 
-        They are on the way to the solution by some steps of conjugate gradients. Rows that are longer than what is
-        gathered at a time are solved for: these would be read from memory again in every step.
+        They come from a few conjugate gradient steps. Rows with more entries than are gathered at a time are solved
+        exactly: every step would read their entries from memory again.
         """
-        table = _table(others)
+        table = _make_table(others)
         squares = np.square(table[:-1, :-1]).mean(axis=0)
         better = np.zeros_like(factors) if prior is None else prior.astype(np.float32)
 
         def improve_group(group: Group, buffer: LatentArray) -> float:
-            ridges, drawn_to = self._ridges(group, others.shape[1]), better[group.positions]
+            ridges, own_prior = self._make_ridges(group, others.shape[1]), better[group.positions]
             if group.values[0].size > _ENTRIES_AT_A_TIME:
-                said = None if prior is None else drawn_to
-                better[group.positions], objective = _solution(_gram(group, table, buffer), ridges, said)
+                grams = _compute_grams(group, table, buffer)
+                solution, objective = _solve_grams(grams, ridges, None if prior is None else own_prior)
+                better[group.positions] = solution
                 return objective
-            gathered = _gathered(table, group.others, buffer)
-            given = factors[group.positions]
-            left = group.values + products(gathered, np.column_stack([-given, np.ones_like(given[:, 0])]))
+            gathered = _gather(table, group.others, buffer)
+            start = factors[group.positions]
+            residuals = group.values + _multiply(gathered, np.column_stack([-start, np.ones_like(start[:, 0])]))
             sizes = np.maximum(self._counts[group.positions, None] * squares + ridges, np.finfo(np.float32).tiny)
-            found = improved(gathered[..., :-1], left, ridges=ridges, sizes=sizes, start=given - drawn_to)
-            better[group.positions] += found.factors
-            return float(np.vdot(found.left, found.left) + np.vdot(ridges * found.factors, found.factors))
+            moved = descend(
+                gathered[..., :-1],
+                residuals,
+                ridges=ridges,
+                sizes=sizes,
+                start=start - own_prior,
+                most_steps=_MOST_STEPS,
+                least_gain=_LEAST_GAIN,
+            )
+            better[group.positions] += moved.factors
+            return float(np.vdot(moved.residuals, moved.residuals) + np.vdot(ridges * moved.factors, moved.factors))
 
-        return Solved(better, _in_threads(improve_group, self._groups, table.shape[1]))
+        return Solution(better, _run_in_threads(improve_group, self._groups, table.shape[1]))
 
-    def _ridges(self, group: Group, n_unknowns: int) -> LatentArray:
-        """Return the ridges (rows, unknowns) of a group."""
-        ridges = np.full((group.positions.size, n_unknowns), self.effect_ridge, dtype=np.float32)
-        ridges[:, :-1] = self.latent_ridges[group.positions, None]
-        return ridges
-
-    def penalty(self, factors: LatentArray, prior: LatentArray | None = None) -> float:
-        """Return the penalty of factors, by how far they are from a prior."""
+    def compute_penalty(self, factors: LatentArray, prior: LatentArray | None = None) -> float:
+        """Return the penalty of factors, which is on their distance from a prior."""
         squares = np.square(factors if prior is None else factors - prior, dtype=np.float64)
         return float(
             (squares[:, :-1].sum(axis=1) * self.latent_ridges).sum() + squares[:, -1].sum() * self.effect_ridge
         )
 
+    def _make_ridges(self, group: Group, n_unknowns: int) -> LatentArray:
+        """Return the ridges (rows, unknowns) of a group."""
+        ridges = np.full((group.positions.size, n_unknowns), self.effect_ridge, dtype=np.float32)
+        ridges[:, :-1] = self.latent_ridges[group.positions, None]
+        return ridges
 
-def latent_ridges(counts: Any, scale: Scale, settings: ALSSettings) -> Any:
-    """Return the weights of the squared latents of rows by their numbers of entries, an array or a tensor as these."""
+
+def compute_latent_ridges(counts: Any, scale: Scale, settings: ALSSettings) -> Any:
+    """Return the weights of the squared latents of rows from their entry counts, as an array or a tensor."""
     width = scale.high - scale.low or 1.0  # a scale of one value has no width
     return settings.penalty * width * counts**settings.count_power
 
 
-def _groups(entries: AxisEntries, *, n_others: int, mean: float) -> Iterator[Group]:
-    """Yield groups of rows, those with most entries first, each of a bounded number of padded entries."""
+def _group_rows(entries: AxisEntries, *, n_others: int, mean: float) -> Iterator[Group]:
+    """Yield groups of rows with a bounded number of padded entries, the longest rows first."""
     starts, counts = entries.starts[:-1].astype(np.int64), np.diff(entries.starts)
-    left = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    while left.size:
-        n_pieces = -(-counts[left[0]] // _PIECE)
-        width = n_pieces * -(-counts[left[0]] // n_pieces)
-        positions, left = np.split(left, [max(1, _ENTRIES_AT_A_TIME // max(width, _LEAST_WIDTH))])
+    remaining = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    while remaining.size:
+        longest = counts[remaining[0]]
+        n_pieces = -(-longest // _PIECE)
+        width = n_pieces * -(-longest // n_pieces)
+        positions, remaining = np.split(remaining, [max(1, _ENTRIES_AT_A_TIME // max(width, _LEAST_WIDTH))])
         places = np.arange(width).reshape(n_pieces, -1)
         observed = places < counts[positions, None, None]
         places = np.where(observed, starts[positions, None, None] + places, 0)
@@ -260,12 +384,12 @@ def _groups(entries: AxisEntries, *, n_others: int, mean: float) -> Iterator[Gro
         )
 
 
-def _in_threads(solve: Callable[[Group, LatentArray], float], groups: list[Group], width: int) -> float:
-    """Solve groups by as many threads as torch uses, which gather, multiply and eliminate without the interpreter.
+def _run_in_threads(solve: Callable[[Group, LatentArray], float], groups: list[Group], width: int) -> float:
+    """Solve groups in as many threads as torch uses, and return the sum of the objectives.
 
-    Each thread works alone: left to themselves, they would cut every product, small as it is, into pieces for further
-    threads, and mostly wait for each other. It has one buffer for the factors that it gathers, of a width, since
-    memory that is new for every group can take four times as long to fill.
+    The threads gather, multiply and eliminate without the interpreter. Each works alone: by default they would cut
+    every small product into pieces for further threads and mostly wait for each other. Each reuses one buffer of a
+    width for the factors that it gathers, since fresh memory for every group can take four times as long to fill.
     """
 
     def solve_all(groups: list[Group]) -> float:
@@ -282,13 +406,7 @@ def _in_threads(solve: Callable[[Group, LatentArray], float], groups: list[Group
         torch.set_num_threads(n_threads)
 
 
-def _gathered(table: LatentArray, positions: npt.NDArray[np.int32], buffer: LatentArray) -> LatentArray:
-    """Return lines of a table, in the memory of a buffer."""
-    lines = buffer[: positions.size].reshape(*positions.shape, -1)
-    return table.take(positions, axis=0, out=lines, mode="clip")  # unlike "raise", this one writes there at once
-
-
-def _table(factors: LatentArray) -> LatentArray:
+def _make_table(factors: LatentArray) -> LatentArray:
     """Return (v_j, 1, -c_j) for each column, and zeros for padding: (columns + 1, latent + 2)."""
     n_columns, width = factors.shape
     table = np.zeros((n_columns + 1, width + 1), dtype=np.float32)
@@ -296,285 +414,143 @@ def _table(factors: LatentArray) -> LatentArray:
     return table
 
 
-def _gram(group: Group, table: LatentArray, buffer: LatentArray) -> Tensor:
+def _gather(table: LatentArray, positions: npt.NDArray[np.int32], buffer: LatentArray) -> LatentArray:
+    """Return lines of a table, in the memory of a buffer."""
+    lines = buffer[: positions.size].reshape(*positions.shape, -1)
+    return table.take(positions, axis=0, out=lines, mode="clip")  # "raise" would write to a copy first
+
+
+def _compute_grams(group: Group, table: LatentArray, buffer: LatentArray) -> Tensor:
     """Return the Gram matrices (rows, latent + 2, latent + 2) of (v_j, 1, x_ij - m - c_j) over each row's entries."""
     n_rows, n_pieces, n_entries = group.values.shape
-    gram = np.zeros((n_rows, *table.shape[1:] * 2), dtype=np.float32)
+    grams = np.zeros((n_rows, *table.shape[1:] * 2), dtype=np.float32)
     at_a_time = max(1, _ENTRIES_AT_A_TIME // (n_rows * n_entries))
     for start in range(0, n_pieces, at_a_time):
         some = slice(start, start + at_a_time)
-        gathered = _gathered(table, group.others[:, some], buffer)
+        gathered = _gather(table, group.others[:, some], buffer)
         gathered[..., -1] += group.values[:, some]
-        of_pieces = gathered.mT @ gathered
-        gram += of_pieces.sum(axis=1) if n_pieces > 1 else of_pieces[:, 0]
-    return torch.from_numpy(gram)
+        by_piece = gathered.mT @ gathered
+        grams += by_piece.sum(axis=1) if n_pieces > 1 else by_piece[:, 0]
+    return torch.from_numpy(grams)
 
 
-def _solution(gram: Tensor, ridges: LatentArray, prior: LatentArray | None) -> tuple[LatentArray, float]:
-    """Return ridge solutions that are drawn to a prior, or to 0, and the sum of the minima."""
+def _solve_grams(grams: Tensor, ridges: LatentArray, prior: LatentArray | None) -> Solution:
+    """Return the ridge solutions around a prior, or around 0, and the sum of the minima."""
     if prior is None:
-        return _ridge_solution(gram, ridges)
-    _take_off(gram, prior)
-    moves, objective = _ridge_solution(gram, ridges)
-    return prior + moves, objective
+        return _solve_ridge(grams, ridges)
+    _subtract_prior(grams, prior)
+    steps, objective = _solve_ridge(grams, ridges)
+    return Solution(prior + steps, objective)
 
 
-def _take_off(gram: Tensor, factors: LatentArray) -> None:
-    """Let Gram matrices of (A, t) be those of (A, t - Ap), for the factors p of each row."""
-    p = torch.from_numpy(factors)[..., None]
-    fitted = gram[:, :-1, :-1] @ p  # A'Ap
-    gram[:, -1, -1] += (p.mT @ (fitted - 2.0 * gram[:, :-1, -1:]))[:, 0, 0]
-    gram[:, :-1, -1:] -= fitted
-    gram[:, -1:, :-1] -= fitted.mT
+def _subtract_prior(grams: Tensor, prior: LatentArray) -> None:
+    """Turn Gram matrices of (A, t) into those of (A, t - Ap), for the prior p of each row."""
+    p = torch.from_numpy(prior)[..., None]
+    fitted = grams[:, :-1, :-1] @ p  # A'Ap
+    grams[:, -1, -1] += (p.mT @ (fitted - 2.0 * grams[:, :-1, -1:]))[:, 0, 0]
+    grams[:, :-1, -1:] -= fitted
+    grams[:, -1:, :-1] -= fitted.mT
 
 
-def _ridge_solution(gram: Tensor, ridges: LatentArray) -> tuple[LatentArray, float]:
+def _solve_ridge(grams: Tensor, ridges: LatentArray) -> Solution:
     """Return the x (rows, latent + 1) that minimise |t - Ax|^2 + x'Dx, and the sum of the minima.
 
-    `gram` holds the Gram matrices of (A, t). The Cholesky factor of the whole has z = L^-1 A't for its last line, where
-    L is that of A'A + D, so that x = L'^-1 z, and the minimum is t't - z'z.
+    `grams` are the Gram matrices of (A, t). The last line of the Cholesky factor of a whole matrix is z = L^-1 A't,
+    where L is the factor of A'A + D, so that x = L'^-1 z, and the minimum is t't - z'z.
     """
-    diagonals = gram.diagonal(dim1=1, dim2=2)  # a view
+    diagonals = grams.diagonal(dim1=1, dim2=2)  # a view
     squares = diagonals[:, -1].sum(dtype=torch.float64)
     diagonals[:, :-1] += torch.maximum(torch.from_numpy(ridges), LEAST_RIDGE * diagonals[:, :-1])
     diagonals[:, -1] = 2.0 * diagonals[:, -1] + 1.0  # any number that rounding cannot bring below z'z
-    lower = torch.linalg.cholesky_ex(gram).L
+    lower = torch.linalg.cholesky_ex(grams).L
     z = lower[:, -1, :-1, None]
     x = torch.linalg.solve_triangular(lower[:, :-1, :-1].mT, z, upper=True)
-    return x[..., 0].numpy(), float(squares - z.double().square().sum())
+    return Solution(x[..., 0].numpy(), float(squares - z.double().square().sum()))
 
 
-# Passes of the subspace iteration that the start comes from; more start lower, and end no better.
-_START_PASSES = 4
+class Descent(NamedTuple):
+    """Better factors, and their residuals."""
+
+    factors: Array  # (rows, unknowns)
+    residuals: Array  # (rows, pieces, entries)
 
 
-def first_column_factors(train: ObservedMatrix, settings: ALSSettings) -> LatentArray:
-    """Return column factors to start from (columns, latent + 1): shrunk means, and what the rest shows at once.
+def descend(
+    inputs: Array,
+    residuals: Array,
+    *,
+    ridges: Array,
+    sizes: Array,
+    start: Array,
+    most_steps: int,
+    least_gain: float,
+) -> Descent:
+    """Lower |targets - inputs x|^2 + x' diag(ridges) x of each row by preconditioned conjugate gradients.
 
-    Without latents, the objective falls fastest along the leading singular vectors of what the effects leave, each row
-    and column divided by the root of its share of the penalty: in those units the penalty is the same for all.
+    A step costs two products with the inputs; forming the normal equations costs as many as there are unknowns.
+
+    Parameters
+    ----------
+    inputs
+        (rows, pieces, entries, unknowns), zeros where a row has fewer entries.
+    residuals
+        Targets less inputs times start, (rows, pieces, entries).
+    sizes
+        Preconditioner: about the diagonals (rows, unknowns) of the normal equations, above 0.
+    most_steps
+        Number of steps.
+    least_gain
+        Steps end when one lowers the squared residuals by less than this share.
     """
-    size = min(settings.latent_size, *train.shape)
-    residuals, effects = subtract_effects(train, settings.effect_penalty)
-    row_units, column_units = (
-        np.maximum(counts, 1.0) ** (-settings.count_power / 2) for counts in (train.row_counts, train.column_counts)
-    )
-    scaled = (residuals * row_units[train.entry_rows] * column_units[train.by_row.columns]).astype(np.float32)
-    # In single precision, which takes half the time and is more than the start needs.
-    directions = np.random.default_rng(settings.seed).standard_normal((train.shape[1], size), dtype=np.float32)
-    leading = truncated_svd(Sparse.of(sparse_of(train, scaled)), start=directions, steps=_START_PASSES)
-    vectors = leading.column_vectors * np.sqrt(leading.values) * column_units[:, None]
-    return np.column_stack([vectors, effects]).astype(np.float32)
+    gradient = _sum_weighted(inputs, residuals) - ridges * start
+    direction = gradient / sizes
+    fall = _dot(gradient, direction)
+    factors = start
+    for step in range(most_steps):
+        along = _multiply(inputs, direction)
+        length = _divide(fall, np.einsum("rpe,rpe->r", along, along) + _dot(ridges * direction, direction))
+        factors = factors + length[:, None] * direction
+        residuals = residuals - length[:, None, None] * along
+        if step + 1 == most_steps or length @ fall < least_gain * np.vdot(residuals, residuals):
+            break
+        gradient -= length[:, None] * (_sum_weighted(inputs, along) + ridges * direction)
+        scaled = gradient / sizes
+        next_fall = _dot(gradient, scaled)
+        direction = scaled + _divide(next_fall, fall)[:, None] * direction
+        fall = next_fall
+    return Descent(factors, residuals)
 
 
-class WithoutEffects(NamedTuple):
-    """What effects leave of the values, and the effects of columns."""
-
-    residuals: FloatArray
-    column_effects: FloatArray
-
-
-def subtract_effects(train: ObservedMatrix, shrinkage: float) -> WithoutEffects:
-    """Return what shrunk means of columns, then of rows, leave of the values, and the column effects."""
-    left = train.values.astype(np.float64) - train.mean
-    effects: list[FloatArray] = []
-    for which, counts in ((train.by_row.columns, train.column_counts), (train.entry_rows, train.row_counts)):
-        sums = np.bincount(which, weights=left, minlength=counts.size)
-        effects.append(sums / (np.maximum(counts, 1) + shrinkage))
-        left = left - effects[-1][which]
-    return WithoutEffects(left, effects[0])
+def _multiply(inputs: Array, factors: Array) -> Array:
+    """Return the product (rows, pieces, entries) of each row's inputs with its factors."""
+    products: Array = np.matmul(inputs, factors[:, None, :, None])[..., 0]
+    return products
 
 
-class FeaturePrior:
-    """What the features of one side say of its factors: their product with weights that are learned sweep by sweep."""
-
-    def __init__(self, features: FeatureVectors, latents: FeatureRidge, effects: FeatureRidge, width: int) -> None:
-        self._features, self._latents, self._effects = features, latents, effects
-        self.weights: LatentArray = np.zeros((features.n_inputs, width), dtype=np.float32)
-
-    @classmethod
-    def of(
-        cls, features: AxisFeatures | None, counts: IndexArray, latent_ridges: Any, settings: ALSSettings, width: int
-    ) -> FeaturePrior | None:
-        """Return the prior of a side, with weights of 0; None where there are no features.
-
-        latent_ridges: the penalty of the latents of each row (or column), by which it counts for what features say of
-        these. For the effects every entry counts the same: a new row or column is predicted at its entries, and there
-        are more of those of popular ones, whose effects are larger.
-        """
-        if features is None:
-            return None
-        vectors = features.take(np.arange(counts.size))
-        latents, effects = (
-            FeatureRidge(vectors, each, settings.feature_penalty) for each in (latent_ridges, counts.astype(np.float64))
-        )
-        return cls(vectors, latents, effects, width)
-
-    def factors(self) -> LatentArray:
-        """Return what the features say of the factors."""
-        return self._features.product(self.weights)
-
-    def learn(self, factors: LatentArray) -> None:
-        """Regress factors on the features."""
-        weights = np.column_stack([self._latents.weights(factors[:, :-1]), self._effects.weights(factors[:, -1:])])
-        self.weights = weights.astype(np.float32)
+def _sum_weighted(inputs: Array, weights: Array) -> Array:
+    """Return the sum (rows, unknowns) of each row's inputs, weighted by (rows, pieces, entries)."""
+    sums: Array = np.matmul(weights[:, :, None], inputs)[:, :, 0].sum(axis=1)
+    return sums
 
 
-class RidgeEncoder(Encoder):
-    """A row is the ridge solution of its entries given the trained columns, a column that given the trained rows.
-
-    The base of either table of latents is what was trained, whatever has been encoded anew since.
-    """
-
-    def __init__(
-        self, train: ObservedMatrix, settings: ALSSettings, feature_weights: FeatureWeights = NO_WEIGHTS
-    ) -> None:
-        self._train, self._settings, self.feature_weights = train, settings, feature_weights
-
-    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        """Return (u, b, 1, m) of each row."""
-        needed, factors = _needed(entries, columns.base)
-        others = np.delete(factors, (-3, -1), axis=1)
-        return row_latents(self._solved(needed, others, self.feature_weights.rows), self._train.mean)
-
-    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Return (v, 1, c, 1) of each column."""
-        needed, factors = _needed(entries, rows.base)
-        return column_latents(self._solved(needed, factors[:, :-2], self.feature_weights.columns))
-
-    def pack(self) -> Packed:
-        """Return the weights of features."""
-        return Packed({}, self.feature_weights.tensors())
-
-    def _solved(self, entries: AxisEntries, others: LatentArray, feature_weights: LatentArray | None) -> LatentArray:
-        equations = LeastSquares(entries, n_others=len(others), train=self._train, settings=self._settings)
-        return equations.solve(others, compute_prior(entries, feature_weights)).factors
+def _dot(some: Array, others: Array) -> Array:
+    """Return the inner product (rows,) of each row of one table with that of another."""
+    dots: Array = np.einsum("rk,rk->r", some, others)
+    return dots
 
 
-def row_latents(factors: LatentArray, mean: float) -> LatentArray:
-    """Return (u, b, 1, m) of rows with the factors (u, b)."""
-    ones = np.ones((len(factors), 1), dtype=np.float32)
-    return np.hstack([factors, ones, mean * ones])
-
-
-def column_latents(factors: LatentArray) -> LatentArray:
-    """Return (v, 1, c, 1) of columns with the factors (v, c)."""
-    ones = np.ones((len(factors), 1), dtype=np.float32)
-    return np.hstack([factors[:, :-1], ones, factors[:, -1:], ones])
-
-
-def _needed(entries: AxisEntries, others: LatentArray) -> tuple[AxisEntries, LatentArray]:
-    """Return entries that point into the few latents they need, so that no table of all is copied for one row."""
-    if entries.others.size >= len(others):
-        return entries, others
-    used, places = np.unique(entries.others, return_inverse=True)
-    return entries._replace(others=places), others[used]
-
-
-# Penalties are compared on one entry in ten, after 15 sweeps, or as soon as a sweep lowers the error by less than this
-# share of it. At least 3 and at most 12 penalties are compared.
-_ONE_IN, _TRIAL_SWEEPS, _LEAST_FALL, _FEWEST_TRIALS, _MOST_TRIALS = 10, 15, 1e-3, 3, 12
-
-
-class ALSSolver(Solver):
-    """Minimises over latents u, v and effects b, c, with m the mean and n the number of entries of a row or column:
-
-    the sum over observed (i, j) of (x_ij - m - b_i - c_j - u_i'v_j)^2
-    + penalty * width of the scale * (sum of n_i^count_power |u_i|^2 + sum of n_j^count_power |v_j|^2)
-    + effect_penalty * (|b|^2 + |c|^2).
-
-    A sweep improves all (u_i, b_i), then all (v_j, c_j), by a few steps of conjugate gradients from the last ones.
-    Where there are features f_i, what is penalised is how far (u_i, b_i) is from W f_i, and W is the ridge regression
-    of all (u_i, b_i) of the sweep before on the features; so for columns.
-    """
-
-    def __init__(self, entries: EntryStore, settings: ALSSettings) -> None:
-        train = entries.train
-        n_rows, n_columns = train.shape
-        (row_starts, columns), (column_starts, rows, order) = train.by_row, train.by_column
-        by_row = AxisEntries(row_starts, columns, train.values.astype(np.float64))
-        self.mean = train.mean
-        self.rows = LeastSquares(by_row, n_others=n_columns, train=train, settings=settings)
-        by_column = AxisEntries(column_starts, rows, by_row.values[order])
-        self.columns = LeastSquares(by_column, n_others=n_rows, train=train, settings=settings)
-        self.column_factors = first_column_factors(train, settings)
-        self.row_factors = np.zeros((n_rows, self.column_factors.shape[1]), dtype=np.float32)
-        width = self.column_factors.shape[1]
-        self.of_rows = FeaturePrior.of(entries.row_features, train.row_counts, self.rows.latent_ridges, settings, width)
-        self.of_columns = FeaturePrior.of(
-            entries.column_features, train.column_counts, self.columns.latent_ridges, settings, width
-        )
-
-    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
-        """Begin with factors learned earlier; new columns are solved for, and new rows are by the first sweep."""
-        first = np.delete(columns, (-3, -1), axis=1).astype(np.float32)
-        self.row_factors = rows[:, :-2].astype(np.float32)
-        unknown = columns[:, -1] == 0  # where the latents of known columns have a constant
-        if unknown.any():
-            first[unknown] = self.columns.solve(self.row_factors).factors[unknown]
-        absent = ~first.any(axis=0)
-        first[:, absent] = self.column_factors[:, absent]
-        self.column_factors = first
-
-    def sweep(self) -> float:
-        """Learn what features say; then improve all rows, then all columns."""
-        for of, factors in ((self.of_rows, self.row_factors), (self.of_columns, self.column_factors)):
-            if of is not None:
-                of.learn(factors)
-        row_prior, column_prior = self._priors()
-        self.row_factors = self.rows.improve(self.column_factors, self.row_factors, row_prior).factors
-        self.column_factors, objective = self.columns.improve(self.row_factors, self.column_factors, column_prior)
-        return objective + self.rows.penalty(self.row_factors, row_prior)
-
-    def finish(self) -> None:
-        """Solve for the side that has features, so that a fold-in of the same entries and features gives its factors.
-
-        That holds for one side alone as long as sweeps still change the other: for rows, where both have features.
-        """
-        row_prior, column_prior = self._priors()
-        if row_prior is not None:
-            self.row_factors = self.rows.solve(self.column_factors, row_prior).factors
-        elif column_prior is not None:
-            self.column_factors = self.columns.solve(self.row_factors, column_prior).factors
-
-    def _priors(self) -> tuple[LatentArray | None, LatentArray | None]:
-        """Return what features say of the factors of rows and of columns; None where there are no features."""
-        of_rows, of_columns = self.of_rows, self.of_columns
-        return (
-            None if of_rows is None else of_rows.factors(),
-            None if of_columns is None else of_columns.factors(),
-        )
-
-    def latents(self) -> tuple[LatentArray, LatentArray]:
-        """Return (u, b, 1, m) of each row and (v, 1, c, 1) of each column."""
-        return row_latents(self.row_factors, self.mean), column_latents(self.column_factors)
-
-    def arrays(self) -> Arrays:
-        """Return the factors of both sides, and the weights of features."""
-        factors = {"row_factors": self.row_factors, "column_factors": self.column_factors}
-        return factors | self.feature_weights.tensors()
-
-    @property
-    def feature_weights(self) -> FeatureWeights:
-        """The weights of features."""
-        return FeatureWeights(*(None if of is None else of.weights for of in (self.of_rows, self.of_columns)))
-
-    def set_arrays(self, arrays: Arrays) -> None:
-        """Go back to such factors."""
-        self.row_factors, self.column_factors = arrays["row_factors"], arrays["column_factors"]
-        for of, axis in ((self.of_rows, "rows"), (self.of_columns, "columns")):
-            if of is not None:
-                of.weights = arrays[f"features.{axis}"]
+def _divide(some: Array, others: Array) -> Array:
+    """Return ratios of numbers that are not negative; 0 where the divisor is 0."""
+    return np.divide(some, others, out=np.zeros_like(some), where=others > 0)
 
 
 def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
     """Return the penalty that predicts held-out entries best; that of the settings, where there are too few.
 
-    Penalties are halved until the error rises. The second is what values that are all noise would need. Squared errors
-    and penalties together let through of each singular value what is beyond the penalty (in the units of
-    `first_column_factors`). The largest singular value of noise with standard deviation s is s times the root of the
-    number of entries of a row plus that of a column, which the units divide by both numbers to the power of
-    `count_power` / 2.
+    Penalties are halved until the error rises. The second one is what pure noise would need. Squared errors and
+    penalties together keep of each singular value what exceeds the penalty (in the units of `start_columns`). The
+    largest singular value of noise with standard deviation s is s times the root of the entry count of a row plus that
+    of a column; the units divide it by both counts to the power of `count_power` / 2.
     """
     seen, held_out = split_validation(train, seed=settings.seed, one_in=_ONE_IN)
     noise = float(np.std(subtract_effects(seen, settings.effect_penalty).residuals))
@@ -600,17 +576,17 @@ def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
 
     in_row, in_column = (seen.n_entries / n for n in seen.shape)
     largest = noise * (math.sqrt(in_row) + math.sqrt(in_column)) / (in_row * in_column) ** (settings.count_power / 2)
-    first = 2.0 * largest / latent_ridges(1.0, seen.scale, replace(settings, penalty=1.0))
+    first = 2.0 * largest / compute_latent_ridges(1.0, seen.scale, replace(settings, penalty=1.0))
     errors: list[float] = []
     while len(errors) < _FEWEST_TRIALS or (len(errors) < _MOST_TRIALS and errors[-1] == min(errors)):
         errors.append(find_error(first * 0.5 ** len(errors)))
-    return float(f"{first * 0.5 ** find_lowest(errors):.3g}")
+    return float(f"{first * 0.5 ** find_minimum(errors):.3g}")
 
 
-def find_lowest(errors: list[float]) -> float:
-    """Return where the parabola through the smallest number and its neighbours is lowest, by places in the list.
+def find_minimum(errors: list[float]) -> float:
+    """Return the place in the list where the parabola through the smallest number and its neighbours is lowest.
 
-    >>> find_lowest([3.0, 1.0, 1.0]), find_lowest([1.0, 2.0])
+    >>> find_minimum([3.0, 1.0, 1.0]), find_minimum([1.0, 2.0])
     (1.5, 0.0)
     """
     at = int(np.argmin(errors))
@@ -620,12 +596,62 @@ def find_lowest(errors: list[float]) -> float:
     return at + (before - after) / (2.0 * (before - 2.0 * lowest + after))
 
 
+class RidgeEncoder(Encoder):
+    """The fold-in: a row is the ridge solution of its entries given the trained columns, and a column given the rows.
+
+    The base of either table of latents holds the trained latents, whatever was encoded since.
+    """
+
+    def __init__(
+        self, train: ObservedMatrix, settings: ALSSettings, feature_weights: FeatureWeights = NO_WEIGHTS
+    ) -> None:
+        self._train, self._settings, self.feature_weights = train, settings, feature_weights
+
+    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return (u, b, 1, m) of each row."""
+        needed, latents = _select_needed(entries, columns.base)
+        factors = np.delete(latents, (-3, -1), axis=1)
+        return make_row_latents(self._solve(needed, factors, self.feature_weights.rows), self._train.mean)
+
+    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return (v, 1, c, 1) of each column."""
+        needed, latents = _select_needed(entries, rows.base)
+        return make_column_latents(self._solve(needed, latents[:, :-2], self.feature_weights.columns))
+
+    def pack(self) -> Packed:
+        """Return the weights of features."""
+        return Packed({}, self.feature_weights.tensors())
+
+    def _solve(self, entries: AxisEntries, others: LatentArray, feature_weights: LatentArray | None) -> LatentArray:
+        equations = LeastSquares(entries, n_others=len(others), train=self._train, settings=self._settings)
+        return equations.solve(others, compute_prior(entries, feature_weights)).factors
+
+
+def make_row_latents(factors: LatentArray, mean: float) -> LatentArray:
+    """Return (u, b, 1, m) of rows with the factors (u, b)."""
+    ones = np.ones((len(factors), 1), dtype=np.float32)
+    return np.hstack([factors, ones, mean * ones])
+
+
+def make_column_latents(factors: LatentArray) -> LatentArray:
+    """Return (v, 1, c, 1) of columns with the factors (v, c)."""
+    ones = np.ones((len(factors), 1), dtype=np.float32)
+    return np.hstack([factors[:, :-1], ones, factors[:, -1:], ones])
+
+
+def _select_needed(entries: AxisEntries, others: LatentArray) -> tuple[AxisEntries, LatentArray]:
+    """Return entries that point into the few latents they need, so that one row does not copy the whole table."""
+    if entries.others.size >= len(others):
+        return entries, others
+    used, places = np.unique(entries.others, return_inverse=True)
+    return entries._replace(others=places), others[used]
+
+
 class ALS(FactorModel):
     """Mean + row effect + column effect + u_i'v_j by alternating least squares; covers all four areas.
 
-    A new row is the ridge solution of its entries given what was learned of the trained columns, a new column that of
-    its entries given the trained rows. Settings are keyword arguments; `ALSSettings` explains them. A row or column
-    without any entry has no effect and no latents.
+    A new row is the ridge solution of its entries given the trained columns, a new column given the trained rows. A
+    row or column without any entry has no effect and no latents. Settings are keyword arguments, see `ALSSettings`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -641,7 +667,7 @@ class ALS(FactorModel):
     n_beside: ClassVar[int] = 3  # effect, constant and mean
 
     def plan(self, train: ObservedMatrix, *, start_from: Model | None = None) -> FitPlan | None:
-        """Return what `fit` is going to do with a matrix, in words; it does not depend on the penalty."""
+        """Return the plan of `fit` for a matrix; it does not depend on the penalty."""
         return self._plan(train, warm=start_from is not None)
 
     def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
