@@ -52,7 +52,7 @@ def batch() -> SparseBatch:
 def ours(ranks: Ranks, width: int) -> Step:
     """Each rank sums up its own lines, with the entries that are for them; sums are reduced."""
     shard = TableShard(table(width).weight, Division(N_INPUTS, 1), ranks, _BatchSize())
-    whole, own = batch(), ranks.lines(N_INPUTS)
+    whole, own = batch(), ranks.find_lines(N_INPUTS)
     here = (whole.indices >= own.start) & (whole.indices < own.stop)
     starts = nn.functional.pad(here.cumsum(0), (1, 0))[whole.starts]
     part = SparseBatch(whole.indices[here], starts, whole.weights[here])
@@ -69,7 +69,7 @@ def dtensor(ranks: Ranks, width: int) -> Step:
     style = RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(0))
     parallelize_module(embedding, init_device_mesh("cpu", (ranks.size,)), style)
     whole = batch()
-    weights = ranks.share(whole.weights)
+    weights = ranks.take_share(whole.weights)
 
     def outputs() -> Tensor:
         lines: Tensor = embedding(whole.indices)
@@ -77,7 +77,7 @@ def dtensor(ranks: Ranks, width: int) -> Step:
 
     def gradient() -> Tensor:
         whole: Tensor = _gradient(embedding.weight).full_tensor()  # type: ignore[attr-defined]
-        return ranks.share(whole)
+        return ranks.take_share(whole)
 
     return Step(embedding.weight, outputs, gradient)
 
@@ -89,7 +89,7 @@ def fsdp(ranks: Ranks, width: int) -> Step:
 
     layer = table(width)
     fully_shard(layer, mesh=init_device_mesh("cpu", (ranks.size,)))
-    whole, own = batch(), ranks.lines(N_VECTORS)
+    whole, own = batch(), ranks.find_lines(N_VECTORS)
     some = slice(int(whole.starts[own.start]), int(whole.starts[own.stop]))
     starts = whole.starts[own.start : own.stop + 1] - some.start
     part = SparseBatch(whole.indices[some], starts, whole.weights[some])
@@ -109,7 +109,8 @@ def torchrec(ranks: Ranks, width: int) -> Step:
     from torchrec.distributed.sharding_plan import construct_module_sharding_plan, table_wise
     from torchrec.distributed.types import ShardingEnv, ShardingPlan
 
-    each, own, names = N_INPUTS // ranks.size, ranks.lines(N_VECTORS), [f"range{rank}" for rank in range(ranks.size)]
+    each, own = N_INPUTS // ranks.size, ranks.find_lines(N_VECTORS)
+    names = [f"range{rank}" for rank in range(ranks.size)]
     bags = EmbeddingBagCollection(
         tables=[EmbeddingBagConfig(name=n, num_embeddings=each, embedding_dim=width, feature_names=[n]) for n in names],
         is_weighted=True,
@@ -139,7 +140,7 @@ def torchrec(ranks: Ranks, width: int) -> Step:
         lengths=torch.cat([torch.bincount(vectors[here], minlength=own.stop - own.start) for here in ranges]),
     )
     (weight,) = (parameter for parameter in model.parameters() if parameter.numel())
-    weight.data.copy_(ranks.share(table(width).weight.detach()).view_as(weight))
+    weight.data.copy_(ranks.take_share(table(width).weight.detach()).view_as(weight))
 
     def outputs() -> Tensor:
         pooled: Tensor = model.module["bags"](inputs).values()
@@ -183,22 +184,22 @@ def run_rank(rank: int, meeting: str, way: str, width: int, n_steps: int) -> Non
     dist.init_process_group("gloo", init_method=f"tcp://{meeting}", rank=rank, world_size=N_RANKS)
     ranks = Ranks(rank, N_RANKS)
     wanted = torch.randn(N_VECTORS, width, generator=torch.Generator().manual_seed(2))
-    _taken(WAYS[way](ranks, 8), ranks.share(wanted[:, :8]))  # whatever is imported or set up once
+    _taken(WAYS[way](ranks, 8), ranks.take_share(wanted[:, :8]))  # whatever is imported or set up once
     before = _memory("VmRSS")
     step = WAYS[way](ranks, width)
-    taken = _taken(step, ranks.share(wanted))
+    taken = _taken(step, ranks.take_share(wanted))
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew: whole tables at the start are no part of it
     sent, processor, seconds = _bytes_sent(), time.process_time(), []
     for _ in range(n_steps):
         start = time.perf_counter()
-        taken = _taken(step, ranks.share(wanted))
+        taken = _taken(step, ranks.take_share(wanted))
         seconds.append(time.perf_counter() - start)
     processor, sent, peak = time.process_time() - processor, _bytes_sent() - sent, _memory("VmHWM")
     alone = table(width)
     expected = alone(batch())
     (expected * wanted).sum().backward()
-    torch.testing.assert_close(taken, ranks.share(expected.detach()), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(step.gradient(), ranks.share(_gradient(alone.weight)), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(taken, ranks.take_share(expected.detach()), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(step.gradient(), ranks.take_share(_gradient(alone.weight)), rtol=1e-4, atol=1e-4)
     if rank == 0:
         found = {
             "seconds": min(seconds),

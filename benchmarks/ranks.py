@@ -65,7 +65,7 @@ def run_rank(rank: int, size: int, meeting: str, width: int, n_steps: int) -> No
         made._train_step()
     epochs = n_steps / made.source.n_steps
     ranks, entries = made.runtime.ranks, entry_megabytes(made)
-    entries = entries if ranks is None else max(ranks.collected(entries))
+    entries = entries if ranks is None else max(ranks.collect(entries))
     if rank == 0:
         found = {
             "seconds": (time.perf_counter() - start) / epochs,

@@ -27,7 +27,7 @@ from deepmf.files import (
     write_folder_atomically,
 )
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.storage.frame_file import label_type
+from deepmf.storage.frame_file import find_label_type
 from deepmf.training.history import History
 
 USE = """
@@ -373,6 +373,6 @@ def test_polars_is_imported_where_there_is_one(monkeypatch: pytest.MonkeyPatch) 
     assert import_polars() is polars
     monkeypatch.setitem(sys.modules, "polars", None)
     matrix = ObservedMatrix.from_array(np.ones((2, 2)) * [1, 2])
-    for need in (import_polars, History().to_frame, matrix.to_frame, lambda: label_type(matrix.row_labels)):
+    for need in (import_polars, History().to_frame, matrix.to_frame, lambda: find_label_type(matrix.row_labels)):
         with pytest.raises(MissingDependency, match="pip install polars"):
             need()

@@ -33,8 +33,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.fitting import check_features, digest
 from deepmf.models.registry import model_class
-from deepmf.training.history import EpochRecord, History
-from deepmf.training.loop import Callback
+from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.settings import LARGEST, LARGEST_COUNT, Setting, list_settings
 
 if TYPE_CHECKING:

@@ -149,8 +149,8 @@ def test_fewer_threads_on_a_busy_machine_are_told(
     run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "als", "--set", "epochs=2"]
-    monkeypatch.setattr(threads, "_given", lambda _: False)
-    monkeypatch.setattr(threads, "free_cores", lambda: 1)
+    monkeypatch.setattr(threads, "_is_given", lambda _: False)
+    monkeypatch.setattr(threads, "count_free_cores", lambda: 1)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -577,7 +577,7 @@ def test_a_start_that_does_not_fit(run: Any, folder: Path, tmp_path: Path, more:
 def test_what_does_not_fit_into_memory_is_refused(
     run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fit_memory, "free_bytes", lambda _: 1 << 20)
+    monkeypatch.setattr(fit_memory, "count_free_bytes", lambda _: 1 << 20)
     code, _, err = run("fit", folder / "train.csv", "-o", tmp_path / "m", "--effort", "best", "--device", "cpu")
     assert code == 2
     assert err.startswith("deepmf: fitting OrdinalDMF to 48 rows x 32 columns needs at least ")

@@ -16,8 +16,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.registry import MODELS, model_class
 from deepmf.storage.model_file import StoredFile, read_file
-from deepmf.training.history import EpochRecord, History
-from deepmf.training.loop import Callback
+from deepmf.training.history import Callback, EpochRecord, History
 
 NAMES = tuple(MODELS)
 NETWORK: dict[str, Any] = {"epochs": 2, "device": "cpu"}

@@ -224,14 +224,14 @@ def test_seven_and_five_epochs_are_twelve_to_the_bit(
     whole.run(keep=states.append)
     rest = new_loop()
     with torch.no_grad():  # all that counts must come from the state
-        for tensor in rest.task.learned().values():
+        for tensor in rest.task.get_learned().values():
             tensor.zero_()
     rest.restore(states[6])
     later: list[TrainingState] = []
     rest.run(keep=later.append)
     assert len(later) == 5
     assert all(same(one.tensors, other.tensors) for one, other in zip(later, states[7:], strict=True))
-    assert same(rest.task.learned(), whole.task.learned())
+    assert same(rest.task.get_learned(), whole.task.get_learned())
     assert not torch.equal(states[6].tensors["learned.last.weight"], states[11].tensors["learned.last.weight"])
 
 

@@ -42,7 +42,7 @@ from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import Batch, SparseBatch
 from deepmf.training import blocks as block_source
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.runtime import private_generator
+from deepmf.training.runtime import make_generator
 
 N_PLACES, N_LEVELS, N_HIDDEN = 6, 4, 3
 
@@ -392,11 +392,11 @@ def new_parts(model: CFNADE, train: ObservedMatrix, *, dense: bool = False) -> P
     network = model._new_network(EntryStore.of(train))
     with torch.no_grad():
         for bias in (network.first_bias, network.last.bias):
-            bias.add_(torch.randn(bias.shape, generator=private_generator(0, "biases")))
-    network.subset.generator = private_generator(0, "draws")
+            bias.add_(torch.randn(bias.shape, generator=make_generator(0, "biases")))
+    network.subset.generator = make_generator(0, "draws")
     objective = CFNADEObjective(train.scale.require_levels("CF-NADE"), axis=model.axis, gamma=model.settings.gamma)
     source = NadeBlocks(train, axis=model.axis, batch_size=model.settings.batch_size, force_dense=dense)
-    source.prepare(CPU, half=False, generator=private_generator(0, "sampling"))
+    source.prepare(CPU, half=False, generator=make_generator(0, "sampling"))
     return Parts(network, objective, source)
 
 

@@ -81,7 +81,7 @@ def test_what_is_too_large_is_refused_with_its_size_before_it_is_computed(monkey
         model.complete()
     assert str(caught.value).startswith("40,000 rows x 30,000 columns take 8.9 GiB of memory when completed, and ")
     assert str(caught.value).endswith("; complete_to streams to a file")
-    monkeypatch.setattr(completion, "free_bytes", lambda _: 3 << 30)
+    monkeypatch.setattr(completion, "count_free_bytes", lambda _: 3 << 30)
     with pytest.raises(
         NotEnoughMemory, match="take 26.8 GiB of memory when completed, and 3.0 GiB is all that is free"
     ):

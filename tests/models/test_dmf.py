@@ -25,7 +25,7 @@ from deepmf.models.dmf import DMF, DMFNetwork, DMFObjective, DMFSettings, TwoBra
 from deepmf.models.dmfd import DMFD, DMFDSettings
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.nn.branch import Branch, directions, inner_products
+from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
 from deepmf.nn.inputs import SparseBatch
 from deepmf.training.blocks import Block, MatrixBlocks
 from deepmf.training.history import EpochRecord, History
@@ -313,21 +313,24 @@ def test_a_pair_does_not_depend_on_the_others_of_its_batch() -> None:
 @given(st.integers(1, 6), st.floats(-3, 3), st.integers(0, 9))
 def test_cosines_are_bounded_and_ignore_lengths(n_latents: int, power: float, seed: int) -> None:
     rows, columns = table(4, n_latents, seed), table(3, n_latents, seed + 100)
-    found = inner_products(directions(rows), directions(columns))
+    found = compute_inner_products(normalise_latents(rows), normalise_latents(columns))
     assert found.abs().max().item() <= 1 + 1e-6
     torch.testing.assert_close(
-        inner_products(directions(rows * 10**power), directions(columns)), found, rtol=0, atol=1e-5
+        compute_inner_products(normalise_latents(rows * 10**power), normalise_latents(columns)),
+        found,
+        rtol=0,
+        atol=1e-5,
     )
 
 
 def test_parallel_opposite_and_orthogonal() -> None:
     rows = torch.tensor([[3.0, 4.0], [-0.3, -0.4], [4.0, -3.0]])
-    found = inner_products(directions(rows), directions(torch.tensor([[6.0, 8.0]])))
+    found = compute_inner_products(normalise_latents(rows), normalise_latents(torch.tensor([[6.0, 8.0]])))
     torch.testing.assert_close(found, torch.tensor([[1.0], [-1.0], [0.0]]), rtol=0, atol=1e-6)
 
 
 def test_directions_have_length_one_and_nothing_points_nowhere() -> None:
-    found = directions(torch.tensor([[3.0, 4.0], [0.0, 0.0], [-1e-3, 0.0]], dtype=torch.bfloat16))
+    found = normalise_latents(torch.tensor([[3.0, 4.0], [0.0, 0.0], [-1e-3, 0.0]], dtype=torch.bfloat16))
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, torch.tensor([[0.6, 0.8], [0.0, 0.0], [-1.0, 0.0]]))
 
@@ -339,7 +342,7 @@ def test_cosines_stay_in_single_precision_under_autocast() -> None:
         latents = two.rows(rows), two.columns(columns)
         found = two(rows, columns)
     assert found.dtype == torch.float32
-    assert torch.equal(found, directions(latents[0]) @ directions(latents[1]).T)
+    assert torch.equal(found, normalise_latents(latents[0]) @ normalise_latents(latents[1]).T)
     torch.testing.assert_close(found, rough, rtol=0, atol=0.05)
 
 
@@ -392,7 +395,7 @@ def test_equation_1(loss: str, gamma: float) -> None:
     expected = np.sqrt(expected) if loss == "root" else expected
     network: Any = trainer.network
     branches = (network.rows, network.columns)
-    weights = [weight.detach().double() for branch in branches for weight in branch.weights()]
+    weights = [weight.detach().double() for branch in branches for weight in branch.list_weights()]
     expected += gamma * sum(float(weight.square().sum()) for weight in weights)
     assert len(weights) == 4
     assert loss_of(trainer) == pytest.approx(expected, rel=1e-5)

@@ -86,7 +86,7 @@ def test_weights_are_carried_by_label_and_those_of_new_labels_are_fresh() -> Non
     old, train = model_of("u-cf-nade").fit(OLD), changed()
     model = model_of("u-cf-nade")
     fresh = model._new_network(EntryStore.of(train)).state_dict()  # type: ignore[attr-defined]
-    weights = begun(model, old, train).learned()
+    weights = begun(model, old, train).get_learned()
     learned = old.network_.state_dict()  # type: ignore[attr-defined]
     for name in ("first.weight", "last.weight", "last.bias"):  # a block of lines for each level
         new_blocks, fresh_blocks = (tensors[name].reshape(5, len(train.columns), -1) for tensors in (weights, fresh))

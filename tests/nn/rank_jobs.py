@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from deepmf.nn.branch import Branch, use_generator
-from deepmf.nn.inputs import N_SUMMARY_FEATURES, Batch, SparseBatch, channels
-from deepmf.nn.parallel import SpreadNetwork
-from deepmf.nn.ranks import RankedBatchNorm, Ranks, ranks_here
-from deepmf.training.runtime import private_generator
+from deepmf.nn.inputs import N_SUMMARY_FEATURES, Batch, SparseBatch, make_channels
+from deepmf.nn.parallel import RankedBatchNorm, SpreadNetwork
+from deepmf.nn.ranks import Ranks, find_ranks
+from deepmf.training.runtime import make_generator
 
 Found = dict[str, Tensor]
 
@@ -30,14 +30,14 @@ def collectives(ranks: Ranks) -> Found:
     # A loss of sums over all ranks, of which each has a part, and of lines that each looks at in another way.
     share = torch.tensor([[1.0 + ranks.index]], requires_grad=True)
     weight = torch.tensor(2.0, requires_grad=True)
-    total = ranks.total((10.0**ranks.index * weight * ranks.gather(share, ranks.size)).sum())
+    total = ranks.sum_parts((10.0**ranks.index * weight * ranks.gather(share, ranks.size)).sum())
     (total.square() + weight).backward()  # type: ignore[no-untyped-call]
     assert share.grad is not None and weight.grad is not None
     found |= {"total": total, "total.share": share.grad, "total.weight": ranks.sum_(weight.grad) / ranks.size}
     found["sum"] = ranks.sum_(torch.tensor([1.0 + ranks.index]))
     found["stack"] = ranks.stack(torch.tensor([ranks.index]))
-    found["of_first"] = torch.tensor(ranks.of_first(float(ranks.index), torch.device("cpu")))
-    found["collected"] = torch.tensor(ranks.collected(ranks.index))
+    found["of_first"] = torch.tensor(ranks.broadcast(float(ranks.index), torch.device("cpu")))
+    found["collected"] = torch.tensor(ranks.collect(ranks.index))
     return {name: tensor.detach() for name, tensor in found.items()}
 
 
@@ -53,8 +53,8 @@ def norm(ranks: Ranks | None) -> Found:
         outputs = used(inputs)
         (outputs * weights).sum().backward()
     else:
-        outputs = used(ranks.share(inputs))
-        (outputs * ranks.share(weights)).sum().backward()
+        outputs = used(ranks.take_share(inputs))
+        (outputs * ranks.take_share(weights)).sum().backward()
         for parameter in (layer.weight, layer.bias):
             assert parameter.grad is not None
             ranks.sum_(parameter.grad)
@@ -71,7 +71,7 @@ def branch(ranks: Ranks | None, *, dense: bool) -> Found:
     """Two steps of a branch in training, then its outputs: dense batches, or sparse ones, of which ranks have parts."""
     network = nn.ModuleDict({"rows": _branch(n_summary_features=0 if dense else N_SUMMARY_FEATURES)})
     spread = None if ranks is None else SpreadNetwork(network, ranks)
-    use_generator(network, private_generator(0, "dropout"))
+    use_generator(network, make_generator(0, "dropout"))
     found = {}
     for n_lines in (5, 9):
         outputs = network["rows"](_batch(n_lines, network["rows"], ranks, dense=dense))
@@ -80,7 +80,7 @@ def branch(ranks: Ranks | None, *, dense: bool) -> Found:
         if spread is not None:
             spread.sum_gradients()
         gradients = {name: each.grad for name, each in network.named_parameters() if each.grad is not None}
-        gradients = gradients if spread is None else spread.whole(gradients)
+        gradients = gradients if spread is None else spread.gather_whole(gradients)
         found |= {f"{n_lines}.{name}": tensor for name, tensor in gradients.items()}
         found[f"{n_lines}.outputs"] = outputs.detach()
     network.eval()
@@ -94,7 +94,7 @@ def branch(ranks: Ranks | None, *, dense: bool) -> Found:
 
 def _branch(*, n_summary_features: int) -> Branch:
     n_inputs = 2 * N_INPUTS if n_summary_features else N_INPUTS
-    generator = private_generator(0, "weights")
+    generator = make_generator(0, "weights")
     return Branch(n_inputs, (6, 5, 3), dropout=0.3, generator=generator, n_summary_features=n_summary_features)
 
 
@@ -106,16 +106,16 @@ def _batch(n_lines: int, branch: nn.Module, ranks: Ranks | None, *, dense: bool)
     if dense:
         return torch.where(seen, table, 0.0)
     if ranks is not None:
-        own = ranks.lines(N_INPUTS)
+        own = ranks.find_lines(N_INPUTS)
         seen[:, : own.start] = seen[:, own.stop :] = False
     starts = torch.nn.functional.pad(seen.sum(1).cumsum(0), (1, 0))
-    batch, total = SparseBatch(seen.nonzero()[:, 1], starts, table[seen]), branch.get_submodule("first").total
-    return channels(batch, N_INPUTS, total=total)  # type: ignore[return-value, arg-type]
+    batch, total = SparseBatch(seen.nonzero()[:, 1], starts, table[seen]), branch.get_submodule("first").sum_parts
+    return make_channels(batch, N_INPUTS, sum_over_ranks=total)  # type: ignore[return-value, arg-type]
 
 
 def everything(folder: Path) -> None:
     """All of it on this rank, kept in a file."""
-    ranks = ranks_here()
+    ranks = find_ranks()
     assert ranks is not None
     found = {"collectives": collectives(ranks), "norm": norm(ranks)}
     found |= {"sparse": branch(ranks, dense=False), "dense": branch(ranks, dense=True)}

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from deepmf.nn.branch import Branch, Convolution, Dropout, RandomModule, _product, use_generator
+from deepmf.nn.branch import Branch, Convolution, Dropout, RandomModule, _multiply, use_generator
 from deepmf.nn.inputs import Channels, SparseBatch
 
 Array = npt.NDArray[np.float64]
@@ -161,7 +161,7 @@ def test_sparse_and_dense_vectors_agree(sizes: tuple[int, ...], mode: str) -> No
 def test_what_is_learned(sizes: tuple[int, ...]) -> None:
     branch = new_branch(sizes)
     shapes = [(N_INPUTS, sizes[0]), *((outputs, inputs) for inputs, outputs in pairwise(sizes))]
-    assert [tuple(weight.shape) for weight in branch.weights()] == shapes
+    assert [tuple(weight.shape) for weight in branch.list_weights()] == shapes
     # No bias: the shift of batch norm, one scale and one shift for each output, takes its place.
     count = sum(inputs * outputs for inputs, outputs in pairwise((N_INPUTS, *sizes))) + 2 * sum(sizes)
     assert sum(parameter.numel() for parameter in branch.parameters()) == count
@@ -169,7 +169,7 @@ def test_what_is_learned(sizes: tuple[int, ...]) -> None:
 
 def test_xavier_bounds() -> None:
     branch = new_branch((120, 80, 60), n_inputs=200)
-    for weight, inputs, outputs in zip(branch.weights(), (200, 120, 80), (120, 80, 60), strict=True):
+    for weight, inputs, outputs in zip(branch.list_weights(), (200, 120, 80), (120, 80, 60), strict=True):
         bound = (6 / (inputs + outputs)) ** 0.5
         assert 0.99 * bound < weight.abs().max().item() <= bound
         assert weight.mean().item() == pytest.approx(0.0, abs=0.02 * bound)
@@ -193,7 +193,7 @@ def test_the_generator_alone_decides_the_weights() -> None:
 
 
 def test_layers_do_not_share_their_draws() -> None:
-    first, *others = (weight.flatten()[:9] / weight.abs().max() for weight in new_branch((11, 11, 11)).weights())
+    first, *others = (weight.flatten()[:9] / weight.abs().max() for weight in new_branch((11, 11, 11)).list_weights())
     assert all(not torch.allclose(first, other) for other in others)
 
 
@@ -232,7 +232,7 @@ def test_a_summary_stands_before_the_first_layer() -> None:
     state = {name: array for name, array in arrays(branch).items() if not name.startswith("summary")}
     np.testing.assert_allclose(branch(table).detach(), restated(summarised, state), rtol=0, atol=1e-5)
     # The penalty of equation 1 is on the layers.
-    assert [tuple(weight.shape) for weight in branch.weights()] == [(36, 6), (5, 6)]
+    assert [tuple(weight.shape) for weight in branch.list_weights()] == [(36, 6), (5, 6)]
 
 
 def test_every_branch_has_one_dropout_of_its_fraction() -> None:
@@ -258,7 +258,7 @@ def test_summary_features_join_the_first_layer_before_its_batch_norm(sizes: tupl
         np.testing.assert_allclose(branch(Channels(places, summary_features)).detach(), expected, rtol=0, atol=1e-11)
     # Weights that the penalty of equation 1 holds down are those of layers.
     shapes = [(N_INPUTS, sizes[0]), *((outputs, inputs) for inputs, outputs in pairwise(sizes))]
-    assert [tuple(weight.shape) for weight in branch.weights()] == shapes
+    assert [tuple(weight.shape) for weight in branch.list_weights()] == shapes
 
 
 def test_a_branch_without_summary_features_has_no_weights_for_them() -> None:
@@ -273,8 +273,8 @@ def test_few_vectors_are_multiplied_the_other_way_round(n_vectors: int) -> None:
     layer = torch.nn.Linear(6, 5, bias=False)
     inputs = torch.randn(n_vectors, 6, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        torch.testing.assert_close(_product(layer, inputs), layer(inputs))
-    assert _product(layer, inputs.requires_grad_()).requires_grad
+        torch.testing.assert_close(_multiply(layer, inputs), layer(inputs))
+    assert _multiply(layer, inputs.requires_grad_()).requires_grad
 
 
 def training(fraction: float, seed: int = 0) -> Dropout:

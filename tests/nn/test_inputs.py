@@ -19,8 +19,8 @@ from deepmf.nn.inputs import (
     SparseVectors,
     StoredVectors,
     apply_mask,
-    channels,
-    entry_places,
+    locate_entries,
+    make_channels,
 )
 from deepmf.nn.sparse_linear import SparseLinear
 
@@ -81,7 +81,7 @@ def restated(table: Tensor) -> tuple[Array, Array]:
 @every_kind
 def test_channels_are_the_formulas(kind: str) -> None:
     table = vectors()
-    found = channels(batch_of(table, kind), N_INPUTS)
+    found = make_channels(batch_of(table, kind), N_INPUTS)
     places, summary_features = restated(table)
     assert found.summary_features.shape == (6, N_SUMMARY_FEATURES)
     np.testing.assert_allclose(table_of(found.places, 2 * N_INPUTS), places, rtol=0, atol=1e-6)
@@ -96,9 +96,9 @@ def test_parts_of_vectors_are_scaled_by_the_counts_of_all_entries() -> None:
     ]
     sums: list[Tensor] = []
     for half in halves:
-        channels(sparse(half), N_INPUTS, total=lambda part: sums.append(part) or part)  # type: ignore[func-returns-value]
+        make_channels(sparse(half), N_INPUTS, sum_over_ranks=lambda part: sums.append(part) or part)  # type: ignore[func-returns-value]
     places, summary_features = restated(table)
-    parts = [channels(sparse(half), N_INPUTS, total=lambda _: sums[0] + sums[1]) for half in halves]
+    parts = [make_channels(sparse(half), N_INPUTS, sum_over_ranks=lambda _: sums[0] + sums[1]) for half in halves]
     together = sum(table_of(part.places, 2 * N_INPUTS) for part in parts)
     np.testing.assert_allclose(together, places, rtol=0, atol=1e-6)
     for part in parts:
@@ -107,7 +107,7 @@ def test_parts_of_vectors_are_scaled_by_the_counts_of_all_entries() -> None:
 
 @every_kind
 def test_an_empty_vector_is_nothing_and_an_entry_of_value_0_is_something(kind: str) -> None:
-    found = channels(batch_of(vectors(), kind), N_INPUTS)
+    found = make_channels(batch_of(vectors(), kind), N_INPUTS)
     places = table_of(found.places, 2 * N_INPUTS)
     assert torch.equal(places[2], torch.zeros(2 * N_INPUTS)) and found.summary_features[2].tolist() == [0.0, -1.0]
     assert torch.equal(places[3, :N_INPUTS], torch.zeros(N_INPUTS))
@@ -118,7 +118,7 @@ def test_an_empty_vector_is_nothing_and_an_entry_of_value_0_is_something(kind: s
 
 @every_kind
 def test_nothing_but_empty_vectors(kind: str) -> None:
-    found = channels(batch_of(torch.full((3, N_INPUTS), float("nan")), kind), N_INPUTS)
+    found = make_channels(batch_of(torch.full((3, N_INPUTS), float("nan")), kind), N_INPUTS)
     assert torch.equal(table_of(found.places, 2 * N_INPUTS), torch.zeros(3, 2 * N_INPUTS))
     assert found.summary_features.tolist() == [[0.0, -1.0]] * 3
 
@@ -126,8 +126,8 @@ def test_nothing_but_empty_vectors(kind: str) -> None:
 def test_a_batch_is_read_not_written() -> None:
     table, batch = vectors(), sparse(vectors())
     before = [part.clone() for part in batch]
-    channels(table, N_INPUTS)
-    channels(batch, N_INPUTS)
+    make_channels(table, N_INPUTS)
+    make_channels(batch, N_INPUTS)
     torch.testing.assert_close(table, vectors(), equal_nan=True, rtol=0, atol=0)
     assert all(torch.equal(part, old) for part, old in zip(batch, before, strict=True))
 
@@ -139,7 +139,7 @@ def test_the_sum_over_random_entries_keeps_its_size() -> None:
     for count in (4, 40, 400, 4000):
         vector = torch.full((1, 4000), float("nan"))
         vector[0, :count] = torch.randint(0, 2, (count,), generator=generator) * 2.0 - 1.0
-        sizes.append(layer(channels(vector, 4000).places).square().mean().item())
+        sizes.append(layer(make_channels(vector, 4000).places).square().mean().item())
     assert max(sizes) < 1.5 * min(sizes)
 
 
@@ -147,7 +147,7 @@ def test_dense_and_sparse_vectors_make_the_same_product_and_gradient() -> None:
     products, gradients = [], []
     for kind in ("dense", "sparse"):
         layer = SparseLinear(2 * N_INPUTS, 5, generator=torch.Generator().manual_seed(1))
-        product = layer(channels(batch_of(vectors(), kind), N_INPUTS).places)
+        product = layer(make_channels(batch_of(vectors(), kind), N_INPUTS).places)
         (product * torch.arange(1.0, 31.0).reshape(6, 5)).sum().backward()
         assert layer.weight.grad is not None
         products.append(product.detach())
@@ -165,14 +165,14 @@ def test_a_branch_answers_the_same_for_both(mode: str) -> None:
     for kind in ("dense", "sparse"):
         generator = torch.Generator().manual_seed(1)
         branch = Branch(2 * N_INPUTS, (7, 4), dropout=0.0, generator=generator, n_summary_features=N_SUMMARY_FEATURES)
-        answers.append(branch.train(mode == "train")(channels(batch_of(vectors(), kind), N_INPUTS)).detach())
+        answers.append(branch.train(mode == "train")(make_channels(batch_of(vectors(), kind), N_INPUTS)).detach())
     torch.testing.assert_close(*answers, rtol=0, atol=2e-5)
     assert answers[0].std() > 0.1
 
 
 def test_half_precision_is_for_dense_places_never_for_summary_features() -> None:
     table = vectors()
-    found = channels(table.bfloat16(), N_INPUTS)
+    found = make_channels(table.bfloat16(), N_INPUTS)
     assert isinstance(found.places, Tensor) and found.places.dtype == torch.bfloat16
     assert found.summary_features.dtype == torch.float32
     places, summary_features = restated(table.bfloat16().float())
@@ -193,7 +193,7 @@ def test_what_is_hidden_is_as_if_it_were_not_there(kind: str) -> None:
     assert 0 < int((~left.isnan()).sum()) < int(observed.sum())
     shown = apply_mask(batch_of(table, kind), asked)
     torch.testing.assert_close(table_of(shown, N_INPUTS, missing=float("nan")), left, equal_nan=True, rtol=0, atol=0)
-    found, expected = channels(shown, N_INPUTS), channels(batch_of(left, kind), N_INPUTS)
+    found, expected = make_channels(shown, N_INPUTS), make_channels(batch_of(left, kind), N_INPUTS)
     assert torch.equal(found.summary_features, expected.summary_features)
     assert torch.equal(table_of(found.places, 2 * N_INPUTS), table_of(expected.places, 2 * N_INPUTS))
 
@@ -267,7 +267,7 @@ def test_any_rows_of_any_table(table: Table, data: st.DataObject) -> None:
 
 
 def test_entry_places_point_into_the_arrays() -> None:
-    places, starts = entry_places(torch.tensor([0, 2, 2, 5]), torch.tensor([2, 0, 1, 2]))
+    places, starts = locate_entries(torch.tensor([0, 2, 2, 5]), torch.tensor([2, 0, 1, 2]))
     assert places.tolist() == [2, 3, 4, 0, 1, 2, 3, 4]
     assert starts.tolist() == [0, 3, 5, 5, 8]
 

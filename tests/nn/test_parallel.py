@@ -8,7 +8,7 @@ import torch
 from tests.rank_processes import run_together
 from tests.training.rank_fits import FITS, FITS_OF_FOUR, kept_fit, learned, start
 
-from deepmf.training.checkpoint import numbered_states, remove_checkpoint
+from deepmf.training.checkpoint import find_states, remove_checkpoint
 
 # Sums over ranks are taken in another order, and Adam magnifies rounding where gradients are near 0.
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -93,7 +93,7 @@ def test_other_numbers_of_ranks_continue(folder: Path) -> None:
     for found in found_by(folder, 4):
         assert_close(found["continued"], expected)
     path = folder / "for-one"
-    assert numbered_states(path)
+    assert find_states(path)
     model = kept_fit(path)
     assert model is not None
     assert_close(learned(model), expected)

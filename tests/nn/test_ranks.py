@@ -6,7 +6,7 @@ from tests.nn import rank_jobs
 from tests.rank_processes import run_together
 
 from deepmf.errors import BadSetting, RankLost, UserError
-from deepmf.nn.ranks import Ranks, ranks_here, together
+from deepmf.nn.ranks import Ranks, find_ranks, report_lost_ranks
 
 N_RANKS = 3
 
@@ -39,7 +39,7 @@ def test_a_total_of_parts_has_the_gradients_of_all_parts(found: list[dict[str, r
     # 2 (1 + 2 + 3) (1 + 10 + 100), squared, plus 2
     for each in found:
         assert each["collectives"]["total"].item() == 2.0 * 6 * 111
-        assert each["collectives"]["total.share"].item() == pytest.approx(2.0 * 2 * 6 * 111 * 2 * 111)
+        assert each["collectives"]["total.take_share"].item() == pytest.approx(2.0 * 2 * 6 * 111 * 2 * 111)
         assert each["collectives"]["total.weight"].item() == pytest.approx(2.0 * 2 * 6 * 111 * 6 * 111 + 1)
 
 
@@ -63,16 +63,19 @@ def test_layers_compute_what_one_process_does(found: list[dict[str, rank_jobs.Fo
 
 
 def test_lines_are_divided_in_order() -> None:
-    assert [Ranks(rank, 4).lines(5) for rank in range(4)] == [slice(0, 2), slice(2, 4), slice(4, 5), slice(5, 5)]
+    assert [Ranks(rank, 4).find_lines(5) for rank in range(4)] == [slice(0, 2), slice(2, 4), slice(4, 5), slice(5, 5)]
 
 
 def test_one_process_alone_has_no_ranks() -> None:
-    assert ranks_here() is None
+    assert find_ranks() is None
 
 
 def test_a_lost_rank_is_said_in_a_sentence() -> None:
-    with pytest.raises(RankLost, match="no longer reach each other \\(Connection closed\\)") as caught, together():
+    with (
+        pytest.raises(RankLost, match="no longer reach each other \\(Connection closed\\)") as caught,
+        report_lost_ranks(),
+    ):
         raise RuntimeError("[/gloo/pair.cc:537] Connection closed. Look into logs.\nMore")
     assert isinstance(caught.value, UserError)
-    with pytest.raises(BadSetting), together():  # what the user can mend stays what it is
+    with pytest.raises(BadSetting), report_lost_ranks():  # what the user can mend stays what it is
         raise BadSetting("no")

@@ -11,7 +11,14 @@ from torch import Tensor
 from torch.func import functional_call
 
 from deepmf.nn.inputs import SparseBatch
-from deepmf.nn.sparse_linear import SampledLinear, SparseLinear, _SampledProduct, bag, by_input, pieces
+from deepmf.nn.sparse_linear import (
+    SampledLinear,
+    SparseLinear,
+    _SampledProduct,
+    cut_into_pieces,
+    group_by_input,
+    sum_bags,
+)
 
 N_INPUTS, N_OUTPUTS = 7, 4
 
@@ -159,12 +166,12 @@ def test_starts_with_xavier_weights_of_its_own_generator() -> None:
 @pytest.mark.parametrize("most", [1, 2, 100])
 def test_vectors_in_pieces_add_up(vectors: list[dict[int, float]], most: int) -> None:
     batch, table = sparse(vectors), layer().weight.detach()
-    piece_starts, first_pieces = pieces(batch.starts, most)
+    piece_starts, first_pieces = cut_into_pieces(batch.starts, most)
     lengths = piece_starts.diff()
     assert first_pieces.numel() == len(vectors) + 1 and bool((lengths <= most).all()) and bool((lengths >= 0).all())
-    sums = bag(table, batch.indices, piece_starts, batch.weights)
+    sums = sum_bags(table, batch.indices, piece_starts, batch.weights)
     together = [sums[slice(*ends)].sum(0) for ends in pairwise(first_pieces.tolist())]
-    expected = bag(table, batch.indices, batch.starts, batch.weights)
+    expected = sum_bags(table, batch.indices, batch.starts, batch.weights)
     torch.testing.assert_close(torch.stack(together) if vectors else expected, expected, rtol=0, atol=1e-14)
 
 
@@ -176,14 +183,14 @@ def test_on_a_gpu_long_vectors_are_the_sum_of_their_pieces() -> None:
     starts, n_entries = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)]), int(counts.sum())
     indices = torch.randint(0, 50, (n_entries,), generator=generator)
     weights, table = torch.rand(n_entries, generator=generator), torch.rand(50, 8, generator=generator)
-    found = bag(*(tensor.cuda() for tensor in (table, indices, starts, weights)))
-    torch.testing.assert_close(found.cpu(), bag(table, indices, starts, weights), rtol=1e-4, atol=1e-3)
+    found = sum_bags(*(tensor.cuda() for tensor in (table, indices, starts, weights)))
+    torch.testing.assert_close(found.cpu(), sum_bags(table, indices, starts, weights), rtol=1e-4, atol=1e-3)
 
 
 @every_kind
 @pytest.mark.parametrize("index_type", [torch.int32, torch.int64])
 def test_entries_by_input_are_the_transposed_vectors(vectors: list[dict[int, float]], index_type: torch.dtype) -> None:
-    indices, starts, weights = by_input(sparse(vectors, index_type), N_INPUTS)
+    indices, starts, weights = group_by_input(sparse(vectors, index_type), N_INPUTS)
     assert indices.dtype == index_type
     found = [
         dict(zip(indices[start:end].tolist(), weights[start:end].tolist(), strict=True))
@@ -238,7 +245,7 @@ def hidden_of(places: list[list[int]]) -> Tensor:
 def test_some_outputs_are_those_of_the_whole_table(places: list[list[int]], index_type: torch.dtype) -> None:
     network, hidden = layer_sampled_linear(), hidden_of(places)
     indices, starts, vectors = entries(places, index_type)
-    found, table = network.at(hidden, indices, starts), network(hidden)
+    found, table = network.forward_at(hidden, indices, starts), network(hidden)
     torch.testing.assert_close(table, hidden @ network.weight.T + network.bias, rtol=0, atol=1e-14)
     expected = table[vectors, indices.long()]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)
@@ -256,7 +263,7 @@ def test_gradcheck_of_sampled_linear(places: list[list[int]]) -> None:
     network, hidden = layer_sampled_linear(), hidden_of(places)
     indices, starts, _ = entries(places)
     if not indices.numel():
-        assert network.at(hidden, indices, starts).shape == (0,)
+        assert network.forward_at(hidden, indices, starts).shape == (0,)
         return
 
     def product(*wanted: Tensor) -> Tensor:
@@ -273,7 +280,7 @@ def test_larger_ones_in_single_precision() -> None:
     vectors, indices = (torch.rand(60, 300, generator=generator) < 0.05).nonzero(as_tuple=True)
     starts = torch.searchsorted(vectors, torch.arange(61))
     upstream = torch.randn(len(vectors), generator=generator)
-    outputs = network.at(hidden, indices.int(), starts)
+    outputs = network.forward_at(hidden, indices.int(), starts)
     table = torch.zeros(60, 300, dtype=torch.float64)
     table[vectors, indices] = upstream.double()
     exact = hidden.detach().double() @ network.weight.detach().double().T + network.bias.detach()
@@ -294,7 +301,7 @@ def test_half_precision_is_read_in_that_of_the_weights() -> None:
     )
     hidden = torch.tensor([[1.0, -2.0, 0.5, 0.25]])  # exact in bfloat16
     indices, starts, _ = entries([[6, 1]])
-    outputs = network.at(hidden.bfloat16(), indices, starts)
+    outputs = network.forward_at(hidden.bfloat16(), indices, starts)
     assert outputs.dtype == torch.float32
     torch.testing.assert_close(outputs, network(hidden)[0, [6, 1]])
 
@@ -304,7 +311,7 @@ def test_a_few_outputs_of_very_many_cost_no_table() -> None:
     network = SampledLinear(2, n_outputs, generator=torch.Generator().manual_seed(0))
     hidden = torch.ones(n_vectors, 2, requires_grad=True)
     indices = torch.arange(n_vectors) * 5
-    outputs = network.at(hidden, indices, torch.arange(n_vectors + 1))
+    outputs = network.forward_at(hidden, indices, torch.arange(n_vectors + 1))
     outputs.sum().backward()
     torch.testing.assert_close(outputs, network.weight[indices].sum(1))
     assert hidden.grad is not None and network.bias.grad is not None

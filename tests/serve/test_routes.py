@@ -28,7 +28,7 @@ from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.serve.app import create_app
 from deepmf.serve.database import open_database
 from deepmf.serve.service import Service, ServiceLimits
-from deepmf.storage.model_folder import model_digest
+from deepmf.storage.model_folder import compute_model_digest
 
 # Ids that have broken something somewhere.
 HOSTILE = [
@@ -314,7 +314,7 @@ def test_a_new_model_takes_over_with_all_entries(
 ) -> None:
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = started(service={"source": path, "digest": model_digest(path)})
+    client = started(service={"source": path, "digest": compute_model_digest(path)})
     films = ratings.column_labels[:3].tolist()
     client.put(
         "/v1/rows/Wilma/entries",
@@ -338,7 +338,7 @@ def test_a_model_folder_is_served_and_replaced(
 ) -> None:
     path = tmp_path / "ratings.model"
     als.save(path)
-    client = started(load(path), service={"source": path, "digest": model_digest(path)})
+    client = started(load(path), service={"source": path, "digest": compute_model_digest(path)})
     assert client.post("/v1/model").json()["version"]["model"] == 1
     films = ratings.column_labels[:3].tolist()
     entries = [{"column": film, "value": value} for film, value in zip(films, [5, 1, 4], strict=True)]
@@ -362,7 +362,7 @@ def test_what_was_forgotten_does_not_come_back_with_a_model_trained_on_it(
 
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = started(service={"source": path, "digest": model_digest(path)})
+    client = started(service={"source": path, "digest": compute_model_digest(path)})
     film = ratings.column_labels[0]
     client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
     rows, columns, values = export_data(als, str(tmp_path / "entries.sqlite")).entries
@@ -379,7 +379,7 @@ def test_what_is_forgotten_stays_so_where_the_next_model_had_it_in_its_own_data(
 ) -> None:
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = started(service={"source": path, "digest": model_digest(path)})
+    client = started(service={"source": path, "digest": compute_model_digest(path)})
     film = ratings.column_labels[0]
     client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
     rows, columns, values = (part.tolist() for part in ratings.entries())
@@ -387,10 +387,10 @@ def test_what_is_forgotten_stays_so_where_the_next_model_had_it_in_its_own_data(
     trained = ALS(latent_size=2, seed=0).fit(matrix)
     trained.save(path)
     client.post("/v1/model")
-    other = started(trained, service={"source": path, "digest": model_digest(path)})
+    other = started(trained, service={"source": path, "digest": compute_model_digest(path)})
     assert client.delete("/v1/rows/Wilma/entries").json()["n_forgotten"] == 1
     assert other.patch("/v1/rows/Wilma/entries", json={"entries": []}).json()["n_entries"] == 0  # sees all writes
-    restarted = started(trained, service={"source": path, "digest": model_digest(path)})
+    restarted = started(trained, service={"source": path, "digest": compute_model_digest(path)})
     for each in (client, other, restarted):
         assert each.get("/v1/rows/Wilma/entries").json()["entries"] == []
 
@@ -415,7 +415,7 @@ def test_a_database_that_is_away_is_no_fault_to_operators(
 ) -> None:
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = started(service={"source": path, "digest": model_digest(path)})
+    client = started(service={"source": path, "digest": compute_model_digest(path)})
     ALS(latent_size=2, seed=1).fit(ratings).save(path)
     for file in tmp_path.glob("entries.sqlite*"):
         file.unlink()

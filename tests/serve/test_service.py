@@ -28,7 +28,7 @@ from deepmf.serve.app import create_app
 from deepmf.serve.database import EntryDatabase, open_database
 from deepmf.serve.service import Service, ServiceLimits
 from deepmf.serve.writer import EntryWrite
-from deepmf.storage.model_folder import model_digest
+from deepmf.storage.model_folder import compute_model_digest
 
 
 def body(film: str, value: float = 5) -> dict[str, Any]:
@@ -167,11 +167,13 @@ def test_two_model_files_on_one_database_are_not_read_again_and_again(
     started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Path] = []
-    monkeypatch.setattr(service_module, "model_digest", lambda path: read.append(path) or model_digest(path))
+    monkeypatch.setattr(
+        service_module, "compute_model_digest", lambda path: read.append(path) or compute_model_digest(path)
+    )
     paths = [tmp_path / name for name in ("one.safetensors", "two.safetensors")]
     als.save(paths[0])
     ALS(latent_size=2, seed=1).fit(ratings).save(paths[1])
-    one, two = (started(load(path), service={"source": path, "digest": model_digest(path)}) for path in paths)
+    one, two = (started(load(path), service={"source": path, "digest": compute_model_digest(path)}) for path in paths)
     time.sleep(0.8)
     assert read.count(paths[0]) <= 1
     assert [client.get("/v1/model").json()["version"]["model"] for client in (one, two)] == [1, 2]
@@ -283,5 +285,5 @@ def test_a_file_that_is_replaced_while_it_is_loaded_is_known_by_its_own_digest(
 
     monkeypatch.setattr(service_module, "load", load_slowly)
     loaded = service_module.load_with_digest(path)
-    assert loaded.digest == model_digest(path)
+    assert loaded.digest == compute_model_digest(path)
     assert loaded.model.settings == other.settings

@@ -13,7 +13,7 @@ import pytest
 from deepmf.data import read_features
 from deepmf.errors import BadSetting, CannotSave
 from deepmf.matrix.features import Features
-from deepmf.storage.frame_file import feature_frame, label_type, lists_as_text, write_frame_file
+from deepmf.storage.frame_file import find_label_type, join_lists, make_feature_frame, write_frame_file
 
 SCHEMA = {"row": polars.Int64, "value": polars.Float64}
 
@@ -59,8 +59,8 @@ def test_an_ending_that_says_no_format(tmp_path: Path) -> None:
 
 
 def test_types_of_labels() -> None:
-    assert label_type(PARTS[0]["row"].to_numpy()) == polars.Int64
-    assert label_type(polars.Series(["a", "b"]).to_numpy()) == polars.String
+    assert find_label_type(PARTS[0]["row"].to_numpy()) == polars.Int64
+    assert find_label_type(polars.Series(["a", "b"]).to_numpy()) == polars.String
 
 
 def test_texts_of_digits_and_tabs_can_be_told_when_they_are_read(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def assert_same(found: Features) -> None:
 
 
 def test_a_frame_has_the_type_of_each_kind() -> None:
-    frame = feature_frame(FEATURES, "who")
+    frame = make_feature_frame(FEATURES, "who")
     assert frame.schema == {
         "who": polars.String,
         "age": polars.Float64,
@@ -107,5 +107,5 @@ def test_a_frame_has_the_type_of_each_kind() -> None:
 
 
 def test_text_reads_back(tmp_path: Path) -> None:
-    lists_as_text(feature_frame(FEATURES, "who")).write_csv(tmp_path / "f.csv")
+    join_lists(make_feature_frame(FEATURES, "who")).write_csv(tmp_path / "f.csv")
     assert_same(read_features(tmp_path / "f.csv", label="who"))

@@ -26,10 +26,10 @@ from deepmf.storage.matrices import (
     KINDS,
     check_storable,
     pack_labels,
+    pack_mapped_matrix,
     pack_matrix,
-    pack_ordered,
     pack_scale,
-    unpack_either,
+    unpack_any_matrix,
     unpack_labels,
     unpack_matrix,
     unpack_scale,
@@ -390,26 +390,26 @@ MATRIX_ORDERED_MATRIX = ObservedMatrix.from_entries(["bob", "ann", "bob"], ["é"
     ],
 )
 def test_it_comes_back(matrix: ObservedMatrix) -> None:
-    content, tensors = pack_ordered(matrix, "m")
+    content, tensors = pack_mapped_matrix(matrix, "m")
     for stored in (tensors, MappedTensors(tensors)):
-        again = unpack_either("m", content, stored)
+        again = unpack_any_matrix("m", content, stored)
         assert again == matrix and again.mean == matrix.mean and again.form == matrix.form
         assert all(np.array_equal(*parts) for parts in zip(again.by_column, matrix.by_column, strict=True))
         assert again.rows.positions(matrix.row_labels).tolist() == [0, 1]
         assert not again.values.flags.writeable
     in_a_file = pack_matrix(matrix, "m")
-    assert unpack_either("m", *in_a_file) == matrix
+    assert unpack_any_matrix("m", *in_a_file) == matrix
 
 
 def test_text_is_decoded_when_it_is_asked_for() -> None:
-    content, tensors = pack_ordered(MATRIX_ORDERED_MATRIX, "m")
-    opened = unpack_either("m", content, MappedTensors(tensors))
+    content, tensors = pack_mapped_matrix(MATRIX_ORDERED_MATRIX, "m")
+    opened = unpack_any_matrix("m", content, MappedTensors(tensors))
     assert isinstance(opened.columns, TextLabels)
     assert opened.columns[1] == "é" and "array" not in vars(opened.columns)
 
 
 def damaged(**changes: Any) -> tuple[Any, dict[str, Any]]:
-    content, tensors = pack_ordered(MATRIX_ORDERED_MATRIX, "m")
+    content, tensors = pack_mapped_matrix(MATRIX_ORDERED_MATRIX, "m")
     return content, tensors | {f"m.{name.replace('__', '.')}": value for name, value in changes.items()}
 
 
@@ -426,9 +426,9 @@ def damaged(**changes: Any) -> tuple[Any, dict[str, Any]]:
 )
 def test_false_values_are_refused_by_verifying_alone(changes: dict[str, Any], message: str) -> None:
     content, tensors = damaged(**changes)
-    unpack_either("m", content, MappedTensors(tensors))
+    unpack_any_matrix("m", content, MappedTensors(tensors))
     with pytest.raises(BadModelFile, match=message):
-        unpack_either("m", content, tensors)
+        unpack_any_matrix("m", content, tensors)
 
 
 @pytest.mark.parametrize(
@@ -446,16 +446,16 @@ def test_false_values_are_refused_by_verifying_alone(changes: dict[str, Any], me
 def test_lengths_and_types_are_always_checked(changes: dict[str, Any]) -> None:
     content, tensors = damaged(**changes)
     with pytest.raises(BadModelFile):
-        unpack_either("m", content, MappedTensors(tensors))
+        unpack_any_matrix("m", content, MappedTensors(tensors))
 
 
 @pytest.mark.parametrize("change", [{"mean": "high"}, {"scale": 1}, {"rows": {"kind": "str"}}, {"rows": {"kind": []}}])
 def test_false_content(change: dict[str, Any]) -> None:
-    content, tensors = pack_ordered(MATRIX_ORDERED_MATRIX, "m")
+    content, tensors = pack_mapped_matrix(MATRIX_ORDERED_MATRIX, "m")
     with pytest.raises(BadModelFile):
-        unpack_either("m", content | change, MappedTensors(tensors))
+        unpack_any_matrix("m", content | change, MappedTensors(tensors))
     with pytest.raises(BadModelFile, match="has the mean"):
-        unpack_either("m", content | {"mean": 4.0}, tensors)
+        unpack_any_matrix("m", content | {"mean": 4.0}, tensors)
 
 
 @pytest.mark.parametrize(
@@ -471,4 +471,4 @@ def test_false_content(change: dict[str, Any]) -> None:
 def test_positions_outside_are_refused_in_what_is_mapped_too(changes: dict[str, Any]) -> None:
     content, tensors = damaged(**changes)
     with pytest.raises(BadModelFile, match="outside|must rise"):
-        unpack_either("m", content, MappedTensors(tensors))
+        unpack_any_matrix("m", content, MappedTensors(tensors))

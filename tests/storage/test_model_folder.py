@@ -15,11 +15,11 @@ from deepmf.errors import BadModelFile, CannotSave, FileAbsent
 from deepmf.storage import model_file, model_folder
 from deepmf.storage.model_file import MappedTensors
 from deepmf.storage.model_folder import (
+    compute_model_digest,
+    count_model_bytes,
     goes_to_folder,
-    model_bytes,
-    model_digest,
-    model_origin,
     read_folder,
+    read_model_origin,
     verify_folder,
     write_folder,
 )
@@ -55,8 +55,8 @@ def test_everything_comes_back(folder: Path) -> None:
         np.testing.assert_array_equal(found.tensors[name], array)
         assert found.tensors[name].dtype == array.dtype
     verify_folder(folder)
-    assert model_origin(folder).format == model_file.FORMAT
-    assert model_bytes(folder) == sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    assert read_model_origin(folder).format == model_file.FORMAT
+    assert count_model_bytes(folder) == sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 
 def test_a_tensor_is_never_cut_and_small_ones_share_a_shard(folder: Path) -> None:
@@ -74,10 +74,10 @@ def test_when_a_model_goes_to_a_folder(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_new_folder_takes_the_place_of_an_old_one_and_of_a_file(folder: Path) -> None:
-    before, mapped = model_digest(folder), read_folder(folder, kind="model")
+    before, mapped = compute_model_digest(folder), read_folder(folder, kind="model")
     write_folder(folder, kind="model", content=CONTENT, tensors={"a": np.zeros(2)})
     assert files_of(folder) == ["00001.safetensors", "model.json"]
-    assert model_digest(folder) != before
+    assert compute_model_digest(folder) != before
     np.testing.assert_array_equal(mapped.tensors["b"], TENSORS["b"])  # whoever has the old one open keeps it
     file = folder.with_name("file.model")
     file.write_text("anything")
@@ -204,5 +204,5 @@ def test_a_manifest_that_is_none(folder: Path, change: Any, message: str) -> Non
 
 
 def sealed(content: dict[str, Any]) -> str:
-    header = model_file.header_of("model", content)
-    return json.dumps(header | {"sha256": model_file.checksum_of(header)})
+    header = model_file.make_header("model", content)
+    return json.dumps(header | {"sha256": model_file.compute_checksum(header, {})})

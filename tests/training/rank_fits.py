@@ -23,9 +23,9 @@ from deepmf.models.loading import load
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn.inputs import SparseVectors
-from deepmf.nn.ranks import ranks_here
+from deepmf.nn.ranks import find_ranks
 from deepmf.training.blocks import MatrixBlocks
-from deepmf.training.checkpoint import numbered_states
+from deepmf.training.checkpoint import find_states
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.trainer import Trainer
 
@@ -61,7 +61,7 @@ FITS: dict[str, Callable[[Path], NetworkModel]] = {
     "ordinal": lambda _: ordinal().fit(SPARSE.train, SPARSE.validation),
     "dense": lambda _: ordinal().fit(DENSE.train, DENSE.validation),
     "narrow": lambda folder: ordinal().fit(
-        NARROW.train, NARROW.validation, checkpoint=folder / f"narrow-{ranks_here() is None}", checkpoint_every=2
+        NARROW.train, NARROW.validation, checkpoint=folder / f"narrow-{find_ranks() is None}", checkpoint_every=2
     ),
     "without validation": lambda _: ordinal(averaging=0.9).fit(SPARSE.train),
     "warm": lambda folder: ordinal().fit(
@@ -93,7 +93,7 @@ def learned(model: NetworkModel) -> dict[str, Tensor]:
 
 def refusals() -> dict[str, str]:
     """What each wrong fit says."""
-    ranks = ranks_here()
+    ranks = find_ranks()
     assert ranks is not None
     few = generate(3, 30, n_entries=60, seed=0).matrix
     mine = generate(30, 20, n_entries=60, seed=int(ranks.index == 1)).matrix
@@ -143,13 +143,13 @@ def kept_fit(path: Path, *, stopped: bool = False) -> NetworkModel | None:
 
 def on_a_full_disk(path: Path) -> dict[str, Any]:
     """A fit of which one rank can no longer write after the first state."""
-    ranks = ranks_here()
+    ranks = find_ranks()
     assert ranks is not None
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     numbers: list[list[int]] = []
 
     def fill(record: EpochRecord, _: History) -> None:
-        numbers.append(sorted(numbered_states(path)))
+        numbers.append(sorted(find_states(path)))
         if record.epoch == 1 and ranks.index == 1:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
 
@@ -175,9 +175,9 @@ def divided_sizes() -> dict[str, int]:
     """How many numbers a rank holds for each table, in weights and in states of training."""
     trainer = ordinal(averaging=0.9)._make_task(EntryStore.of(SPARSE.train), None)
     assert isinstance(trainer, Trainer)
-    tensors = {f"learned.{name}": tensor for name, tensor in trainer.learned().items()}
+    tensors = {f"learned.{name}": tensor for name, tensor in trainer.get_learned().items()}
     tensors |= {f"state.{name}": tensor for name, tensor in trainer.state().items()}
-    return {name: tensors[name].numel() for name in trainer.divided()}
+    return {name: tensors[name].numel() for name in trainer.find_divided()}
 
 
 def divided_entries() -> dict[str, list[int]]:
@@ -191,7 +191,7 @@ def divided_entries() -> dict[str, list[int]]:
 
 def everything(folder: Path) -> None:
     """All fits and refusals on this rank; two ranks leave a checkpoint for others to continue."""
-    ranks = ranks_here()
+    ranks = find_ranks()
     assert ranks is not None
     names = FITS if ranks.size == 2 else FITS_OF_FOUR
     found: dict[str, Any] = {name: learned(FITS[name](folder)) for name in names}

@@ -18,7 +18,7 @@ from deepmf.errors import BadEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS, Scale
 from deepmf.nn.inputs import Batch, DenseVectors, SparseBatch, SparseVectors, StoredVectors, Vectors
-from deepmf.nn.ranks import Ranks, itself
+from deepmf.nn.ranks import Ranks, keep_sums
 from deepmf.training import blocks as block_source
 from deepmf.training import blocks as matrix_blocks
 from deepmf.training.blocks import (
@@ -29,9 +29,9 @@ from deepmf.training.blocks import (
     SampledAxis,
     VectorBlock,
     VectorBlocks,
-    dense_table,
+    copy_to,
+    make_dense_table,
     prefer_dense,
-    tensor_on,
 )
 
 Blocks = list[tuple[list[int], list[int]]]
@@ -190,7 +190,7 @@ def test_on_a_cpu_tables_are_dense_from_a_share_on(count: int, dense: bool) -> N
 def test_on_a_gpu_tables_are_dense_where_they_fit(
     monkeypatch: pytest.MonkeyPatch, half: bool, bytes_per_cell: int
 ) -> None:
-    monkeypatch.setattr(block_source, "free_bytes", lambda _: 1 << 40)
+    monkeypatch.setattr(block_source, "count_free_bytes", lambda _: 1 << 40)
     for room, dense in ((100 * bytes_per_cell, True), (100 * bytes_per_cell - 1, False)):
         monkeypatch.setattr(block_source, "DENSE_BYTES_ON_GPU", room)
         for count in (1, 100):
@@ -206,7 +206,7 @@ def test_tables_take_a_third_of_what_a_gpu_has_free(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("missing", [0.0, float("nan"), -7.0])
 def test_a_dense_table(missing: float) -> None:
     matrix = ObservedMatrix.from_array([[1, np.nan, 3], [np.nan, 5, np.nan]], STARS)
-    table = dense_table(matrix, matrix.values * 10, CPU, missing=missing)
+    table = make_dense_table(matrix, matrix.values * 10, CPU, missing=missing)
     assert table.dtype == torch.float32
     np.testing.assert_array_equal(table, [[10, missing, 30], [missing, 50, missing]])
 
@@ -214,7 +214,7 @@ def test_a_dense_table(missing: float) -> None:
 def test_a_tensor_is_a_copy() -> None:
     array = np.arange(3.0)
     array.flags.writeable = False
-    tensor_on(CPU, array).zero_()
+    copy_to(CPU, array).zero_()
     assert array.tolist() == [0, 1, 2]
 
 
@@ -459,7 +459,7 @@ def test_ranks_have_parts_of_sparse_blocks(n_ranks: int, inputs: str) -> None:
     ]
     rows, columns = torch.tensor([5, 0, 8, 2]), torch.tensor([3, 0, 4])
     whole, parts = alone.block(rows, columns), [source.block(rows, columns) for source in of_ranks]
-    assert whole.total is itself and all(part.total is not itself for part in parts)
+    assert whole.sum_over_ranks is keep_sums and all(part.sum_over_ranks is not keep_sums for part in parts)
     # Each entry is on one rank; what no rank has is missing.
     stacked = torch.stack([part.targets for part in parts])
     assert torch.equal((~stacked.isnan()).sum(0), (~whole.targets.isnan()).int())
@@ -468,7 +468,7 @@ def test_ranks_have_parts_of_sparse_blocks(n_ranks: int, inputs: str) -> None:
         expected = table_of_batch(getattr(whole, name), width)
         for rank, part in enumerate(parts):
             own = torch.zeros(width)
-            own[Ranks(rank, n_ranks).lines(width)] = 1.0
+            own[Ranks(rank, n_ranks).find_lines(width)] = 1.0
             assert torch.equal(table_of_batch(getattr(part, name), width), expected * own)
         for source in of_ranks:
             assert torch.equal(getattr(source, name).counts, getattr(alone, name).counts)
@@ -481,7 +481,7 @@ def test_ranks_have_parts_of_sparse_blocks(n_ranks: int, inputs: str) -> None:
 
 def test_tables_are_dense_where_all_ranks_prefer_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for others, dense in (([True, True], True), ([True, False], False)):
-        monkeypatch.setattr(Ranks, "collected", lambda _, own, others=others: [own, *others])
+        monkeypatch.setattr(Ranks, "collect", lambda _, own, others=others: [own, *others])
         assert prepared(unprepared(np.ones((4, 4))), ranks=Ranks(0, 3)).dense is dense  # a full matrix
 
 
@@ -489,7 +489,7 @@ def test_ranks_have_dense_tables_whole() -> None:
     array = np.arange(30).reshape(6, 5) % 5 + 1.0
     source = prepared(unprepared(array, dense=True), ranks=Ranks(1, 2))
     block = source.block(torch.tensor([0, 4]), torch.tensor([1, 2]))
-    assert block.total is itself
+    assert block.sum_over_ranks is keep_sums
     np.testing.assert_array_equal(block.targets, (array[[0, 4]][:, [1, 2]] - 3) / 2)
     source.join()
     assert table_of(source.rows, [0, 4], 5).shape == (2, 5)

@@ -24,9 +24,9 @@ from deepmf.errors import BadModelFile, BadSetting, CannotSave, DeepMFWarning, T
 from deepmf.models.dmf import DMF
 from deepmf.nn.parallel import Division
 from deepmf.storage.model_file import StoredFile, read_file, write_file
-from deepmf.training.checkpoint import Checkpoint, ShardedCheckpoint, numbered_states, remove_checkpoint
-from deepmf.training.history import EpochRecord, History
-from deepmf.training.loop import Callback, TrainingState
+from deepmf.training.checkpoint import Checkpoint, ShardedCheckpoint, find_states, remove_checkpoint
+from deepmf.training.history import Callback, EpochRecord, History
+from deepmf.training.loop import TrainingState
 
 SETTINGS = {
     "hidden_sizes": (16,),
@@ -407,7 +407,7 @@ def test_divided_tables_are_stored_by_channel(tmp_path: Path) -> None:
 def test_what_was_not_finished_is_no_state(checkpoint: ShardedCheckpoint) -> None:
     checkpoint.write(STATE_SHARDED_CHECKPOINT)
     (checkpoint.path / "00000002").mkdir()  # no content: nothing that we have renamed
-    assert list(numbered_states(checkpoint.path)) == [1]
+    assert list(find_states(checkpoint.path)) == [1]
     assert_same_sharded_checkpoint(checkpoint.read(), STATE_SHARDED_CHECKPOINT)
 
 

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from deepmf.training.history import EpochRecord, History, learning_curves
+from deepmf.training.history import EpochRecord, History, list_curves
 
 RECORDS = [
     EpochRecord(0, 2.0, None, 0.1, 1.5, {"boundaries": [0.1, 0.2]}),
@@ -45,9 +45,9 @@ def test_a_frame_has_a_line_for_each_epoch(history: History) -> None:
 
 
 def test_curves_are_of_what_was_noted(history: History) -> None:
-    assert list(learning_curves(history)) == ["Loss on the training entries", "RMSE on the validation entries"]
-    assert list(learning_curves(History(RECORDS[:1]))) == ["Loss on the training entries"]
-    assert learning_curves(History()) == {}
+    assert list(list_curves(history)) == ["Loss on the training entries", "RMSE on the validation entries"]
+    assert list(list_curves(History(RECORDS[:1]))) == ["Loss on the training entries"]
+    assert list_curves(History()) == {}
 
 
 def test_a_notebook_shows_the_curves(history: History) -> None:

@@ -36,7 +36,7 @@ class Counting:
     def validation_error(self) -> float | None:
         return self.errors.pop(0)
 
-    def learned(self) -> dict[str, Tensor]:
+    def get_learned(self) -> dict[str, Tensor]:
         return {"number": self.number}
 
     def set_learned(self, learned: Mapping[str, Tensor]) -> None:
@@ -107,7 +107,7 @@ def test_an_interrupt_ends_ranks_and_is_a_result_of_one_process(monkeypatch: pyt
 
     loop = Loop(Counting([1.0]), LoopSettings(epochs=2), callbacks=[interrupt])
     assert loop.run().stopped == "interrupted"
-    monkeypatch.setattr("deepmf.training.loop.ranks_here", lambda: Ranks(0, 2))
+    monkeypatch.setattr("deepmf.training.loop.find_ranks", lambda: Ranks(0, 2))
     with pytest.raises(KeyboardInterrupt):
         Loop(Counting([1.0]), LoopSettings(epochs=2), callbacks=[interrupt]).run()
 
@@ -175,9 +175,9 @@ def test_values_beyond_an_interval_are_taken() -> None:
 
 def test_as_many_as_are_enough_are_compared_on(monkeypatch: pytest.MonkeyPatch) -> None:
     many = ValidationEntries(np.arange(50), np.arange(50) + 100, np.arange(50) / 10)
-    assert many.sampled(seed=0) is many
+    assert many.sample(seed=0) is many
     monkeypatch.setattr(validation_module, "_MOST_COMPARED_ON", 20)
-    first, again, other = (many.sampled(seed=seed) for seed in (0, 0, 1))
+    first, again, other = (many.sample(seed=seed) for seed in (0, 0, 1))
     assert np.unique(first.rows).size == 20
     np.testing.assert_array_equal(first.columns, first.rows + 100)  # the entries themselves
     np.testing.assert_array_equal(first.values, first.rows / 10)

@@ -16,7 +16,7 @@ from deepmf.models.dmf import DMF
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn.ranks import Ranks
 from deepmf.training import memory as fit_memory
-from deepmf.training.memory import FitBytes, fit_bytes
+from deepmf.training.memory import FitBytes, estimate_fit_bytes
 from deepmf.training.runtime import Runtime
 from deepmf.training.settings import TrainingSettings
 
@@ -28,10 +28,10 @@ def test_bytes_are_those_of_shapes() -> None:
     with torch.device("meta"):
         network = torch.nn.Linear(1_000_000, 1_000_000, bias=False)
     settings, runtime = TrainingSettings(), Runtime("cpu")
-    found = fit_bytes(network, MATRIX, settings, runtime, latent_width=10, n_read=7)
+    found = estimate_fit_bytes(network, MATRIX, settings, runtime, latent_width=10, n_read=7)
     assert found == (20 * 10**12, 28 * MATRIX.n_entries, 100 * 10 * 20, 7 * 60)
     assert found.total == sum(found)
-    averaged = fit_bytes(network, DENSE, TrainingSettings(averaging=0.9), runtime, latent_width=0, n_read=7)
+    averaged = estimate_fit_bytes(network, DENSE, TrainingSettings(averaging=0.9), runtime, latent_width=0, n_read=7)
     assert averaged == (24 * 10**12, 60 * 40 * 12, 0, 0)
 
 
@@ -48,14 +48,16 @@ def test_a_step_reads_the_entries_of_its_rows_and_columns(monkeypatch: pytest.Mo
 def test_ranks_divide_tables_and_entries_and_share_the_memory_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     model, runtime = DMF(hidden_sizes=(8,), latent_size=2, device="cpu"), Runtime("cpu")
     network = model._new_network(EntryStore.of(MATRIX))
-    alone = fit_bytes(network, MATRIX, model.settings, runtime, latent_width=2, n_read=8)
+    alone = estimate_fit_bytes(network, MATRIX, model.settings, runtime, latent_width=2, n_read=8)
     runtime.ranks = Ranks(0, 4)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    together = fit_bytes(network, MATRIX, model.settings, runtime, latent_width=2, n_read=8)
+    together = estimate_fit_bytes(network, MATRIX, model.settings, runtime, latent_width=2, n_read=8)
     tables = (60 + 40) * 8 * 20  # bytes
     assert together.weights == 2 * (alone.weights - tables + tables // 4)
     assert together.entries == 2 * (alone.entries // 4) and together.steps == 2 * alone.steps // 4
-    assert fit_bytes(network, DENSE, model.settings, runtime, latent_width=2).entries == 2 * 60 * 40 * 12  # whole
+    assert (
+        estimate_fit_bytes(network, DENSE, model.settings, runtime, latent_width=2).entries == 2 * 60 * 40 * 12
+    )  # whole
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_ranks_divide_tables_and_entries_and_share_the_memory_of_a_machine(monke
 def test_what_does_not_fit_is_refused(
     monkeypatch: pytest.MonkeyPatch, model: type[Model], settings: dict[str, object], named: str
 ) -> None:
-    monkeypatch.setattr(fit_memory, "free_bytes", lambda _: 1 << 30)
+    monkeypatch.setattr(fit_memory, "count_free_bytes", lambda _: 1 << 30)
     new = model(**settings, device="cpu")
     monkeypatch.setattr(model, "_learn", lambda *_, **__: pytest.fail("it began"))
     with pytest.raises(NotEnoughMemory) as caught:
@@ -85,7 +87,7 @@ def test_what_does_not_fit_is_refused(
 def test_factors_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = scipy.sparse.csr_array(([1.0, 5.0], ([0, 7], [0, 9])), shape=(10**6, 10**6))
     matrix = ObservedMatrix.from_sparse(entries)
-    monkeypatch.setattr(fit_memory, "free_bytes", lambda _: 1 << 30)
+    monkeypatch.setattr(fit_memory, "count_free_bytes", lambda _: 1 << 30)
     monkeypatch.setattr(ALS, "_solver", lambda *_: pytest.fail("it began"))
     with pytest.raises(NotEnoughMemory) as caught:
         ALS(latent_size=200).fit(matrix)
@@ -96,6 +98,6 @@ def test_factors_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_where_the_system_does_not_tell_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit_memory, "free_bytes", lambda _: None)
+    monkeypatch.setattr(fit_memory, "count_free_bytes", lambda _: None)
     assert DMF(hidden_sizes=(4,), latent_size=2, epochs=1, device="cpu").fit(MATRIX).is_fitted
     assert ALS(epochs=1).fit(MATRIX).is_fitted

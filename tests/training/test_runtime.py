@@ -20,12 +20,12 @@ from deepmf.training import runtime as threads
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.runtime import (
     Runtime,
-    _available,
-    _left_to_the_group,
-    free_bytes,
-    free_cores,
-    private_generator,
-    training_threads,
+    _read_available,
+    _read_group_limit,
+    count_free_bytes,
+    count_free_cores,
+    limit_threads,
+    make_generator,
 )
 
 
@@ -73,19 +73,19 @@ def test_a_step_is_repeated_as_it_is_on_a_cpu() -> None:
 
 def test_private_generators_are_the_same_for_a_seed_and_a_purpose_alone() -> None:
     def draws(seed: int, purpose: str) -> torch.Tensor:
-        return torch.rand(64, generator=private_generator(seed, purpose))
+        return torch.rand(64, generator=make_generator(seed, purpose))
 
     assert torch.equal(draws(3, "walk"), draws(3, "walk"))
     kinds = [(seed, purpose) for seed in (0, 1, 2**40) for purpose in ("weights", "walk", "dropout", "w", "")]
     for one, other in combinations(kinds, 2):
         assert not torch.equal(draws(*one), draws(*other)), (one, other)
-    assert torch.equal(torch.rand(64, generator=Runtime("cpu").generator(3, "walk")), draws(3, "walk"))
+    assert torch.equal(torch.rand(64, generator=Runtime("cpu").make_generator(3, "walk")), draws(3, "walk"))
 
 
 def test_private_generators_do_not_touch_the_global_ones() -> None:
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
-    torch.rand(9, generator=private_generator(0, "walk"))
-    torch.rand(9, generator=Runtime("cpu").generator(0, "dropout"))
+    torch.rand(9, generator=make_generator(0, "walk"))
+    torch.rand(9, generator=Runtime("cpu").make_generator(0, "dropout"))
     assert random.getstate() == before[0]
     assert np.random.get_state()[1].tolist() == before[1]  # noqa: NPY002
     assert torch.equal(torch.get_rng_state(), before[2])
@@ -123,8 +123,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.cpu_count", lambda: 8)
-    monkeypatch.setattr(threads, "_affinity", lambda: 8)
-    monkeypatch.setattr(threads, "_quota", lambda: float("inf"))
+    monkeypatch.setattr(threads, "_read_affinity", lambda: 8)
+    monkeypatch.setattr(threads, "_read_quota", lambda: float("inf"))
     monkeypatch.setattr(threads, "_BETWEEN", 0.0)
     running(monkeypatch, 1)
     before = torch.get_num_threads()
@@ -136,7 +136,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def running(monkeypatch: pytest.MonkeyPatch, *counts: int | None) -> None:
     """Have so many threads running, ourselves among them, at one look after the other."""
     looks = [*counts] * 100
-    monkeypatch.setattr(threads, "_running", lambda: looks.pop(0))
+    monkeypatch.setattr(threads, "_count_running", lambda: looks.pop(0))
 
 
 @pytest.mark.parametrize(
@@ -145,16 +145,16 @@ def running(monkeypatch: pytest.MonkeyPatch, *counts: int | None) -> None:
 )
 def test_free_cores(monkeypatch: pytest.MonkeyPatch, counts: list[int | None], free: int) -> None:
     running(monkeypatch, *counts)
-    assert free_cores() == free
+    assert count_free_cores() == free
 
 
 def test_only_cores_that_this_process_may_use_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_affinity", lambda: 4)
+    monkeypatch.setattr(threads, "_read_affinity", lambda: 4)
     running(monkeypatch, 4)
-    assert free_cores() == 4  # the others have room beside us
+    assert count_free_cores() == 4  # the others have room beside us
     for quota, free in ((2.5, 2), (0.5, 1), (100.0, 4)):
-        monkeypatch.setattr(threads, "_quota", lambda quota=quota: quota)
-        assert free_cores() == free
+        monkeypatch.setattr(threads, "_read_quota", lambda quota=quota: quota)
+        assert count_free_cores() == free
 
 
 def test_a_busy_machine_gets_fewer_threads_while_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_a_busy_machine_gets_fewer_threads_while_it_trains(monkeypatch: pytest.M
     model = ALS(epochs=2, latent_size=2).fit(matrix, callbacks=[lambda *_: used.append(torch.get_num_threads())])
     assert used == [2, 2] and model.history_.threads == 2
     assert torch.get_num_threads() == 8
-    with pytest.raises(ZeroDivisionError), training_threads():
+    with pytest.raises(ZeroDivisionError), limit_threads():
         assert torch.get_num_threads() == 2
         raise ZeroDivisionError
     assert torch.get_num_threads() == 8
@@ -173,29 +173,29 @@ def test_a_busy_machine_gets_fewer_threads_while_it_trains(monkeypatch: pytest.M
 def test_the_number_of_the_user_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     running(monkeypatch, 50)
     torch.set_num_threads(3)
-    with training_threads() as chosen:
+    with limit_threads() as chosen:
         assert torch.get_num_threads() == 3
-        chosen.go_on_with(2)
+        chosen.resume_with(2)
         assert torch.get_num_threads() == 3
     torch.set_num_threads(8)
-    with training_threads("auto"):
+    with limit_threads("auto"):
         assert torch.get_num_threads() == 1
     with monkeypatch.context() as patch:
         patch.setattr("torch.cuda.is_available", lambda: True)
-        with training_threads("auto"):
+        with limit_threads("auto"):
             assert torch.get_num_threads() == 8
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
-    with training_threads():
+    with limit_threads():
         assert torch.get_num_threads() == 8
 
 
 def test_a_training_goes_on_with_as_many_as_it_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
     running(monkeypatch, 7)
-    with training_threads() as chosen:
-        chosen.go_on_with(4)
+    with limit_threads() as chosen:
+        chosen.resume_with(4)
         assert torch.get_num_threads() == 4
         for other in (None, 0, 9, 10**12):  # this machine has no such number
-            chosen.go_on_with(other)
+            chosen.resume_with(other)
             assert torch.get_num_threads() == 4
     assert torch.get_num_threads() == 8
 
@@ -224,17 +224,17 @@ def test_a_killed_fit_goes_on_with_as_many(tmp_path: Path, monkeypatch: pytest.M
 def test_quotas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, quota: float) -> None:
     monkeypatch.undo()
     (tmp_path / "cpu.max").write_text(content)
-    assert threads._quota(tmp_path / "cpu.max") == quota
-    assert threads._quota(tmp_path / "absent") == float("inf")
+    assert threads._read_quota(tmp_path / "cpu.max") == quota
+    assert threads._read_quota(tmp_path / "absent") == float("inf")
 
 
 def test_who_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     (tmp_path / "stat").write_text("cpu  1 2 3\nprocs_running 5\nprocs_blocked 0\n")
-    assert threads._running(tmp_path / "stat") == 5
+    assert threads._count_running(tmp_path / "stat") == 5
     (tmp_path / "stat").write_text("cpu  1 2 3\n")
-    assert threads._running(tmp_path / "stat") is None
-    assert threads._running(tmp_path / "absent") is None
+    assert threads._count_running(tmp_path / "stat") is None
+    assert threads._count_running(tmp_path / "absent") is None
 
 
 CPU = torch.device("cpu")
@@ -243,29 +243,29 @@ CPU = torch.device("cpu")
 def test_what_linux_could_hand_out(tmp_path: Path) -> None:
     told = tmp_path / "meminfo"
     told.write_text("MemTotal:  9 kB\nMemFree:  1 kB\nMemAvailable:    2048 kB\n")
-    assert _available(told) == 2048 * 1024
-    assert _available(tmp_path / "absent") != 0  # all that there is, or not known
+    assert _read_available(told) == 2048 * 1024
+    assert _read_available(tmp_path / "absent") != 0  # all that there is, or not known
 
 
 def test_what_a_container_leaves(tmp_path: Path) -> None:
-    assert _left_to_the_group(tmp_path) is None
+    assert _read_group_limit(tmp_path) is None
     for name, text in (("memory.current", "300\n"), ("memory.stat", "anon 200\ninactive_file 50\n")):
         (tmp_path / name).write_text(text)
     for limit, left in (("max", None), ("1000", 750), ("200", 0)):
         (tmp_path / "memory.max").write_text(f"{limit}\n")
-        assert _left_to_the_group(tmp_path) == left
+        assert _read_group_limit(tmp_path) == left
 
 
 def test_the_least_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     for available, group, free in ((5, 3, 3), (5, None, 5), (None, None, None)):
-        monkeypatch.setattr(free_memory, "_available", lambda available=available: available)
-        monkeypatch.setattr(free_memory, "_left_to_the_group", lambda group=group: group)
-        assert free_bytes(CPU) == free
+        monkeypatch.setattr(free_memory, "_read_available", lambda available=available: available)
+        monkeypatch.setattr(free_memory, "_read_group_limit", lambda group=group: group)
+        assert count_free_bytes(CPU) == free
 
 
 def test_a_gpu_tells_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (7, 9))
-    assert free_bytes(torch.device("cuda")) == 7
+    assert count_free_bytes(torch.device("cuda")) == 7
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 5)  # of which torch would hand out 3 again
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 2)
-    assert free_bytes(torch.device("cuda")) == 10
+    assert count_free_bytes(torch.device("cuda")) == 10

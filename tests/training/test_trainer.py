@@ -32,8 +32,8 @@ from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn.branch import use_generator
 from deepmf.training import loop as validation_module
 from deepmf.training.blocks import Block, BlockSource, MatrixBlocks
-from deepmf.training.history import EpochRecord, History
-from deepmf.training.loop import Callback, Loop, TrainingState, ValidationEntries, part
+from deepmf.training.history import Callback, EpochRecord, History
+from deepmf.training.loop import Loop, TrainingState, ValidationEntries, select_prefix
 from deepmf.training.settings import TrainingSettings
 from deepmf.training.trainer import SGD, Adam, ExponentialAverage, Optimiser, Trainer
 
@@ -135,7 +135,7 @@ class Watched(Trainer):
         self.looks: list[Weights] = []  # the weights at each look at the validation error
 
     def validation_error(self) -> float | None:
-        self.looks.append(clones(self.learned()))
+        self.looks.append(clones(self.get_learned()))
         error = super().validation_error()
         return self.errors.pop(0) if self.errors else error
 
@@ -217,7 +217,7 @@ def test_of_very_many_validation_entries_some_are_compared_on(monkeypatch: pytes
     monkeypatch.setattr(validation_module, "_MOST_COMPARED_ON", 7)
     aligned = ValidationEntries.of(SPLIT.train, SPLIT.validation)
     assert aligned is not None and aligned.values.size > 7
-    trainer, some = Watched(validation=SPLIT.validation), aligned.sampled(seed=SETTINGS.seed)
+    trainer, some = Watched(validation=SPLIT.validation), aligned.sample(seed=SETTINGS.seed)
     expected = Watched()
     expected._validation = some.to(torch.device("cpu"))
     assert some.values.size == 7 and trainer.validation_error() == expected.validation_error()
@@ -228,7 +228,7 @@ def test_the_best_weights_are_left(errors: list[float], best: int) -> None:
     trainer = Watched(errors=errors)
     history = new_loop(trainer).run()
     assert (history.best_epoch, history.best_error) == (best, errors[best])
-    assert same(trainer.learned(), trainer.looks[best])
+    assert same(trainer.get_learned(), trainer.looks[best])
     assert not same(trainer.looks[best], trainer.looks[best - 1])
 
 
@@ -236,7 +236,7 @@ def test_without_validation_the_last_weights_are_left() -> None:
     trainer = Watched()
     history = new_loop(trainer).run()
     assert (history.best_epoch, history.best_error) == (4, None)
-    assert len(trainer.looks) == 5 and same(trainer.learned(), trainer.looks[-1])
+    assert len(trainer.looks) == 5 and same(trainer.get_learned(), trainer.looks[-1])
 
 
 def test_patience() -> None:
@@ -244,7 +244,7 @@ def test_patience() -> None:
     trainer = Watched(settings, errors=[5, 4, 3, 3.5, 2.5, 2.6, 2.5, 2.7, 1, 1])
     history = new_loop(trainer).run()
     assert (history.stopped, history.best_epoch, len(history)) == ("patience", 4, 8)
-    assert same(trainer.learned(), trainer.looks[4])
+    assert same(trainer.get_learned(), trainer.looks[4])
 
 
 def test_patience_waits_for_the_next_look() -> None:
@@ -291,7 +291,7 @@ def test_the_learning_rate_falls_at_given_epochs() -> None:
 def test_the_learning_rate_is_the_one_that_is_used() -> None:
     settings = replace(SETTINGS, epochs=2, learning_rate=0.1, decay=1e-6, decay_every=1)
     trainer = Watched(settings)
-    start = clones(trainer.learned())["rows.first.weight"]
+    start = clones(trainer.get_learned())["rows.first.weight"]
     new_loop(trainer).run()
     first, second = (look["rows.first.weight"] for look in trainer.looks)
     # Three steps of Adam, each about as long as the learning rate.
@@ -325,17 +325,17 @@ def test_an_interrupt_leaves_the_best_weights_so_far() -> None:
     trainer = Watched(errors=[3, 1, 2, 0.5, 0.1])
     history = new_loop(trainer, callbacks=[interrupting_at(2)]).run()
     assert (history.stopped, len(history), history.best_epoch) == ("interrupted", 3, 1)
-    assert same(trainer.learned(), trainer.looks[1])
+    assert same(trainer.get_learned(), trainer.looks[1])
     assert is_usable(trainer)
 
 
 def test_an_interrupt_before_the_first_look_leaves_the_latest_weights() -> None:
     settings = replace(SETTINGS, validate_every=5)
     trainer = Watched(settings)
-    start = clones(trainer.learned())
+    start = clones(trainer.get_learned())
     history = new_loop(trainer, callbacks=[interrupting_at(1)]).run()
     assert (history.stopped, len(history), history.best_epoch) == ("interrupted", 2, None)
-    assert not same(trainer.learned(), start) and is_usable(trainer)
+    assert not same(trainer.get_learned(), start) and is_usable(trainer)
 
 
 def test_an_interrupt_in_the_middle_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,7 +350,7 @@ def test_an_interrupt_in_the_middle_of_an_epoch(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(objective, "loss", loss)
     history = new_loop(trainer).run()
     assert (history.stopped, len(history)) == ("interrupted", 2)
-    assert same(trainer.learned(), trainer.looks[1])
+    assert same(trainer.get_learned(), trainer.looks[1])
 
 
 def test_any_other_error_passes_through() -> None:
@@ -364,7 +364,7 @@ def test_a_loss_that_is_not_a_number_leaves_the_last_good_weights(errors: list[f
     history = new_loop(trainer).run()
     assert (history.stopped, len(history), history.best_epoch) == ("diverged", 3, best)
     assert len(trainer.looks) == 3
-    assert same(trainer.learned(), trainer.looks[best])
+    assert same(trainer.get_learned(), trainer.looks[best])
     assert is_usable(trainer)
 
 
@@ -375,7 +375,7 @@ def test_weights_that_went_bad_in_the_last_step_are_not_kept(validation: Observe
     trainer = Watched(settings, validation=validation, poisoned_at=2)
     history = new_loop(trainer).run()
     assert (history.stopped, len(history)) == ("diverged", 2)
-    assert history.best_epoch is not None and same(trainer.learned(), trainer.looks[history.best_epoch])
+    assert history.best_epoch is not None and same(trainer.get_learned(), trainer.looks[history.best_epoch])
     assert is_usable(trainer)
 
 
@@ -441,7 +441,7 @@ def test_two_and_three_epochs_are_five_to_the_bit(
     assert len(states) == 3 and trainer.objective.epochs == [2, 3, 4]
     for state, expected in zip(states, whole_states[2:], strict=True):
         assert same(state.tensors, expected.tensors)
-    assert same(trainer.learned(), whole_trainer.learned())
+    assert same(trainer.get_learned(), whole_trainer.get_learned())
     assert plain(rest.history) == plain(whole.history)
     # The epochs after the second did change every parameter, so equality says something.
     learned = [name for name, _ in trainer.network.named_parameters()]
@@ -460,7 +460,7 @@ def test_patience_goes_on_where_it_was() -> None:
     rest = new_loop(trainer)
     rest.restore(states[2])
     assert plain(rest.run()) == plain(whole)
-    assert same(trainer.learned(), part(states[1].tensors, "learned"))
+    assert same(trainer.get_learned(), select_prefix(states[1].tensors, "learned"))
 
 
 def test_a_state_of_the_last_epoch_needs_no_more_training() -> None:
@@ -470,7 +470,7 @@ def test_a_state_of_the_last_epoch_needs_no_more_training() -> None:
     rest.restore(last)
     history = rest.run()
     assert (history.stopped, trainer.objective.epochs) == ("epochs", [])
-    assert same(trainer.learned(), whole_trainer.learned())
+    assert same(trainer.get_learned(), whole_trainer.get_learned())
 
 
 @pytest.mark.parametrize("train", [SPLIT.train, SPARSE_SPLIT.train], ids=["dense", "sparse"])
@@ -479,7 +479,7 @@ def test_the_seed_decides_everything(train: ObservedMatrix) -> None:
         settings = replace(SETTINGS, seed=seed)
         trainer = Watched(settings, train)
         history = new_loop(trainer).run()
-        return clones(trainer.learned()), plain(history)
+        return clones(trainer.get_learned()), plain(history)
 
     (one, one_history), (again, again_history), (other, other_history) = result(3), result(3), result(4)
     assert same(one, again) and one_history == again_history
@@ -491,11 +491,11 @@ def test_sampling_and_dropout_follow_the_trainers_seed_each_in_its_own_way() -> 
     states, starts, results = [], [], []
     for seed in (0, 1):
         trainer = Watched(settings, seed=seed)
-        starts.append(clones(trainer.learned()))
+        starts.append(clones(trainer.get_learned()))
         loop = new_loop(trainer)
         states += [loop.state().tensors[f"state.generator.{purpose}"] for purpose in ("sampling", "dropout")]
         loop.run()
-        results.append(trainer.learned())
+        results.append(trainer.get_learned())
     assert all(not torch.equal(one, other) for one, other in combinations(states, 2))
     assert same(*starts) and not same(*results)  # by the order of blocks alone
 
@@ -512,7 +512,7 @@ def test_a_run_does_not_touch_the_global_generators() -> None:
     again = Watched(validation=SPLIT.validation)
     new_loop(again).run()
     torch.set_rng_state(before[2])
-    assert same(again.learned(), trainer.learned())
+    assert same(again.get_learned(), trainer.get_learned())
 
 
 OBJECTIVES = {
@@ -565,7 +565,7 @@ def test_the_formula(decay: float) -> None:
     parameters = [torch.tensor(values) for values in start]
     average = ExponentialAverage(parameters, decay)
     steps: list[list[np.ndarray]] = []
-    with average.swapped_out():
+    with average.swap_out():
         for _ in range(200):
             steps.append([generator.normal(size=values.shape) for values in start])
             for parameter, values in zip(parameters, steps[-1], strict=True):
@@ -581,13 +581,13 @@ def test_the_average_takes_the_place_of_the_weights_without_moving_them() -> Non
     parameter = torch.ones(3, requires_grad=True)
     average = ExponentialAverage([parameter], 0.5)
     place = parameter.data_ptr()
-    with average.swapped_out():
+    with average.swap_out():
         with torch.no_grad():
             parameter.fill_(3.0)
         average.update()  # keeps min(0.5, 2 / 11)
     np.testing.assert_allclose(parameter.detach(), 1 * 2 / 11 + 3 * 9 / 11, rtol=1e-6)
     assert parameter.data_ptr() == place and parameter.requires_grad
-    with pytest.raises(KeyboardInterrupt), average.swapped_out():
+    with pytest.raises(KeyboardInterrupt), average.swap_out():
         assert parameter.tolist() == [3, 3, 3]
         raise KeyboardInterrupt
     np.testing.assert_allclose(parameter.detach(), 1 * 2 / 11 + 3 * 9 / 11, rtol=1e-6)
@@ -622,7 +622,7 @@ def test_validation_and_the_trained_network_use_the_average() -> None:
         for epoch, look in enumerate(trainer.looks):
             expected = averages(steps[: 3 * (epoch + 1)], start, 0.8)
             np.testing.assert_allclose(look[name], expected, rtol=1e-4, atol=1e-6)
-    assert same(trainer.learned(), trainer.looks[2])
+    assert same(trainer.get_learned(), trainer.looks[2])
 
 
 def test_an_interrupt_leaves_the_average_too() -> None:
@@ -630,7 +630,7 @@ def test_an_interrupt_leaves_the_average_too() -> None:
     trainer = Watched(settings)
     new_loop(trainer, callbacks=[interrupting_at(1)]).run()
     second = keep_all(new_loop(Watched(settings)))[1]
-    assert same(trainer.learned(), part(second.tensors, "learned"))
+    assert same(trainer.get_learned(), select_prefix(second.tensors, "learned"))
 
 
 @pytest.mark.parametrize("train, validation", MATRICES.values(), ids=MATRICES.keys())
@@ -649,7 +649,7 @@ def test_two_and_three_epochs_are_five_to_the_bit_of_ema(
     assert same(rest.state().tensors, states[1].tensors)
     for state, expected in zip(keep_all(rest), states[2:], strict=True):
         assert same(state.tensors, expected.tensors)
-    assert same(trainer.learned(), whole_trainer.learned())
+    assert same(trainer.get_learned(), whole_trainer.get_learned())
     assert plain(rest.history) == plain(whole.history)
 
 
@@ -657,7 +657,7 @@ def test_it_diverges_as_without_it() -> None:
     trainer = Watched(AVERAGED, validation=SPLIT.validation, poisoned_at=2)
     history = new_loop(trainer).run()
     assert (history.stopped, len(history)) == ("diverged", 2)
-    assert history.best_epoch is not None and same(trainer.learned(), trainer.looks[history.best_epoch])
+    assert history.best_epoch is not None and same(trainer.get_learned(), trainer.looks[history.best_epoch])
 
 
 def test_the_setting() -> None:
@@ -671,7 +671,7 @@ def test_the_setting() -> None:
 def test_it_starts_anew_from_the_parameters_as_they_are() -> None:
     parameter = torch.zeros(1)
     average = ExponentialAverage([parameter], 0.9)
-    with average.swapped_out():
+    with average.swap_out():
         parameter += 1
         average.update()
     parameter.fill_(5.0)

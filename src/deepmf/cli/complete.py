@@ -118,13 +118,13 @@ def _schema(model: Model) -> dict[str, Any]:
     """Return the types of the frames: those of the labels, whatever a batch happens to hold."""
     import polars
 
-    from deepmf.storage.frame_file import label_type
+    from deepmf.storage.frame_file import find_label_type
 
     form = model.entries_.train.form
     row, column = form.name_ids_beside(_FOUND)
     return {
-        row: label_type(model.row_labels_, form.row_type),
-        column: label_type(model.column_labels_, form.column_type),
+        row: find_label_type(model.row_labels_, form.row_type),
+        column: find_label_type(model.column_labels_, form.column_type),
         "prediction": polars.Float64,
         "area": polars.String,
     }

@@ -130,12 +130,12 @@ def _check_feature_targets(targets: Mapping[str, str | None], *, inputs: list[Pa
 
 def _write_features(features: Features | None, target: str, label: str, *, safe_csv: bool) -> int:
     """Write features to a file that `fit --row-features` reads; return of how many labels, 0 where none came."""
-    from deepmf.storage.frame_file import feature_frame, lists_as_text
+    from deepmf.storage.frame_file import join_lists, make_feature_frame
 
     if features is None:
         return 0
-    frame = feature_frame(features, f"{label} id" if label in features.names else label)
+    frame = make_feature_frame(features, f"{label} id" if label in features.names else label)
     is_text = Path(target).suffix.lower() != ".parquet"
-    frame = lists_as_text(frame) if is_text else frame
+    frame = join_lists(frame) if is_text else frame
     write_frames([frame], frame.schema, target, safe_csv=safe_csv and is_text)
     return len(features)

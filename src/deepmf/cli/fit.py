@@ -36,7 +36,7 @@ from deepmf.models.registry import model_class
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.base import Model
-    from deepmf.training.loop import Callback
+    from deepmf.training.history import Callback
 
 
 # How many of the chosen settings the summary names; the first are those that matter most.
@@ -194,13 +194,13 @@ def _tell_plan(
     model: Model, train: ObservedMatrix, start: Model | None, *, in_words: bool
 ) -> Iterator[Sequence[Callback]]:
     """Yield the callbacks that say on standard output what is going to be done; none where `fit` shows it itself."""
-    from deepmf.training.progress import is_terminal, plan_line
+    from deepmf.training.progress import is_terminal, show_plan
 
     plan = model.plan(train, start_from=start) if in_words and not is_terminal() else None
     if plan is None or sys.stdout is None:
         yield ()
         return
-    with plan_line(plan, sys.stdout) as line:
+    with show_plan(plan, sys.stdout) as line:
         yield (line,)
 
 

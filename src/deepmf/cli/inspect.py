@@ -125,10 +125,10 @@ def _model_facts(path: Path, *, verified: bool) -> dict[str, Any]:
 
 
 def _file(file: Path, *, name: str) -> dict[str, Any]:
-    from deepmf.storage.model_folder import model_bytes, model_origin
+    from deepmf.storage.model_folder import count_model_bytes, read_model_origin
 
-    origin = model_origin(file)
-    return {"file": name, "bytes": model_bytes(file), "format": origin.format, "version": origin.version}
+    origin = read_model_origin(file)
+    return {"file": name, "bytes": count_model_bytes(file), "format": origin.format, "version": origin.version}
 
 
 def _described(model: Model) -> dict[str, Any]:

@@ -296,12 +296,12 @@ def _until(stopped: Event, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFr
 
 
 def _write(frames: Iterable[pl.DataFrame], schema: Mapping[str, Any], target: str, standard_format: str) -> None:
-    from deepmf.storage.frame_file import text_pieces, write_frame_file
+    from deepmf.storage.frame_file import encode_frames, write_frame_file
 
     if target != STANDARD:
         write_frame_file(frames, schema, target)
         return
-    for piece in text_pieces(frames, schema, standard_format):
+    for piece in encode_frames(frames, schema, standard_format):
         put_out(_visible_piece(piece) if sys.stdout is not None and sys.stdout.isatty() else piece)
 
 

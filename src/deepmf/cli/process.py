@@ -125,11 +125,11 @@ def joined() -> Iterator[None]:
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
-    from deepmf.nn.ranks import together
+    from deepmf.nn.ranks import report_lost_ranks
 
     if not is_first():
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (open as long as the process runs)
-    with together():
+    with report_lost_ranks():
         store, rank, size = next(rendezvous("env://"))
         if _shares_store():  # it outlives restarts, and with it the addresses of processes that are gone
             store = dist.PrefixStore(f"deepmf/{_attempt()}", store)  # type: ignore[attr-defined]

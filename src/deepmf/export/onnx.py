@@ -34,8 +34,8 @@ from deepmf.models.ordinal.linear_part import LinearPart
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.refinement import PaddedEntries, Refinement, solve_cholesky
 from deepmf.models.registry import MODELS
-from deepmf.nn.branch import Branch, directions
-from deepmf.nn.inputs import channels
+from deepmf.nn.branch import Branch, normalise_latents
+from deepmf.nn.inputs import make_channels
 from deepmf.storage.matrices import pack_scale
 
 
@@ -80,7 +80,7 @@ class ExportBranch(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         """Map values (vectors, inputs) to latents (vectors, latent)."""
         inputs = self._unit_map.to_unit(values) if self._scaled else values
-        return directions(self.branch(torch.where(torch.isnan(values), 0.0, inputs)))
+        return normalise_latents(self.branch(torch.where(torch.isnan(values), 0.0, inputs)))
 
 
 @torch.library.custom_op("deepmf::solved", mutates_args=())
@@ -111,7 +111,7 @@ class RefinedBranch(nn.Module):
         """Map values (vectors, inputs) to latents (vectors, latent)."""
         side, units = self._refinement.side, self._unit_map.to_unit(values)
         seen = torch.where(side.views, units[:, None], float("nan")).flatten(0, 1)
-        outputs = side.branch(channels(seen, values.shape[1])).reshape(values.shape[0], len(side.views), -1)
+        outputs = side.branch(make_channels(seen, values.shape[1])).reshape(values.shape[0], len(side.views), -1)
         real = ~torch.isnan(values)
         every = torch.arange(values.shape[1])[None]
         return self._refinement.refine_outputs(outputs, PaddedEntries(every, torch.where(real, units, 0.0), real))

@@ -24,13 +24,13 @@ from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
 from deepmf.models.predictor import Predictor, Readout, unpack_latents
 from deepmf.models.warm_start import LineOf
-from deepmf.nn.branch import Dropout, blank
+from deepmf.nn.branch import Dropout, make_blank
 from deepmf.nn.inputs import Batch, SparseBatch, Vectors
 from deepmf.nn.sparse_linear import SampledLinear, SparseLinear
 from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks
 from deepmf.training.loop import ValidationEntries
-from deepmf.training.runtime import private_generator
+from deepmf.training.runtime import make_generator
 from deepmf.training.settings import WIDEST, Settings, TrainingSettings, setting, settings_dataclass
 from deepmf.training.trainer import SGD, Evaluate, Objective, Trainer
 
@@ -165,7 +165,7 @@ class Autoencoder(nn.Module):
 
     def outputs_at(self, hidden: Tensor, entries: SparseBatch) -> Tensor:
         """Return the outputs at the entries of each vector, (entries,)."""
-        return self.output_activation(self.last.at(hidden, entries.indices, entries.starts))
+        return self.output_activation(self.last.forward_at(hidden, entries.indices, entries.starts))
 
     def weights(self) -> list[Tensor]:
         """Return the weights of the layers, without the biases."""
@@ -177,7 +177,7 @@ class Autoencoder(nn.Module):
 
 
 def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
-    layer = blank(nn.Linear, n_inputs, n_outputs, dtype=torch.float32)
+    layer = make_blank(nn.Linear, n_inputs, n_outputs, dtype=torch.float32)
     nn.init.xavier_uniform_(layer.weight, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer
@@ -385,7 +385,7 @@ class AutoRec(NetworkModel):
             (self.settings.hidden_size,),
             activation="sigmoid",
             initial=self.settings.initial,
-            generator=private_generator(self.settings.seed, "weights"),
+            generator=make_generator(self.settings.seed, "weights"),
         )
 
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
@@ -511,7 +511,7 @@ class DeepUAutoRec(NetworkModel):
             activation="selu",
             output_activation="selu",
             dropout=self.settings.dropout,
-            generator=private_generator(self.settings.seed, "weights"),
+            generator=make_generator(self.settings.seed, "weights"),
         )
 
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:

@@ -57,21 +57,21 @@ from deepmf.models.ranking import (
 from deepmf.models.warm_start import WarmStart, check_settings
 from deepmf.plots import build_notebook_view
 from deepmf.storage.features import pack_features, unpack_features
-from deepmf.storage.matrices import pack_matrix, pack_ordered, unpack_either
+from deepmf.storage.matrices import pack_mapped_matrix, pack_matrix, unpack_any_matrix
 from deepmf.storage.model_file import (
     Packed,
     Tensors,
-    field,
     has_values_to_check,
-    numbers,
-    refusing,
+    read_field,
+    read_numbers,
+    refuse_stored,
     write_file,
 )
 from deepmf.storage.model_folder import LARGEST_FILE, goes_to_folder, write_folder
-from deepmf.training.history import History, errors_in_words, learning_curves, training_in_words
-from deepmf.training.loop import Callback, Task, ValidationEntries
+from deepmf.training.history import Callback, History, describe_errors, describe_training, list_curves
+from deepmf.training.loop import Task, ValidationEntries
 from deepmf.training.progress import FitPlan, show_epochs
-from deepmf.training.runtime import training_threads
+from deepmf.training.runtime import limit_threads
 from deepmf.training.settings import LoopSettings, Settings, list_settings
 
 
@@ -99,7 +99,7 @@ def write_model(
 
 def _parts(entries: EntryStore, learned: Packed, *, in_folder: bool) -> dict[str, Packed]:
     """Return the parts of a file, or of a folder, by name: those of a model's entries, and what it has learned."""
-    pack = pack_ordered if in_folder else pack_matrix
+    pack = pack_mapped_matrix if in_folder else pack_matrix
     parts = {"train": pack(entries.train, "train"), "learned": learned}
     if entries.extension is not None:
         parts["extension"] = pack(entries.extension, "extension")
@@ -113,7 +113,7 @@ def _parts(entries: EntryStore, learned: Packed, *, in_folder: bool) -> dict[str
 
 def read_settings(content: dict[str, Any]) -> dict[str, Any]:
     """Return the stored settings by name."""
-    settings = field(content, "settings")
+    settings = read_field(content, "settings")
     if not isinstance(settings, dict):
         raise BadModelFile(f"the stored settings must have names; got {reprlib.repr(settings)}")
     return settings
@@ -123,10 +123,10 @@ def read_entries(
     content: dict[str, Any], tensors: Tensors, areas: PredictedAreas, *, takes_features: bool
 ) -> EntryStore:
     """Return the stored entries and features; any that a method cannot have raise `BadModelFile`."""
-    train = unpack_either("train", field(content, "train"), tensors)
-    added = unpack_either("extension", content["extension"], tensors) if "extension" in content else None
-    dropped = numbers(tensors, "dropped.entries", "int64", (None,)) if "dropped" in content else NOTHING
-    with refusing("extension"):
+    train = unpack_any_matrix("train", read_field(content, "train"), tensors)
+    added = unpack_any_matrix("extension", content["extension"], tensors) if "extension" in content else None
+    dropped = read_numbers(tensors, "dropped.entries", "int64", (None,)) if "dropped" in content else NOTHING
+    with refuse_stored("extension"):
         if added is not None:
             areas.check_extends()
         stored = EntryStore.from_parts if has_values_to_check(tensors) else EntryStore.from_trusted_parts
@@ -217,7 +217,7 @@ class Method(ABC):
 
     def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> None:
         """Learn, and set what is learned."""
-        with training_threads(getattr(self.settings, "device", "cpu")) as threads:
+        with limit_threads(getattr(self.settings, "device", "cpu")) as threads:
             settings, start = self.settings, fitting.start
             fingerprint = identify_training(type(self).__name__, settings, entries, validation, start)
             with _refusing_unsolvable():
@@ -336,7 +336,7 @@ class ModelView(NamedTuple):
             f"{format_count(len(entries.rows))} x {format_count(len(entries.columns))}",
             f"{format_count(entries.n_entries)} entries",
         ]
-        said = ", ".join(filter(None, [*known, errors_in_words(self.history)]))
+        said = ", ".join(filter(None, [*known, describe_errors(self.history)]))
         choice = f"; {format_count(len(self.chosen))} chosen (see chosen_)" if self.chosen else ""
         return f"{self.name}({said})\n  settings: {self._settings}{choice}"
 
@@ -344,7 +344,7 @@ class ModelView(NamedTuple):
         """Return the model as a notebook shows it, with its learning curves once it is fitted."""
         if self.entries is None:
             return build_notebook_view(self.name, {"settings": self._settings, "fitted": "not yet"}, {})
-        return build_notebook_view(self.name, self._facts(self.entries), learning_curves(self.history))
+        return build_notebook_view(self.name, self._facts(self.entries), list_curves(self.history))
 
     def _facts(self, entries: EntryStore) -> dict[str, str]:
         """Return what is told of a fitted model, by name."""
@@ -360,9 +360,9 @@ class ModelView(NamedTuple):
             if features is not None:
                 facts[f"{axis} features"] = _features(features)
         if len(self.history):
-            facts["training"] = training_in_words(self.history)
+            facts["training"] = describe_training(self.history)
         if self.history.best_error is not None:
-            facts["validation RMSE"] = errors_in_words(self.history).removeprefix("validation RMSE ")
+            facts["validation RMSE"] = describe_errors(self.history).removeprefix("validation RMSE ")
         return facts
 
     @property
@@ -807,14 +807,14 @@ class Model(Method):
     def from_stored(cls, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Self:
         """Return the model that `save` wrote; anything that could not have been one raises `BadModelFile`."""
         settings = read_settings(content)
-        with refusing("settings"):
+        with refuse_stored("settings"):
             model = cls(**settings)
-        model.chosen_ = read_choice(field(content, "chosen"), model.settings)
+        model.chosen_ = read_choice(read_field(content, "chosen"), model.settings)
         model._given -= model.chosen_.keys()
         entries = read_entries(content, tensors, model._areas, takes_features=cls.takes_features)
-        model.history_ = History.from_dict(field(content, "history"))
-        with refusing(cls.__name__):
-            model._fitted = Fitted(entries, model._load_predictor(entries, field(content, "learned"), tensors))
+        model.history_ = History.from_dict(read_field(content, "history"))
+        with refuse_stored(cls.__name__):
+            model._fitted = Fitted(entries, model._load_predictor(entries, read_field(content, "learned"), tensors))
         return model
 
     @property

@@ -28,9 +28,9 @@ from deepmf.nn.branch import Dropout
 from deepmf.nn.inputs import Batch, SparseBatch
 from deepmf.nn.sparse_linear import SampledLinear, SparseLinear
 from deepmf.storage.model_file import Tensors
-from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks, dense_budget
+from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks, find_dense_budget
 from deepmf.training.loop import ValidationEntries
-from deepmf.training.runtime import private_generator
+from deepmf.training.runtime import make_generator
 from deepmf.training.settings import WIDEST, Settings, setting, settings_dataclass
 from deepmf.training.trainer import Objective, Trainer
 
@@ -117,7 +117,7 @@ class Nade(nn.Module):
 
     def level_scores_at(self, hidden: Tensor, outputs: Tensor, starts: Tensor) -> Tensor:
         """Return those of some outputs of each vector, (entries, levels): of vector k at starts[k]:starts[k + 1]."""
-        steps = self.last.at(hidden, self._places(outputs).flatten(), starts * self.n_levels)
+        steps = self.last.forward_at(hidden, self._places(outputs).flatten(), starts * self.n_levels)
         return steps.view(-1, self.n_levels).cumsum(1)
 
     def squared_weights(self) -> Tensor:
@@ -269,7 +269,7 @@ class NadeBlocks(VectorBlocks):
         self._has_few_levels = n_levels <= _MOST_DENSE_LEVELS
 
     def _prefers_dense(self, device: torch.device, *, half: bool) -> bool:
-        fits = device.type == "cuda" and self._has_few_levels and self._step_bytes <= dense_budget(device)
+        fits = device.type == "cuda" and self._has_few_levels and self._step_bytes <= find_dense_budget(device)
         return fits and super()._prefers_dense(device, half=half)
 
 
@@ -376,7 +376,7 @@ class CFNADE(NetworkModel):
             self.settings.hidden_size,
             frequencies=torch.from_numpy(counts / counts.sum()).float(),
             normalise=self.settings.normalise,
-            generator=private_generator(self.settings.seed, "weights"),
+            generator=make_generator(self.settings.seed, "weights"),
         )
 
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:

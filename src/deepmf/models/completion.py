@@ -16,8 +16,8 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import batches
-from deepmf.storage.frame_file import label_type, write_frame_file
-from deepmf.training.runtime import free_bytes
+from deepmf.storage.frame_file import find_label_type, write_frame_file
+from deepmf.training.runtime import count_free_bytes
 
 # What is completed in memory may take this much; beyond it, complete_to streams.
 MOST_BYTES = 8 << 30
@@ -83,7 +83,7 @@ def complete_rows(entries: EntryStore, predictor: Predictor) -> Iterator[Complet
 
 def _check_memory(entries: EntryStore, n_bytes: int) -> None:
     """Refuse what does not fit into memory before any of it is computed."""
-    free = free_bytes(torch.device("cpu"))
+    free = count_free_bytes(torch.device("cpu"))
     most = MOST_BYTES if free is None else min(MOST_BYTES, free)
     if n_bytes > most:
         of = "that may be taken" if most == MOST_BYTES else "that is free"
@@ -111,7 +111,7 @@ def _schema(entries: EntryStore) -> dict[str, Any]:
     form = entries.train.form
     row, column, value = form.names
     return {
-        row: label_type(entries.rows.array, form.row_type),
-        column: label_type(entries.columns.array, form.column_type),
+        row: find_label_type(entries.rows.array, form.row_type),
+        column: find_label_type(entries.columns.array, form.column_type),
         value: import_polars().Float64,
     }

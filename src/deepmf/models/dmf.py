@@ -21,14 +21,14 @@ from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
 from deepmf.models.predictor import Predictor, Readout, unpack_latents
 from deepmf.models.warm_start import TWO_BRANCHES, LineOf, WarmStart
-from deepmf.nn.branch import Branch, Convolution, directions, inner_products
-from deepmf.nn.inputs import Batch, DenseVectors, FeatureBatch, Vectors, apply_mask, features_of
-from deepmf.nn.masking import Masking, positions
-from deepmf.nn.ranks import Total, itself
+from deepmf.nn.branch import Branch, Convolution, compute_inner_products, normalise_latents
+from deepmf.nn.inputs import Batch, DenseVectors, FeatureBatch, Vectors, apply_mask, take_features
+from deepmf.nn.masking import Masking, locate_inputs
+from deepmf.nn.ranks import SumOverRanks, keep_sums
 from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import Block, MatrixBlocks
 from deepmf.training.loop import ValidationEntries
-from deepmf.training.runtime import private_generator
+from deepmf.training.runtime import make_generator
 from deepmf.training.settings import WIDEST, Settings, TrainingSettings, setting, settings_dataclass
 from deepmf.training.trainer import Objective, Trainer
 
@@ -93,13 +93,13 @@ class DMFNetwork(nn.Module):
         column_features: FeatureBatch | None = None,
     ) -> Tensor:
         """Return the cosines (rows, columns), in [-1, 1]."""
-        return inner_products(
-            directions(self.rows(rows, row_features)), directions(self.columns(columns, column_features))
+        return compute_inner_products(
+            normalise_latents(self.rows(rows, row_features)), normalise_latents(self.columns(columns, column_features))
         )
 
     def squared_weights(self) -> Tensor:
         """Return ||W_X||^2 + ||W_Y||^2 of equation 1."""
-        squares = [weight.square().sum() for branch in (self.rows, self.columns) for weight in branch.weights()]
+        squares = [weight.square().sum() for branch in (self.rows, self.columns) for weight in branch.list_weights()]
         total = squares[0]
         for square in squares[1:]:
             total = total + square
@@ -121,14 +121,14 @@ class DMFObjective(Objective):
 
     def loss(self, network: DMFNetwork, block: Block) -> Tensor:
         """Return the loss of a block."""
-        loss = self.error(network, _cosines(network, block), block.targets, block.total)
+        loss = self.error(network, _cosines(network, block), block.targets, block.sum_over_ranks)
         return loss + self.gamma * network.squared_weights() if self.gamma else loss
 
-    def error(self, network: DMFNetwork, cosines: Tensor, targets: Tensor, total: Total = itself) -> Tensor:
+    def error(self, network: DMFNetwork, cosines: Tensor, targets: Tensor, total: SumOverRanks = keep_sums) -> Tensor:
         """Return the error of a block's cosines; targets (rows, columns) are NaN where nothing is observed."""
         return self.squared_error(cosines, targets, total)
 
-    def squared_error(self, predictions: Tensor, targets: Tensor, total: Total = itself) -> Tensor:
+    def squared_error(self, predictions: Tensor, targets: Tensor, total: SumOverRanks = keep_sums) -> Tensor:
         """Return the mean squared error where there are targets, or its root; `total` is that of the block."""
         observed = ~torch.isnan(targets)
         squares = torch.where(observed, predictions - targets, 0.0).square().sum()
@@ -153,14 +153,14 @@ def _cosines(network: DMFNetwork, block: Block) -> Tensor:
     if network.masking is None or not network.training:
         cosines: Tensor = network(block.rows, block.columns, block.row_features, block.column_features)
         return cosines
-    masking, drawn = network.masking, network.masking.draw()
-    row_of, columns_of_row = positions(block.rows, block.row_ids)
-    column_of, rows_of_column = positions(block.columns, block.column_ids)
+    masking, drawn = network.masking, network.masking.draw_step_seed()
+    row_of, columns_of_row = locate_inputs(block.rows, block.row_ids)
+    column_of, rows_of_column = locate_inputs(block.columns, block.column_ids)
     masked: Tensor = network(
-        apply_mask(block.rows, ~masking.masked(row_of, columns_of_row, drawn), missing=0.0),
-        apply_mask(block.columns, ~masking.masked(rows_of_column, column_of, drawn), missing=0.0),
-        masking.visible_features(block.row_features, block.row_ids, drawn),
-        masking.visible_features(block.column_features, block.column_ids, drawn),
+        apply_mask(block.rows, ~masking.is_masked(row_of, columns_of_row, drawn), missing=0.0),
+        apply_mask(block.columns, ~masking.is_masked(rows_of_column, column_of, drawn), missing=0.0),
+        masking.mask_features(block.row_features, block.row_ids, drawn),
+        masking.mask_features(block.column_features, block.column_ids, drawn),
     )
     return masked
 
@@ -173,7 +173,7 @@ def all_directions(branch: Branch, vectors: Vectors, *, single_precision: bool =
         batch = vectors.take(ids)
         if single_precision and isinstance(batch, Tensor):
             batch = batch.float()
-        parts.append(directions(branch(batch, features_of(vectors, ids))))
+        parts.append(normalise_latents(branch(batch, take_features(vectors, ids))))
     return torch.cat(parts)
 
 
@@ -294,7 +294,7 @@ class DMF(NetworkModel):
 
     def _branches(self, entries: EntryStore) -> tuple[Branch, Branch]:
         """Return a branch that reads rows, and one that reads columns, with fresh weights."""
-        generator = private_generator(self.settings.seed, "weights")
+        generator = make_generator(self.settings.seed, "weights")
         n_filters = self.settings.summary_filters
         branches: list[Branch] = []
         features = entries.row_features, entries.column_features

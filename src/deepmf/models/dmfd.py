@@ -19,7 +19,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.dmf import DMF, CosineReadout, DMFNetwork, DMFObjective, DMFSettings
 from deepmf.nn.branch import Branch
 from deepmf.nn.masking import Masking
-from deepmf.nn.ranks import Total, itself
+from deepmf.nn.ranks import SumOverRanks, keep_sums
 from deepmf.training.settings import Settings, setting, settings_dataclass
 
 
@@ -188,7 +188,7 @@ class DMFDObjective(DMFObjective):
         self.register_buffer("sharpness", torch.zeros((), dtype=torch.float32), persistent=False)
 
     def error(  # type: ignore[override]
-        self, network: DMFDNetwork, cosines: Tensor, targets: Tensor, total: Total = itself
+        self, network: DMFDNetwork, cosines: Tensor, targets: Tensor, total: SumOverRanks = keep_sums
     ) -> Tensor:
         """Return the error in the scale's units, with the bracket of equation 5 where it belongs: (G(F) - M)^2."""
         in_scale = self.scale.unit_map.from_unit

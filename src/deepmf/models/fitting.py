@@ -29,11 +29,11 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.warm_start import WarmStart
-from deepmf.nn.ranks import ranks_here
+from deepmf.nn.ranks import find_ranks
 from deepmf.storage.matrices import check_storable
-from deepmf.training.checkpoint import Checkpoint, ShardedCheckpoint, numbered_states, remove_checkpoint
-from deepmf.training.history import History
-from deepmf.training.loop import Callback, Loop, Task, ValidationEntries
+from deepmf.training.checkpoint import Checkpoint, ShardedCheckpoint, find_states, remove_checkpoint
+from deepmf.training.history import Callback, History
+from deepmf.training.loop import Loop, Task, ValidationEntries
 from deepmf.training.progress import EpochDisplay
 from deepmf.training.runtime import Threads
 from deepmf.training.settings import LoopSettings, Settings
@@ -224,15 +224,15 @@ class Fitting:
     @staticmethod
     def _kept(path: Path, task: Task, fingerprint: dict[str, Any]) -> Checkpoint:
         """Return where the state is kept: in a file, or by several ranks in a folder, which one process continues."""
-        if isinstance(task, Trainer) and (ranks_here() is not None or numbered_states(path)):
-            return ShardedCheckpoint(path, fingerprint, task.divided())
+        if isinstance(task, Trainer) and (find_ranks() is not None or find_states(path)):
+            return ShardedCheckpoint(path, fingerprint, task.find_divided())
         return Checkpoint(path, fingerprint)
 
-    def tell_stage(self, name: str) -> None:
+    def show_stage(self, name: str) -> None:
         """Show what is being done after the epochs, where these were shown."""
         for callback in self.callbacks:
             if isinstance(callback, EpochDisplay):
-                callback.tell_stage(name)
+                callback.show_stage(name)
 
 
 @contextmanager
@@ -252,7 +252,7 @@ def removing_checkpoint(path: Path | None, *, is_over: Callable[[], bool]) -> It
 
 def check_ranks(model: str, train: ObservedMatrix, settings: Any, *, able: bool) -> None:
     """Refuse a fit that the processes that were started together cannot share."""
-    ranks = ranks_here()
+    ranks = find_ranks()
     if ranks is None:
         return
     if not able:
@@ -273,10 +273,10 @@ def check_ranks(model: str, train: ObservedMatrix, settings: Any, *, able: bool)
 
 def _check_alike(fingerprint: dict[str, Any]) -> None:
     """Refuse to let processes train together that were given different entries or settings."""
-    ranks = ranks_here()
+    ranks = find_ranks()
     if ranks is None:
         return
-    first, *others = ranks.collected(fingerprint)
+    first, *others = ranks.collect(fingerprint)
     for rank, other in enumerate(others, 1):
         differing = [name for name in first | other if first.get(name) != other.get(name)]
         if differing:

@@ -17,7 +17,7 @@ from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents
 from deepmf.models.pairs import SHRINKAGE, add_effects, compute_effects
 from deepmf.models.predictor import Encoder, Predictor, Readout, unpack_latents
-from deepmf.storage.model_file import Packed, Tensors, numbers
+from deepmf.storage.model_file import Packed, Tensors, read_numbers
 from deepmf.training.history import History
 from deepmf.training.loop import ValidationEntries
 from deepmf.training.settings import Settings, setting, settings_dataclass
@@ -53,7 +53,7 @@ def load_feature_weights(entries: EntryStore, tensors: Tensors, *, width: int, k
     """Return the weights that a model packed; any that do not fit its features raise `BadModelFile`."""
     return FeatureWeights(
         *(
-            None if features is None else numbers(tensors, f"features.{axis}", kind, (features.n_inputs, width))
+            None if features is None else read_numbers(tensors, f"features.{axis}", kind, (features.n_inputs, width))
             for axis, features in (("rows", entries.row_features), ("columns", entries.column_features))
         )
     )

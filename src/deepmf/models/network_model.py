@@ -21,9 +21,9 @@ from deepmf.models.fitting import Fitting
 from deepmf.models.predictor import Encoder, Predictor
 from deepmf.models.warm_start import LineOf, WarmStart
 from deepmf.nn.branch import use_generator
-from deepmf.nn.inputs import SparseVectors, feature_batch
-from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, numbers
-from deepmf.training.memory import check_memory, fit_bytes
+from deepmf.nn.inputs import SparseVectors, make_feature_batch
+from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, read_numbers
+from deepmf.training.memory import check_memory, estimate_fit_bytes
 from deepmf.training.runtime import Runtime
 from deepmf.training.settings import TrainingSettings
 from deepmf.training.trainer import Trainer
@@ -101,7 +101,7 @@ class NetworkModel(Model):
         smaller = [name for name in ("hidden_sizes", "hidden_size", "latent_size") if hasattr(settings, name)]
         by_effort = ', effort="quick"' if hasattr(settings, "effort") else ""
         check_memory(
-            fit_bytes(
+            estimate_fit_bytes(
                 network, train, settings, runtime, latent_width=self._latent_width, n_read=self._count_read(train)
             ),
             runtime.device,
@@ -112,7 +112,7 @@ class NetworkModel(Model):
     def _begin_from(self, task: Trainer, start: WarmStart) -> None:
         encoder = start.predictor.encoder
         assert isinstance(encoder, NetworkEncoder)
-        weights = start.weights(task.whole_learned(), encoder.network.state_dict(), self.lines)
+        weights = start.weights(task.gather_learned(), encoder.network.state_dict(), self.lines)
         task.begin_from(weights, schedule=start.schedule(self.settings))
 
     def _make_predictor(self, task: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
@@ -131,7 +131,7 @@ class NetworkModel(Model):
             differing = sorted(stored.keys() ^ wanted.keys())
             raise BadModelFile(f"the stored network lacks tensors, or has more than it needs: {differing[0]}")
         for name, tensor in wanted.items():
-            numbers(tensors, f"network.{name}", str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+            read_numbers(tensors, f"network.{name}", str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
             if has_values_to_check(tensors) and name.endswith("running_var") and np.any(stored[name] < 0):
                 raise BadModelFile(f"the tensor network.{name} must be of variances; some are below 0")
         network.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in stored.items()}, assign=True)
@@ -149,5 +149,5 @@ class NetworkModel(Model):
 def sparse_vectors(entries: AxisEntries, inputs: npt.NDArray[Any]) -> SparseVectors:
     """Return some rows or columns as a network reads them: their entries, with inputs in place of values."""
     arrays = (torch.from_numpy(np.array(array)) for array in (*entries[:2], inputs.astype(np.float32)))
-    features = None if entries.features is None else feature_batch(entries.features)
+    features = None if entries.features is None else make_feature_batch(entries.features)
     return SparseVectors(*arrays, features=features)

@@ -16,7 +16,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.predictor import BoundaryReadout
 from deepmf.models.solver import Arrays, FactorModel, Solver, SolverTask
 from deepmf.models.warm_start import WarmStart
-from deepmf.storage.model_file import Tensors, numbers
+from deepmf.storage.model_file import Tensors, read_numbers
 from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass
 
 
@@ -220,7 +220,7 @@ class ODMC(FactorModel):
         return BoundaryReadout(scale, solver.boundaries)
 
     def _stored_readout(self, scale: Scale, tensors: Tensors) -> BoundaryReadout:
-        boundaries = numbers(tensors, "boundaries", "float64", (scale.require_levels("ODMC").size - 1,))
+        boundaries = read_numbers(tensors, "boundaries", "float64", (scale.require_levels("ODMC").size - 1,))
         if np.any(np.diff(boundaries) < 0):
             raise BadModelFile("the stored boundaries between levels must not fall")
         return BoundaryReadout(scale, boundaries)

@@ -16,7 +16,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
 from deepmf.models.distribution import PredictiveDistribution
 from deepmf.models.latents import Latents, check_finite, pair_products
-from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, numbers
+from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, read_numbers
 
 LEVEL_METRICS = ("rmse", "mae", "accuracy")
 
@@ -311,9 +311,9 @@ def unpack_latents(
 
 def _stored(tensors: Tensors, axis: str, shape: tuple[int, int], count: int, kind: str) -> Latents:
     """Return the stored latents of `n` positions, of which those of training have this shape."""
-    base = numbers(tensors, f"latents.{axis}.base", kind, shape)
-    positions = numbers(tensors, f"latents.{axis}.positions", "int64", (None,))
-    extra = numbers(tensors, f"latents.{axis}.extra", kind, (positions.size, shape[1]))
+    base = read_numbers(tensors, f"latents.{axis}.base", kind, shape)
+    positions = read_numbers(tensors, f"latents.{axis}.positions", "int64", (None,))
+    extra = read_numbers(tensors, f"latents.{axis}.extra", kind, (positions.size, shape[1]))
     new = np.arange(shape[0], count)
     rising = np.all(np.diff(positions) > 0) and (positions.size == 0 or 0 <= positions[0] <= positions[-1] < count)
     if not rising or not np.array_equal(positions[positions >= shape[0]], new):

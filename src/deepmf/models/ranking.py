@@ -18,7 +18,7 @@ from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.models.predictor import Predictor
-from deepmf.storage.frame_file import label_type, write_frame_file
+from deepmf.storage.frame_file import find_label_type, write_frame_file
 
 # Where more keys of a block than this many times those wanted are above the n-th best, that of the block is looked for.
 _MANY = 4
@@ -498,9 +498,9 @@ class Recommendations:
         form = self.entries.train.form
         row, column = form.name_ids_beside(("rank", "prediction"))
         return {
-            row: label_type(self.entries.rows[:1], form.row_type),
+            row: find_label_type(self.entries.rows[:1], form.row_type),
             "rank": polars.Int64,
-            column: label_type(self.entries.columns[:1], form.column_type),
+            column: find_label_type(self.entries.columns[:1], form.column_type),
             "prediction": polars.Float64,
         }
 

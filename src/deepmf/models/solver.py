@@ -169,7 +169,7 @@ class SolverTask:
         scores = predictor.score_pairs(self._validation.rows, self._validation.columns)
         return rmse_error(predictor.readout.values(scores), self._validation.values)
 
-    def learned(self) -> dict[str, Tensor]:
+    def get_learned(self) -> dict[str, Tensor]:
         """Return the arrays of the solver, which are its whole state."""
         return {name: torch.from_numpy(np.asarray(array)) for name, array in self.solver.arrays().items()}
 

@@ -21,19 +21,19 @@ def is_blank() -> bool:
     return torch.get_default_device().type == "meta"
 
 
-def blank(kind: type[Layer], *sizes: int, **options: Any) -> Layer:
+def make_blank(kind: type[Layer], *sizes: int, **options: Any) -> Layer:
     """Return a layer whose weights are to be set, on the default device."""
     layer = kind(*sizes, **options, device="meta")
     # `torch.nn.utils.skip_init` would go from "meta" to "meta" by way of torch's compiler, whose import takes seconds.
     return layer if is_blank() else layer.to_empty(device=torch.get_default_device())
 
 
-def directions(latents: Tensor) -> Tensor:
+def normalise_latents(latents: Tensor) -> Tensor:
     """Return latents of length 1, in single precision."""
     return functional.normalize(latents.float(), dim=-1)
 
 
-def inner_products(row_latents: Tensor, column_latents: Tensor) -> Tensor:
+def compute_inner_products(row_latents: Tensor, column_latents: Tensor) -> Tensor:
     """Return the inner product of every pair (..., rows, columns) of latents, in single precision."""
     with torch.autocast(row_latents.device.type, enabled=False):
         return row_latents @ column_latents.mT
@@ -58,9 +58,9 @@ class Dropout(RandomModule):
         """Drop out in training mode; otherwise return the inputs."""
         if not self.training or self.fraction == 0.0:
             return inputs
-        return inputs * (self._draws(inputs) >= self.fraction) * (1.0 / (1.0 - self.fraction))
+        return inputs * (self._draw(inputs) >= self.fraction) * (1.0 / (1.0 - self.fraction))
 
-    def _draws(self, inputs: Tensor) -> Tensor:
+    def _draw(self, inputs: Tensor) -> Tensor:
         """Return a number between 0 and 1 for each input."""
         return torch.rand(inputs.shape, generator=self.generator, device=inputs.device, dtype=torch.float32)
 
@@ -100,7 +100,7 @@ class Convolution(nn.Module):
         super().__init__()
         width = min(width, n_inputs)
         stride = max(width // 2, 1)
-        self.convolution = blank(nn.Conv1d, 1, n_filters, width, stride=stride, bias=False, dtype=torch.float32)
+        self.convolution = make_blank(nn.Conv1d, 1, n_filters, width, stride=stride, bias=False, dtype=torch.float32)
         nn.init.xavier_uniform_(self.convolution.weight, generator=generator)
         self.norm = nn.BatchNorm1d(n_filters, dtype=torch.float32)
         self.n_outputs = n_filters * ((n_inputs - width) // stride + 1)
@@ -140,10 +140,10 @@ class Branch(nn.Module):
         self.summary = summary
         widths = [groups * size for size in sizes]
         self.first = SparseLinear(summary.n_outputs if summary else n_inputs, widths[0], generator=generator)
-        self.summary_features = _linear(n_summary_features, widths[0], generator) if n_summary_features else None
-        self.features = _linear(n_features, widths[0], generator) if n_features else None
+        self.summary_features = _make_linear(n_summary_features, widths[0], generator) if n_summary_features else None
+        self.features = _make_linear(n_features, widths[0], generator) if n_features else None
         self.others = nn.ModuleList(
-            _linear(*shape, generator) if groups == 1 else GroupedLinear(groups, *shape, generator=generator)
+            _make_linear(*shape, generator) if groups == 1 else GroupedLinear(groups, *shape, generator=generator)
             for shape in pairwise(sizes)
         )
         self.norms = nn.ModuleList(nn.BatchNorm1d(width, momentum=0.1, dtype=torch.float32) for width in widths)
@@ -166,40 +166,40 @@ class Branch(nn.Module):
         latents: Tensor = self.first(batch)
         if summary_features is not None and self.summary_features is not None:
             latents = latents + self.summary_features(summary_features)
-        return self._after_first(self._with_features(latents, features))
+        return self._forward_rest(self._add_features(latents, features))
 
-    def entry_lines(self, indices: Tensor, units: Tensor) -> Tensor:
+    def embed_entries(self, indices: Tensor, units: Tensor) -> Tensor:
         """Return what each entry adds to the first layer's sums (..., outputs), of a branch that reads channels."""
         table: Tensor = self.first.weight
         flat = indices.flatten()
         values, indicators = (table.index_select(0, places) for places in (flat, flat + table.shape[0] // 2))
         return torch.addcmul(indicators, values, units.reshape(-1, 1)).view(*indices.shape, table.shape[1])
 
-    def of_sums(self, sums: EntrySums, features: FeatureBatch | None = None) -> Tensor:
+    def forward_sums(self, sums: EntrySums, features: FeatureBatch | None = None) -> Tensor:
         """Map sums over the entries of vectors to latents (batch, latent), as `forward` maps their channels."""
-        latents = sums.scaled()
+        latents = sums.normalise()
         if self.summary_features is not None:
             latents += self.summary_features(sums.summary_features())  # in place: fresh memory costs as much as the sum
-        return self._after_first(self._with_features(latents, features))
+        return self._forward_rest(self._add_features(latents, features))
 
-    def _with_features(self, latents: Tensor, features: FeatureBatch | None) -> Tensor:
+    def _add_features(self, latents: Tensor, features: FeatureBatch | None) -> Tensor:
         if self.features is None or features is None:
             return latents
         said: Tensor = self.features(features.dense(self.features.in_features))
         return latents + said
 
-    def _after_first(self, latents: Tensor) -> Tensor:
+    def _forward_rest(self, latents: Tensor) -> Tensor:
         latents = self.norms[0](latents)
         for layer, norm in zip(self.others, list(self.norms)[1:], strict=True):
-            latents = norm(_product(layer, self.dropout(latents.relu_())))
+            latents = norm(_multiply(layer, self.dropout(latents.relu_())))
         return latents
 
-    def weights(self) -> list[Tensor]:
+    def list_weights(self) -> list[Tensor]:
         """Return the weights of the layers, for an L2 penalty."""
         return [self.first.weight, *(layer.get_parameter("weight") for layer in self.others)]
 
 
-def _product(layer: nn.Module, inputs: Tensor) -> Tensor:
+def _multiply(layer: nn.Module, inputs: Tensor) -> Tensor:
     """Return what a linear layer without bias makes of inputs (batch, inputs).
 
     Of a few vectors on a CPU it is a third faster the other way round, as weights lie in memory.
@@ -211,8 +211,8 @@ def _product(layer: nn.Module, inputs: Tensor) -> Tensor:
     return (layer.get_parameter("weight") @ inputs.T).T
 
 
-def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
+def _make_linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
     # No bias: batch norm brings the shift.
-    layer = blank(nn.Linear, n_inputs, n_outputs, bias=False, dtype=torch.float32)
+    layer = make_blank(nn.Linear, n_inputs, n_outputs, bias=False, dtype=torch.float32)
     nn.init.xavier_uniform_(layer.weight, generator=generator)
     return layer

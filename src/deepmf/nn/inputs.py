@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from deepmf.matrix.feature_encoding import FeatureVectors
-from deepmf.nn.ranks import Total, itself
+from deepmf.nn.ranks import SumOverRanks, keep_sums
 
 
 class SparseBatch(NamedTuple):
@@ -78,7 +78,7 @@ class SparseVectors:
 
     def take(self, ids: Tensor) -> SparseBatch:
         """Return the vectors with these positions."""
-        places, starts = entry_places(self.starts, ids)
+        places, starts = locate_entries(self.starts, ids)
         return SparseBatch(self.indices.index_select(0, places), starts, self.weights.index_select(0, places))
 
 
@@ -119,7 +119,7 @@ class StoredVectors:
 
     def take(self, ids: Tensor) -> SparseBatch:
         """Return the vectors with these positions."""
-        places, starts = entry_places(self.starts, ids)
+        places, starts = locate_entries(self.starts, ids)
         indices, weights = self._read(places)
         return SparseBatch(indices, starts, weights)
 
@@ -129,17 +129,17 @@ Vectors = SparseVectors | DenseVectors | StoredVectors
 Batch = SparseBatch | Tensor
 
 
-def feature_batch(features: FeatureVectors) -> FeatureBatch:
+def make_feature_batch(features: FeatureVectors) -> FeatureBatch:
     """Return features as tensors."""
     return FeatureBatch(torch.from_numpy(features.inputs).long(), torch.from_numpy(features.weights))
 
 
-def features_of(vectors: Vectors, ids: Tensor) -> FeatureBatch | None:
+def take_features(vectors: Vectors, ids: Tensor) -> FeatureBatch | None:
     """Return the features of the vectors with these positions, where there are any."""
     return None if vectors.features is None else vectors.features.take(ids)
 
 
-def entry_places(starts: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+def locate_entries(starts: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     """Return where the entries of the vectors `ids` lie in the arrays, and where each vector starts among them."""
     first = starts[ids]
     counts = starts[ids + 1] - first
@@ -170,23 +170,27 @@ class EntrySums(NamedTuple):
     units: Tensor  # (batch,) of the values
     counts: Tensor  # (batch,) how many entries there are
 
-    def scaled(self) -> Tensor:
+    def normalise(self) -> Tensor:
         """Return the sums over the root of the count."""
         return self.lines * self.counts.clamp(min=1.0).rsqrt()[:, None]
 
     def summary_features(self) -> Tensor:
         """Return the features (batch, 2) that summarise the entries."""
-        return _summary_features(self.units, self.counts)
+        return _summarise(self.units, self.counts)
 
 
-def channels(batch: Batch, n_inputs: int, *, total: Total = itself) -> Channels:
+def make_channels(batch: Batch, n_inputs: int, *, sum_over_ranks: SumOverRanks = keep_sums) -> Channels:
     """Return the channels of a batch of vectors; in dense ones (batch, inputs) what is missing is NaN.
 
     Dividing by the root of the count keeps the sum over random entries at one size, however many there are; the
     summary features give back what that takes away. Where a sparse batch has a part of the entries of its vectors,
-    `total` makes the sums over all of them from those over this part.
+    `sum_over_ranks` turns sums over this part into sums over all of them.
     """
-    return _sparse(batch, n_inputs, total) if isinstance(batch, SparseBatch) else _dense(batch)
+    return (
+        _make_sparse_channels(batch, n_inputs, sum_over_ranks)
+        if isinstance(batch, SparseBatch)
+        else _make_dense_channels(batch)
+    )
 
 
 def apply_mask(batch: Batch, visible: Tensor, *, missing: float = float("nan")) -> Batch:
@@ -198,26 +202,26 @@ def apply_mask(batch: Batch, visible: Tensor, *, missing: float = float("nan")) 
     return SparseBatch(batch.indices.index_select(0, kept), starts, batch.weights.index_select(0, kept))
 
 
-def _dense(batch: Tensor) -> Channels:
+def _make_dense_channels(batch: Tensor) -> Channels:
     observed = ~batch.isnan()
     values = batch.nan_to_num(0.0)
     counts = observed.sum(1)
     places = torch.cat([values, observed.to(batch.dtype)], dim=1)
     places *= counts.clamp(min=1).to(torch.float32).rsqrt()[:, None].to(batch.dtype)
-    return Channels(places, _summary_features(values.sum(1, dtype=torch.float32), counts))
+    return Channels(places, _summarise(values.sum(1, dtype=torch.float32), counts))
 
 
-def _sparse(batch: SparseBatch, n_inputs: int, total: Total) -> Channels:
+def _make_sparse_channels(batch: SparseBatch, n_inputs: int, sum_over_ranks: SumOverRanks) -> Channels:
     here = batch.starts.diff()
     sums = torch.segment_reduce(batch.weights, "sum", offsets=batch.starts)
-    sums, counts = total(torch.stack([sums, here.to(sums.dtype)]))
+    sums, counts = sum_over_ranks(torch.stack([sums, here.to(sums.dtype)]))
     scale = torch.repeat_interleave(counts.clamp(min=1).rsqrt(), here)
     indices = torch.stack([batch.indices, batch.indices + n_inputs], dim=1).flatten()
     weights = torch.stack([batch.weights * scale, scale], dim=1).flatten()
-    return Channels(SparseBatch(indices, 2 * batch.starts, weights), _summary_features(sums, counts))
+    return Channels(SparseBatch(indices, 2 * batch.starts, weights), _summarise(sums, counts))
 
 
-def _summary_features(sums: Tensor, counts: Tensor) -> Tensor:
+def _summarise(sums: Tensor, counts: Tensor) -> Tensor:
     # MovieLens' rows have 20 to 2000 entries: the logarithm's quarter less 1 is between -.3 and 1.
     counts = counts.to(sums.dtype)
     return torch.stack([2.0 * sums / (counts + _SHRINKAGE), (counts + 1.0).log() / 4.0 - 1.0], dim=1)

@@ -1,4 +1,6 @@
-"""A network on several ranks: which of its weights are divided, and how gradients and weights come together."""
+"""A network on several ranks: each holds some lines of the first layers and computes a share of every batch.
+
+`benchmarks/rank_tables.py` compares this division with DTensor."""
 
 from __future__ import annotations
 
@@ -11,161 +13,52 @@ from torch import Tensor, nn
 
 from deepmf.nn.branch import Branch, Dropout
 from deepmf.nn.inputs import Batch, SparseBatch
-from deepmf.nn.ranks import RankedBatchNorm, Ranks, hand_on
+from deepmf.nn.ranks import Ranks
 from deepmf.nn.sparse_linear import SparseLinear
 
 
-class SpreadBranch:
-    """Divides the work of a branch over ranks, until `join` makes it whole again.
-
-    Every rank hands the branch the same vectors, and gets the latents of all of them: dense vectors whole, of sparse
-    ones the entries at its inputs alone. In between, each rank sums up what its lines of the table add to the first
-    layer's outputs; the sums are added up over ranks, each of which goes on with its share of the vectors; the latents
-    of all shares are gathered in the end. The names of weights stay the same.
-    """
-
-    def __init__(self, branch: Branch, ranks: Ranks) -> None:
-        self._branch, self._ranks = branch, ranks
-        self._whole = branch.first, branch.dropout, branch.norms
-        size = _BatchSize()
-        self._division = Division.of(branch)
-        table = TableShard(branch.first.weight, self._division, ranks, size)
-        branch.first.weight = nn.Parameter(branch.first.weight.new_empty(0))  # its memory is what is to be saved
-        branch.first = table
-        branch.dropout = _RankedDropout(branch.dropout.fraction, ranks, size)
-        branch.norms = nn.ModuleList(RankedBatchNorm(norm, ranks) for norm in branch.norms)
-
-        def gather(_: nn.Module, __: Any, share: Tensor) -> Tensor:
-            return ranks.gather(share, size.lines)
-
-        def take_share(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-            return (ranks.share(inputs[0]),)
-
-        self._hooks = [branch.register_forward_hook(gather)]
-        for beside in (branch.summary_features, branch.features):
-            if beside is not None:
-                self._hooks.append(beside.register_forward_pre_hook(take_share))
-
-    def join(self) -> None:
-        """Make the branch whole on every rank, with what all have learned."""
-        branch, shard, ranked = self._branch, self._branch.first, self._branch.norms
-        branch.first, branch.dropout, branch.norms = self._whole
-        branch.first.weight = nn.Parameter(self._division.whole(shard.weight.detach(), self._ranks))
-        for norm, learned in zip(branch.norms, ranked, strict=True):
-            hand_on(learned, norm)
-        for hook in self._hooks:
-            hook.remove()
-        branch.train(shard.training)
-
-
 class Division(NamedTuple):
-    """How a table is divided over ranks: each has the lines of some inputs in a row, those of every channel."""
+    """How a table is divided over ranks: each holds the lines of consecutive inputs, in every channel."""
 
     n_inputs: int
     n_channels: int
 
     @classmethod
     def of(cls, branch: Branch) -> Division:
-        """Return how the table of a branch is divided, which is whole."""
+        """Return the division of the table of a branch."""
         return cls(len(branch.first.weight) // branch.n_channels, branch.n_channels)
 
     def by_channel(self, table: Tensor) -> Tensor:
-        """Return a table, or a rank's share of it, as (channels, inputs, ...)."""
+        """Return a table, or the share of a rank, as (channels, inputs, ...)."""
         return table.view(self.n_channels, len(table) // self.n_channels, *table.shape[1:])
 
-    def share(self, table: Tensor, ranks: Ranks) -> Tensor:
+    def take_share(self, table: Tensor, ranks: Ranks) -> Tensor:
         """Return the lines of this rank."""
-        return self.by_channel(table)[:, ranks.lines(self.n_inputs)].flatten(0, 1)
+        return self.by_channel(table)[:, ranks.find_lines(self.n_inputs)].flatten(0, 1)
 
-    def whole(self, share: Tensor, ranks: Ranks) -> Tensor:
+    def gather_whole(self, share: Tensor, ranks: Ranks) -> Tensor:
         """Return the lines of all ranks."""
         by_input = self.by_channel(share).transpose(0, 1)
         return ranks.gather(by_input, self.n_inputs).transpose(0, 1).flatten(0, 1)
 
 
-@dataclass
-class _BatchSize:
-    """How many lines the batch has that a branch is computing; its first layer sees all of them."""
-
-    lines: int = 0
-
-
-class TableShard(SparseLinear):
-    """The lines of a table that one rank holds: it reads vectors, and returns a share of the outputs."""
-
-    def __init__(self, table: Tensor, division: Division, ranks: Ranks, size: _BatchSize) -> None:
-        nn.Module.__init__(self)  # without a table of its own
-        self.weight = nn.Parameter(division.share(table.detach(), ranks).clone())
-        self._division, self._ranks, self._size = division, ranks, size
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Map a batch of vectors to this rank's share of (batch, outputs)."""
-        sums = super().forward(self._by_own_lines(batch))
-        self._size.lines = len(sums)
-        return self._ranks.sum_to_shares(sums.float())
-
-    def total(self, sums: Tensor) -> Tensor:
-        """Return sums over all entries of some vectors, from those over the entries that are here."""
-        return self._ranks.sum_(sums)
-
-    def _by_own_lines(self, batch: Batch) -> Batch:
-        """Return a batch with the inputs of this rank, numbered by the lines that it holds."""
-        n_inputs, n_channels = self._division
-        own = self._ranks.lines(n_inputs)
-        if not isinstance(batch, SparseBatch):
-            return batch.reshape(len(batch), n_channels, n_inputs)[..., own].flatten(1)
-        in_second = batch.indices >= n_inputs  # in the second channel, before which the first one's others are missing
-        missing = n_inputs - (own.stop - own.start)
-        return batch._replace(indices=batch.indices - own.start - missing * in_second)
-
-
-class _RankedDropout(Dropout):
-    """Drops out what one process would: it draws for the whole batch, and uses the draws of its share."""
-
-    def __init__(self, fraction: float, ranks: Ranks, size: _BatchSize) -> None:
-        super().__init__(fraction)
-        self._ranks, self._size = ranks, size
-
-    def _draws(self, inputs: Tensor) -> Tensor:
-        return self._ranks.share(super()._draws(inputs.new_empty(1).expand(self._size.lines, *inputs.shape[1:])))
-
-
-def divisions(network: nn.Module) -> dict[str, Division]:
-    """Return how the tables of a network's branches are divided, by name."""
-    return {f"{name}.first.weight": Division.of(branch) for name, branch in _branches(network).items()}
-
-
-def spread(network: nn.Module, ranks: Ranks) -> list[SpreadBranch]:
-    """Divide the branches of a network over ranks."""
-    return [SpreadBranch(branch, ranks) for branch in _branches(network).values()]
-
-
-def table_size(network: nn.Module) -> int:
-    """Return how many weights of a network ranks divide: those of its branches' tables."""
-    return sum(branch.first.weight.numel() for branch in _branches(network).values())
-
-
-def _branches(network: nn.Module) -> dict[str, Branch]:
-    return {name: module for name, module in network.named_modules() if isinstance(module, Branch)}
-
-
 class SpreadNetwork:
-    """Divides the branches of a network over ranks; the rest of it every rank computes alike.
+    """Divides the branches of a network over ranks; every rank computes the rest of it.
 
-    divided: the names of the tables of which each rank holds some lines, and how they are divided.
+    `divided` has the division of each table of which a rank holds some lines, by name.
     """
 
     def __init__(self, network: nn.Module, ranks: Ranks) -> None:
         self._ranks = ranks
-        self.divided = divisions(network)
-        self._branches = spread(network, ranks)
+        self.divided = find_divisions(network)
+        self._branches = [SpreadBranch(branch, ranks) for branch in _find_branches(network).values()]
         self._named = list(network.named_parameters())
 
     def sum_gradients(self) -> None:
-        """Have every rank hold the gradients of the whole batch.
+        """Give every rank the gradients of the whole batch.
 
-        Of its lines of a table a rank has them already. In the rest of a branch each has those of its share, which are
-        summed; elsewhere all have the same, and their mean keeps them so.
+        A rank already has the gradients of its lines of a table. In the rest of a branch it has those of its share of
+        the batch, which are summed. Elsewhere all ranks have the same gradients, and their mean stays the same.
         """
         prefixes = tuple(name.removesuffix("first.weight") for name in self.divided)
         shared = [(name, each) for name, each in self._named if name not in self.divided and each.grad is not None]
@@ -176,17 +69,17 @@ class SpreadNetwork:
         for gradient, total in zip(gradients, totals, strict=True):
             gradient.copy_(total.view_as(gradient))
 
-    def whole(self, learned: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def gather_whole(self, learned: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return learned tensors with the lines of all ranks."""
         return {
-            name: self.divided[name].whole(tensor, self._ranks) if name in self.divided else tensor
+            name: self.divided[name].gather_whole(tensor, self._ranks) if name in self.divided else tensor
             for name, tensor in learned.items()
         }
 
-    def share(self, learned: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return whole tensors with the lines of this rank."""
+    def take_share(self, learned: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return learned tensors with the lines of this rank only."""
         return {
-            name: self.divided[name].share(tensor, self._ranks) if name in self.divided else tensor
+            name: self.divided[name].take_share(tensor, self._ranks) if name in self.divided else tensor
             for name, tensor in learned.items()
         }
 
@@ -194,3 +87,188 @@ class SpreadNetwork:
         """Make the network whole on every rank."""
         for branch in self._branches:
             branch.join()
+
+
+def find_divisions(network: nn.Module) -> dict[str, Division]:
+    """Return the division of the first layer of each branch of a network, by name."""
+    return {f"{name}.first.weight": Division.of(branch) for name, branch in _find_branches(network).items()}
+
+
+def count_divided_weights(network: nn.Module) -> int:
+    """Count the weights of a network that ranks divide: the first layers of its branches."""
+    return sum(branch.first.weight.numel() for branch in _find_branches(network).values())
+
+
+def _find_branches(network: nn.Module) -> dict[str, Branch]:
+    return {name: module for name, module in network.named_modules() if isinstance(module, Branch)}
+
+
+class SpreadBranch:
+    """Divides the work of a branch over ranks, until `join` makes it whole again.
+
+    Every rank passes the same batch and gets the latents of all vectors. Dense vectors are passed whole, sparse ones
+    with the entries of this rank only. Each rank multiplies its lines of the table, the products are summed over ranks,
+    each rank continues with its share of the vectors, and the latents of all shares are gathered. The names of weights
+    stay the same.
+    """
+
+    def __init__(self, branch: Branch, ranks: Ranks) -> None:
+        self._branch, self._ranks = branch, ranks
+        self._whole = branch.first, branch.dropout, branch.norms
+        size = _BatchSize()
+        self._division = Division.of(branch)
+        table = TableShard(branch.first.weight, self._division, ranks, size)
+        branch.first.weight = nn.Parameter(branch.first.weight.new_empty(0))  # frees its memory
+        branch.first = table
+        branch.dropout = _RankedDropout(branch.dropout.fraction, ranks, size)
+        branch.norms = nn.ModuleList(RankedBatchNorm(norm, ranks) for norm in branch.norms)
+
+        def gather(_: nn.Module, __: Any, share: Tensor) -> Tensor:
+            return ranks.gather(share, size.lines)
+
+        def take_share(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+            return (ranks.take_share(inputs[0]),)
+
+        self._hooks = [branch.register_forward_hook(gather)]
+        for beside in (branch.summary_features, branch.features):
+            if beside is not None:
+                self._hooks.append(beside.register_forward_pre_hook(take_share))
+
+    def join(self) -> None:
+        """Make the branch whole on every rank, with the weights of all ranks."""
+        branch, shard, ranked = self._branch, self._branch.first, self._branch.norms
+        branch.first, branch.dropout, branch.norms = self._whole
+        branch.first.weight = nn.Parameter(self._division.gather_whole(shard.weight.detach(), self._ranks))
+        for norm, learned in zip(branch.norms, ranked, strict=True):
+            share_state(learned, norm)
+        for hook in self._hooks:
+            hook.remove()
+        branch.train(shard.training)
+
+
+@dataclass
+class _BatchSize:
+    """The number of vectors in the current batch, which the first layer sees and later layers need."""
+
+    lines: int = 0
+
+
+class TableShard(SparseLinear):
+    """The lines of a table that one rank holds; returns the outputs of this rank's share of the vectors."""
+
+    def __init__(self, table: Tensor, division: Division, ranks: Ranks, size: _BatchSize) -> None:
+        nn.Module.__init__(self)  # without a table of its own
+        self.weight = nn.Parameter(division.take_share(table.detach(), ranks).clone())
+        self._division, self._ranks, self._size = division, ranks, size
+        self.sum_over_ranks = ranks.sum_
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Map a batch of vectors to this rank's share of (batch, outputs)."""
+        sums = super().forward(self._select_own_lines(batch))
+        self._size.lines = len(sums)
+        return self._ranks.sum_to_shares(sums.float())
+
+    def _select_own_lines(self, batch: Batch) -> Batch:
+        """Return a batch with the inputs of this rank, numbered as the lines of its table."""
+        n_inputs, n_channels = self._division
+        own = self._ranks.find_lines(n_inputs)
+        if not isinstance(batch, SparseBatch):
+            return batch.reshape(len(batch), n_channels, n_inputs)[..., own].flatten(1)
+        in_second = batch.indices >= n_inputs  # the second channel follows the lines that are missing in the first
+        missing = n_inputs - (own.stop - own.start)
+        return batch._replace(indices=batch.indices - own.start - missing * in_second)
+
+
+class _RankedDropout(Dropout):
+    """Drops what a single process would drop: draws for the whole batch and uses the draws of its share."""
+
+    def __init__(self, fraction: float, ranks: Ranks, size: _BatchSize) -> None:
+        super().__init__(fraction)
+        self._ranks, self._size = ranks, size
+
+    def _draw(self, inputs: Tensor) -> Tensor:
+        return self._ranks.take_share(super()._draw(inputs.new_empty(1).expand(self._size.lines, *inputs.shape[1:])))
+
+
+class RankedBatchNorm(nn.BatchNorm1d):
+    """A batch norm over batches that are divided over ranks, with the weights and statistics of another."""
+
+    def __init__(self, norm: nn.Module, ranks: Ranks) -> None:
+        assert isinstance(norm, nn.BatchNorm1d)
+        super().__init__(norm.num_features, eps=norm.eps, momentum=norm.momentum, device="meta")
+        share_state(norm, self)
+        self._ranks = ranks
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Normalise this rank's share of a batch (share, features)."""
+        if not self.training:
+            return super().forward(inputs)
+        count, mean, variance = _compute_statistics(inputs.detach().float(), self._ranks)
+        self._update_running(count, mean, variance)
+        outputs: Tensor = _Normalise.apply(  # type: ignore[no-untyped-call]
+            inputs, self.weight, self.bias, mean, (variance + self.eps).rsqrt(), count, self._ranks
+        )
+        return outputs
+
+    @torch.no_grad()
+    def _update_running(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
+        """Update the running statistics by those of a batch."""
+        running_mean, running_variance, counter = self.running_mean, self.running_var, self.num_batches_tracked
+        assert running_mean is not None and running_variance is not None and counter is not None
+        assert self.momentum is not None
+        counter += 1
+        running_mean.lerp_(mean, self.momentum)
+        running_variance.lerp_(variance * (count / (count - 1.0)), self.momentum)
+
+
+def share_state(norm: nn.Module, other: nn.Module) -> None:
+    """Give a batch norm the weights and statistics of another: the tensors themselves, not copies."""
+    assert isinstance(norm, nn.BatchNorm1d) and isinstance(other, nn.BatchNorm1d)
+    other.weight, other.bias = norm.weight, norm.bias
+    other.running_mean, other.running_var = norm.running_mean, norm.running_var
+    other.num_batches_tracked = norm.num_batches_tracked
+
+
+def _compute_statistics(inputs: Tensor, ranks: Ranks) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the number of lines on all ranks, and the mean and variance of each feature over them.
+
+    Each rank computes a mean and squared deviations, which are then combined (Chan, Golub and LeVeque 1983); plain sums
+    of squares would lose digits where a mean is large.
+    """
+    n_lines = len(inputs)
+    mean = inputs.mean(0) if n_lines else inputs.new_zeros(inputs.shape[1])
+    deviations = (inputs - mean).square().sum(0)
+    every = ranks.stack(torch.cat([mean, deviations, mean.new_tensor([n_lines])]))
+    means, squares, counts = every[:, : mean.numel()], every[:, mean.numel() : -1], every[:, -1:]
+    count = counts.sum()
+    mean = (counts * means).sum(0) / count
+    return count, mean, (squares.sum(0) + (counts * (means - mean).square()).sum(0)) / count
+
+
+class _Normalise(torch.autograd.Function):
+    """(inputs - mean) / deviation * weight + bias, with the mean and deviation of the inputs of all ranks."""
+
+    @staticmethod
+    def forward(
+        context: Any,
+        inputs: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        mean: Tensor,
+        scale: Tensor,
+        count: Tensor,
+        ranks: Ranks,
+    ) -> Tensor:
+        normalised = (inputs.float() - mean) * scale
+        context.save_for_backward(normalised, weight, scale, count)
+        context.ranks, context.dtype = ranks, inputs.dtype
+        return (normalised * weight + bias).to(inputs.dtype)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        normalised, weight, scale, count = context.saved_tensors
+        gradient = gradients[0].float()
+        of_bias, of_weight = gradient.sum(0), (gradient * normalised).sum(0)  # of this rank's lines alone
+        mean_bias, mean_weight = context.ranks.sum_(torch.stack([of_bias, of_weight])) / count
+        of_inputs = (gradient - mean_bias - normalised * mean_weight) * (weight * scale)
+        return of_inputs.to(context.dtype), of_weight, of_bias, None, None, None, None

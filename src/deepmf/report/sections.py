@@ -43,7 +43,7 @@ from deepmf.plots import (
 )
 from deepmf.report.content import Figure, LeftOut, Section, Table, shortened
 from deepmf.report.findings import ExplainedPair, Findings
-from deepmf.training.history import History, describe_stages, learning_curves, training_in_words
+from deepmf.training.history import History, describe_stages, describe_training, list_curves
 from deepmf.training.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -365,7 +365,7 @@ def learning_section(found: Findings) -> Section | LeftOut:
     errors = dict(list_points(history, "validation_error"))
     if not list_points(history, "loss"):
         return LeftOut(title, f"{found.measured.name} is not learned in epochs")
-    curves = [_learning_figure(history, name, plot()) for name, plot in learning_curves(history).items()]
+    curves = [_learning_figure(history, name, plot()) for name, plot in list_curves(history).items()]
     how = (
         "The curve should fall and level off; without validation entries it does not show whether the model has begun "
         "to overfit the training entries."
@@ -386,7 +386,7 @@ def _learning_figure(history: History, name: str, plot: Axes) -> Figure:
 
 
 def _sentence(history: History, errors: dict[int, float]) -> str:
-    sentence = f"Training ran for {training_in_words(history)}."
+    sentence = f"Training ran for {describe_training(history)}."
     kept = len(history) if history.best_epoch is None else history.best_epoch + 1
     if history.best_error is None:
         return f"{sentence} There were no validation entries to choose an epoch by; the model is that of epoch {kept}."

@@ -32,7 +32,7 @@ from deepmf.serve.queries import ColumnIndex, History, Projection, check_history
 from deepmf.serve.schemas import MAX_ENTRIES, ColumnValue
 from deepmf.serve.snapshot import Snapshot, catch_up, replay
 from deepmf.serve.writer import Write, WriteReceipt, commit_writes
-from deepmf.storage.model_folder import model_digest
+from deepmf.storage.model_folder import compute_model_digest
 
 logger = logging.getLogger("deepmf.serve")
 
@@ -162,7 +162,7 @@ class Service:
         if self._source is None:
             raise ApiError(409, "no_file", "this service was not started from a model file")
         with self._load_lock:
-            if model_digest(self._source) != self._digest:
+            if compute_model_digest(self._source) != self._digest:
                 model, digest = load_with_digest(self._source)
                 snapshot = self._replay(Snapshot.from_model(model))
                 with self._write_lock:
@@ -339,7 +339,7 @@ def load_with_digest(path: Path) -> LoadedModel:
     """Load a model and the digest of the same file, even if the file is replaced meanwhile."""
     while True:
         before = _identify_file(path) if path.exists() else None  # `load` reports a missing file
-        loaded = LoadedModel(load(path), model_digest(path))
+        loaded = LoadedModel(load(path), compute_model_digest(path))
         if _identify_file(path) == before:
             return loaded
 

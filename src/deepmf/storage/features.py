@@ -26,7 +26,7 @@ from deepmf.matrix.feature_encoding import (
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labels
 from deepmf.storage.matrices import pack_labels, unpack_labels
-from deepmf.storage.model_file import Packed, Tensors, field, number, numbers, vector
+from deepmf.storage.model_file import Packed, Tensors, read_field, read_number, read_numbers, read_vector
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
@@ -43,7 +43,7 @@ def pack_features(features: AxisFeatures, prefix: str) -> Packed:
 def unpack_features(entries: EntryStore, content: Any, tensors: Tensors) -> EntryStore:
     """Return a store with the features that were packed; what could not have been any raises `BadModelFile`."""
     rows, columns = (
-        _unpack(name, content[name], tensors, n_trained, len(labels)) if name in content else None
+        _unpack_axis(name, content[name], tensors, n_trained, len(labels)) if name in content else None
         for name, n_trained, labels in zip(
             ("row_features", "column_features"), entries.train.shape, (entries.rows, entries.columns), strict=True
         )
@@ -51,19 +51,19 @@ def unpack_features(entries: EntryStore, content: Any, tensors: Tensors) -> Entr
     return replace(entries, row_features=rows, column_features=columns)
 
 
-def _unpack(prefix: str, content: Any, tensors: Tensors, n_trained: int, count: int) -> AxisFeatures:
-    encoding = _encoding(content)
-    positions = numbers(tensors, f"{prefix}.positions", "int64", (None,))
+def _unpack_axis(prefix: str, content: Any, tensors: Tensors, n_trained: int, count: int) -> AxisFeatures:
+    encoding = _unpack_encoding(content)
+    positions = read_numbers(tensors, f"{prefix}.positions", "int64", (None,))
     if positions.size and not (positions[0] >= 0 and positions[-1] < count and np.all(np.diff(positions) > 0)):
         raise BadModelFile(f"the stored positions of {prefix} are not rising ones of known labels")
-    base = _vectors(f"{prefix}.base", tensors, n_trained, encoding.n_inputs)
-    extra = _vectors(f"{prefix}.extra", tensors, positions.size, encoding.n_inputs)
+    base = _unpack_vectors(f"{prefix}.base", tensors, n_trained, encoding.n_inputs)
+    extra = _unpack_vectors(f"{prefix}.extra", tensors, positions.size, encoding.n_inputs)
     return AxisFeatures(encoding, base, positions, extra if positions.size else None)
 
 
-def _vectors(prefix: str, tensors: Tensors, count: int, n_inputs: int) -> FeatureVectors:
-    inputs = numbers(tensors, f"{prefix}.inputs", "int32", (count, None))
-    weights = numbers(tensors, f"{prefix}.weights", "float32", inputs.shape)
+def _unpack_vectors(prefix: str, tensors: Tensors, count: int, n_inputs: int) -> FeatureVectors:
+    inputs = read_numbers(tensors, f"{prefix}.inputs", "int32", (count, None))
+    weights = read_numbers(tensors, f"{prefix}.weights", "float32", inputs.shape)
     if inputs.size and not 0 <= inputs.min() <= inputs.max() < n_inputs:
         raise BadModelFile(f"the stored tensor {prefix}.inputs points outside the {n_inputs} inputs of its features")
     if weights.size and np.abs(weights).max() > LARGEST_WEIGHT:
@@ -71,43 +71,46 @@ def _vectors(prefix: str, tensors: Tensors, count: int, n_inputs: int) -> Featur
     return FeatureVectors(inputs, weights, n_inputs)
 
 
-def _encoding(content: Any) -> FeatureEncoding:
-    columns = field(content, "columns")
+def _unpack_encoding(content: Any) -> FeatureEncoding:
+    columns = read_field(content, "columns")
     if not isinstance(columns, list):
         raise BadModelFile(f"the stored features must be a list; got {reprlib.repr(columns)}")
-    encoding = FeatureEncoding(tuple(map(_column, columns)))
+    encoding = FeatureEncoding(tuple(map(_unpack_column, columns)))
     if len(set(encoding.names)) < len(columns):
         raise BadModelFile("the stored features have a name twice")
     return encoding
 
 
-def _column(content: Any) -> ColumnEncoding:
-    kind, name = field(content, "kind"), _text(field(content, "name"))
+def _unpack_column(content: Any) -> ColumnEncoding:
+    kind, name = read_field(content, "kind"), _check_text(read_field(content, "name"))
     if kind == "number":
-        return _number(content)
+        return _unpack_number(content)
     if kind in ("category", "list"):
-        categories = field(content, "categories")
-        if not isinstance(categories, list) or len(set(map(_text, categories))) < len(categories):
+        categories = read_field(content, "categories")
+        if not isinstance(categories, list) or len(set(map(_check_text, categories))) < len(categories):
             raise BadModelFile(f"the stored categories of {name!r} must be a list of different texts")
         return (CategoryEncoding if kind == "category" else ListEncoding)(name, tuple(categories))
     if kind == "date":
-        latest = _text(field(content, "latest"))
+        latest = _check_text(read_field(content, "latest"))
         if not _DATE.fullmatch(latest):
             raise BadModelFile(f"the stored date of {name!r} must be written as 2001-12-31; got {reprlib.repr(latest)}")
         try:
             np.datetime64(latest, "D")
         except ValueError as error:
             raise BadModelFile(f"the stored date of {name!r} is none: {reprlib.repr(latest)}") from error
-        return DateEncoding(name, latest, _number(field(content, "year")), _number(field(content, "age")))
+        return DateEncoding(
+            name, latest, _unpack_number(read_field(content, "year")), _unpack_number(read_field(content, "age"))
+        )
     raise BadModelFile(f"the stored feature {name!r} is of the unknown kind {reprlib.repr(kind)}")
 
 
-def _number(content: Any) -> NumberEncoding:
-    name, knots = _text(field(content, "name")), field(content, "knots")
+def _unpack_number(content: Any) -> NumberEncoding:
+    name, knots = _check_text(read_field(content, "name")), read_field(content, "knots")
     if not isinstance(knots, list):
         raise BadModelFile(f"the stored knots of {name!r} must be a list; got {reprlib.repr(knots)}")
     mean, spread, *places = (
-        number(each, f"the feature {name!r}") for each in (field(content, "mean"), field(content, "spread"), *knots)
+        read_number(each, f"the feature {name!r}")
+        for each in (read_field(content, "mean"), read_field(content, "spread"), *knots)
     )
     if (
         not (np.isfinite([mean, spread, *places]).all() and spread > 0 and np.all(np.diff(places) > 0))
@@ -117,7 +120,7 @@ def _number(content: Any) -> NumberEncoding:
     return NumberEncoding(name, mean, spread, tuple(places))
 
 
-def _text(item: Any) -> str:
+def _check_text(item: Any) -> str:
     if not isinstance(item, str):
         raise BadModelFile(f"features are named by texts; got {reprlib.repr(item)}")
     return item
@@ -144,25 +147,27 @@ def pack_raw_features(features: Features, prefix: str) -> Packed:
 
 def unpack_raw_features(prefix: str, content: Any, tensors: Tensors) -> Features:
     """Return the features that were packed."""
-    labels = unpack_labels(f"{prefix}.labels", field(content, "labels"), tensors, axis="feature")
-    kinds = field(content, "kinds")
+    labels = unpack_labels(f"{prefix}.labels", read_field(content, "labels"), tensors, axis="feature")
+    kinds = read_field(content, "kinds")
     columns: dict[str, Any] = {}
     for at, (name, kind) in enumerate(kinds.items()):
         key = f"{prefix}.{at}"
         if kind == "number":
-            columns[name] = vector(tensors, key, "float64")
+            columns[name] = read_vector(tensors, key, "float64")
         elif kind == "date":
-            columns[name] = vector(tensors, key, "int64").astype("datetime64[D]")
+            columns[name] = read_vector(tensors, key, "int64").astype("datetime64[D]")
         else:
             stored = unpack_labels(f"{key}.categories", content["categories"][name], tensors, axis="category")
-            lists = _lists(
-                stored.array, vector(tensors, f"{key}.counts", "int64"), vector(tensors, f"{key}.codes", "int64")
+            lists = _unpack_lists(
+                stored.array,
+                read_vector(tensors, f"{key}.counts", "int64"),
+                read_vector(tensors, f"{key}.codes", "int64"),
             )
             columns[name] = [each and each[0] for each in lists] if kind == "category" else lists
     return Features(labels.array, columns, kinds=kinds)
 
 
-def _lists(categories: npt.NDArray[Any], counts: npt.NDArray[Any], codes: npt.NDArray[Any]) -> list[Any]:
+def _unpack_lists(categories: npt.NDArray[Any], counts: npt.NDArray[Any], codes: npt.NDArray[Any]) -> list[Any]:
     """Return the lists of categories, None for those that are missing."""
     texts, ends = categories[codes].tolist(), np.cumsum(np.maximum(counts, 0)).tolist()
     return [

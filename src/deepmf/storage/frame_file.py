@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BETWEEN_ITEMS = "|"  # of a list in delimited text
 
 
-def feature_frame(features: Features, label: str) -> pl.DataFrame:
+def make_feature_frame(features: Features, label: str) -> pl.DataFrame:
     """Return features as a polars frame whose first column, of this name, has the labels; gaps are null."""
     polars = import_polars()
     types = {"number": polars.Float64, "category": polars.String, "list": polars.List(polars.String)}
@@ -34,7 +34,7 @@ def feature_frame(features: Features, label: str) -> pl.DataFrame:
     return frame
 
 
-def lists_as_text(frame: pl.DataFrame) -> pl.DataFrame:
+def join_lists(frame: pl.DataFrame) -> pl.DataFrame:
     """Return a frame for delimited text, in which a list is its items with bars between them."""
     polars = import_polars()
     return frame.with_columns(polars.col(polars.List(polars.String)).list.join(_BETWEEN_ITEMS))
@@ -63,10 +63,10 @@ def write_frame_file(frames: Iterable[Any], schema: Mapping[str, Any], path: str
     if ending in _PARQUET:
         write_atomically(path, lambda temporary: _write_parquet(frames, schema, temporary))
     else:
-        write_atomically(path, lambda temporary: _write_text(text_pieces(frames, schema, ending), temporary))
+        write_atomically(path, lambda temporary: _write_text(encode_frames(frames, schema, ending), temporary))
 
 
-def text_pieces(frames: Iterable[Any], schema: Mapping[str, Any], ending: str) -> Iterator[memoryview]:
+def encode_frames(frames: Iterable[Any], schema: Mapping[str, Any], ending: str) -> Iterator[memoryview]:
     """Yield the header, then each frame, as bytes of a text format."""
     polars = import_polars()
     quoted: bool | None = None  # as the first lines need it, by which a reader goes
@@ -78,7 +78,7 @@ def text_pieces(frames: Iterable[Any], schema: Mapping[str, Any], ending: str) -
         yield content.getbuffer()
 
 
-def label_type(labels: npt.NDArray[Any], whole: str | None = None) -> Any:
+def find_label_type(labels: npt.NDArray[Any], whole: str | None = None) -> Any:
     """Return the type that a frame gives labels, whatever some of its lines happen to hold.
 
     whole: the type of whole numbers in the table that they came from, which is kept where it holds them.

@@ -22,11 +22,11 @@ from deepmf.storage.model_file import (
     Tensors,
     check_ends,
     check_starts,
-    field,
     has_values_to_check,
-    number,
-    refusing,
-    vector,
+    read_field,
+    read_number,
+    read_vector,
+    refuse_stored,
 )
 
 KINDS = ("int", "float", *AS_TEXT)
@@ -61,32 +61,32 @@ def pack_labels(labels: Labels, prefix: str) -> Packed:
 
 def unpack_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> Labels:
     """Return the labels that were packed."""
-    kind = field(content, "kind")
+    kind = read_field(content, "kind")
     if kind == "int":
-        array = vector(tensors, f"{prefix}.labels", "int64")
+        array = read_vector(tensors, f"{prefix}.labels", "int64")
     elif kind == "float":
-        array = vector(tensors, f"{prefix}.labels", "float64")
+        array = read_vector(tensors, f"{prefix}.labels", "float64")
     elif isinstance(kind, str) and kind in AS_TEXT:
-        array = _from_text(prefix, tensors, AS_TEXT[kind])
+        array = _read_text_labels(prefix, tensors, AS_TEXT[kind])
     else:
         raise BadModelFile(f"the stored {axis} labels are of the unknown kind {reprlib.repr(kind)}")
-    with refusing(f"{axis} labels"):
+    with refuse_stored(f"{axis} labels"):
         return Labels(array, axis=axis)
 
 
-def _from_text(prefix: str, tensors: Tensors, kind: TextKind) -> npt.NDArray[Any]:
+def _read_text_labels(prefix: str, tensors: Tensors, kind: TextKind) -> npt.NDArray[Any]:
     try:
-        text = vector(tensors, f"{prefix}.text", "uint8").tobytes().decode(*ENCODING)
+        text = read_vector(tensors, f"{prefix}.text", "uint8").tobytes().decode(*ENCODING)
     except UnicodeDecodeError as error:
         raise BadModelFile(f"the tensor {prefix}.text is not UTF-8 ({error.reason})") from error
-    starts = vector(tensors, f"{prefix}.starts", "int64")
+    starts = read_vector(tensors, f"{prefix}.starts", "int64")
     check_starts(starts, starts.size - 1, len(text), name=f"{prefix}.starts")
     items = [text[start:end] for start, end in pairwise(starts.tolist())]
-    labels = items if kind.type is str else [_read(item, kind) for item in items]
+    labels = items if kind.type is str else [_read_label(item, kind) for item in items]
     return np.fromiter(labels, dtype=object, count=len(labels))
 
 
-def _read(text: str, kind: TextKind) -> Any:
+def _read_label(text: str, kind: TextKind) -> Any:
     """Return the label that a text stands for."""
     try:
         return kind.label(text)
@@ -113,20 +113,20 @@ def pack_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
 
 def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
     """Return the matrix that was packed; anything that could not have been one raises `BadModelFile`."""
-    rows = unpack_labels(f"{prefix}.rows", field(content, "rows"), tensors, axis="row")
-    columns = unpack_labels(f"{prefix}.columns", field(content, "columns"), tensors, axis="column")
-    scale = unpack_scale(field(content, "scale"))
+    rows = unpack_labels(f"{prefix}.rows", read_field(content, "rows"), tensors, axis="row")
+    columns = unpack_labels(f"{prefix}.columns", read_field(content, "columns"), tensors, axis="column")
+    scale = unpack_scale(read_field(content, "scale"))
     form = unpack_form(content["form"]) if "form" in content else PLAIN
-    column_of = vector(tensors, f"{prefix}.entries.columns", "int32", "int64")
-    values = vector(tensors, f"{prefix}.entries.values", "float32", "float64")
-    starts = vector(tensors, f"{prefix}.entries.starts", "int32", "int64")
+    column_of = read_vector(tensors, f"{prefix}.entries.columns", "int32", "int64")
+    values = read_vector(tensors, f"{prefix}.entries.values", "float32", "float64")
+    starts = read_vector(tensors, f"{prefix}.entries.starts", "int32", "int64")
     check_starts(starts, len(rows), values.size, name=f"{prefix}.entries.starts")
     if column_of.size != values.size:
         raise BadModelFile(f"the stored matrix {prefix!r} has {column_of.size} columns for {values.size} values")
     if column_of.size and not (column_of.min() >= 0 and column_of.max() < len(columns)):
         raise BadModelFile(f"the stored matrix {prefix!r} has entries outside its {len(columns)} columns")
     row_of = np.repeat(np.arange(len(rows), dtype=starts.dtype), np.diff(starts))
-    with refusing(f"matrix {prefix!r}"), np.errstate(all="ignore"):
+    with refuse_stored(f"matrix {prefix!r}"), np.errstate(all="ignore"):
         return ObservedMatrix.from_positions(
             Labelled(rows, row_of), Labelled(columns, column_of), values.astype(np.float64), scale=scale, form=form
         )
@@ -152,13 +152,13 @@ def pack_scale(scale: Scale) -> dict[str, Any]:
 
 def unpack_scale(content: Any) -> Scale:
     """Return the scale that was packed."""
-    with refusing("scale"):
+    with refuse_stored("scale"):
         if not isinstance(content, dict) or "levels" not in content:
-            low, high = (number(field(content, end), _A_SCALE) for end in ("low", "high"))
+            low, high = (read_number(read_field(content, end), _A_SCALE) for end in ("low", "high"))
             return Scale(low=low, high=high, bounded=content.get("bounded", True))
         if not isinstance(content["levels"], list):
             raise BadModelFile(f"the levels of a stored scale must be a list; got {reprlib.repr(content['levels'])}")
-        return Scale(levels=[number(level, _A_SCALE) for level in content["levels"]])
+        return Scale(levels=[read_number(level, _A_SCALE) for level in content["levels"]])
 
 
 _INDEX = ("int32", "int64")
@@ -166,10 +166,10 @@ _INDEX = ("int32", "int64")
 _ORDERED = "mean"  # what the content of such a matrix has, and that of one in a file has not
 
 
-def pack_ordered(matrix: ObservedMatrix, prefix: str) -> Packed:
+def pack_mapped_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
     """Return a matrix by row and by column, so that opening it sorts nothing."""
-    labels = {"rows": _pack_labels(matrix.rows, f"{prefix}.rows")}
-    labels["columns"] = _pack_labels(matrix.columns, f"{prefix}.columns")
+    labels = {"rows": _pack_mapped_labels(matrix.rows, f"{prefix}.rows")}
+    labels["columns"] = _pack_mapped_labels(matrix.columns, f"{prefix}.columns")
     tensors = {
         f"{prefix}.entries.starts": matrix.by_row.starts,
         f"{prefix}.entries.columns": matrix.by_row.columns,
@@ -184,21 +184,22 @@ def pack_ordered(matrix: ObservedMatrix, prefix: str) -> Packed:
     return Packed(content, tensors | labels["rows"].tensors | labels["columns"].tensors)
 
 
-def unpack_either(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
+def unpack_any_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
     """Return a matrix that was packed for a file or for a folder."""
     is_ordered = isinstance(content, dict) and _ORDERED in content
-    return (unpack_ordered if is_ordered else unpack_matrix)(prefix, content, tensors)
+    return (unpack_mapped_matrix if is_ordered else unpack_matrix)(prefix, content, tensors)
 
 
-def unpack_ordered(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
+def unpack_mapped_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
     """Return the matrix that was packed; of one that is mapped into memory, lengths and positions alone are checked."""
-    rows = _unpack_labels(f"{prefix}.rows", field(content, "rows"), tensors, axis="row")
-    columns = _unpack_labels(f"{prefix}.columns", field(content, "columns"), tensors, axis="column")
-    values = vector(tensors, f"{prefix}.entries.values", "float32", "float64")
+    rows = _unpack_mapped_labels(f"{prefix}.rows", read_field(content, "rows"), tensors, axis="row")
+    columns = _unpack_mapped_labels(f"{prefix}.columns", read_field(content, "columns"), tensors, axis="column")
+    values = read_vector(tensors, f"{prefix}.entries.values", "float32", "float64")
     by_row = ByRow(
-        vector(tensors, f"{prefix}.entries.starts", *_INDEX), vector(tensors, f"{prefix}.entries.columns", *_INDEX)
+        read_vector(tensors, f"{prefix}.entries.starts", *_INDEX),
+        read_vector(tensors, f"{prefix}.entries.columns", *_INDEX),
     )
-    by_column = ByColumn(*(vector(tensors, f"{prefix}.by_column.{part}", *_INDEX) for part in ByColumn._fields))
+    by_column = ByColumn(*(read_vector(tensors, f"{prefix}.by_column.{part}", *_INDEX) for part in ByColumn._fields))
     if not by_row.columns.size == by_column.rows.size == by_column.entries.size == values.size:
         raise BadModelFile(f"the stored matrix {prefix!r} has other numbers of rows and columns than of values")
     check_starts(by_row.starts, len(rows), values.size, name=f"{prefix}.entries.starts")
@@ -207,16 +208,16 @@ def unpack_ordered(prefix: str, content: Any, tensors: Tensors) -> ObservedMatri
     parts = MatrixParts(
         rows,
         columns,
-        scale=unpack_scale(field(content, "scale")),
+        scale=unpack_scale(read_field(content, "scale")),
         form=unpack_form(content["form"]) if "form" in content else PLAIN,
         by_row=by_row,
         by_column=by_column,
         values=values,
-        mean=float("nan") if field(content, _ORDERED) is None else number(content[_ORDERED], "a stored mean"),
+        mean=float("nan") if read_field(content, _ORDERED) is None else read_number(content[_ORDERED], "a stored mean"),
     )
     opened = ObservedMatrix.from_parts(parts)
     if has_values_to_check(tensors):
-        _check(opened, prefix)
+        _check_entries(opened, prefix)
     return opened
 
 
@@ -228,11 +229,11 @@ def _check_positions(by_row: ByRow, by_column: ByColumn, shape: tuple[int, int],
         raise BadModelFile(f"the stored matrix {prefix!r} has entries outside its {n_rows} rows x {n_columns} columns")
 
 
-def _check(opened: ObservedMatrix, prefix: str) -> None:
+def _check_entries(opened: ObservedMatrix, prefix: str) -> None:
     """Refuse entries that are not those of a matrix, or not the same in both orders."""
     (starts, column_of), values = opened.by_row, opened.values
     row_of = np.repeat(np.arange(len(opened.rows), dtype=starts.dtype), np.diff(starts))
-    with refusing(f"matrix {prefix!r}"), np.errstate(all="ignore"):
+    with refuse_stored(f"matrix {prefix!r}"), np.errstate(all="ignore"):
         again = ObservedMatrix.from_positions(
             Labelled(opened.rows, row_of),
             Labelled(opened.columns, column_of),
@@ -246,7 +247,7 @@ def _check(opened: ObservedMatrix, prefix: str) -> None:
         raise BadModelFile(f"the stored matrix {prefix!r} has the mean {again.mean:g}, not {opened.mean:g}")
 
 
-def _pack_labels(labels: Labels, prefix: str) -> Packed:
+def _pack_mapped_labels(labels: Labels, prefix: str) -> Packed:
     """Return labels; those that are stored as text with where each starts in bytes, to be decoded one by one."""
     kind = find_stored_kind(labels)
     if kind not in AS_TEXT:
@@ -256,16 +257,16 @@ def _pack_labels(labels: Labels, prefix: str) -> Packed:
     return Packed(content, {f"{prefix}.text": text.text, f"{prefix}.starts": text.starts})
 
 
-def _unpack_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> Labels:
-    kind = field(content, "kind")
+def _unpack_mapped_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> Labels:
+    kind = read_field(content, "kind")
     if not isinstance(kind, str) or kind not in AS_TEXT:
         if kind not in ("int", "float") or has_values_to_check(tensors):
             return unpack_labels(prefix, content, tensors, axis=axis)
-        return Labels.from_distinct(vector(tensors, f"{prefix}.labels", f"{kind}64"), axis=axis)
-    is_sorted = field(content, "sorted")
+        return Labels.from_distinct(read_vector(tensors, f"{prefix}.labels", f"{kind}64"), axis=axis)
+    is_sorted = read_field(content, "sorted")
     if not isinstance(is_sorted, bool):
         raise BadModelFile(f"whether the stored {axis} labels are sorted must be true or false; got {is_sorted!r}")
-    text, starts = vector(tensors, f"{prefix}.text", "uint8"), vector(tensors, f"{prefix}.starts", "int64")
+    text, starts = read_vector(tensors, f"{prefix}.text", "uint8"), read_vector(tensors, f"{prefix}.starts", "int64")
     check_ends(starts, starts.size - 1, text.size, name=f"{prefix}.starts")
     labels = TextLabels(text, starts, kind=kind, is_sorted=is_sorted, axis=axis)
     if has_values_to_check(tensors):
@@ -280,7 +281,7 @@ def _check_labels(labels: TextLabels, prefix: str) -> None:
         array = labels.array
     except ValueError as error:  # also where bytes are no UTF-8
         raise BadModelFile(f"the tensor {prefix}.text holds no labels of type {labels.kind} ({error})") from error
-    with refusing(f"{labels.axis} labels"):
+    with refuse_stored(f"{labels.axis} labels"):
         again = Labels(array, axis=labels.axis)
     if TextLabels.of(again, labels.kind).is_sorted != labels.is_sorted:
         raise BadModelFile(f"the stored {labels.axis} labels are{'' if labels.is_sorted else ' not'} said to be sorted")

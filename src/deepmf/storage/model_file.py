@@ -38,14 +38,14 @@ class Packed(NamedTuple):
     tensors: dict[str, npt.NDArray[Any]]
 
 
-def field(content: Any, name: str) -> Any:
+def read_field(content: Any, name: str) -> Any:
     """Return what is stored under a name."""
     if not isinstance(content, dict) or name not in content:
         raise BadModelFile(f"the stored content lacks {name!r}")
     return content[name]
 
 
-def number(item: Any, what: str) -> float:
+def read_number(item: Any, what: str) -> float:
     """Return a stored number in double precision."""
     if type(item) not in (int, float):
         raise BadModelFile(f"{what} is made of numbers; got {reprlib.repr(item)}")
@@ -60,9 +60,9 @@ def has_values_to_check(tensors: Tensors) -> bool:
     return not isinstance(tensors, MappedTensors)
 
 
-def vector(tensors: Tensors, name: str, *types: str) -> npt.NDArray[Any]:
+def read_vector(tensors: Tensors, name: str, *types: str) -> npt.NDArray[Any]:
     """Return a stored vector of one of some types."""
-    array = _tensor(tensors, name)
+    array = _read_tensor(tensors, name)
     if array.ndim != 1 or array.dtype.name not in types:
         raise BadModelFile(
             f"the tensor {name} must be a vector of {' or '.join(types)}; got {array.dtype} of shape {array.shape}"
@@ -70,9 +70,9 @@ def vector(tensors: Tensors, name: str, *types: str) -> npt.NDArray[Any]:
     return array
 
 
-def numbers(tensors: Tensors, name: str, kind: str, shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
+def read_numbers(tensors: Tensors, name: str, kind: str, shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
     """Return a stored tensor of finite numbers, of one type and shape; None stands for any length."""
-    array = _tensor(tensors, name)
+    array = _read_tensor(tensors, name)
     fits = array.ndim == len(shape) and all(
         wanted in (None, found) for wanted, found in zip(shape, array.shape, strict=True)
     )
@@ -112,7 +112,7 @@ def check_starts(starts: npt.NDArray[Any], count: int, total: int, *, name: str)
 
 
 @contextmanager
-def refusing(what: str) -> Iterator[None]:
+def refuse_stored(what: str) -> Iterator[None]:
     """Turn user errors into errors of the file."""
     try:
         yield
@@ -122,7 +122,7 @@ def refusing(what: str) -> Iterator[None]:
         raise BadModelFile(f"the stored {what} cannot be used: {error}") from error
 
 
-def _tensor(tensors: Tensors, name: str) -> npt.NDArray[Any]:
+def _read_tensor(tensors: Tensors, name: str) -> npt.NDArray[Any]:
     if name not in tensors:
         raise BadModelFile(f"the tensor {name} is missing")
     return tensors[name]
@@ -185,27 +185,27 @@ def write_file(
     """
 
     def write(temporary: Path) -> None:
-        put_file(temporary, kind=kind, content=content, tensors=tensors)
+        write_in_place(temporary, kind=kind, content=content, tensors=tensors)
         check(temporary)
 
     write_atomically(path, write)
 
 
-def put_file(path: Path, *, kind: str, content: dict[str, Any], tensors: Mapping[str, npt.NDArray[Any]]) -> str:
+def write_in_place(path: Path, *, kind: str, content: dict[str, Any], tensors: Mapping[str, npt.NDArray[Any]]) -> str:
     """Write such a file where it may be left half written, and return its checksum; no tensor is copied."""
-    header = header_of(kind, content)
+    header = make_header(kind, content)
     # Memory is written as it lies, so it must lie in order.
     ordered = {
         name: array.astype(array.dtype.newbyteorder("<"), order="C", copy=False) for name, array in tensors.items()
     }
-    checksum = _checksum(header, ordered)
-    _write_tensors(path, encoded(header | {"sha256": checksum}), ordered)
+    checksum = compute_checksum(header, ordered)
+    _write_tensors(path, encode_json(header | {"sha256": checksum}), ordered)
     return checksum
 
 
-def header_of(kind: str, content: dict[str, Any]) -> dict[str, Any]:
+def make_header(kind: str, content: dict[str, Any]) -> dict[str, Any]:
     """Return the header of a file with this content, to which the checksum is added."""
-    return {"format": FORMAT, "version": _version(), "kind": kind, "content": _plain(content)}
+    return {"format": FORMAT, "version": _find_version(), "kind": kind, "content": _make_plain(content)}
 
 
 def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> StoredFile:
@@ -213,14 +213,14 @@ def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> Store
 
     The checksum notices damage and edits; it does not prove who wrote the file. Nothing is unpickled.
     """
-    file = _checked_path(path)
+    file = _check_path(path)
     tensors: dict[str, npt.NDArray[Any]] = {}
 
     def read(opened: Any, name: str) -> npt.NDArray[Any]:
         tensors[name] = opened.get_tensor(name)
         return tensors[name]
 
-    header = _verified(file, read)
+    header = _verify(file, read)
     if kind is not None and header["kind"] != kind:
         raise BadModelFile(f"{file} holds a {header['kind']}; a {kind} is needed")
     return StoredFile(header["kind"], header["content"], tensors)
@@ -228,23 +228,23 @@ def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> Store
 
 def verify_file(path: str | os.PathLike[str]) -> None:
     """Read one file in memory of its largest tensor, and compare it with its checksum."""
-    _verified(_checked_path(path), lambda opened, name: opened.get_tensor(name))
+    _verify(_check_path(path), lambda opened, name: opened.get_tensor(name))
 
 
-def _verified(file: Path, read: Callable[[Any, str], npt.NDArray[Any]]) -> dict[str, Any]:
+def _verify(file: Path, read: Callable[[Any, str], npt.NDArray[Any]]) -> dict[str, Any]:
     """Return the header of a file whose tensors, read one by one, match its checksum."""
     damaged = BadModelFile(f"{file} is damaged: its content does not match its checksum")
-    with _opened(file) as (header, opened):
+    with _open(file) as (header, opened):
         wanted, names = header.pop("sha256"), sorted(opened.keys())
-        table = [[name, *_described(opened, name)] for name in names]
+        table = [[name, *_describe_tensor(opened, name)] for name in names]
         try:
-            digest = _digest(header, table)
+            digest = _start_digest(header, table)
         except ValueError as error:  # JSON that can be read but not written (NaN) was not written by us
             raise damaged from error
         with ThreadPoolExecutor(1) as hashing:  # what was read is hashed while the next is read: hashing takes longest
             before: Future[None] | None = None
             for name in names:
-                content = _bytes_of(read(opened, name))
+                content = _view_bytes(read(opened, name))
                 if before is not None:
                     before.result()
                 before = hashing.submit(digest.update, content)
@@ -266,11 +266,11 @@ def map_file(path: str | os.PathLike[str]) -> MappedFile:
 
     Tensors may be written to: that changes no file.
     """
-    file = _checked_path(path)
-    with _opened(file) as (header, opened):
-        described = {name: _described(opened, name) for name in opened.keys()}  # noqa: SIM118 (it has no items)
+    file = _check_path(path)
+    with _open(file) as (header, opened):
+        described = {name: _describe_tensor(opened, name) for name in opened.keys()}  # noqa: SIM118 (it has no items)
         with file.open("rb") as content:
-            whole = _mapped(content.fileno())
+            whole = _map(content.fileno())
         length = int.from_bytes(whole[:8], "little")
         table = json.loads(whole[8 : 8 + length])
         tensors = {
@@ -282,7 +282,7 @@ def map_file(path: str | os.PathLike[str]) -> MappedFile:
     return MappedFile(header["kind"], header["sha256"], tensors)
 
 
-def _mapped(handle: int) -> mmap.mmap:
+def _map(handle: int) -> mmap.mmap:
     """Map an open file into memory of this process alone, for which none is set aside: it may be larger than memory."""
     if os.name != "posix":
         return mmap.mmap(handle, 0, access=mmap.ACCESS_COPY)
@@ -292,16 +292,16 @@ def _mapped(handle: int) -> mmap.mmap:
 
 def read_origin(path: str | os.PathLike[str]) -> Origin:
     """Read from the header alone how a file was written; whether it is whole, `read_file` finds out."""
-    with _opened(_checked_path(path)) as (header, _):
+    with _open(_check_path(path)) as (header, _):
         return Origin(header["format"], str(header.get("version", "unknown")))
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[tuple[dict[str, Any], Any]]:
+def _open(file: Path) -> Iterator[tuple[dict[str, Any], Any]]:
     """Yield the header and the opened safetensors file; what is wrong with either is reported in one sentence."""
     try:
         with safe_open(file, framework="np") as opened:
-            yield _header_in(file, opened.metadata()), opened
+            yield _find_header(file, opened.metadata()), opened
     except BadModelFile:
         raise
     except OSError as error:
@@ -310,7 +310,7 @@ def _opened(file: Path) -> Iterator[tuple[dict[str, Any], Any]]:
         raise BadModelFile(f"{file} is truncated, damaged or not a model file ({error})") from error
 
 
-def _checked_path(path: str | os.PathLike[str]) -> Path:
+def _check_path(path: str | os.PathLike[str]) -> Path:
     file = Path(path)
     try:
         found = file.stat()
@@ -327,14 +327,14 @@ def _checked_path(path: str | os.PathLike[str]) -> Path:
     return file
 
 
-def _header_in(file: Path, texts: dict[str, str] | None) -> dict[str, Any]:
+def _find_header(file: Path, texts: dict[str, str] | None) -> dict[str, Any]:
     """Return the header in the metadata of a safetensors file."""
     if texts is None or _KEY not in texts:
         raise BadModelFile(f"{file} is a safetensors file, but not one of deepmf")
-    return checked_header(file, texts[_KEY])
+    return parse_header(file, texts[_KEY])
 
 
-def checked_header(file: Path, text: str) -> dict[str, Any]:
+def parse_header(file: Path, text: str) -> dict[str, Any]:
     """Return the header with every field that this version reads, each of its type."""
     try:
         header = json.loads(text)
@@ -370,11 +370,6 @@ def _is_too_deep(header: dict[str, Any]) -> bool:
     return True
 
 
-def checksum_of(header: dict[str, Any]) -> str:
-    """Return the checksum of a header without tensors."""
-    return _checksum(header, {})
-
-
 def _write_tensors(path: Path, header: str, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write a safetensors file piece by piece; larger types come first, so that all numbers are aligned."""
     table: dict[str, Any] = {"__metadata__": {_KEY: header}}
@@ -383,31 +378,31 @@ def _write_tensors(path: Path, header: str, tensors: Mapping[str, npt.NDArray[An
         start, end = end, end + tensors[name].nbytes
         described = {"dtype": _CODES[tensors[name].dtype.name], "shape": list(tensors[name].shape)}
         table[name] = described | {"data_offsets": [start, end]}
-    text = encoded(table).encode()
+    text = encode_json(table).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little"))
         file.write(text)
         for name in names:
-            file.write(_bytes_of(tensors[name]))
+            file.write(_view_bytes(tensors[name]))
 
 
-def _checksum(header: dict[str, Any], tensors: Mapping[str, npt.NDArray[Any]]) -> str:
+def compute_checksum(header: dict[str, Any], tensors: Tensors) -> str:
     """Return the sha256 of the header, of every tensor's name, type and shape, and of their bytes."""
     names = sorted(tensors)
-    digest = _digest(header, [[name, tensors[name].dtype.name, list(tensors[name].shape)] for name in names])
+    digest = _start_digest(header, [[name, tensors[name].dtype.name, list(tensors[name].shape)] for name in names])
     for name in names:
-        digest.update(_bytes_of(tensors[name]))
+        digest.update(_view_bytes(tensors[name]))
     found: str = digest.hexdigest()
     return found
 
 
-def _digest(header: dict[str, Any], table: list[list[Any]]) -> Any:
+def _start_digest(header: dict[str, Any], table: list[list[Any]]) -> Any:
     """Return a sha256 to be continued, of the header and of every tensor's name, type and shape."""
-    return hashlib.sha256(encoded([header, table]).encode())
+    return hashlib.sha256(encode_json([header, table]).encode())
 
 
-def _described(opened: Any, name: str) -> tuple[str, list[int]]:
+def _describe_tensor(opened: Any, name: str) -> tuple[str, list[int]]:
     """Return the type and the shape of a tensor that is not read yet."""
     lazy = opened.get_slice(name)
     kind = lazy.get_dtype()
@@ -416,29 +411,29 @@ def _described(opened: Any, name: str) -> tuple[str, list[int]]:
     return _TYPES[kind], lazy.get_shape()
 
 
-def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
+def _view_bytes(array: npt.NDArray[Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def encoded(item: Any) -> str:
+def encode_json(item: Any) -> str:
     """Return JSON without spaces, in which NaN and infinities are refused."""
     return json.dumps(item, allow_nan=False, separators=(",", ":"))
 
 
-def _plain(item: Any) -> Any:
+def _make_plain(item: Any) -> Any:
     """Return JSON content with None for numbers that JSON does not have."""
     if isinstance(item, float):
         return item if math.isfinite(item) else None
     if isinstance(item, dict):
         if not all(isinstance(key, str) for key in item):
             raise TypeError(f"the keys of stored content must be strings; got {list(item)!r}")
-        return {key: _plain(value) for key, value in item.items()}
+        return {key: _make_plain(value) for key, value in item.items()}
     if isinstance(item, list | tuple):
-        return [_plain(value) for value in item]
+        return [_make_plain(value) for value in item]
     return item
 
 
-def _version() -> str:
+def _find_version() -> str:
     try:
         return metadata.version("deepmf")
     except metadata.PackageNotFoundError:

@@ -17,14 +17,14 @@ from deepmf.storage.model_file import (
     MappedTensors,
     Origin,
     StoredFile,
-    checked_header,
-    checksum_of,
-    encoded,
-    header_of,
+    compute_checksum,
+    encode_json,
+    make_header,
     map_file,
-    put_file,
+    parse_header,
     read_origin,
     verify_file,
+    write_in_place,
 )
 
 ENDING = ".model"  # of the names of folders
@@ -72,13 +72,14 @@ def write_folder(
 
     def fill(folder: Path) -> None:
         shards = []
-        for number, names in enumerate(_cut(tensors), 1):
+        for number, names in enumerate(_cut_into_shards(tensors), 1):
             file = folder / f"{number:05}.safetensors"
             some = {name: tensors[name] for name in names}
-            checksum = put_file(file, kind=_SHARD, content={"number": number}, tensors=some)
+            checksum = write_in_place(file, kind=_SHARD, content={"number": number}, tensors=some)
             shards.append(Shard(file.name, file.stat().st_size, checksum)._asdict())
-        header = header_of(kind, {"content": content, "shards": shards})
-        (folder / _MANIFEST).write_text(encoded(header | {"sha256": checksum_of(header)}), encoding="utf-8")
+        header = make_header(kind, {"content": content, "shards": shards})
+        manifest = encode_json(header | {"sha256": compute_checksum(header, {})})
+        (folder / _MANIFEST).write_text(manifest, encoding="utf-8")
         check(folder)
 
     write_folder_atomically(path, fill, replaces=is_replaceable)
@@ -96,45 +97,45 @@ def read_folder(path: str | os.PathLike[str], *, kind: str) -> StoredFile:
     types and shapes of the tensors are checked; that their values match the checksum is found out by `verify_folder`.
     """
     folder = Path(path)
-    header, shards = _manifest(folder)
+    header, shards = _read_manifest(folder)
     if header["kind"] != kind:
         raise BadModelFile(f"{folder} holds a {header['kind']}; a {kind} is needed")
     tensors = MappedTensors()
     for shard in shards:
-        tensors |= _opened_shard(folder, shard).tensors
+        tensors |= _open_shard(folder, shard).tensors
     return StoredFile(kind, header["content"]["content"], tensors)
 
 
 def verify_folder(path: str | os.PathLike[str]) -> None:
     """Read all shards of a folder and compare each with its checksum."""
-    for shard in _manifest(Path(path))[1]:
-        _opened_shard(Path(path), shard)
+    for shard in _read_manifest(Path(path))[1]:
+        _open_shard(Path(path), shard)
         verify_file(Path(path) / shard.file)
 
 
-def model_origin(path: str | os.PathLike[str]) -> Origin:
+def read_model_origin(path: str | os.PathLike[str]) -> Origin:
     """Read how a model file, or a model folder, was written."""
     if not Path(path).is_dir():
         return read_origin(path)
-    header = _manifest(Path(path))[0]
+    header = _read_manifest(Path(path))[0]
     return Origin(header["format"], str(header.get("version", "unknown")))
 
 
-def model_bytes(path: str | os.PathLike[str]) -> int:
+def count_model_bytes(path: str | os.PathLike[str]) -> int:
     """Return how many bytes a model file takes, or all shards of a model folder."""
     if not Path(path).is_dir():
         return Path(path).stat().st_size
-    return sum(shard.bytes for shard in _manifest(Path(path))[1])
+    return sum(shard.bytes for shard in _read_manifest(Path(path))[1])
 
 
-def model_digest(path: str | os.PathLike[str]) -> str:
+def compute_model_digest(path: str | os.PathLike[str]) -> str:
     """Return a digest by which a model file, or a model folder, is known: of all its bytes, or of its manifest."""
     file = Path(path, _MANIFEST) if Path(path).is_dir() else Path(path)
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _cut(tensors: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[str]]:
+def _cut_into_shards(tensors: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[str]]:
     """Yield the names of the tensors of each shard, in order."""
     names: list[str] = []
     n_bytes = 0
@@ -147,7 +148,7 @@ def _cut(tensors: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[str]]:
     yield names
 
 
-def _manifest(folder: Path) -> tuple[dict[str, Any], list[Shard]]:
+def _read_manifest(folder: Path) -> tuple[dict[str, Any], list[Shard]]:
     """Return the header in the manifest of a folder, and its shards."""
     file = folder / _MANIFEST
     if not folder.exists():
@@ -155,24 +156,24 @@ def _manifest(folder: Path) -> tuple[dict[str, Any], list[Shard]]:
     if not file.is_file():
         raise BadModelFile(f"{folder} is a folder without {_MANIFEST}; a model file or a model folder is needed")
     try:
-        header = checked_header(file, file.read_text(encoding="utf-8"))
+        header = parse_header(file, file.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadModelFile(f"{file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadModelFile(f"{file} is damaged: it is not UTF-8") from error
     wanted, content = header.pop("sha256"), header["content"]
     try:
-        is_whole = checksum_of(header) == wanted
+        is_whole = compute_checksum(header, {}) == wanted
     except ValueError:  # JSON that can be read but not written (NaN) was not written by us
         is_whole = False
     if not is_whole:
         raise BadModelFile(f"{file} is damaged: its content does not match its checksum")
     if not isinstance(content.get("content"), dict) or not isinstance(content.get("shards"), list):
         raise BadModelFile(f"{file} is not the manifest of a model folder: it lists no shards")
-    return header, [_shard(file, item) for item in content["shards"]]
+    return header, [_parse_shard(file, item) for item in content["shards"]]
 
 
-def _shard(file: Path, item: Any) -> Shard:
+def _parse_shard(file: Path, item: Any) -> Shard:
     kinds = {"file": str, "bytes": int, "sha256": str}
     is_one = isinstance(item, dict) and item.keys() == kinds.keys()
     if not is_one or not all(type(item[name]) is kind for name, kind in kinds.items()):
@@ -182,7 +183,7 @@ def _shard(file: Path, item: Any) -> Shard:
     return Shard(**item)
 
 
-def _opened_shard(folder: Path, shard: Shard) -> MappedFile:
+def _open_shard(folder: Path, shard: Shard) -> MappedFile:
     """Open a shard; one that is not there, not whole, or not the one that the manifest means, is refused."""
     file = folder / shard.file
     if not file.is_file():

@@ -27,11 +27,11 @@ from deepmf.nn.inputs import (
     SparseVectors,
     StoredVectors,
     Vectors,
-    feature_batch,
-    features_of,
+    make_feature_batch,
+    take_features,
 )
-from deepmf.nn.ranks import Ranks, Total, itself
-from deepmf.training.runtime import free_bytes
+from deepmf.nn.ranks import Ranks, SumOverRanks, keep_sums
+from deepmf.training.runtime import count_free_bytes
 
 
 class SampledAxis(NamedTuple):
@@ -146,31 +146,33 @@ class BlockSource(ABC):
 def prefer_dense(matrix: ObservedMatrix, device: torch.device, *, half: bool) -> bool:
     """Return whether dense tables of a matrix are faster on a device, and fit."""
     if device.type == "cuda":
-        return dense_bytes(matrix, half=half) <= dense_budget(device)
+        return count_dense_bytes(matrix, half=half) <= find_dense_budget(device)
     return matrix.n_entries >= DENSE_SHARE_ON_CPU * matrix.shape[0] * matrix.shape[1]
 
 
-def dense_budget(device: torch.device) -> float:
+def find_dense_budget(device: torch.device) -> float:
     """Return how many bytes dense tables may take on a GPU."""
-    free = free_bytes(device)
+    free = count_free_bytes(device)
     return DENSE_BYTES_ON_GPU if free is None else min(DENSE_BYTES_ON_GPU, DENSE_SHARE_OF_FREE * free)
 
 
-def dense_bytes(matrix: ObservedMatrix, *, half: bool) -> int:
+def count_dense_bytes(matrix: ObservedMatrix, *, half: bool) -> int:
     """Return the bytes of dense tables: targets in single precision, and inputs by row and by column."""
     return matrix.shape[0] * matrix.shape[1] * (4 + 2 * (2 if half else 4))
 
 
-def tensor_on(device: torch.device, array: npt.NDArray[Any]) -> Tensor:
+def copy_to(device: torch.device, array: npt.NDArray[Any]) -> Tensor:
     """Return a copy of an array on a device: a matrix's own arrays are read-only."""
     return torch.from_numpy(np.array(array)).to(device)
 
 
-def dense_table(matrix: ObservedMatrix, values: npt.NDArray[Any], device: torch.device, *, missing: float) -> Tensor:
+def make_dense_table(
+    matrix: ObservedMatrix, values: npt.NDArray[Any], device: torch.device, *, missing: float
+) -> Tensor:
     """Return values of entries as a table (rows, columns) in single precision, `missing` where nothing is observed."""
     table = torch.full(matrix.shape, missing, dtype=torch.float32, device=device)
-    places = tensor_on(device, matrix.entry_rows).long(), tensor_on(device, matrix.by_row.columns).long()
-    table[places] = tensor_on(device, values.astype(np.float32))
+    places = copy_to(device, matrix.entry_rows).long(), copy_to(device, matrix.by_row.columns).long()
+    table[places] = copy_to(device, values.astype(np.float32))
     return table
 
 
@@ -238,7 +240,7 @@ class VectorBlocks(BlockSource):
         matrix, values = self._matrix, self._values
         self.dense = self._prefers_dense(device, half=half) if self._force_dense is None else self._force_dense
         if self.dense:
-            table = dense_table(matrix, values, device, missing=float("nan"))
+            table = make_dense_table(matrix, values, device, missing=float("nan"))
             self._targets = table if self._axis == "row" else table.T.contiguous()
             inputs = self._targets.nan_to_num(0.0).to(torch.bfloat16 if half else torch.float32)
             self.vectors = DenseVectors(inputs)
@@ -250,7 +252,7 @@ class VectorBlocks(BlockSource):
             arrays = starts, rows, values[entries]
         starts, indices, weights = arrays
         self.vectors = SparseVectors(
-            *(tensor_on(device, array) for array in (starts, indices, weights.astype(np.float32)))
+            *(copy_to(device, array) for array in (starts, indices, weights.astype(np.float32)))
         )
 
     def _prefers_dense(self, device: torch.device, *, half: bool) -> bool:
@@ -276,7 +278,7 @@ class Block:
     """Some rows and some columns, as their branches read them, and what is observed where they meet.
 
     observed: a table (rows, columns) in units of [-1, 1], NaN where nothing is observed; or the entries alone.
-    total: from sums over what is observed here to those over all of the block: several ranks have a part of it each.
+    sum_over_ranks: turns sums over the entries of this rank into sums over all entries of the block.
     """
 
     row_ids: Tensor
@@ -286,7 +288,7 @@ class Block:
     observed: Tensor | BlockEntries
     row_features: FeatureBatch | None = None
     column_features: FeatureBatch | None = None
-    total: Total = itself
+    sum_over_ranks: SumOverRanks = keep_sums
 
     @property
     def targets(self) -> Tensor:
@@ -347,10 +349,10 @@ class MatrixBlocks(BlockSource):
             column_ids,
             rows,
             self.columns.take(column_ids),
-            self._observed(row_ids, column_ids, rows),
-            features_of(self.rows, row_ids),
-            features_of(self.columns, column_ids),
-            itself if self.dense or self._ranks is None else self._ranks.total,
+            self._find_observed(row_ids, column_ids, rows),
+            take_features(self.rows, row_ids),
+            take_features(self.columns, column_ids),
+            keep_sums if self.dense or self._ranks is None else self._ranks.sum_parts,
         )
 
     def join(self) -> None:
@@ -362,8 +364,8 @@ class MatrixBlocks(BlockSource):
         del self._targets, self._column_place
         row_features, column_features = self._features_on(device)
         starts, others = self.matrix.by_row
-        self.rows = self._stored(starts, others, None, row_features, device)
-        self.columns = self._stored(*self.matrix.by_column, column_features, device)
+        self.rows = self._make_stored_vectors(starts, others, None, row_features, device)
+        self.columns = self._make_stored_vectors(*self.matrix.by_column, column_features, device)
 
     def _axes(self) -> Sequence[SampledAxis]:
         positions = np.flatnonzero(self.matrix.row_counts), np.flatnonzero(self.matrix.column_counts)
@@ -382,9 +384,9 @@ class MatrixBlocks(BlockSource):
         if not self.dense:
             self._place_sparse(device)
             return
-        self._target_table = dense_table(matrix, matrix.scale.to_unit(matrix.values), device, missing=float("nan"))
+        self._target_table = make_dense_table(matrix, matrix.scale.to_unit(matrix.values), device, missing=float("nan"))
         inputs = self._encoding.encode(matrix.scale, matrix.values)
-        table = dense_table(matrix, inputs, device, missing=self._missing)
+        table = make_dense_table(matrix, inputs, device, missing=self._missing)
         table = table.to(torch.bfloat16 if half else torch.float32)
         row_features, column_features = self._features_on(device)
         self.rows = DenseVectors(table, row_features)
@@ -393,22 +395,22 @@ class MatrixBlocks(BlockSource):
     def _prefers_dense(self, device: torch.device, *, half: bool) -> bool:
         """Say whether dense tables are faster and fit; on every rank, as ranks take the same steps."""
         prefers = prefer_dense(self.matrix, device, half=half)
-        return prefers if self._ranks is None else all(self._ranks.collected(prefers))
+        return prefers if self._ranks is None else all(self._ranks.collect(prefers))
 
     def _place_sparse(self, device: torch.device) -> None:
         matrix, ranks = self.matrix, self._ranks
         row_features, column_features = self._features_on(device)
         by_row = GroupedEntries(*matrix.by_row, matrix.values)
         if ranks is not None:
-            by_row = take_row_entries_within(matrix, ranks.lines(matrix.shape[1]))
-        self._targets = tensor_on(device, matrix.scale.to_unit(by_row.values).astype(np.float32))
+            by_row = take_row_entries_within(matrix, ranks.find_lines(matrix.shape[1]))
+        self._targets = copy_to(device, matrix.scale.to_unit(by_row.values).astype(np.float32))
         self._column_place = torch.full((matrix.shape[1],), -1, dtype=torch.int32, device=device)
         self.rows = self._vectors(by_row, matrix.row_counts, row_features, device)
         if ranks is None:
             starts, rows, entries = matrix.by_column
             by_column = GroupedEntries(starts, rows, matrix.values[entries])
         else:
-            by_column = take_column_entries_within(matrix, ranks.lines(matrix.shape[0]))
+            by_column = take_column_entries_within(matrix, ranks.find_lines(matrix.shape[0]))
         self.columns = self._vectors(by_column, matrix.column_counts, column_features, device)
 
     def _vectors(
@@ -416,11 +418,11 @@ class MatrixBlocks(BlockSource):
     ) -> SparseVectors:
         """Return entries as a branch reads them; `counts` are those of all entries, of which these may be a part."""
         inputs = self._encoding.encode(self.matrix.scale, entries.values).astype(np.float32)
-        starts, indices, weights = (tensor_on(device, array) for array in (entries.starts, entries.others, inputs))
-        in_all = None if self._ranks is None else tensor_on(device, counts)
+        starts, indices, weights = (copy_to(device, array) for array in (entries.starts, entries.others, inputs))
+        in_all = None if self._ranks is None else copy_to(device, counts)
         return SparseVectors(starts, indices, weights, features=features, counts=in_all)
 
-    def _stored(
+    def _make_stored_vectors(
         self,
         starts: IndexArray,
         others: IndexArray,
@@ -434,14 +436,14 @@ class MatrixBlocks(BlockSource):
         def read(places: Tensor) -> tuple[Tensor, Tensor]:
             some = places.cpu().numpy()
             inputs = self._encoding.encode(scale, values[some if order is None else order[some]])
-            return tensor_on(device, others[some]), tensor_on(device, inputs.astype(np.float32))
+            return copy_to(device, others[some]), copy_to(device, inputs.astype(np.float32))
 
-        return StoredVectors(tensor_on(device, starts), read, features)
+        return StoredVectors(copy_to(device, starts), read, features)
 
     def _features_on(self, device: torch.device) -> list[FeatureBatch | None]:
-        return [None if each is None else feature_batch(each).to(device) for each in self._features]
+        return [None if each is None else make_feature_batch(each).to(device) for each in self._features]
 
-    def _observed(self, row_ids: Tensor, column_ids: Tensor, rows: Batch) -> Tensor | BlockEntries:
+    def _find_observed(self, row_ids: Tensor, column_ids: Tensor, rows: Batch) -> Tensor | BlockEntries:
         """Return what is observed in a block with these rows."""
         if isinstance(rows, Tensor):
             return self._target_table.index_select(0, row_ids).index_select(1, column_ids)

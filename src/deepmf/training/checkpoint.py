@@ -19,7 +19,7 @@ from torch import Tensor
 from deepmf.errors import BadModelFile, BadSetting, CannotSave, DeepMFWarning
 from deepmf.files import temporary_folder
 from deepmf.nn.parallel import Division
-from deepmf.nn.ranks import ranks_here, together
+from deepmf.nn.ranks import find_ranks, report_lost_ranks
 from deepmf.storage.model_file import read_file, write_file
 from deepmf.training.history import History
 from deepmf.training.loop import Loop, TrainingState
@@ -98,12 +98,12 @@ class Checkpoint:
 
 def remove_checkpoint(path: Path) -> None:
     """Remove the checkpoint of a training that is complete; where that fails, warn."""
-    ranks = ranks_here()
+    ranks = find_ranks()
     if ranks is not None and ranks.index:
         return  # the first removes it for all
     try:
         if path.is_dir():
-            for state in numbered_states(path).values():
+            for state in find_states(path).values():
                 shutil.rmtree(state)
             path.rmdir()
         else:
@@ -112,7 +112,7 @@ def remove_checkpoint(path: Path) -> None:
         warnings.warn(f"the checkpoint {path} could not be removed ({error.strerror})", DeepMFWarning, stacklevel=2)
 
 
-def numbered_states(path: Path) -> dict[int, Path]:
+def find_states(path: Path) -> dict[int, Path]:
     """Return the folders of states in the folder in which several ranks keep them, by number; none in other folders."""
     found = path.iterdir() if path.is_dir() else ()
     return {int(each.name): each for each in found if each.name.isdecimal() and (each / CONTENT).is_file()}
@@ -140,24 +140,24 @@ class ShardedCheckpoint(Checkpoint):
 
     def write(self, state: TrainingState) -> None:
         """Keep a state, replacing the one before it whole or not at all."""
-        with ExitStack() as stack, together():
+        with ExitStack() as stack, report_lost_ranks():
             stack.callback(self._remove_if_empty)  # after a write that failed, of the first state
-            folder = _decided(lambda: stack.enter_context(temporary_folder(self._made())))
+            folder = _decide(lambda: stack.enter_context(temporary_folder(self._make_folder())))
             stored = {name: self._by_channel(name, tensor) for name, tensor in state.tensors.items()}
-            self._save(folder, {name: self._placed(name, tensor) for name, tensor in stored.items()})
-            _decided(lambda: self._finish(folder, state.content))
+            self._save(folder, {name: self._distribute(name, tensor) for name, tensor in stored.items()})
+            _decide(lambda: self._finish(folder, state.content))
 
     def read(self) -> TrainingState | None:
         """Return the state kept last, None where there is none; that of another run is refused."""
-        with together():
-            found = _decided(self._last_content)
+        with report_lost_ranks():
+            found = _decide(self._last_content)
             if found is None:
                 return None
             folder, content = found
             return TrainingState(content, self._load(folder))
 
-    def _made(self) -> Path:
-        with _saving(self.path):
+    def _make_folder(self) -> Path:
+        with _name_checkpoint(self.path):
             self.path.mkdir(exist_ok=True)
         return self.path
 
@@ -174,18 +174,18 @@ class ShardedCheckpoint(Checkpoint):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # one process alone is no mistake
-                save(tensors, storage_writer=writer, no_dist=ranks_here() is None)
+                save(tensors, storage_writer=writer, no_dist=find_ranks() is None)
         except CheckpointException as error:
-            cause = _cause(error)
+            cause = _find_cause(error)
             if not isinstance(cause, OSError):
                 raise cause from error
-            raise _cannot_save(self.path, cause) from error
+            raise _make_error(self.path, cause) from error
 
     def _finish(self, folder: Path, content: dict[str, Any]) -> None:
         """Add what is no tensor, give the folder its number, and remove the state before it."""
-        before = numbered_states(self.path)
-        with _saving(self.path):
-            shards = {file.name: _checksum(file) for file in folder.glob(_SHARDS)}
+        before = find_states(self.path)
+        with _name_checkpoint(self.path):
+            shards = {file.name: _compute_checksum(file) for file in folder.glob(_SHARDS)}
             write_file(
                 folder / CONTENT,
                 kind="checkpoint",
@@ -204,7 +204,7 @@ class ShardedCheckpoint(Checkpoint):
                 f"{self.path} is the checkpoint of a training in one process, which several cannot continue; "
                 "continue it with one process, or give another name"
             )
-        numbered = numbered_states(self.path)
+        numbered = find_states(self.path)
         if not numbered:
             return None
         folder = numbered[max(numbered)]
@@ -214,7 +214,7 @@ class ShardedCheckpoint(Checkpoint):
         if not isinstance(shards, dict) or present != shards.keys():
             raise BadModelFile(f"{folder} lacks shards, or has more than it was written with; delete it")
         for name, checksum in shards.items():
-            if _checksum(folder / name) != checksum:
+            if _compute_checksum(folder / name) != checksum:
                 raise BadModelFile(f"{folder / name} was changed since it was written; delete {folder}")
         return folder, content
 
@@ -229,12 +229,12 @@ class ShardedCheckpoint(Checkpoint):
             local = {name: self._empty(name, each) for name, each in described.items()}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                placed = {name: self._placed(name, tensor) for name, tensor in local.items()}
-                load(placed, storage_reader=reader, no_dist=ranks_here() is None)
+                placed = {name: self._distribute(name, tensor) for name, tensor in local.items()}
+                load(placed, storage_reader=reader, no_dist=find_ranks() is None)
         except BadModelFile:
             raise
         except Exception as error:  # a shard may hold anything, and torch raise anything of it
-            cause = _cause(error) if isinstance(error, CheckpointException) else error
+            cause = _find_cause(error) if isinstance(error, CheckpointException) else error
             raise BadModelFile(f"{folder} could not be read ({cause}); delete it") from error
         return {
             name: tensor if self._division(name) is None else tensor.flatten(0, 1) for name, tensor in local.items()
@@ -242,12 +242,12 @@ class ShardedCheckpoint(Checkpoint):
 
     def _empty(self, name: str, described: Any) -> Tensor:
         """Return a tensor for what this rank holds of a stored one."""
-        shape, division, ranks = list(described.size), self._division(name), ranks_here()
+        shape, division, ranks = list(described.size), self._division(name), find_ranks()
         if division is not None:
             if tuple(shape[:2]) != (division.n_channels, division.n_inputs):
                 raise BadModelFile(f"{self.path} holds {name} of shape {tuple(shape)}, which does not fit; delete it")
             if ranks is not None:
-                own = ranks.lines(division.n_inputs)
+                own = ranks.find_lines(division.n_inputs)
                 shape[1] = own.stop - own.start
         return torch.empty(shape, dtype=described.properties.dtype)
 
@@ -256,9 +256,9 @@ class ShardedCheckpoint(Checkpoint):
         division = self._division(name)
         return tensor if division is None else division.by_channel(tensor)
 
-    def _placed(self, name: str, tensor: Tensor) -> Tensor:
+    def _distribute(self, name: str, tensor: Tensor) -> Tensor:
         """Return a stored tensor as torch has one that is divided over ranks; the others as they are."""
-        division, ranks = self._division(name), ranks_here()
+        division, ranks = self._division(name), find_ranks()
         if division is None or ranks is None:
             return tensor
         from torch.distributed.device_mesh import init_device_mesh
@@ -273,33 +273,33 @@ class ShardedCheckpoint(Checkpoint):
         return self.divided.get(f"learned.{name.removeprefix('good.')}" if name.startswith("good.") else name)
 
 
-def _decided(decide: Callable[[], Decision]) -> Decision:
+def _decide(decide: Callable[[], Decision]) -> Decision:
     """Return what the first rank decides, or this process alone."""
-    ranks = ranks_here()
-    return decide() if ranks is None else ranks.decided(decide)
+    ranks = find_ranks()
+    return decide() if ranks is None else ranks.decide_on_first(decide)
 
 
-def _cause(error: Any) -> BaseException:
+def _find_cause(error: Any) -> BaseException:
     """Return what went wrong on the first of the ranks on which something did."""
     cause: BaseException = error.failures[min(error.failures)][0]
     return cause
 
 
 @contextmanager
-def _saving(path: Path) -> Iterator[None]:
+def _name_checkpoint(path: Path) -> Iterator[None]:
     """Name the checkpoint, not the temporary folder, where something cannot be written."""
     try:
         yield
     except OSError as error:
         cause = error.__cause__ if isinstance(error, CannotSave) else error
-        raise _cannot_save(path, cause if isinstance(cause, OSError) else error) from error
+        raise _make_error(path, cause if isinstance(cause, OSError) else error) from error
 
 
-def _cannot_save(path: Path, error: OSError) -> CannotSave:
+def _make_error(path: Path, error: OSError) -> CannotSave:
     return CannotSave(f"{path} could not be written ({error.strerror or error}); nothing was changed")
 
 
-def _checksum(file: Path) -> str:
+def _compute_checksum(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 

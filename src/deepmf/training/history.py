@@ -88,7 +88,7 @@ class History:
         _check_names(plain, cls, "history")
         if not isinstance(plain["records"], list):
             raise BadModelFile(f"the records of a stored history must be a list; got {_shown(plain['records'])}")
-        records = [_record(each, epoch) for epoch, each in enumerate(plain["records"])]
+        records = [_read_record(each, epoch) for epoch, each in enumerate(plain["records"])]
         best = plain["best_epoch"]
         if best is not None and (type(best) is not int or not 0 <= best <= len(records)):
             raise BadModelFile(f"the stored history has {len(records)} epochs; its best one cannot be {_shown(best)}")
@@ -97,14 +97,17 @@ class History:
         threads = plain["threads"]
         if threads is not None and (type(threads) is not int or threads < 1):
             raise BadModelFile(f"the stored number of threads must be at least 1; got {_shown(threads)}")
-        best_error, means_error = (_error(plain, name) for name in ("best_error", "means_error"))
+        best_error, means_error = (_read_error(plain, name) for name in ("best_error", "means_error"))
         stages = plain["stages"]
         if not isinstance(stages, dict) or not all(isinstance(name, str) for name in stages):
             raise BadModelFile(f"the stored stages of a history must have names; got {_shown(stages)}")
-        errors = {name: _error(stages, name) for name in stages}
+        errors = {name: _read_error(stages, name) for name in stages}
         if None in errors.values():
             raise BadModelFile("the stored stages of a history must have an error each")
         return cls(records, best, best_error, plain["stopped"], threads, means_error, errors)  # type: ignore[arg-type]
+
+
+Callback = Callable[[EpochRecord, History], None]  # called after each epoch
 
 
 def describe_stages(stages: Mapping[str, float]) -> str:
@@ -122,7 +125,7 @@ def describe_stages(stages: Mapping[str, float]) -> str:
     return ", ".join(words)
 
 
-def _record(plain: Any, epoch: int) -> EpochRecord:
+def _read_record(plain: Any, epoch: int) -> EpochRecord:
     """Return what was kept of an epoch."""
     _check_names(plain, EpochRecord, f"record of epoch {epoch}")
     if type(plain["epoch"]) is not int or plain["epoch"] != epoch:
@@ -130,10 +133,10 @@ def _record(plain: Any, epoch: int) -> EpochRecord:
     notes = plain["notes"]
     if not isinstance(notes, dict) or not all(map(_is_note, notes.values())):
         raise BadModelFile(f"the stored notes of an epoch must be numbers or lists of them; got {_shown(notes)}")
-    loss = _number(plain, "loss")
+    loss = _read_number(plain, "loss")
     assert loss is not None
     error, rate, seconds = (
-        _number(plain, name, optional=True) for name in ("validation_error", "learning_rate", "seconds")
+        _read_number(plain, name, optional=True) for name in ("validation_error", "learning_rate", "seconds")
     )
     return EpochRecord(epoch, loss, error, rate, seconds, notes)
 
@@ -144,7 +147,7 @@ def _check_names(plain: Any, kind: type[History | EpochRecord], what: str) -> No
         raise BadModelFile(f"the stored {what} must have {', '.join(wanted)}; got {_shown(plain)}")
 
 
-def _number(plain: dict[str, Any], name: str, *, optional: bool = False) -> float | None:
+def _read_number(plain: dict[str, Any], name: str, *, optional: bool = False) -> float | None:
     value = plain[name]
     if value is None and optional:
         return None
@@ -153,8 +156,8 @@ def _number(plain: dict[str, Any], name: str, *, optional: bool = False) -> floa
     return float(value)
 
 
-def _error(plain: dict[str, Any], name: str) -> float | None:
-    error = _number(plain, name, optional=True)
+def _read_error(plain: dict[str, Any], name: str) -> float | None:
+    error = _read_number(plain, name, optional=True)
     if error is not None and error < 0:
         raise BadModelFile(f"the stored {name} of a history must be at least 0; got {_shown(error)}")
     return error
@@ -180,14 +183,14 @@ _ENDINGS = {
 }
 
 
-def training_in_words(history: History) -> str:
+def describe_training(history: History) -> str:
     """Say how long training was, and why it ended: 20 epochs in 1.2 s; all epochs were run."""
     ending = _ENDINGS.get(history.stopped)
     took = "" if history.seconds is None else f" in {format_duration(history.seconds)}"
     return f"{format_quantity(len(history), 'epoch')}{took}" + (f"; {ending}" if ending else "")
 
 
-def errors_in_words(history: History) -> str:
+def describe_errors(history: History) -> str:
     """Return the validation error and that of the means: validation RMSE 0.686; means 0.831."""
     if history.best_error is None:
         return ""
@@ -197,7 +200,7 @@ def errors_in_words(history: History) -> str:
 
 def history_line(history: History) -> str:
     """Return a history in a line."""
-    return f"History({', '.join(filter(None, [training_in_words(history), errors_in_words(history)]))})"
+    return f"History({', '.join(filter(None, [describe_training(history), describe_errors(history)]))})"
 
 
 def history_frame(history: History) -> Any:
@@ -213,15 +216,15 @@ def history_frame(history: History) -> Any:
 
 def history_html(history: History) -> str:
     """Return a history with its learning curves, as a notebook shows it."""
-    facts = {"training": training_in_words(history)}
+    facts = {"training": describe_training(history)}
     if history.best_error is not None:
-        facts["validation RMSE"] = errors_in_words(history).removeprefix("validation RMSE ")
+        facts["validation RMSE"] = describe_errors(history).removeprefix("validation RMSE ")
     if history.best_epoch is not None:
         facts["best epoch"] = str(history.best_epoch + 1)
-    return build_notebook_view("History", facts, learning_curves(history))
+    return build_notebook_view("History", facts, list_curves(history))
 
 
-def learning_curves(history: History) -> dict[str, Callable[[], Axes]]:
+def list_curves(history: History) -> dict[str, Callable[[], Axes]]:
     """Return functions that draw the loss and the validation error by epoch, where there are any, by caption."""
     captions = {"loss": "Loss on the training entries", "validation_error": "RMSE on the validation entries"}
     return {

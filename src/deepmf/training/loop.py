@@ -16,16 +16,13 @@ from torch import Tensor
 from deepmf.errors import BadEntries, BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix, check_unchanged
-from deepmf.nn.ranks import ranks_here
-from deepmf.training.history import EpochRecord, History
+from deepmf.nn.ranks import find_ranks
+from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.runtime import Threads
 from deepmf.training.settings import LoopSettings
 
 # Counts of steps and sweeps lie far below; up to here they are exact in double precision.
 _MOST_COUNTED = 2**53
-
-
-Callback = Callable[[EpochRecord, History], None]
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class Task(Protocol):
     def validation_error(self) -> float | None:
         """Return the error on validation entries: None where there are none, NaN where it cannot be computed."""
 
-    def learned(self) -> dict[str, Tensor]:
+    def get_learned(self) -> dict[str, Tensor]:
         """Return everything that is learned, not copied."""
 
     def set_learned(self, learned: Mapping[str, Tensor]) -> None:
@@ -107,7 +104,7 @@ class Loop:
             if keep is not None:
                 keep(self.state())
         except KeyboardInterrupt:
-            if ranks_here() is not None:
+            if find_ranks() is not None:
                 raise
             self.history.stopped = "interrupted"
             if self._good is not None:
@@ -116,7 +113,7 @@ class Loop:
 
     def state(self) -> TrainingState:
         """Return a copy of everything that the next epoch depends on."""
-        tensors = {f"learned.{name}": tensor for name, tensor in self.task.learned().items()}
+        tensors = {f"learned.{name}": tensor for name, tensor in self.task.get_learned().items()}
         tensors |= {f"good.{name}": tensor for name, tensor in (self._good or {}).items()}
         tensors |= {f"state.{name}": tensor for name, tensor in self.task.state().items()}
         return TrainingState(
@@ -129,8 +126,8 @@ class Loop:
         A state that this training could not have been in raises `BadModelFile`, before or after it is restored.
         """
         history = History.from_dict(state.content.get("history"))
-        learned, good, rest = (part(state.tensors, name) for name in ("learned", "good", "state"))
-        known = self.task.learned()
+        learned, good, rest = (select_prefix(state.tensors, name) for name in ("learned", "good", "state"))
+        known = self.task.get_learned()
         _check_learned(learned, known)
         if good:
             _check_learned(good, known)
@@ -145,7 +142,7 @@ class Loop:
             raise BadModelFile(f"the stored state of training cannot be restored ({error})") from error
         self.history = history
         if self._threads is not None:
-            self._threads.go_on_with(history.threads)
+            self._threads.resume_with(history.threads)
         self._good = {name: tensor.to(known[name].device) for name, tensor in good.items()} or None
 
     def _run_epoch(self, epoch: int) -> bool:
@@ -178,7 +175,7 @@ class Loop:
         return error
 
     def _remember(self) -> None:
-        current = self.task.learned()
+        current = self.task.get_learned()
         if self._good is None:
             self._good = {name: tensor.clone() for name, tensor in current.items()}
         else:
@@ -215,7 +212,7 @@ def _check_like(stored: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> No
             )
 
 
-def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors whose names start with a prefix and a dot, without it."""
     start = f"{prefix}."
     return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
@@ -246,7 +243,7 @@ class ValidationEntries(NamedTuple):
             raise BadEntries(f"validation has the scale {validation.scale}; the training matrix has {train.scale}")
         return found if values.size else None
 
-    def sampled(self, *, seed: int) -> ValidationEntries:
+    def sample(self, *, seed: int) -> ValidationEntries:
         """Return these entries, or as many of them, drawn at random, as are enough to compare on."""
         if self.values.size <= _MOST_COMPARED_ON:
             return self

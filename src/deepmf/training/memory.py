@@ -9,9 +9,9 @@ from torch import nn
 
 from deepmf.errors import NotEnoughMemory
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.nn.parallel import table_size
-from deepmf.training.blocks import dense_bytes, prefer_dense
-from deepmf.training.runtime import Runtime, free_bytes
+from deepmf.nn.parallel import count_divided_weights
+from deepmf.training.blocks import count_dense_bytes, prefer_dense
+from deepmf.training.runtime import Runtime, count_free_bytes
 from deepmf.training.settings import TrainingSettings
 
 # A weight, its gradient, the two averages of Adam's, and that of the best epoch.
@@ -43,7 +43,7 @@ class FitBytes(NamedTuple):
         return sum(self)
 
 
-def fit_bytes(
+def estimate_fit_bytes(
     network: nn.Module,
     matrix: ObservedMatrix,
     settings: TrainingSettings,
@@ -60,11 +60,11 @@ def fit_bytes(
     a_weight = _BYTES_A_WEIGHT + 4 * bool(settings.averaging)
     weights = sum(each.numel() for each in network.parameters()) * a_weight
     if runtime.ranks is not None:
-        divided = table_size(network) * a_weight
+        divided = count_divided_weights(network) * a_weight
         weights += divided // runtime.ranks.size - divided
     weights += sum(each.numel() * each.element_size() for each in network.buffers())
     if prefer_dense(matrix, runtime.device, half=runtime.half):
-        entries, n_read = dense_bytes(matrix, half=runtime.half), 0
+        entries, n_read = count_dense_bytes(matrix, half=runtime.half), 0
     else:
         n_parts = 1 if runtime.ranks is None else runtime.ranks.size
         entries, n_read = matrix.n_entries * _BYTES_AN_ENTRY // n_parts, n_read / n_parts
@@ -75,7 +75,7 @@ def fit_bytes(
 
 def check_memory(needed: FitBytes, device: torch.device, *, what: str, instead: str) -> None:
     """Refuse what does not fit into the free memory of a device; `instead` says what would."""
-    free = free_bytes(device)
+    free = count_free_bytes(device)
     if free is None or needed.total <= free:
         return
     largest = max(needed._fields, key=lambda name: getattr(needed, name))

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib.util import find_spec
-from typing import Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency
 from deepmf.formatting import format_duration
-from deepmf.training.history import EpochRecord, History
-from deepmf.training.loop import Callback
+
+if TYPE_CHECKING:  # this module stays light: commands that train nothing show progress without waiting for torch
+    from deepmf.training.history import Callback, EpochRecord, History
 
 
 class FitPlan(NamedTuple):
@@ -54,7 +55,7 @@ class PlanLine:
         n_left = self._plan.epochs - record.epoch - 1
         after = self._plan.share_after * self._plan.epochs
         seconds = time.monotonic() - self._start + (record.seconds or 0.0) * (n_left + after)
-        self._put(f"; {about(seconds)}")
+        self._put(f"; {describe_duration(seconds)}")
         self.close()
 
     def close(self) -> None:
@@ -70,7 +71,7 @@ class PlanLine:
 
 
 @contextmanager
-def plan_line(plan: FitPlan, stream: TextIO) -> Iterator[PlanLine]:
+def show_plan(plan: FitPlan, stream: TextIO) -> Iterator[PlanLine]:
     """Yield the line of a plan, which is ended however the fit ends."""
     line = PlanLine(plan, stream)
     try:
@@ -79,10 +80,10 @@ def plan_line(plan: FitPlan, stream: TextIO) -> Iterator[PlanLine]:
         line.close()
 
 
-def about(seconds: float) -> str:
+def describe_duration(seconds: float) -> str:
     """Say about how long something takes, no more exactly than can be known.
 
-    >>> [about(seconds) for seconds in (0.3, 7.2, 83, 400, 9000)]
+    >>> [describe_duration(seconds) for seconds in (0.3, 7.2, 83, 400, 9000)]
     ['about a second', 'about 7 s', 'about 85 s', 'about 7 min', 'about 2 h 30 min']
     """
     if seconds < 1.5:
@@ -118,7 +119,7 @@ class EpochDisplay(ABC):
         """Show an epoch."""
 
     @abstractmethod
-    def tell_stage(self, name: str) -> None:
+    def show_stage(self, name: str) -> None:
         """Show what is being done after the epochs."""
 
     def close(self) -> None:
@@ -136,12 +137,12 @@ def show_epochs(
     or None: on a terminal and in a notebook. Without epochs there is none; of several processes that train together the
     first alone shows it.
     """
-    from deepmf.nn.ranks import ranks_here  # not above: commands that train nothing need not wait for torch
+    from deepmf.nn.ranks import find_ranks  # not above: commands that train nothing need not wait for torch
 
     if progress is not None and not isinstance(progress, bool):
         raise BadSetting(f"progress must be True, False or None (where it is seen); got {progress!r}")
     wanted = (is_terminal() or is_notebook()) if progress is None else progress
-    ranks = ranks_here() if wanted else None
+    ranks = find_ranks() if wanted else None
     if not wanted or n_epochs is None or sys.stderr is None or (ranks is not None and ranks.index):
         yield ()
         return
@@ -181,14 +182,14 @@ class _Bar(EpochDisplay):
     def __call__(self, record: EpochRecord, history: History) -> None:
         self._standing.see(record, history)
         self._progress.start()  # not before: the line of a plan may have to be ended first
-        done, state = record.epoch + 1, self._standing.of_epoch(record)
+        done, state = record.epoch + 1, self._standing.describe_epoch(record)
         self._progress.update(self._task, completed=done, epochs=self._epochs(done), state=state)
 
-    def tell_stage(self, name: str) -> None:
+    def show_stage(self, name: str) -> None:
         """Show a stage: the bar only says that something is being done, as nobody knows for how long."""
         self._progress.start()
         self._progress.remove_task(self._task)
-        epochs, state = self._epochs(self._standing.n_epochs), self._standing.of_stage(name)
+        epochs, state = self._epochs(self._standing.n_epochs), self._standing.describe_stage(name)
         self._task = self._progress.add_task(self._title, total=None, epochs=epochs, state=state)
 
     def close(self) -> None:
@@ -210,11 +211,11 @@ class _Line(EpochDisplay):
         self._standing.see(record, history)
         left = timedelta(seconds=round((history.seconds or 0.0) / len(history) * (self._n_epochs - record.epoch - 1)))
         epoch = f"epoch {record.epoch + 1} of {self._n_epochs}"
-        self._line.write(f"{self._title}: {epoch}, {left} left, {self._standing.of_epoch(record)}")
+        self._line.write(f"{self._title}: {epoch}, {left} left, {self._standing.describe_epoch(record)}")
 
-    def tell_stage(self, name: str) -> None:
+    def show_stage(self, name: str) -> None:
         """Show a stage at once: it may take long until the next."""
-        self._line.put(f"{self._title}: {self._standing.of_stage(name)}")
+        self._line.put(f"{self._title}: {self._standing.describe_stage(name)}")
 
     def close(self) -> None:
         """Leave the last text."""
@@ -232,10 +233,10 @@ class _AfterPlan(EpochDisplay):
         if self._line.told:
             self._display(record, history)
 
-    def tell_stage(self, name: str) -> None:
+    def show_stage(self, name: str) -> None:
         """Show a stage; where no epoch was run, such as after a kill at the end, the plan never learns its time."""
         self._line.close()
-        self._display.tell_stage(name)
+        self._display.show_stage(name)
 
     def close(self) -> None:
         """End the line and the display."""
@@ -258,12 +259,12 @@ class _Standing:
         if history.best_error is not None and history.best_epoch is not None:
             self._best = f"best {history.best_error:.4f} in epoch {history.best_epoch + 1}"
 
-    def of_epoch(self, record: EpochRecord) -> str:
+    def describe_epoch(self, record: EpochRecord) -> str:
         """Say in a few words how training stands."""
         error = "" if self._error is None else f"validation {self._error:.4f}"
         return ", ".join(filter(None, [f"loss {record.loss:.4f}", error, self._best]))
 
-    def of_stage(self, name: str) -> str:
+    def describe_stage(self, name: str) -> str:
         """Say what is being done after the epochs."""
         return ", ".join(filter(None, [name, self._best]))
 
@@ -330,7 +331,7 @@ def tensorboard_log(folder: str | os.PathLike[str]) -> Iterator[Callback]:
     def log(record: EpochRecord, _: History) -> None:
         nonlocal broken
         try:
-            for name, number in ({} if broken else numbers_of(record)).items():
+            for name, number in ({} if broken else list_numbers(record)).items():
                 writer.add_scalar(name, number, record.epoch + 1)
         except OSError as error:  # such as that of a full disk: no reason to stop training
             broken = True
@@ -344,10 +345,11 @@ def tensorboard_log(folder: str | os.PathLike[str]) -> Iterator[Callback]:
             writer.close()
 
 
-def numbers_of(record: EpochRecord) -> dict[str, float]:
+def list_numbers(record: EpochRecord) -> dict[str, float]:
     """Return every number that an epoch has, by name; those of a list by their position, from 1.
 
-    >>> numbers_of(EpochRecord(0, 0.5, None, 0.01, 1.0, {"boundaries": [1.4, 2.6], "phase": "first"}))
+    >>> from deepmf.training.history import EpochRecord
+    >>> list_numbers(EpochRecord(0, 0.5, None, 0.01, 1.0, {"boundaries": [1.4, 2.6], "phase": "first"}))
     {'loss': 0.5, 'learning_rate': 0.01, 'boundaries/1': 1.4, 'boundaries/2': 2.6}
     """
     known = {

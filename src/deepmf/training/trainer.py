@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 
 from deepmf.nn.branch import use_generator
-from deepmf.nn.parallel import Division, divisions
+from deepmf.nn.parallel import Division, find_divisions
 from deepmf.training.blocks import BlockSource
-from deepmf.training.loop import Epoch, ValidationEntries, part
-from deepmf.training.runtime import Runtime, private_generator
+from deepmf.training.loop import Epoch, ValidationEntries, select_prefix
+from deepmf.training.runtime import Runtime, make_generator
 from deepmf.training.settings import TrainingSettings
 
 
@@ -50,7 +50,7 @@ class ExponentialAverage:
         self._steps.zero_()
 
     @contextmanager
-    def swapped_out(self) -> Iterator[None]:
+    def swap_out(self) -> Iterator[None]:
         """Let the parameters be the weights that are stepped, and their average again in the end."""
         self._swap()
         try:
@@ -211,16 +211,16 @@ class Trainer:
         self.runtime = runtime = Runtime(settings.device, settings.precision)
         self.settings, self.source, self.validation = settings, source, validation
         # "walk" seeds the generator of blocks: with another word every result would change.
-        self._sampling_generator = private_generator(settings.seed, "walk")
+        self._sampling_generator = make_generator(settings.seed, "walk")
         source.prepare(runtime.device, half=runtime.half, generator=self._sampling_generator, ranks=runtime.ranks)
-        self._divisions = divisions(network)
+        self._divisions = find_divisions(network)
         self._spread = runtime.spread(network)
         self.network, self.objective = network.to(runtime.device), objective.to(runtime.device)
-        self._generator = runtime.generator(settings.seed, "dropout")
+        self._generator = runtime.make_generator(settings.seed, "dropout")
         use_generator(network, self._generator)
         self._optimiser = new_optimiser(network.parameters(), settings.learning_rate)
         self._average = ExponentialAverage(network.parameters(), settings.averaging) if settings.averaging else None
-        compared_on = None if validation is None else validation.sampled(seed=settings.seed)
+        compared_on = None if validation is None else validation.sample(seed=settings.seed)
         self._validation = None if compared_on is None else compared_on.to(runtime.device)
         self._loss_sum = torch.zeros((), dtype=torch.float32, device=runtime.device)
         self._schedule: Callable[[int], int] | None = None
@@ -235,10 +235,10 @@ class Trainer:
         self.source.begin_epoch()
         self.network.train()
         self._loss_sum.zero_()
-        with nullcontext() if self._average is None else self._average.swapped_out():
+        with nullcontext() if self._average is None else self._average.swap_out():
             for _ in range(self.source.n_steps):
                 self._step()
-        loss = self.runtime.agreed(self._loss_sum.item() / self.source.n_steps)
+        loss = self.runtime.agree_on(self._loss_sum.item() / self.source.n_steps)
         return Epoch(loss, rate, self.objective.notes(self.network))
 
     def validation_error(self) -> float | None:
@@ -250,12 +250,12 @@ class Trainer:
         with torch.no_grad(), self.runtime.autocast():
             if self._validation is None:
                 loss = self.objective.loss(self.network, self.source.next_block())
-                return None if math.isfinite(self.runtime.agreed(loss.item())) else math.nan
+                return None if math.isfinite(self.runtime.agree_on(loss.item())) else math.nan
             rows, columns, values = self._validation
             predictions = self.objective.predictions(self.network, self.source, rows, columns)
-            return self.runtime.agreed(float((predictions - values).square().mean().sqrt()))
+            return self.runtime.agree_on(float((predictions - values).square().mean().sqrt()))
 
-    def learned(self) -> dict[str, Tensor]:
+    def get_learned(self) -> dict[str, Tensor]:
         """Return the weights (their average, where there is one) and statistics of the network, not copied.
 
         Of divided tables they are the lines of this rank.
@@ -266,12 +266,12 @@ class Trainer:
         """Go back to weights learned earlier."""
         self.network.load_state_dict(learned)
 
-    def whole_learned(self) -> dict[str, Tensor]:
+    def gather_learned(self) -> dict[str, Tensor]:
         """Return the same with the lines of all ranks."""
-        return self.learned() if self._spread is None else self._spread.whole(self.learned())
+        return self.get_learned() if self._spread is None else self._spread.gather_whole(self.get_learned())
 
-    def divided(self) -> dict[str, Division]:
-        """Return of which tensors of `learned` and `state` each of several ranks holds some lines."""
+    def find_divided(self) -> dict[str, Division]:
+        """Return of which tensors of `get_learned` and `state` each of several ranks holds some lines."""
         divided = {f"learned.{name}": division for name, division in self._divisions.items()}
         for number, (name, _) in enumerate(self.network.named_parameters()):
             if name in self._divisions:
@@ -289,7 +289,7 @@ class Trainer:
 
     def begin_from(self, learned: Mapping[str, Tensor], *, schedule: Callable[[int], int]) -> None:
         """Begin with weights learned earlier; `schedule` says which epoch of the whole schedule an epoch stands for."""
-        self.set_learned(learned if self._spread is None else self._spread.share(learned))
+        self.set_learned(learned if self._spread is None else self._spread.take_share(learned))
         self._schedule = schedule
         if self._average is not None:
             self._average.restart()
@@ -305,21 +305,21 @@ class Trainer:
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Restore such a state."""
-        self._optimiser.restore(part(state, "optimiser"))
+        self._optimiser.restore(select_prefix(state, "optimiser"))
         if self._average is not None:
-            self._average.restore(part(state, "average"))
+            self._average.restore(select_prefix(state, "average"))
         self._generator.set_state(state["generator.dropout"])
         self._sampling_generator.set_state(state["generator.sampling"])
 
     def _train_step(self) -> None:
         for number, evaluate in enumerate(self.objective.passes(self.network, self.source.next_block())):
-            loss = self._optimiser.step(lambda evaluate=evaluate: self._differentiated(evaluate))  # type: ignore[misc]
+            loss = self._optimiser.step(lambda evaluate=evaluate: self._differentiate(evaluate))  # type: ignore[misc]
             if self._average is not None:
                 self._average.update()
             if number == 0:
                 self._loss_sum += loss
 
-    def _differentiated(self, evaluate: Evaluate) -> Tensor:
+    def _differentiate(self, evaluate: Evaluate) -> Tensor:
         """Return a loss, and leave its gradients with the parameters."""
         with self.runtime.autocast():
             loss = evaluate()

@@ -279,7 +279,7 @@ class Stages(EpochDisplay):
     def __call__(self, record: EpochRecord, history: History) -> None:
         assert not self.names  # they follow the epochs
 
-    def tell_stage(self, name: str) -> None:
+    def show_stage(self, name: str) -> None:
         self.names.append(name)
 
 

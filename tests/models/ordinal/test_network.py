@@ -21,8 +21,8 @@ from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
 from deepmf.nn.branch import Branch, use_generator
-from deepmf.nn.inputs import N_SUMMARY_FEATURES, DenseVectors, SparseBatch, SparseVectors, Vectors, channels
-from deepmf.nn.masking import Masking, views
+from deepmf.nn.inputs import N_SUMMARY_FEATURES, DenseVectors, SparseBatch, SparseVectors, Vectors, make_channels
+from deepmf.nn.masking import Masking, draw_views
 from deepmf.training import blocks as blocks_module
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.loop import ValidationEntries
@@ -54,7 +54,7 @@ def network(*, n_views: int = N_VIEWS) -> OrdinalNetwork:
         for tensor in (norm.weight.data, norm.bias.data, norm.running_mean, norm.running_var):
             assert tensor is not None
             tensor.copy_(torch.rand(tensor.shape, generator=generator) + 0.25)
-    seen = [views(n_views, size, mask_rate=0.5, generator=generator) for size in (N_COLUMNS, N_ROWS)]
+    seen = [draw_views(n_views, size, mask_rate=0.5, generator=generator) for size in (N_COLUMNS, N_ROWS)]
     return OrdinalNetwork(rows, columns, head, Masking(0.5), row_views=seen[0], column_views=seen[1]).eval()
 
 
@@ -88,9 +88,9 @@ def restated(two: OrdinalNetwork, axis: str, values: Tensor, n_views: int) -> Te
         for view in seen[:n_views]:
             visible = torch.where(view, vector, float("nan"))[None]
             if axis == "rows":
-                latents.append(two.head.make_row_latents(two.rows(channels(visible, N_COLUMNS)))[0])
+                latents.append(two.head.make_row_latents(two.rows(make_channels(visible, N_COLUMNS)))[0])
             else:
-                latents.append(two.head.make_column_latents(two.columns(channels(visible, N_ROWS)))[0])
+                latents.append(two.head.make_column_latents(two.columns(make_channels(visible, N_ROWS)))[0])
         means.append(torch.stack(latents).double().mean(0))
     return torch.stack(means).detach()
 
@@ -257,7 +257,7 @@ def hidden_of(step: Step, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
     own = step.network.masking
     masking = Masking(own.mask_rate, cold_row_rate=own.cold_row_rate, cold_column_rate=own.cold_column_rate)
     use_generator(masking, torch.Generator().manual_seed(SEED))
-    return masking.masked(torch.arange(shape[0])[:, None], torch.arange(shape[1]), masking.draw()).numpy()
+    return masking.is_masked(torch.arange(shape[0])[:, None], torch.arange(shape[1]), masking.draw_step_seed()).numpy()
 
 
 def latents_of(step: Step, matrix: ObservedMatrix) -> tuple[Array, Array]:

@@ -44,8 +44,8 @@ from deepmf.models.ordinal.refinement import (
     split_by_length,
 )
 from deepmf.nn.branch import Branch
-from deepmf.nn.inputs import N_SUMMARY_FEATURES, SparseVectors, apply_mask, channels
-from deepmf.nn.masking import views
+from deepmf.nn.inputs import N_SUMMARY_FEATURES, SparseVectors, apply_mask, make_channels
+from deepmf.nn.masking import draw_views
 
 SMALL: dict[str, Any] = {
     "hidden_sizes": (16,),
@@ -486,7 +486,7 @@ def test_few_entries_are_one_part() -> None:
 
 N_INPUTS = 9
 
-VIEWS = views(5, N_INPUTS, mask_rate=0.6, generator=torch.Generator().manual_seed(1))
+VIEWS = draw_views(5, N_INPUTS, mask_rate=0.6, generator=torch.Generator().manual_seed(1))
 
 VECTORS = SparseVectors(
     torch.tensor([0, 4, 4, 5, 11]),
@@ -509,7 +509,7 @@ def one_by_one(branch: Branch, vectors: SparseVectors, position: int) -> Tensor:
     """What the branch gives for each view of a vector, (views, outputs)."""
     batch = vectors.take(torch.tensor([position]))
     seen = [apply_mask(batch, view[batch.indices]) for view in VIEWS]
-    return torch.cat([branch(channels(each, N_INPUTS)) for each in seen])
+    return torch.cat([branch(make_channels(each, N_INPUTS)) for each in seen])
 
 
 @pytest.mark.parametrize("at_a_time", [1, 5, 8192])

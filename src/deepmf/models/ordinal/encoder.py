@@ -51,7 +51,7 @@ from deepmf.models.ordinal.refinement import (
 )
 from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.nn.inputs import SparseVectors
-from deepmf.storage.model_file import Packed, Tensors, field
+from deepmf.storage.model_file import Packed, Tensors, read_field
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.loop import ValidationEntries
 
@@ -237,7 +237,7 @@ def to_numpy(latents: Tensor) -> LatentArray:
 
 def load_choices(content: Any, entries: EntryStore, tensors: Tensors) -> dict[str, Any]:
     """Return the stored choices on held-out entries by name; raise `BadModelFile` for anything else."""
-    penalties, linear = field(content, "penalties"), field(content, "linear")
+    penalties, linear = read_field(content, "penalties"), read_field(content, "linear")
     if not isinstance(penalties, list) or len(penalties) != 2:
         raise BadModelFile(f"the stored penalties must be two numbers; they are {penalties!r}")
     return {
@@ -296,7 +296,7 @@ def build_encoder(
     if held_out is None:
         rows, columns = _refine_in_rounds(encoder, encoder.refine_trained_rows(entries), entries)
         return EncodedMatrix(encoder, Latents(rows), Latents(columns), {})
-    held_out = held_out.sampled(seed=settings.seed)
+    held_out = held_out.sample(seed=settings.seed)
     seen = entries
     if source.matrix is not entries.train:
         seen = EntryStore.of(source.matrix, entries.row_features, entries.column_features)

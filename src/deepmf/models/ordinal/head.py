@@ -19,7 +19,7 @@ from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.scale import Scale
 from deepmf.models.distribution import PredictiveDistribution
 from deepmf.models.predictor import Readout
-from deepmf.nn.branch import directions
+from deepmf.nn.branch import normalise_latents
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class OrdinalHead(nn.Module):
     def _split_outputs(self, outputs: Tensor, n_effects: int) -> tuple[Tensor, Tensor]:
         """Return directions and effects (batch, groups, ...) from the outputs (batch, groups x outputs) of a branch."""
         outputs = outputs.reshape(outputs.shape[0], self.groups, -1)
-        return directions(outputs[..., :-n_effects]), _EFFECT_SIZE * outputs[..., -n_effects:].float()
+        return normalise_latents(outputs[..., :-n_effects]), _EFFECT_SIZE * outputs[..., -n_effects:].float()
 
     def _join_groups(self, latents: Tensor) -> Tensor:
         """Join latents (batch, groups, latent): directions side by side, together of length 1, and means of others."""

@@ -22,7 +22,7 @@ from deepmf.models.latents import Latents, pair_products
 from deepmf.models.means import NO_WEIGHTS, FeatureWeights, load_feature_weights
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.refinement import split_by_entries
-from deepmf.storage.model_file import Tensors, field
+from deepmf.storage.model_file import Tensors, read_field
 from deepmf.training.loop import ValidationEntries
 
 # Shares and slopes of the linear part that are compared. Slopes are in units of the slope of a logistic distribution
@@ -123,12 +123,12 @@ class LinearPart:
 def load_linear_part(content: Any, entries: EntryStore, tensors: Tensors) -> LinearPart:
     """Return the linear part that `pack` described; raise `BadModelFile` for anything else."""
     train = entries.train
-    size = field(content, "size")
+    size = read_field(content, "size")
     if type(size) is not int or not 1 <= size <= min(train.shape):
         raise BadModelFile(f"the stored size of the linear part must be 1 to {min(train.shape)}; it is {size!r}")
-    share = check_positive(field(content, "share"), "share of the linear part", below=1.0)
+    share = check_positive(read_field(content, "share"), "share of the linear part", below=1.0)
     width = train.scale.high - train.scale.low or 1.0
-    slope = check_positive(field(content, "slope"), "slope of the linear part", below=_LARGEST / width)
+    slope = check_positive(read_field(content, "slope"), "slope of the linear part", below=_LARGEST / width)
     weights = load_feature_weights(entries, tensors, width=size + 1, kind="float32")
     # Files of earlier versions have neither of these: their linear parts have the default penalty on every scale.
     penalty = check_positive(content.get("penalty", ALSSettings().penalty), "penalty of the linear part")

@@ -29,11 +29,11 @@ from deepmf.models.predictor import Predictor, unpack_latents
 from deepmf.models.warm_start import TWO_BRANCHES, LineOf, WarmStart
 from deepmf.nn.branch import Branch
 from deepmf.nn.inputs import N_SUMMARY_FEATURES
-from deepmf.nn.masking import Masking, views
-from deepmf.storage.model_file import Tensors, has_values_to_check, numbers
+from deepmf.nn.masking import Masking, draw_views
+from deepmf.storage.model_file import Tensors, has_values_to_check, read_numbers
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.loop import ValidationEntries
-from deepmf.training.runtime import Runtime, private_generator
+from deepmf.training.runtime import Runtime, make_generator
 from deepmf.training.settings import Settings
 from deepmf.training.trainer import Trainer
 
@@ -154,7 +154,7 @@ class OrdinalDMF(NetworkModel):
         with torch.device("cpu"):  # the support has values even where a network is made without weights
             support = find_support(train, n_bins=self.settings.bins)
             head = OrdinalHead(*support, groups=self.settings.networks)
-        generator = private_generator(self.settings.seed, "weights")
+        generator = make_generator(self.settings.seed, "weights")
         row_sizes, column_sizes = self.settings.branch_sizes
         return OrdinalNetwork(
             self._make_branch(n_columns, row_sizes, head.n_row_outputs, entries.row_features, generator),
@@ -190,14 +190,14 @@ class OrdinalDMF(NetworkModel):
         )
 
     def _draw_views(self, n_inputs: int) -> Tensor:
-        generator = private_generator(self.settings.seed, "views")
-        return views(self.settings.views, n_inputs, mask_rate=self.settings.mask_rate, generator=generator)
+        generator = make_generator(self.settings.seed, "views")
+        return draw_views(self.settings.views, n_inputs, mask_rate=self.settings.mask_rate, generator=generator)
 
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, OrdinalNetwork) and isinstance(source, MatrixBlocks)
         encoder, rows, columns, stages = build_encoder(
-            network, source, entries, trainer.validation, self.settings, tell=fitting.tell_stage
+            network, source, entries, trainer.validation, self.settings, tell=fitting.show_stage
         )
         if trainer.validation is not None and source.matrix is not entries.train:
             self.history_.means_error = _compute_means_error(source.matrix, trainer.validation)
@@ -219,7 +219,7 @@ class OrdinalDMF(NetworkModel):
         return Predictor(rows, columns, encoder, readout, n_beside=layout.n_beside)
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        landmarks = numbers(tensors, "refinement.landmarks", "float32", (None, self._direction_size))
+        landmarks = read_numbers(tensors, "refinement.landmarks", "float32", (None, self._direction_size))
         if not Landmarks(torch.from_numpy(landmarks)).are_independent():
             raise BadModelFile("the stored landmarks must be different directions")
         network = self._load_network(entries, tensors)
@@ -228,7 +228,7 @@ class OrdinalDMF(NetworkModel):
             network,
             entries.scale,
             landmarks=landmarks,
-            refinement_columns=numbers(tensors, "refinement.columns", "float32", (entries.train.shape[1], None)),
+            refinement_columns=read_numbers(tensors, "refinement.columns", "float32", (entries.train.shape[1], None)),
             **load_choices(content, entries, tensors),
         )
         layout = encoder.layout

@@ -9,9 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from deepmf.models.ordinal.head import LatentLayout, OrdinalHead
-from deepmf.nn.branch import Branch, inner_products
-from deepmf.nn.inputs import Batch, DenseVectors, FeatureBatch, SparseBatch, Vectors, apply_mask, channels, features_of
-from deepmf.nn.masking import Masking, positions
+from deepmf.nn.branch import Branch, compute_inner_products
+from deepmf.nn.inputs import (
+    Batch,
+    DenseVectors,
+    FeatureBatch,
+    SparseBatch,
+    Vectors,
+    apply_mask,
+    make_channels,
+    take_features,
+)
+from deepmf.nn.masking import Masking, locate_inputs
 from deepmf.training.blocks import Block, BlockEntries, MatrixBlocks
 from deepmf.training.trainer import Objective
 
@@ -65,13 +74,13 @@ class OrdinalNetwork(nn.Module):
 
     def run_row_branch(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
         """Return the outputs of the row branch for visible entries and features."""
-        read = channels(batch, self.row_views.shape[1], total=self.rows.first.total)
+        read = make_channels(batch, self.row_views.shape[1], sum_over_ranks=self.rows.first.sum_over_ranks)
         outputs: Tensor = self.rows(read, features)
         return outputs
 
     def run_column_branch(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
         """Return the outputs of the column branch for visible entries and features."""
-        read = channels(batch, self.column_views.shape[1], total=self.columns.first.total)
+        read = make_channels(batch, self.column_views.shape[1], sum_over_ranks=self.columns.first.sum_over_ranks)
         outputs: Tensor = self.columns(read, features)
         return outputs
 
@@ -99,7 +108,7 @@ def _average_views(
     ids = torch.arange(len(vectors), device=views.device) if ids is None else ids
     parts = []
     for some in _split_by_memory(vectors, ids):
-        batch, features = vectors.take(some), features_of(vectors, some)
+        batch, features = vectors.take(some), take_features(vectors, some)
         latents = [encode(apply_mask(batch, _find_visible(view, batch)), features) for view in views]
         parts.append(torch.stack(latents).mean(0))
     return torch.cat(parts)
@@ -127,17 +136,17 @@ class OrdinalObjective(Objective):
 
     def loss(self, network: OrdinalNetwork, block: Block) -> Tensor:
         """Return the mean loss of a block's masked entries."""
-        drawn = network.masking.draw()
+        drawn = network.masking.draw_step_seed()
         find_masked = _mask_step(network, block, drawn)
-        row_of, columns_of_row = positions(block.rows, block.row_ids)
-        column_of, rows_of_column = positions(block.columns, block.column_ids)
+        row_of, columns_of_row = locate_inputs(block.rows, block.row_ids)
+        column_of, rows_of_column = locate_inputs(block.columns, block.column_ids)
         row_outputs = network.run_row_branch(
             apply_mask(block.rows, ~find_masked(row_of, columns_of_row)),
-            network.masking.visible_features(block.row_features, block.row_ids, drawn),
+            network.masking.mask_features(block.row_features, block.row_ids, drawn),
         )
         column_outputs = network.run_column_branch(
             apply_mask(block.columns, ~find_masked(rows_of_column, column_of)),
-            network.masking.visible_features(block.column_features, block.column_ids, drawn),
+            network.masking.mask_features(block.column_features, block.column_ids, drawn),
         )
         row_latents = network.head.make_row_latents_by_group(row_outputs)
         column_latents = network.head.make_column_latents_by_group(column_outputs)
@@ -163,10 +172,10 @@ def _mask_step(network: OrdinalNetwork, block: Block, drawn: Tensor) -> FindMask
     For sparse vectors, the random numbers of all rows and columns are computed once and looked up for each entry.
     """
     if not isinstance(block.rows, SparseBatch):
-        return partial(network.masking.masked, drawn=drawn)
+        return partial(network.masking.is_masked, drawn=drawn)
     sizes = network.column_views.shape[1], network.row_views.shape[1]
     every_row, every_column = (torch.arange(size, device=drawn.device) for size in sizes)
-    return network.masking.numbers(every_row, every_column, drawn).masked
+    return network.masking.hash_positions(every_row, every_column, drawn).is_masked
 
 
 def _average_entry_losses(
@@ -186,7 +195,7 @@ def _average_entry_losses(
     rows, columns = row_latents.index_select(0, row_at[masked]), column_latents.index_select(0, column_at[masked])
     logits = network.head.logits((rows * columns).sum(-1), network.head.take_response(rows))
     losses = network.head.loss(logits, network.head.mark_exceeded(units[masked])[:, None])
-    sums = block.total(torch.stack([losses.sum(), losses.new_tensor(losses.numel())]))
+    sums = block.sum_over_ranks(torch.stack([losses.sum(), losses.new_tensor(losses.numel())]))
     return sums[0] / sums[1].clamp(min=1)
 
 
@@ -200,7 +209,10 @@ def _average_table_losses(
 ) -> Tensor:
     """Return the mean loss of the masked entries of a dense block, by kernels of static shapes."""
     row_latents, column_latents = row_latents.transpose(0, 1), column_latents.transpose(0, 1)
-    scores, response = inner_products(row_latents, column_latents), network.head.take_response(row_latents)[:, :, None]
+    scores, response = (
+        compute_inner_products(row_latents, column_latents),
+        network.head.take_response(row_latents)[:, :, None],
+    )
     wanted = ~table.isnan() & find_masked(block.row_ids[:, None], block.column_ids)
     losses = network.head.loss(network.head.logits(scores, response), network.head.mark_exceeded(table)) * wanted
     return losses.sum() / (len(scores) * wanted.sum()).clamp(min=1)

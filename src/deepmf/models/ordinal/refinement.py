@@ -27,7 +27,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.models.ordinal.head import LatentLayout, OrdinalHead
 from deepmf.models.ordinal.network import OrdinalNetwork
 from deepmf.nn.branch import Branch
-from deepmf.nn.inputs import EntrySums, FeatureBatch, SparseVectors, features_of
+from deepmf.nn.inputs import EntrySums, FeatureBatch, SparseVectors, take_features
 
 # The kernel of two directions at a cosine c is a sum of weight * exp(sharpness * (c - 1)): a broad part (.37 at right
 # angles) carries errors over to all columns, a sharp part to the most similar columns alone. The weights sum to 1.
@@ -177,7 +177,7 @@ def encode_views(
     The first layer is one product of visibility and entry weights; the weights are gathered once for all views.
     """
     sums = _sum_visible(branch, views, entries, at_a_time=at_a_time)
-    outputs: Tensor = branch.of_sums(sums, _repeat_features(features, len(views)))
+    outputs: Tensor = branch.forward_sums(sums, _repeat_features(features, len(views)))
     return outputs.reshape(len(entries.indices), len(views), -1)
 
 
@@ -189,16 +189,16 @@ def encode_views_without_each(
     Views that do not see the entry keep their outputs; the sums of the other views lose one term.
     """
     sums = _sum_visible(branch, views, entries)
-    whole: Tensor = branch.of_sums(sums, _repeat_features(features, len(views)))
+    whole: Tensor = branch.forward_sums(sums, _repeat_features(features, len(views)))
     indices, units = entries.indices[0, left_out], entries.units[0, left_out]
     which, view = views.T[indices].nonzero(as_tuple=True)
     less = EntrySums(
-        sums.lines.index_select(0, view) - branch.entry_lines(indices, units).index_select(0, which),
+        sums.lines.index_select(0, view) - branch.embed_entries(indices, units).index_select(0, which),
         sums.units[view] - units[which],
         sums.counts[view] - 1.0,
     )
     outputs = whole.repeat(left_out.numel(), 1, 1)
-    outputs[which, view] = branch.of_sums(less, _repeat_features(features, which.numel()))
+    outputs[which, view] = branch.forward_sums(less, _repeat_features(features, which.numel()))
     return outputs
 
 
@@ -211,7 +211,7 @@ def _sum_visible(
     lines = visible.new_zeros(n_vectors, len(views), branch.first.weight.shape[1])
     step = max(1, at_a_time // n_vectors)
     for some in (slice(start, start + step) for start in range(0, n_entries, step)):
-        lines.baddbmm_(visible[..., some], branch.entry_lines(entries.indices[:, some], entries.units[:, some]))
+        lines.baddbmm_(visible[..., some], branch.embed_entries(entries.indices[:, some], entries.units[:, some]))
     units = (visible @ entries.units[..., None]).squeeze(-1)
     return EntrySums(lines.flatten(0, 1), units.flatten(), visible.sum(-1).flatten())
 
@@ -396,7 +396,7 @@ class Refinement:
         longest = max(most_entries, 2 * (self.others.shape[1] + 1))  # half of it exceeds the number of features
         for ids in split_by_length(order, counts, most_vectors=most_vectors, most_entries=most_entries):
             entries = PaddedEntries.from_vectors(vectors, ids)
-            outputs = encode_views(self.side.branch, self.side.views, entries, features_of(vectors, ids))
+            outputs = encode_views(self.side.branch, self.side.views, entries, take_features(vectors, ids))
             refined[:, ids] = self._refine_outputs(outputs, entries, penalties, longest=longest)
         return refined
 
