@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from deepmf.data import read_features
-from deepmf.data.features import read_file_of_features
+from deepmf.data.features import read_feature_file
 from deepmf.errors import BadFeatures, FileAbsent, UnreadableFile, UserError
 
 FILMS = """film,year,genres,seen,length,code
@@ -98,8 +98,8 @@ def test_the_column_of_the_labels(
     tmp_path: Path, header: str, asked: dict[str, Any], chosen: str, guessed: bool
 ) -> None:
     (tmp_path / "a.csv").write_text(f"{header}\n1,2,3\n4,5,6\n")
-    found = read_file_of_features(tmp_path / "a.csv", **asked)
-    assert (found.label, found.guessed) == (chosen, guessed)
+    found = read_feature_file(tmp_path / "a.csv", **asked)
+    assert (found.label, found.is_guess) == (chosen, guessed)
     at = header.split(",").index(chosen)
     assert found.features.labels.tolist() == [[1, 4], [2, 5], [3, 6]][at]
 

@@ -15,6 +15,7 @@ import pytest
 
 import deepmf
 from deepmf.data import pack, packing, read_matrix
+from deepmf.data.read import ReadOptions
 from deepmf.datasets import generate
 from deepmf.errors import (
     BadEntries,
@@ -39,7 +40,7 @@ FILMS = ObservedMatrix.from_frame(generate(60, 40, density=0.3, seed=0).matrix.t
 @pytest.fixture(autouse=True)
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file takes several batches, and every matrix several buckets."""
-    monkeypatch.setattr(packing, "LINES", 100)
+    monkeypatch.setattr(packing, "BATCH_LINES", 100)
     monkeypatch.setattr(buckets, "BUCKET", 90)
     monkeypatch.setattr(packing, "_SAMPLE", 4)
 
@@ -119,13 +120,13 @@ def test_repeats_are_merged_as_in_memory(tmp_path: Path, duplicates: Any) -> Non
         }
     )
     frame.write_csv(tmp_path / "r.csv")
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         theirs = read_matrix(tmp_path / "r.csv", duplicates=duplicates)
         ours = pack(tmp_path / "r.csv", tmp_path / "r.store", duplicates=duplicates)
     assert same(ours, theirs)
-    assert [each.category for each in told] == [MeansOffLevels] * 2 * (duplicates == "mean")
-    assert len({str(each.message) for each in told}) <= 1
+    assert [each.category for each in caught] == [MeansOffLevels] * 2 * (duplicates == "mean")
+    assert len({str(each.message) for each in caught}) <= 1
 
 
 def test_a_level_of_a_replaced_entry_alone_is_none(tmp_path: Path) -> None:
@@ -237,21 +238,22 @@ def test_nothing_is_packed_over_another(tmp_path: Path) -> None:
         pack(tmp_path / "r.csv", tmp_path / "none" / "r.store")
 
 
-def test_one_value_is_told(tmp_path: Path) -> None:
+def test_a_single_value_gives_a_warning(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("user,item,rating\na,x,1\na,y,1\n")
     with pytest.warns(ConstantValues, match="all entries have the value 1"):
         pack(tmp_path / "r.csv", tmp_path / "r.store")
 
 
-def test_progress_is_told(tmp_path: Path) -> None:
+def test_progress_counts_every_step(tmp_path: Path) -> None:
     FILMS.write(tmp_path / "r.csv")
-    told: list[tuple[int, int | None]] = []
-    how = packing.LineReading({})
-    packing.pack_files([tmp_path / "r.csv"], tmp_path / "r.store", how=how, progress=lambda *each: told.append(each))
-    done = [each for each, _ in told]
+    steps: list[tuple[int, int | None]] = []
+    packing.pack_files(
+        [tmp_path / "r.csv"], tmp_path / "r.store", ReadOptions(), progress=lambda *each: steps.append(each)
+    )
+    done = [each for each, _ in steps]
     assert done == sorted(done)
-    assert told[0] == (100, None)
-    assert told[-1] == (3 * FILMS.n_entries, 4 * FILMS.n_entries)
+    assert steps[0] == (100, None)
+    assert steps[-1] == (3 * FILMS.n_entries, 4 * FILMS.n_entries)
 
 
 @pytest.mark.parametrize("part", ["columns", "entries", "row_text"])

@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse
 
 from deepmf.data import read_matrix
-from deepmf.data.read import read_file_of_entries, read_npz
+from deepmf.data.read import ReadOptions, read_entry_file, read_npz
 from deepmf.errors import BadEntries, BadSetting, ConstantValues, DuplicateEntries, FileAbsent, OffScale, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -257,7 +257,7 @@ def test_the_rows_of_a_sparse_matrix_take_four_bytes_each(tmp_path: Path) -> Non
 
 
 def test_an_npz_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepmf.data.delimited.ALWAYS_ALLOWED", 1 << 20)
+    monkeypatch.setattr("deepmf.data.source.ALWAYS_ALLOWED", 1 << 20)
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("data.npy", bytes(4 << 20))
     with pytest.raises(UnreadableFile, match="at most 250 times its size"):
@@ -265,7 +265,7 @@ def test_an_npz_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatc
 
 
 def test_a_parquet_file_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepmf.data.delimited.ALWAYS_ALLOWED", 1 << 20)
+    monkeypatch.setattr("deepmf.data.source.ALWAYS_ALLOWED", 1 << 20)
     ones = pl.repeat(1, 2_000_000, eager=True)
     pl.DataFrame({"user": ones, "item": ones, "rating": ones}).write_parquet(tmp_path / "bomb.parquet")
     with pytest.raises(UnreadableFile, match="at most 250 times its size"):
@@ -428,8 +428,6 @@ def test_an_npz_that_asks_for_far_more_than_it_holds(tmp_path: Path) -> None:
 
 LINES = "user,item,rating\n1,10,4\n1,20,NA\n2,10,\n,20,3\n2,20,null\n3,20,5\n"
 
-ASKED = {"row": None, "column": None, "value": None}
-
 
 @pytest.fixture
 def messy(tmp_path: Path) -> Path:
@@ -446,7 +444,7 @@ def test_the_error_counts_and_says_the_option(messy: Path) -> None:
 
 
 def test_dropped_lines_leave_the_others_as_they_are(messy: Path, tmp_path: Path) -> None:
-    read = read_file_of_entries(messy, asked=ASKED, missing="drop")
+    read = read_entry_file(messy, ReadOptions(missing="drop"))
     assert list(zip(*(part.tolist() for part in read.matrix.entries()), strict=True)) == [(1, 10, 4), (3, 20, 5)]
     assert (read.n_dropped, read.matrix.row_labels.dtype) == (4, np.int64)
     with pytest.raises(OffScale, match="r.csv, line 7: row 3, column 20 has value 5"):  # its line in the file
@@ -469,7 +467,7 @@ def test_sparse_matrices_with_gaps(tmp_path: Path) -> None:
     scipy.sparse.save_npz(path, scipy.sparse.coo_array(([1.0, np.nan, 2.0], ([0, 1, 1], [0, 0, 1]))))
     with pytest.raises(BadEntries, match="has value nan"):
         read_matrix(path)
-    read = read_file_of_entries(path, asked=ASKED, missing="drop")
+    read = read_entry_file(path, ReadOptions(missing="drop"))
     assert (read.matrix.entries().values.tolist(), read.n_dropped) == ([1, 2], 1)
 
 
@@ -536,12 +534,11 @@ def test_decimal_commas_of_wide_file(tmp_path: Path) -> None:
     assert (matrix.row_labels.tolist(), matrix.entries().values.tolist()) == ([7, 8], [3.5, 2, 1])
 
 
-def test_the_rows_are_told_where_they_were_guessed(tmp_path: Path) -> None:
+def test_the_column_of_row_ids_is_noted_where_it_was_guessed(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,q1,q2\nann,1,2\nbob,,3\n")
-    asked = {"row": None, "column": None, "value": None}
-    told = read_file_of_entries(tmp_path / "t.csv", asked=asked, wide=True).guessed
-    assert told == "'id' holds the row ids of a wide table of 2 columns"
-    assert read_file_of_entries(tmp_path / "t.csv", asked=asked | {"row": "id"}, wide=True).guessed is None
+    guess = read_entry_file(tmp_path / "t.csv", ReadOptions(wide=True)).guess
+    assert guess == "'id' holds the row ids of a wide table of 2 columns"
+    assert read_entry_file(tmp_path / "t.csv", ReadOptions(row="id", wide=True)).guess is None
 
 
 @pytest.mark.parametrize(

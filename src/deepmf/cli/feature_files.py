@@ -103,10 +103,10 @@ class FeatureFiles:
         return AxisPair(*found)
 
     def _read_file(self, path: Path, name: str) -> tuple[Features, str]:
-        from deepmf.data.features import read_file_of_features
+        from deepmf.data.features import read_feature_file
 
         with local_file(path) as file:
-            features, label, guessed = read_file_of_features(file, known_as=(*(self.labels or ()), name))
+            features, label, guessed = read_feature_file(file, known_as=(*(self.labels or ()), name))
         if guessed:
             say(f"deepmf: {called(path)}: {label!r} is taken as the id (--feature-label says otherwise)", err=True)
         kinds = {feature: kind for feature, kind in self._kinds.items() if feature in features.names}

@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from deepmf.cli.feature_files import FeatureFiles
-    from deepmf.data.read import Missing
-    from deepmf.data.roles import IsKnown, Role, RoleColumns
+    from deepmf.data.columns import ReadColumns
+    from deepmf.data.layout import IsKnown, LineKind
+    from deepmf.data.read import Missing, ReadOptions
     from deepmf.matrix.frames import TableForm
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import ObservedMatrix
@@ -86,22 +87,29 @@ class Reading:
 
     def matrix(self, path: Path, *, scale: Scale | None = None) -> ObservedMatrix:
         """Read a matrix with these names; what was guessed or left out is told in a line."""
-        from deepmf.data.read import read_file_of_entries
+        from deepmf.data.read import read_entry_file
 
         with local_file(path) as file:
-            read = read_file_of_entries(
-                file,
-                asked=self.asked,
-                separator=self.field_separator,
-                scale=scale,
-                duplicates=cast("DuplicatesRule", self.duplicates),
-                missing=cast("Missing", self.missing),
-                decimal=self.decimal,
-                wide=self.wide,
-            )
-        guessed = read.guessed if not read.matrix.form.has_names_of(self.beside) else None
-        tell_reading(path, guessed, read.n_dropped, wide=read.matrix.form.wide)
+            read = read_entry_file(file, self.options(scale))
+        guess = read.guess if not read.matrix.form.has_names_of(self.beside) else None
+        tell_reading(path, guess, read.n_dropped, wide=read.matrix.form.wide)
         return read.matrix
+
+    def options(self, scale: Scale | None) -> ReadOptions:
+        """Return the options as `read_entry_file` and `pack_files` take them."""
+        from deepmf.data.read import ReadOptions
+
+        return ReadOptions(
+            row=self.asked["row"],
+            column=self.asked["column"],
+            value=self.asked["value"],
+            separator=self.field_separator,
+            scale=scale,
+            duplicates=cast("DuplicatesRule", self.duplicates),
+            missing=cast("Missing", self.missing),
+            decimal=self.decimal,
+            wide=self.wide,
+        )
 
     def like(self, form: TableForm) -> Reading:
         """Return how files beside a table of this form are read: beside a wide one they are wide, unless told apart."""
@@ -119,17 +127,17 @@ class Reading:
             warnings.simplefilter("ignore", ConstantValues)  # nothing is learned from them
             return self.matrix(path)
 
-    def columns(self, path: Path, role: Role, *, is_known: IsKnown = lambda _: False) -> pl.DataFrame:
-        """Read the columns of a role with these names; in text all fields stay text."""
-        return self.role_columns(path, role, is_known=is_known).frame
+    def columns(self, path: Path, kind: LineKind, *, is_known: IsKnown = lambda _: False) -> pl.DataFrame:
+        """Read the columns that lines of a kind need; in text all fields stay text."""
+        return self.read_columns(path, kind, is_known=is_known).frame
 
-    def role_columns(self, path: Path, role: Role, *, is_known: IsKnown = lambda _: False) -> RoleColumns:
-        """Read the columns of a role, and whether the file has names for them."""
-        from deepmf.data.roles import read_columns
+    def read_columns(self, path: Path, kind: LineKind, *, is_known: IsKnown = lambda _: False) -> ReadColumns:
+        """Read the columns that lines of a kind need, and how they were chosen."""
+        from deepmf.data.columns import read_columns
 
-        asked = {name: self.asked[name] for name in role.columns}
+        asked = {name: self.asked[name] for name in kind.roles}
         with local_file(path) as file:
-            return read_columns(file, role, asked=asked, separator=self.field_separator, is_known=is_known)
+            return read_columns(file, kind, asked=asked, separator=self.field_separator, is_known=is_known)
 
 
 def tell_reading(path: Path, guessed: str | None, n_dropped: int, *, wide: bool) -> None:
@@ -280,7 +288,7 @@ def ids_of(ids: pl.Series, known: npt.NDArray[Any], source: str, *, axis: str, u
     import numpy as np
     import polars
 
-    from deepmf.data.delimited import whole_or_null
+    from deepmf.data.delimited import parse_whole_numbers
 
     if ids.null_count():
         raise BadEntries(f"{source}: pair {ids.is_null().arg_max()} has no {axis} id")
@@ -293,7 +301,7 @@ def ids_of(ids: pl.Series, known: npt.NDArray[Any], source: str, *, axis: str, u
     if known.size == 0 or isinstance(known[0], str):
         return Ids(plain, typed)
     is_whole = known.dtype.kind == "i"
-    numbers = whole_or_null(texts) if is_whole else texts.cast(polars.Float64, strict=False)
+    numbers = parse_whole_numbers(texts) if is_whole else texts.cast(polars.Float64, strict=False)
     wrong = numbers.is_null()
     if not wrong.any():
         return Ids(numbers.to_numpy(), numbers if typed is texts else ids)
@@ -382,21 +390,21 @@ class UnknownCounts:
 
 def read_column_list(path: Path, model: Model) -> npt.NDArray[Any]:
     """Read columns that the model knows; what else a line holds is ignored."""
-    from deepmf.data.roles import COLUMNS
+    from deepmf.data.layout import COLUMNS
 
     return _read(path, COLUMNS, model.entries_.columns)
 
 
 def read_row_list(path: Path, model: Model) -> npt.NDArray[Any]:
     """Read rows that the model knows; what else a line holds is ignored."""
-    from deepmf.data.roles import ROWS
+    from deepmf.data.layout import ROWS
 
     return _read(path, ROWS, model.entries_.rows)
 
 
-def _read(path: Path, role: Role, labels: Labels) -> npt.NDArray[Any]:
+def _read(path: Path, kind: LineKind, labels: Labels) -> npt.NDArray[Any]:
     known = {str(label) for label in labels.array.tolist()}
-    frame = Reading().columns(path, role, is_known=lambda field: field in known)
+    frame = Reading().columns(path, kind, is_known=lambda field: field in known)
     try:
         ids = ids_of(frame.to_series(), labels.array, called(path), axis=labels.axis, unknown="error")
         labels.positions(ids.labels)
@@ -420,17 +428,17 @@ class Pairs(NamedTuple):
 
 def read_pairs(path: Path, model: Model, reading: Reading, *, unknown: str = "error") -> Pairs:
     """Read pairs with ids of the model's kind; a first line with an id that the model knows is no header."""
-    from deepmf.data.roles import PAIRS
+    from deepmf.data.layout import PAIRS
 
     seen = model.entries_
-    read = reading.role_columns(path, PAIRS, is_known=lambda field: field in seen.rows or field in seen.columns)
+    read = reading.read_columns(path, PAIRS, is_known=lambda field: field in seen.rows or field in seen.columns)
     rows, columns = read.frame.get_columns()
-    if read.guessed and (rows.name, columns.name) != seen.train.form[:2]:
-        say(f"deepmf: {called(path)}: {read.told(PAIRS)} (--row and --column say otherwise)", err=True)
+    if read.choice.is_guess and (rows.name, columns.name) != seen.train.form[:2]:
+        say(f"deepmf: {called(path)}: {read.choice.describe()} (--row and --column say otherwise)", err=True)
     return Pairs(
         ids_of(rows, model.row_labels_, called(path), axis="row", unknown=unknown),
         ids_of(columns, model.column_labels_, called(path), axis="column", unknown=unknown),
-        (rows.name, columns.name) if read.has_names else None,
+        (rows.name, columns.name) if read.choice.has_names else None,
     )
 
 
@@ -451,7 +459,7 @@ def folded_in(model: Model, history: Path | None, features: dict[str, str] | Non
 
 def read_history(path: Path, model: Model) -> dict[Any, float]:
     """Read the values of a new row by column; columns that the model does not know are left out with a warning."""
-    from deepmf.data.roles import HISTORY
+    from deepmf.data.layout import HISTORY
 
     return _entries(Reading().columns(path, HISTORY), called(path), model)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,10 +17,8 @@ from deepmf.errors import BadSetting
 from deepmf.files import check_parts, write_parts
 
 if TYPE_CHECKING:
-    from deepmf.data.read import Missing
     from deepmf.matrix.frames import TableForm
     from deepmf.matrix.matrix import ObservedMatrix
-    from deepmf.matrix.sorting import Duplicates
 
 
 @takes_groups
@@ -48,7 +46,7 @@ def pack(
 
     Example: deepmf pack ratings/*.parquet -o ratings.store && deepmf fit ratings.store -o model.safetensors
     """
-    from deepmf.data.packing import LineReading, pack_files
+    from deepmf.data.packing import pack_files
     from deepmf.data.read import read_matrix
 
     if str(output) == STANDARD:
@@ -56,20 +54,9 @@ def pack(
     with ExitStack() as stack:
         files = [stack.enter_context(local_file(file)) for file in ratings]
         progress = stack.enter_context(show_share("packing"))
-        how = LineReading(
-            reading.asked, reading.field_separator, None, cast("Missing", reading.missing), reading.decimal
-        )
-        packed = pack_files(
-            files,
-            output,
-            how=how,
-            scale=parse_scale(scale),
-            duplicates=cast("Duplicates", reading.duplicates),
-            wide=reading.wide,
-            progress=progress,
-        )
+        packed = pack_files(files, output, reading.options(parse_scale(scale)), progress=progress)
     for file, read in zip(ratings, packed, strict=True):
-        tell_reading(file, read.guessed, read.n_dropped, wide=reading.wide)
+        tell_reading(file, read.guess, read.n_dropped, wide=reading.wide)
     matrix = read_matrix(output)
     n_bytes = sum(part.stat().st_size for part in output.iterdir())
     if as_json:

@@ -1,4 +1,4 @@
-"""Labels that come some at a time: numbered as they come, and sorted when all are there."""
+"""Labels that are read some at a time: numbered in order of appearance, sorted once all are known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.data.delimited import whole_or_text
+from deepmf.data.delimited import parse_ids
 from deepmf.errors import BadEntries
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import IndexArray
@@ -22,32 +22,36 @@ if TYPE_CHECKING:
 CodeKind = Literal["int", "text", "object"]
 
 
-_WAITING = 1 << 22  # ints that are collected before they join the distinct ones
+_WAITING = 1 << 22  # ints that are collected before they are merged into the distinct ones
 
 
-class Coded(NamedTuple):
-    """Labels as numbers: ints are their own codes, others are numbered by when they first came."""
+class CodedLabels(NamedTuple):
+    """Labels as numbers: ints are their own codes, others are numbered in order of appearance."""
 
     kind: CodeKind
     codes: IndexArray
 
+    def take(self, places: IndexArray) -> CodedLabels:
+        """Return the labels at some places, (places,)."""
+        return CodedLabels(self.kind, self.codes[places])
+
 
 class SortedLabels(NamedTuple):
-    """All labels, and for each kind of code how its codes become positions among them."""
+    """All labels of an axis in order, and for each kind of code a function from codes to positions among them."""
 
     labels: Labels
     positions: dict[CodeKind, Callable[[IndexArray], IndexArray]]
 
-    def of(self, coded: Coded) -> IndexArray:
-        """Return the positions of some labels by their codes."""
+    def find_positions(self, coded: CodedLabels) -> IndexArray:
+        """Return the positions of coded labels."""
         return self.positions[coded.kind](coded.codes)
 
 
 class LabelCodes:
-    """The labels of one axis as they come from one file after another.
+    """Collects the labels of one axis from one file after another.
 
-    Ids of delimited text that are all whole numbers become ints, as when a file is read whole; where others are
-    text, ints become text.
+    Ids of delimited text become ints if all of them are whole numbers, as when a file is read at once. Ints become
+    text where other ids are text.
     """
 
     def __init__(self, axis: str) -> None:
@@ -55,74 +59,74 @@ class LabelCodes:
         self._ints = _Ints()
         self._texts = _Texts()
         self._objects: dict[Any, int] = {}
-        self._has_firm_text = False
+        self._has_typed_text = False
 
-    def add(self, ids: pl.Series, *, is_firm: bool) -> Coded:
-        """Return the codes of some ids; texts that are not firm may still be ints."""
+    def add(self, ids: pl.Series, *, is_typed: bool) -> CodedLabels:
+        """Return the codes of some ids; texts may turn out to be ints unless the file makes them text (`is_typed`)."""
         polars = import_polars()
         if ids.dtype in (polars.String, polars.Categorical, polars.Enum):
-            self._has_firm_text |= is_firm
-            return Coded("text", self._texts.add(ids.cast(polars.String)))
+            self._has_typed_text |= is_typed
+            return CodedLabels("text", self._texts.add(ids.cast(polars.String)))
         if ids.dtype.is_integer() and ids.dtype not in (polars.Int128, polars.UInt128):
-            return self._of_array(ids.to_numpy())
-        return self._of_array(build_label_array(ids.to_list(), axis=self.axis))
+            return self._encode_array(ids.to_numpy())
+        return self._encode_array(build_label_array(ids.to_list(), axis=self.axis))
 
-    def add_labels(self, labels: Labels) -> Coded:
-        """Return the codes of all labels of an axis."""
+    def add_labels(self, labels: Labels) -> CodedLabels:
+        """Return the codes of all labels of a matrix's axis."""
         array = labels.array
         if array.size and isinstance(array[0], str):
-            return self.add(import_polars().Series(array.tolist()), is_firm=True)
-        return self._of_array(array)
+            return self.add(import_polars().Series(array.tolist()), is_typed=True)
+        return self._encode_array(array)
 
-    def _of_array(self, array: npt.NDArray[Any]) -> Coded:
+    def _encode_array(self, array: npt.NDArray[Any]) -> CodedLabels:
         array = build_label_array(array, axis=self.axis)
         if array.dtype.kind == "i":
             self._ints.add(array)
-            return Coded("int", array)
+            return CodedLabels("int", array)
         known = self._objects
         if known and array.size and type(array[0]) is not type(next(iter(known))):
-            raise self._mixed(array[0], next(iter(known)))
+            raise self._mixed_error(array[0], next(iter(known)))
         codes = [known.setdefault(label, len(known)) for label in array]
-        return Coded("object", np.fromiter(codes, dtype=np.int64, count=len(codes)))
+        return CodedLabels("object", np.fromiter(codes, dtype=np.int64, count=len(codes)))
 
-    def finish(self) -> SortedLabels:
-        """Return all labels in order, and the way from codes to positions; labels of two kinds are refused."""
-        ints, texts = self._ints.distinct(), self._texts.distinct()
+    def sort(self) -> SortedLabels:
+        """Sort all labels; labels of two kinds are refused."""
+        ints, texts = self._ints.collect(), self._texts.collect()
         if self._objects:
             if ints.size or texts.len():
                 other = ints[0].item() if ints.size else texts[0]
-                raise self._mixed(next(iter(self._objects)), other)
-            return self._sorted_objects()
+                raise self._mixed_error(next(iter(self._objects)), other)
+            return self._sort_objects()
         if texts.len() == 0:
-            return self._sorted_ints(ints)
-        typed = texts if self._has_firm_text else whole_or_text(texts)
-        if typed.dtype.is_integer():
-            codes = typed.to_numpy()
-            labels = self._sorted_ints(np.union1d(ints, codes))
+            return self._sort_ints(ints)
+        ids = texts if self._has_typed_text else parse_ids(texts)
+        if ids.dtype.is_integer():
+            codes = ids.to_numpy()
+            labels = self._sort_ints(np.union1d(ints, codes))
             find = labels.positions["int"]
             table = find(codes)
             return labels._replace(positions=labels.positions | {"text": table.__getitem__})
-        return self._sorted_texts(ints, texts)
+        return self._sort_texts(ints, texts)
 
-    def _sorted_ints(self, distinct: npt.NDArray[np.int64]) -> SortedLabels:
+    def _sort_ints(self, distinct: npt.NDArray[np.int64]) -> SortedLabels:
         labels = Labels.from_distinct(distinct, axis=self.axis)
         return SortedLabels(labels, {"int": labels.find})
 
-    def _sorted_texts(self, ints: npt.NDArray[np.int64], texts: pl.Series) -> SortedLabels:
+    def _sort_texts(self, ints: npt.NDArray[np.int64], texts: pl.Series) -> SortedLabels:
         polars = import_polars()
         numbers = polars.Series(ints).cast(polars.String)
         every = texts.unique().sort() if ints.size == 0 else polars.concat([texts, numbers]).unique().sort()
         enum = polars.Enum(every)
         of_texts, of_ints = (each.cast(enum).to_physical().to_numpy().astype(np.int64) for each in (texts, numbers))
-        labels = _text_labels(every, axis=self.axis)
+        labels = _build_text_labels(every, axis=self.axis)
         known = Labels.from_distinct(ints, axis=self.axis)
         return SortedLabels(labels, {"text": of_texts.__getitem__, "int": lambda codes: of_ints[known.find(codes)]})
 
-    def _sorted_objects(self) -> SortedLabels:
+    def _sort_objects(self) -> SortedLabels:
         gathered = Labels.gather(list(self._objects), axis=self.axis)
         return SortedLabels(gathered.labels, {"object": gathered.positions.__getitem__})
 
-    def _mixed(self, one: Any, other: Any) -> BadEntries:
+    def _mixed_error(self, one: Any, other: Any) -> BadEntries:
         shown = " and ".join(sorted(f"{type(item).__name__} {item!r}" for item in (one, other)))
         return BadEntries(f"{self.axis} labels must be of one kind; got {shown}")
 
@@ -145,9 +149,9 @@ class _Ints:
         self._waiting.append(fresh)
         self._n_waiting += fresh.size
         if self._n_waiting > max(_WAITING, self._known.size // 4):
-            self.distinct()
+            self.collect()
 
-    def distinct(self) -> npt.NDArray[np.int64]:
+    def collect(self) -> npt.NDArray[np.int64]:
         if self._n_waiting:
             self._known = np.unique(np.concatenate([self._known, *self._waiting]))
             self._waiting, self._n_waiting = [], 0
@@ -158,7 +162,7 @@ class _Texts:
     """Distinct texts, numbered as polars numbers categories: no Python string per entry."""
 
     def __init__(self) -> None:
-        self._kept: pl.Series | None = None  # categories live as long as something has them
+        self._kept: pl.Series | None = None  # polars keeps categories alive only while a series has them
         self._found: list[pl.DataFrame] = []
         self._n_found = 0
 
@@ -176,8 +180,8 @@ class _Texts:
         found: IndexArray = codes.to_numpy()[positions]
         return found
 
-    def distinct(self) -> pl.Series:
-        """Return the texts by rising number."""
+    def collect(self) -> pl.Series:
+        """Return the texts in the order of their numbers."""
         polars = import_polars()
         empty = polars.DataFrame(schema={"code": polars.UInt32, "text": polars.String})
         found: pl.DataFrame = polars.concat([empty, *self._found]).sort("code")
@@ -185,8 +189,8 @@ class _Texts:
         return found["text"]
 
 
-def _text_labels(texts: pl.Series, *, axis: str) -> TextLabels:
-    """Return sorted texts as labels, without a Python string for each."""
+def _build_text_labels(texts: pl.Series, *, axis: str) -> TextLabels:
+    """Return sorted texts as labels, without making Python strings."""
     starts = np.zeros(texts.len() + 1, dtype=np.int64)
     np.cumsum(texts.str.len_bytes().to_numpy(), out=starts[1:])
     text = np.frombuffer(texts.str.join("").item().encode(), dtype=np.uint8)

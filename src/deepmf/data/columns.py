@@ -1,0 +1,295 @@
+"""Which columns of a file hold rows, columns and values, and reading them: delimited text, Parquet, JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from deepmf.data.delimited import SAMPLE_LINES, are_canonical, drop_blank_end, is_whole, parse_ids, parse_numbers
+from deepmf.data.layout import (
+    FILLER,
+    IsKnown,
+    LineKind,
+    NameOrPosition,
+    TextLayout,
+    recognise_layout,
+    refuse_wide,
+)
+from deepmf.data.source import check_expansion, check_path, prepare_path, prepare_text, translate_polars_errors
+from deepmf.errors import BadEntries, UnreadableFile
+from deepmf.files import import_polars
+from deepmf.matrix.frames import choose_columns, is_guess
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_PARQUET = (".parquet", ".pq")
+_JSON_LINES = (".jsonl", ".ndjson")
+_CELL_BYTES = 8
+
+
+@dataclass(frozen=True)
+class ColumnChoice:
+    """Which column of a file holds which role.
+
+    Parameters
+    ----------
+    roles
+        Such as row, column, value.
+    names
+        The columns by role, under their names in the file; under the names of the roles where it has none.
+    places
+        The positions of the columns in the file.
+    has_names
+        Whether the file names its columns.
+    is_guess
+        Whether some column was neither asked for nor the only one under a usual name.
+    first_line
+        The number of the first line after the header, counted from 1; None where a file has no lines.
+    """
+
+    roles: tuple[str, ...]
+    names: tuple[str, ...]
+    places: tuple[int, ...]
+    has_names: bool
+    is_guess: bool
+    first_line: int | None
+
+    def describe(self) -> str:
+        """Return in words which column is taken for which role."""
+        shown = map(repr, self.names) if self.has_names else (f"field {place}" for place in self.places)
+        verbs = ("is taken as", *["as"] * len(self.roles))
+        *before, last = (
+            f"{name} {verb} the {role}" for name, verb, role in zip(shown, verbs, self.roles, strict=False)
+        )
+        return f"{', '.join(before)} and {last}" if before else last
+
+    def locate(self, at: int) -> str:
+        """Return in words where a line of the frame stands in the file."""
+        return f"entry {at}" if self.first_line is None else f"line {at + self.first_line}"
+
+
+class ReadColumns(NamedTuple):
+    """The columns of some roles, in this order, and how they were chosen."""
+
+    frame: pl.DataFrame
+    choice: ColumnChoice
+
+
+class ColumnScan(NamedTuple):
+    """The columns of some roles as a lazy frame; those of a text file are all text.
+
+    are_typed: for each column, whether the file decides the type of its ids. In text, unquoted digits may be numbers.
+    """
+
+    lazy: pl.LazyFrame
+    choice: ColumnChoice
+    is_text: bool
+    are_typed: tuple[bool, ...]
+
+
+def read_columns(
+    path: str | Path,
+    kind: LineKind,
+    *,
+    asked: Mapping[str, NameOrPosition] | None = None,
+    separator: str | None = None,
+    header: bool | None = None,
+    is_known: IsKnown = lambda _: False,
+    decimal: str = ".",
+) -> ReadColumns:
+    """Read the columns that lines of a kind need; `asked` gives the names or positions of some.
+
+    Otherwise usual names are recognised, and where there are none the first columns are taken.
+    """
+    path, wanted = check_path(path), {role: (asked or {}).get(role) for role in kind.roles}
+    if is_typed_file(path):
+        with translate_polars_errors(path, name_format(path)):
+            scan = _scan_typed_columns(path, kind, wanted)
+            read = ReadColumns(scan.lazy.collect(), scan.choice)
+    else:
+        layout = recognise_layout(
+            path,
+            kind,
+            asked=wanted.values(),
+            separator=separator,
+            header=header,
+            is_known=is_known,
+            decimal=decimal,
+        )
+        choice = _choose_from_text(layout, kind, wanted)
+        chosen = [layout.names[place] for place in choice.places]
+        frame = _read_entries(layout, chosen, decimal) if kind.defines_ids else _read_texts(layout, chosen)
+        read = ReadColumns(frame.rename(dict(zip(chosen, choice.names, strict=True))), choice)
+    if read.frame.height == 0:
+        raise UnreadableFile(f"{path} holds no {kind.content}")
+    return read
+
+
+def scan_columns(
+    path: Path,
+    kind: LineKind,
+    *,
+    asked: Mapping[str, NameOrPosition],
+    separator: str | None = None,
+    header: bool | None = None,
+    decimal: str = ".",
+) -> ColumnScan:
+    """Choose columns as `read_columns` does, for a file that is read some lines at a time."""
+    wanted = {role: asked.get(role) for role in kind.roles}
+    if is_typed_file(path):
+        with translate_polars_errors(path, name_format(path)):
+            return _scan_typed_columns(path, kind, wanted)
+    layout = recognise_layout(path, kind, asked=wanted.values(), separator=separator, header=header, decimal=decimal)
+    choice = _choose_from_text(layout, kind, wanted)
+    chosen = [layout.names[place] for place in choice.places]
+    lazy = layout.scan().select(chosen).rename(dict(zip(chosen, choice.names, strict=True)))
+    return ColumnScan(lazy, choice, is_text=True, are_typed=tuple(name in layout.quoted for name in chosen))
+
+
+def is_typed_file(path: Path) -> bool:
+    """Whether a file carries the types of its columns: Parquet, JSON lines."""
+    return path.suffix.lower() in (*_PARQUET, *_JSON_LINES)
+
+
+def name_format(path: Path) -> str:
+    """Return the name of a typed file's format."""
+    return "JSON lines" if path.suffix.lower() in _JSON_LINES else "Parquet"
+
+
+def read_typed_file(path: Path) -> pl.DataFrame:
+    """Read all columns of a typed file."""
+    with translate_polars_errors(path, name_format(path)):
+        lazy = _scan_typed_file(path)
+        _check_n_lines(path, lazy, len(lazy.collect_schema()))
+        return lazy.collect()
+
+
+def _scan_typed_columns(path: Path, kind: LineKind, wanted: Mapping[str, NameOrPosition]) -> ColumnScan:
+    lazy = _scan_typed_file(path)
+    names = lazy.collect_schema().names()
+    if _may_be_wide(kind, wanted):
+        head = lazy.head(SAMPLE_LINES).collect().rows()
+        refuse_wide(path, names, [["" if cell is None else str(cell) for cell in line] for line in head])
+    choice = _choose(path, kind, names, wanted, has_names=True, first_line=None)
+    _check_n_lines(path, lazy, len(choice.names))
+    return ColumnScan(lazy.select(choice.names), choice, is_text=False, are_typed=(True,) * len(choice.names))
+
+
+def _scan_typed_file(path: Path) -> pl.LazyFrame:
+    polars = import_polars()
+    lazy: pl.LazyFrame
+    if path.suffix.lower() in _JSON_LINES:
+        source = prepare_text(path)
+        if isinstance(source, Path) and any(sign in str(source) for sign in "*?["):
+            source = path.read_bytes()  # polars would take the name for a pattern
+        # Types come from all lines: a first null, or a first whole number, says nothing of the lines that follow.
+        lazy = polars.scan_ndjson(source, infer_schema_length=None)
+    else:
+        # Neither the name of the file nor that of its folder is a pattern or describes the content.
+        lazy = polars.scan_parquet(prepare_path(path), glob=False, hive_partitioning=False)
+    return lazy
+
+
+def _check_n_lines(path: Path, lazy: pl.LazyFrame, n_columns: int) -> None:
+    """Refuse a Parquet file of far more lines than its size suggests."""
+    if path.suffix.lower() in _JSON_LINES:
+        return
+    # Runs of one value take no room in the file: a few bytes may stand for 10^12 lines.
+    n_lines = lazy.select(import_polars().len()).collect().item()
+    check_expansion(path, n_lines * n_columns * _CELL_BYTES)
+
+
+def _choose_from_text(layout: TextLayout, kind: LineKind, wanted: Mapping[str, NameOrPosition]) -> ColumnChoice:
+    path = layout.file.path
+    if _may_be_wide(kind, wanted):
+        refuse_wide(path, layout.names if layout.has_header else layout.sample[0], layout.sample)
+    return _choose(path, kind, layout.names, wanted, has_names=layout.has_header, first_line=layout.first_line)
+
+
+def _may_be_wide(kind: LineKind, wanted: Mapping[str, NameOrPosition]) -> bool:
+    return kind.defines_ids and wanted["column"] is None and wanted["value"] is None
+
+
+def _choose(
+    path: Path,
+    kind: LineKind,
+    names: list[str],
+    wanted: Mapping[str, NameOrPosition],
+    *,
+    has_names: bool,
+    first_line: int | None,
+) -> ColumnChoice:
+    try:
+        chosen = list(choose_columns(names, wanted).values())
+    except BadEntries as error:
+        raise error.locate(str(path)) from error
+    return ColumnChoice(
+        roles=kind.roles,
+        names=tuple(chosen) if has_names else kind.roles,
+        places=tuple(map(names.index, chosen)),
+        has_names=has_names,
+        is_guess=is_guess(names, wanted),
+        first_line=first_line,
+    )
+
+
+def _read_texts(layout: TextLayout, chosen: Sequence[str]) -> pl.DataFrame:
+    """Read columns as text, without blank lines."""
+    polars = import_polars()
+    file, n_skipped = layout.file, layout.first_line - 1
+    if layout.separator == "::":  # polars separates at one byte, and an id may contain a colon
+        lines = file.split_lines([line for line in file.read_lines()[n_skipped:] if line], layout.separator)
+        places = {name: layout.names.index(name) for name in chosen}
+        columns = {name: [line[at] if at < len(line) else None for line in lines] for name, at in places.items()}
+        frame: pl.DataFrame = polars.DataFrame(columns, schema=dict.fromkeys(chosen, polars.String))
+    else:
+        with translate_polars_errors(file.path, "text"):
+            lazy = file.scan(layout.names, layout.separator, n_skipped=n_skipped, ignore_more=True)
+            frame = lazy.select(chosen).collect()
+    return frame.filter(~polars.all_horizontal(polars.all().is_null()))
+
+
+def _read_entries(layout: TextLayout, chosen: Sequence[str], decimal: str) -> pl.DataFrame:
+    """Read row, column and value with types that suit all lines; a missing field is null."""
+    row, column, value = chosen
+    polars = import_polars()
+    with translate_polars_errors(layout.file.path, "text"):
+        if decimal == ".":
+            # Where a field breaks the promise of the first lines, text is read below, to find out which.
+            with suppress(polars.exceptions.PolarsError):
+                whole = [name for name in (row, column) if _looks_whole(layout, name)]
+                # The lengths of ids reveal texts such as 007, which an int would not keep.
+                lengths = {name: f"{FILLER}{name}" for name in whole}
+                typed = layout.scan({value: polars.Float64}).select(
+                    *(polars.col(name).cast(polars.Int64) if name in whole else polars.col(name) for name in chosen),
+                    *(polars.col(name).str.len_bytes().sum().alias(length) for name, length in lengths.items()),
+                )
+                frame = typed.collect()
+                if frame.height == 0 or all(are_canonical(frame[name], frame[lengths[name]][0]) for name in whole):
+                    return drop_blank_end(frame.select(chosen))
+        texts = drop_blank_end(layout.scan().select(chosen).collect())
+    return _convert_entries(layout, texts, decimal)
+
+
+def _looks_whole(layout: TextLayout, name: str) -> bool:
+    at = layout.names.index(name)
+    if name in layout.quoted:
+        return False
+    return all(is_whole(fields[at]) for fields in layout.sample if at < len(fields))
+
+
+def _convert_entries(layout: TextLayout, texts: pl.DataFrame, decimal: str) -> pl.DataFrame:
+    """Turn three text columns into ids and numbers; the first value that is not a number is an error."""
+    row, column, value = texts.get_columns()
+    try:
+        numbers = parse_numbers(value, decimal=decimal)
+    except BadEntries as error:
+        assert error.position is not None
+        raise error.locate(f"{layout.file.path}, line {error.position + layout.first_line}") from error
+    ids = (series if series.name in layout.quoted else parse_ids(series) for series in (row, column))
+    converted: pl.DataFrame = import_polars().DataFrame([*ids, numbers])
+    return converted

@@ -1,0 +1,290 @@
+"""How a text file is laid out: its separator, its header, and whether it is a wide table, by what its lines hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deepmf.data.delimited import (
+    SEPARATORS,
+    SEPARATORS_WITH_DECIMAL_COMMA,
+    WHOLE_LINE,
+    DelimitedFile,
+    check_separator,
+    find_quoted_fields,
+    is_missing,
+    is_number,
+    is_whole,
+)
+from deepmf.errors import Hint, UnreadableFile
+from deepmf.matrix.frames import choose_columns, has_usual_names, join_roles
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NameOrPosition = str | int | None  # of a column that the user asks for; None: it is recognised
+Fields = Sequence[str]
+IsKnown = Callable[[str], bool]
+
+FILLER = "\x1f"  # begins the name of a column that no file has
+
+WIDE_HINT = Hint(
+    "wide=True reads it; if each line is one entry, name its fields with column= and value=",
+    "--wide reads it; if each line is one entry, name its fields with --column and --value",
+)
+_MANY_COLUMNS = 5  # so many columns of numbers beside the row ids make a wide table
+_ALIKE = 4  # the largest numbers of a wide table's columns differ by at most this factor
+
+# Names of columns beside the usual ones; in the first line of a file they are never ids.
+_HEADINGS = {"u", "i", "r", "c", "x", "y", "id", "ids", "name", "title", "key", "date", "year", "time", "timestamp"}
+
+
+@dataclass(frozen=True)
+class LineKind:
+    """What each line of a file holds.
+
+    Parameters
+    ----------
+    roles
+        The fields that a line needs: row, column, value.
+    content
+        The lines in words, for "the file holds no ...".
+    is_header
+        Whether the first line names columns, given the lines after it and the ids that are known.
+    defines_ids
+        Whether the file decides the type of its ids. Otherwise ids stay text, since a model decides, and surplus
+        fields are ignored.
+    """
+
+    roles: tuple[str, ...]
+    content: str
+    is_header: Callable[[Fields, Sequence[Fields], IsKnown], bool]
+    defines_ids: bool = False
+
+    @property
+    def requirement(self) -> str:
+        """The roles in words, such as "a row and a column"."""
+        return join_roles(self.roles)
+
+
+@dataclass(frozen=True)
+class TextLayout:
+    """A text file with its separator and the names of its fields (their positions where the file has no header)."""
+
+    file: DelimitedFile
+    separator: str
+    names: list[str]
+    has_header: bool
+    n_blank: int  # blank lines before the first other line
+    sample: list[list[str]]  # the fields of the first lines, without the header
+    quoted: frozenset[str]  # fields in quotation marks beside others without: text, even if digits
+
+    @property
+    def first_line(self) -> int:
+        """The number of the first line after the header, counted from 1."""
+        return self.n_blank + (2 if self.has_header else 1)
+
+    def scan(self, types: Mapping[str, Any] | None = None) -> pl.LazyFrame:
+        """Scan the lines after the header lazily, as text unless `types` says otherwise."""
+        names = self.names
+        if self.separator == "::":  # polars splits at one byte: an empty field lies between the colons
+            names = [part for name in names for part in (name, f"{FILLER}{name}")][:-1]
+        return self.file.scan(names, self.separator, n_skipped=self.first_line - 1, types=types)
+
+
+def recognise_layout(
+    path: Path,
+    kind: LineKind,
+    *,
+    asked: Iterable[NameOrPosition] = (),
+    separator: str | None = None,
+    header: bool | None = None,
+    is_known: IsKnown = lambda _: False,
+    decimal: str = ".",
+) -> TextLayout:
+    """Recognise separator and header from the first lines, unless they are given.
+
+    A column that is asked for by name makes the first line a header; an id that `is_known` there makes it none.
+    """
+    file = DelimitedFile(path)
+    lines, n_blank = file.read_head()
+    if separator is None:
+        separators = SEPARATORS_WITH_DECIMAL_COMMA if decimal == "," else SEPARATORS
+        separator = _recognise_separator(file, kind, lines, is_known, separators)
+    else:
+        check_separator(separator)
+    first, *rest = file.split_lines(lines, separator)
+    if len(first) < len(kind.roles):
+        raise UnreadableFile(
+            f"{path}: line 1 {lines[0][:80]!r} has {len(first)} column(s) when split at {separator!r}; "
+            f"{kind.requirement} are needed (is the separator another?)"
+        )
+    if header is None:
+        header = any(isinstance(name, str) for name in asked) or _is_header(kind, [first, *rest], is_known, decimal)
+    names = first if header else [str(number) for number in range(len(first))]
+    if len(set(names)) < len(names):
+        raise UnreadableFile(f"{path}: the header {lines[0][:80]!r} names a column twice")
+    sample = rest if header else [first, *rest]
+    quoted = _find_quoted(lines[1 if header else 0], separator, names) if sample else frozenset()
+    return TextLayout(file, separator, names, header, n_blank, sample, quoted)
+
+
+def refuse_wide(path: Path, names: Fields, sample: Sequence[Fields]) -> None:
+    """Refuse a table with a line per row, whose first three columns would pass for entries."""
+    if not _looks_wide(names, sample):
+        return
+    shown = ", ".join(map(repr, names[:3]))
+    raise UnreadableFile(
+        f"{path} looks like a wide table, with a line per row and a column per column ({len(names)} columns: {shown}, "
+        "...)",
+        hint=WIDE_HINT,
+    )
+
+
+def _recognise_separator(
+    file: DelimitedFile, kind: LineKind, lines: list[str], is_known: IsKnown, separators: Sequence[str]
+) -> str:
+    """Return the separator that splits all lines into enough fields."""
+    if len(kind.roles) == 1:
+        return _recognise_separator_of_ids(file, lines, is_known)
+    found = next((s for s in separators if min(map(len, file.split_lines(lines, s))) >= len(kind.roles)), None)
+    if kind.defines_ids:
+        # No separator fits every line: with the best for the first line, the message names the offending line.
+        return found or max(separators, key=lambda s: len(file.split_lines(lines[:1], s)[0]))
+    likely = next((s for s in SEPARATORS if len(file.split_lines(lines[:1], s)[0]) >= 2), SEPARATORS[0])
+    if found is None or (found == " " and likely != " "):  # titles contain spaces: the first line is a better guide
+        short = next(line for line in lines if len(file.split_lines([line], likely)[0]) < 2)
+        raise UnreadableFile(f"{file.path}: the line {short[:80]!r} has one column; {kind.requirement} are needed")
+    return found
+
+
+def _recognise_separator_of_ids(file: DelimitedFile, lines: list[str], is_known: IsKnown) -> str:
+    """Return the separator with which most lines hold a known id; whole lines win a tie.
+
+    A single field needs no separator, and titles contain commas and spaces.
+    """
+    return max(
+        (WHOLE_LINE, *SEPARATORS),
+        key=lambda s: sum(any(map(is_known, fields)) for fields in file.split_lines(lines, s)),
+    )
+
+
+def _find_quoted(line: str, separator: str, names: Sequence[str]) -> frozenset[str]:
+    """Return the names of quoted fields; none where all fields are quoted."""
+    is_quoted = find_quoted_fields(line, separator)
+    if all(is_quoted):
+        return frozenset()
+    return frozenset(name for name, quoted in zip(names, is_quoted, strict=False) if quoted)
+
+
+def _is_header(kind: LineKind, lines: list[list[str]], is_known: IsKnown, decimal: str) -> bool:
+    if decimal == ",":  # the rules recognise numbers with decimal points
+        lines = [[field.replace(",", ".") for field in line] for line in lines]
+    return kind.is_header(lines[0], lines[1:], is_known)
+
+
+def _is_header_of_entries(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
+    """Whether two of the names are usual, or there is no number and something else for the value.
+
+    Otherwise the ids decide: both are headings, or neither is a whole number where all that follow are.
+    """
+    if sum(has_usual_names(first, [role]) for role in ("row", "column", "value")) >= 2:
+        return True
+    places = _find_entry(first)
+    row, column, value = (first[at] for at in places)
+    if not any(map(is_number, first)) and not is_missing(value):
+        return True
+    if all(_is_heading(text) or has_usual_names([text], [role]) for text, role in ((row, "row"), (column, "column"))):
+        return True
+    ids = [fields[at] for fields in rest for at in places[:2] if at < len(fields)]
+    return (
+        bool(ids) and all(map(is_whole, ids)) and not any(is_whole(text) or is_missing(text) for text in (row, column))
+    )
+
+
+def _find_entry(names: Fields) -> list[int]:
+    """Return the positions of row, column and value among names, which may repeat where they are fields of an entry."""
+    if len(set(names)) < len(names):
+        return [0, 1, 2]
+    return [list(names).index(name) for name in choose_columns(names, dict.fromkeys(ENTRIES.roles)).values()]
+
+
+def _is_header_of_pairs(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
+    """Whether the names are usual, or neither numbers nor missing nor known ids."""
+    if has_usual_names(first, ["row", "column"]):
+        return True
+    return not any(map(is_missing, first[:2])) and not any(is_whole(field) or is_known(field) for field in first)
+
+
+def _is_header_of_history(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
+    """Whether the column has a usual name, or no field is a number or missing."""
+    return has_usual_names(first, ["column"]) or not any(is_number(field) or is_missing(field) for field in first)
+
+
+def _is_header_of_ids(first: Fields, is_known: IsKnown, *, role: str) -> bool:
+    """Whether a name is usual or a heading, and no field is a known id; any other text is an unknown id."""
+    if any(map(is_known, first)):
+        return False
+    return has_usual_names(first, [role]) or any(map(_is_heading, first))
+
+
+def _is_header_of_table(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
+    """Whether a field beside the row id is neither a number nor missing, or the numbers count up, as years do."""
+    others = first[1:]
+    if not all(is_number(field) or is_missing(field) for field in others):
+        return True
+    counts_up = all(map(is_whole, others)) and all(int(a) < int(b) for a, b in pairwise(others))
+    return _is_heading(first[0]) or has_usual_names(first[:1], ["row"]) or (counts_up and not is_number(first[0]))
+
+
+def _is_header_of_features(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
+    """Whether the first name is usual or a heading, or no field is a number or missing."""
+    if has_usual_names(first[:1], ["row"]) or has_usual_names(first[:1], ["column"]):
+        return True
+    return _is_heading(first[0]) or not any(is_number(field) or is_missing(field) for field in first)
+
+
+def _is_heading(text: str) -> bool:
+    return text.strip().lower() in _HEADINGS
+
+
+def _looks_wide(names: Fields, sample: Sequence[Fields]) -> bool:
+    if len(names) < 4 or any(has_usual_names(names, ["column", other]) for other in ("row", "value")):
+        return False
+    row_ids = [fields[0] for fields in sample]
+    if len(set(row_ids)) < len(row_ids):
+        return False
+    columns = [[fields[at] if at < len(fields) else "" for fields in sample] for at in range(1, len(names))]
+    largest = [_find_largest(column) for column in columns]
+    sizes = [size for size in largest if size is not None]
+    if len(sizes) >= _MANY_COLUMNS:
+        return True
+    if len(sizes) < len(columns):
+        return False
+    if any(is_missing(text) for column in columns[:2] for text in column):
+        return True
+    if not all(map(is_whole, columns[0])):  # numbers, but no ids
+        return True
+    return len(sample) > 1 and max(sizes) <= _ALIKE * min(sizes)
+
+
+def _find_largest(column: Fields) -> float | None:
+    """Return the largest size of a column's numbers; None where it holds other text, or nothing."""
+    filled = [text for text in column if not is_missing(text)]
+    if not filled or not all(map(is_number, filled)):
+        return None
+    return max(abs(float(text)) for text in filled)
+
+
+ENTRIES = LineKind(("row", "column", "value"), "entries", _is_header_of_entries, defines_ids=True)
+TABLE = LineKind(("row", "column"), "entries", _is_header_of_table, defines_ids=True)  # wide: a line per row
+FEATURES = LineKind(("label", "feature"), "lines with a label and features", _is_header_of_features, defines_ids=True)
+PAIRS = LineKind(("row", "column"), "lines with a row and a column", _is_header_of_pairs)
+HISTORY = LineKind(("column", "value"), "lines with a column and a value", _is_header_of_history)
+ROWS = LineKind(("row",), "lines with a row", lambda first, _, is_known: _is_header_of_ids(first, is_known, role="row"))
+COLUMNS = LineKind(
+    ("column",), "lines with a column", lambda first, _, is_known: _is_header_of_ids(first, is_known, role="column")
+)

@@ -1,0 +1,160 @@
+"""Files to read: checks of the path, decompression within a bound, and one sentence where a file is damaged."""
+
+from __future__ import annotations
+
+import gzip
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from deepmf.errors import FileAbsent, UnreadableFile
+from deepmf.files import import_polars
+
+# A file of a few kB can expand to more than any memory holds. A file beyond both bounds is refused.
+MOST_EXPANSION = 250  # times the size of the file; ratings as text compress 3 to 30 times
+ALWAYS_ALLOWED = 64 << 20  # bytes
+
+ZSTD = b"\x28\xb5\x2f\xfd"
+_ZSTD_BLOCK = 128 << 10  # the most bytes that a block expands to
+_GZIP = b"\x1f\x8b"
+_ZLIB = (b"x\x01", b"x\x9c", b"x\xda")  # polars would decompress it without a bound
+
+_PIECE = 1 << 20  # bytes decompressed at a time
+
+
+def check_path(path: str | Path) -> Path:
+    """Return the path of an ordinary file that is not empty; refuse any other path."""
+    path = Path(path)
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise UnreadableFile(f"{path} is a directory; a file is needed")
+        if not stat.S_ISREG(mode):
+            raise UnreadableFile(f"{path} is not an ordinary file; a file is needed (a command takes - for a pipe)")
+        with path.open("rb") as file:
+            is_empty = not file.read(1)
+    except FileNotFoundError as error:
+        raise FileAbsent(f"there is no file {path}") from error
+    except OSError as error:
+        raise UnreadableFile(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # a null character
+        raise UnreadableFile(f"{str(path)!r} cannot be the name of a file ({error})") from error
+    if is_empty:
+        raise UnreadableFile(f"{path} is empty")
+    return path
+
+
+def is_folder(path: str | Path) -> bool:
+    """Whether a path is a folder, as a store is."""
+    try:
+        return Path(path).is_dir()
+    except (OSError, ValueError):  # a null character; `check_path` explains it
+        return False
+
+
+def prepare_text(path: Path) -> Path | bytes:
+    """Return a text file as polars reads it: the path, or the decompressed content."""
+    with path.open("rb") as file:
+        beginning = file.read(4)
+        file.seek(0)
+        if beginning.startswith(_GZIP):
+            return _decompress_gzip(path, file)
+        if beginning.startswith(_ZLIB):
+            raise UnreadableFile(f"{path} is compressed by zlib; text is read plain, or compressed by gzip or zstd")
+        if beginning == ZSTD:
+            check_expansion(path, _bound_zstd(path, file))
+    return prepare_path(path)
+
+
+def prepare_path(path: Path) -> Path | bytes:
+    """Return a path as polars takes it, or the file's content where the name is not UTF-8."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return path.read_bytes()
+    return path.absolute()  # polars would read a leading ~ as a home directory
+
+
+def check_expansion(path: Path, n_bytes: int) -> None:
+    """Refuse a file that would take far more memory than its size suggests."""
+    size = path.stat().st_size
+    if n_bytes > max(ALWAYS_ALLOWED, MOST_EXPANSION * size):
+        raise UnreadableFile(
+            f"{path} has {size:,} bytes and would expand to {n_bytes:,} or more; beyond {ALWAYS_ALLOWED >> 20} MiB a "
+            f"file may expand to at most {MOST_EXPANSION} times its size: if you trust it, decompress it first"
+        )
+
+
+@contextmanager
+def translate_polars_errors(path: Path, file_format: str) -> Iterator[None]:
+    """Turn what polars raises over a damaged file, panics included, into an `UnreadableFile` of one sentence."""
+    polars = import_polars()
+    try:
+        yield
+    except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
+        if file_format == "text" and "utf" in str(error).lower():
+            raise UnreadableFile(f"{path} is not UTF-8 text; convert it first, for instance with iconv") from error
+        if "more fields" in str(error):
+            raise UnreadableFile(
+                f"{path} has lines with more columns than line 1 (a separator inside a field, unquoted?)"
+            ) from error
+        verdict = "cannot be read as text" if file_format == "text" else f"is not a whole {file_format} file"
+        raise UnreadableFile(f"{path} {verdict} ({summarise(error)})") from error
+
+
+def summarise(error: BaseException) -> str:
+    """Return the first line of an error's message."""
+    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+
+
+def _decompress_gzip(path: Path, file: BinaryIO) -> bytes:
+    """Decompress gzip with any number of members."""
+    content = bytearray()
+    try:
+        with gzip.GzipFile(fileobj=file) as stream:
+            while piece := stream.read(_PIECE):
+                content += piece
+                check_expansion(path, len(content))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UnreadableFile(f"{path} is damaged or cut off: it cannot be decompressed ({error})") from error
+    return bytes(content)
+
+
+def _bound_zstd(path: Path, file: BinaryIO) -> int:
+    """Return the most bytes that a zst file can expand to, from its block headers (RFC 8878, section 3.1.1)."""
+    bound = 0
+    while magic := file.read(4):
+        if len(magic) == 4 and magic[1:] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5:  # a frame to be skipped
+            file.seek(int.from_bytes(_read_exactly(path, file, 4), "little"), 1)
+            continue
+        if magic != ZSTD:
+            raise _zstd_error(path)
+        descriptor = _read_exactly(path, file, 1)[0]
+        single = descriptor >> 5 & 1
+        size_bytes = (single, 2, 4, 8)[descriptor >> 6]
+        _read_exactly(path, file, (1 - single) + (0, 1, 2, 4)[descriptor & 3] + size_bytes)
+        is_last = False
+        while not is_last:
+            header = int.from_bytes(_read_exactly(path, file, 3), "little")
+            is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+            if kind == 3 or size > _ZSTD_BLOCK:
+                raise _zstd_error(path)
+            bound += size if kind < 2 else _ZSTD_BLOCK
+            check_expansion(path, bound)
+            _read_exactly(path, file, 1 if kind == 1 else size)
+        _read_exactly(path, file, 4 * (descriptor >> 2 & 1))
+    return bound
+
+
+def _read_exactly(path: Path, file: BinaryIO, n_bytes: int) -> bytes:
+    content = file.read(n_bytes)
+    if len(content) < n_bytes:
+        raise UnreadableFile(f"{path} is damaged or cut off: it cannot be decompressed (it has no end)")
+    return content
+
+
+def _zstd_error(path: Path) -> UnreadableFile:
+    return UnreadableFile(f"{path} is damaged or cut off: it cannot be decompressed (no frame or block of zstd)")

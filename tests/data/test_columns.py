@@ -1,0 +1,156 @@
+"""Columns of files: which are chosen for rows, columns and values, and how they are read."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from deepmf.data.columns import read_columns
+from deepmf.data.layout import COLUMNS, ENTRIES, HISTORY, PAIRS, LineKind, NameOrPosition
+from deepmf.errors import BadEntries, BadSetting, FileAbsent, UnreadableFile
+
+
+def read_rows(
+    path: Path, kind: LineKind, *, separator: str | None = None, **asked: NameOrPosition
+) -> list[tuple[object, ...]]:
+    return read_columns(path, kind, asked=asked, separator=separator).frame.rows()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["Big\nUp, Up\n", 'Big\n"Up, Up"\n', 'Big,1988\n"Up, Up",2009\n', "Big\t1\nUp, Up\t2\n", "title\nBig\n\nUp, Up"],
+)
+def test_a_list_of_ids_is_split_by_what_is_known(tmp_path: Path, content: str) -> None:
+    (tmp_path / "ids").write_text(content)
+    found = read_columns(tmp_path / "ids", COLUMNS, is_known=lambda text: text in ("Big", "Up, Up")).frame
+    assert found.to_series().to_list() == ["Big", "Up, Up"]
+
+
+def test_a_list_of_ids_in_parquet(tmp_path: Path) -> None:
+    pl.DataFrame({"user": ["ann"], "item": ["Big"]}).write_parquet(tmp_path / "ids.parquet")
+    assert read_columns(tmp_path / "ids.parquet", COLUMNS).frame.to_series().to_list() == ["Big"]
+    pl.DataFrame().write_parquet(tmp_path / "none.parquet")
+    with pytest.raises(BadEntries, match="none.parquet: a column is needed; got 0"):
+        read_columns(tmp_path / "none.parquet", COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [(ENTRIES, [(1, "007", 4.0)]), (PAIRS, [("1", "007")]), (HISTORY, [("007", "4")])],
+)
+@pytest.mark.parametrize("content", ["rating,item,user,when\n4,007,1,9\n", "user::item::rating\n1::007::4\n"])
+def test_one_file_for_every_kind_of_lines(
+    tmp_path: Path, kind: LineKind, expected: list[tuple[object, ...]], content: str
+) -> None:
+    path = tmp_path / "lines.csv"
+    path.write_text(content)
+    assert read_rows(path, kind) == expected  # only entries decide of which type ids are
+    assert read_columns(path, kind).choice.first_line == 2
+    (tmp_path / "lines.csv.gz").write_bytes(gzip.compress(content.encode()))
+    assert read_rows(tmp_path / "lines.csv.gz", kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(ENTRIES, [(1, "a", 4.5)]), (PAIRS, [(1, "a")]), (HISTORY, [("a", 4.5)])]
+)
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_typed_files_for_every_kind_of_lines(
+    tmp_path: Path, kind: LineKind, expected: list[tuple[object, ...]], ending: str
+) -> None:
+    path = tmp_path / f"lines.{ending}"
+    frame = pl.DataFrame({"rating": [4.5], "item": ["a"], "user": [1]})
+    frame.write_parquet(path) if ending == "parquet" else frame.write_ndjson(path)
+    assert read_rows(path, kind) == expected
+    assert read_columns(path, kind).choice.first_line is None
+
+
+def test_quotes_and_colons(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text('user,item\nann,"Big, the"\n')
+    assert read_rows(path, PAIRS) == [("ann", "Big, the")]
+    path.write_text("user::item\nann::Alien: 3\n")
+    assert read_rows(path, PAIRS) == [("ann", "Alien: 3")]
+
+
+def test_blank_lines_and_further_fields_of_pairs(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("\nuser,item\n1,10\n\n2,20,more\n\n")
+    assert read_rows(path, PAIRS) == [("1", "10"), ("2", "20")]
+
+
+def test_a_known_id_makes_the_first_line_no_header(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("ann,Alien\nbob,Big\n")
+    assert read_rows(path, PAIRS) == [("bob", "Big")]
+    known = read_columns(path, PAIRS, is_known=lambda text: text == "Alien")
+    assert known.frame.rows() == [("ann", "Alien"), ("bob", "Big")]
+    assert read_columns(path, PAIRS, header=False).frame.height == 2
+
+
+def test_chosen_names(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("user|b|c\n9|10|1\n")
+    assert read_rows(path, PAIRS, row="c", column="b") == [("1", "10")]
+    assert read_rows(path, PAIRS, row=2, column=1, separator="|") == [("1", "10")]
+    assert read_rows(path, HISTORY, value=0) == [("10", "9")]
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (None, FileAbsent, "there is no file"),
+        (b"", UnreadableFile, "is empty"),
+        (b"\n\n", UnreadableFile, "is empty"),
+        (b"user,item\n", UnreadableFile, "holds no lines with a row and a column"),
+        (b"user\n1\n", UnreadableFile, "'user' has one column; a row and a column are needed"),
+        (b"user,user\n1,10\n", UnreadableFile, "names a column twice"),
+        (b"user,item\n1,10\n2\n", UnreadableFile, "the line '2' has one column"),
+        (b"1 a,10\n2 b\n", UnreadableFile, "the line '2 b' has one column"),  # a space separates nothing
+        (b"user,item\n\xff\xfe,10\n", UnreadableFile, "is not UTF-8 text; convert it first"),
+    ],
+)
+def test_bad_files(tmp_path: Path, content: bytes | None, error: type[Exception], message: str) -> None:
+    path = tmp_path / "pairs.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(error, match=message):
+        read_rows(path, PAIRS)
+
+
+def test_bad_names(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("user,item\n1,10\n")
+    with pytest.raises(BadEntries, match=r"no column 'who' for the row; there are 'user', 'item'$"):
+        read_rows(path, PAIRS, row="who")
+    with pytest.raises(BadEntries, match=r"row column 2 does not exist; there are columns 0 to 1$"):
+        read_rows(path, PAIRS, row=2)
+    with pytest.raises(BadEntries, match=r"row and column must be two different columns; got user, user$"):
+        read_rows(path, PAIRS, row=0, column=0)
+    with pytest.raises(BadSetting, match="separator must be one character"):
+        read_rows(path, PAIRS, separator=",,")
+    with pytest.raises(UnreadableFile, match=r"has 1 column\(s\) when split at ';'; a row and a column are needed"):
+        read_rows(path, PAIRS, separator=";")
+    with pytest.raises(UnreadableFile, match="is a directory"):
+        read_rows(tmp_path, PAIRS)
+
+
+def test_bad_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.parquet"
+    path.write_text("no parquet")
+    with pytest.raises(UnreadableFile, match="not a whole Parquet file"):
+        read_rows(path, PAIRS)
+    pl.DataFrame({"user": [1]}).write_parquet(path)
+    with pytest.raises(BadEntries, match="a row and a column are needed, so at least two columns; got 1: user"):
+        read_rows(path, PAIRS)
+
+
+def test_the_name_of_a_file_is_no_pattern(tmp_path: Path) -> None:
+    (tmp_path / "p1.csv").write_text("user,item\n1,10\n")
+    (tmp_path / "p[1].csv").write_text("user,item\n2,20\n")
+    assert read_rows(tmp_path / "p[1].csv", PAIRS) == [("2", "20")]
+    pl.DataFrame({"user": [1], "item": [10]}).write_parquet(tmp_path / "p1.parquet")
+    pl.DataFrame({"user": [2], "item": [20]}).write_parquet(tmp_path / "p?.parquet")
+    assert read_rows(tmp_path / "p?.parquet", PAIRS) == [(2, 20)]

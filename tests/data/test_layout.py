@@ -1,0 +1,159 @@
+"""The layout of text files: header, separator, and wide tables that would pass for entries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from deepmf.data import read_matrix
+from deepmf.data.layout import COLUMNS, ENTRIES, HISTORY, PAIRS, ROWS
+from deepmf.errors import BadEntries, UnreadableFile
+from deepmf.matrix.scale import Scale
+
+
+def test_what_a_line_must_hold() -> None:
+    assert ENTRIES.requirement == "a row, a column and a value"
+    assert PAIRS.requirement == "a row and a column"
+    assert HISTORY.requirement == "a column and a value"
+    assert COLUMNS.requirement == "a column"
+
+
+@pytest.mark.parametrize(
+    ("first", "rest", "expected"),
+    [
+        ("user,item,rating", "1,10,4", True),
+        ("u,i,2020", "1,10,4", True),
+        ("u,i,2020", "ann,Alien,4", True),
+        ("member,film,2020", "1,10,4", True),  # words where all that follow are numbers
+        ("member,thing,points", "ann,Alien,4", True),
+        ("userId,itemId,", "ann,Alien,4", True),
+        (",a,b", "0,10,4", True),
+        ("ann,Alien,4", "bob,Big,3", False),
+        ("ann,Alien,", "bob,Big,3", False),  # an entry whose value is missing
+        ("ann,Alien,NA", "bob,Big,3", False),
+        ("1,10,", "2,10,3", False),
+        ("1,10,x", "2,10,3", False),
+        ("1,1,1", "2,10,3", False),
+        ("x9,5,4", "1,2,3", False),
+    ],
+)
+def test_headers_of_entries(first: str, rest: str, expected: bool) -> None:
+    assert ENTRIES.is_header(first.split(","), [rest.split(",")], lambda _: False) is expected
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        ("user,item", True),
+        ("item,when,user", True),
+        ("who,what", True),
+        ("ann,what", False),  # ann is known
+        ("who,7", False),
+        ("who,what,2020", False),
+        ("who,", False),
+        ("who,what,", True),
+        ("007,x", True),  # no whole number
+    ],
+)
+def test_headers_of_pairs(first: str, expected: bool) -> None:
+    assert PAIRS.is_header(first.split(","), [], lambda text: text == "ann") is expected
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        ("title,stars", True),
+        ("title,points", True),
+        ("item,2020", True),
+        ("Alien,4", False),
+        ("Alien,", False),
+        ("Alien,NA", False),
+        ("user,title,7", False),
+    ],
+)
+def test_headers_of_histories(first: str, expected: bool) -> None:
+    assert HISTORY.is_header(first.split(","), [], lambda _: False) is expected
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        ("film", True),
+        ("title,how much", True),
+        ("user,item,rating", True),
+        ("Alien", False),
+        ("Nobody's film", False),  # an unknown id, which is to be refused
+        ("book", False),  # known
+        ("7", False),
+    ],
+)
+def test_headers_of_columns(first: str, expected: bool) -> None:
+    assert COLUMNS.is_header(first.split(","), [], lambda text: text in ("Alien", "book")) is expected
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [("user", True), ("name,age", True), ("user,item,rating", True), ("ann", False), ("Nobody", False), ("7", False)],
+)
+def test_headers_of_rows(first: str, expected: bool) -> None:
+    assert ROWS.is_header(first.split(","), [], lambda text: text == "ann") is expected
+
+
+def test_a_first_value_that_is_missing_is_no_header(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("ann,Alien,\nbob,Big,3\ncid,Big,4\n")
+    with pytest.raises(BadEntries, match=r"r.csv, line 1: the value is missing"):
+        read_matrix(tmp_path / "r.csv")
+
+
+def test_a_header_with_a_number_is_no_entry(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("u,i,2020\n1,10,4\n2,10,3\n")
+    assert read_matrix(tmp_path / "r.csv").entries().values.tolist() == [4, 3]
+
+
+QUESTIONS = [f"A{k}" for k in range(1, 29)]
+
+WIDE = {
+    "many.csv": f"id,{','.join(QUESTIONS)}\n" + "".join(f"{k}{',3' * 28}\n" for k in range(5)),
+    "holes.csv": "who,a,b,c\nann,1,,3\nbob,2,3,\n",
+    "few.csv": "respondent,q1,q2,q3\n1,4,5,3\n2,5,5,4\n3,1,2,2\n",
+    "years.csv": "country,2019,2020,2021\nFR,1.5,2.5,3.5\nDE,4.5,1.0,2.0\n",
+    "tabs.tsv": "id\tx\ty\tz\n7\t0.5\t1.5\t2.5\n8\t1.5\t0.25\t9\n",
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_wide_tables_are_refused_with_the_way_to_read_them(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(WIDE[name])
+    with pytest.raises(UnreadableFile, match="looks like a wide table.*wide=True reads it.*column= and value="):
+        read_matrix(path)
+    matrix = read_matrix(path, wide=True, scale=Scale(low=0, high=10))
+    n_columns = WIDE[name].splitlines()[0].replace("\t", ",").count(",")
+    assert matrix.shape == (WIDE[name].count("\n") - 1, n_columns)
+
+
+def test_a_wide_parquet_file_is_refused_and_named_columns_are_read(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"id": [1, 2, 3], **{name: [1.0, None, 3.0] for name in QUESTIONS}})
+    frame.write_parquet(tmp_path / "wide.parquet")
+    with pytest.raises(UnreadableFile, match=r"wide table.*29 columns.*wide=True"):
+        read_matrix(tmp_path / "wide.parquet")
+    (tmp_path / "few.csv").write_text(WIDE["few.csv"])
+    assert read_matrix(tmp_path / "few.csv", column="q1", value="q2").column_labels.tolist() == [1, 4, 5]
+    assert read_matrix(tmp_path / "few.csv", column=1, value=2).n_entries == 3
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "member,thing,points,moment\n1,310,4,881250949\n2,20,5,881250950\n",  # columns that reach unequally far
+        "1\t30\t4\t881250949\n2\t31\t3\t891717742\n",
+        "userId,movieId,rating,a,b,c,d,e\n1,2,3,4,5,6,7,8\n2,2,4,4,5,6,7,8\n",  # usual names
+        "a,b,c,d\n1,2,3,4\n1,3,4,4\n",  # a row twice
+        "who,what,points,extra\nann,Alien,3,4\nbob,Big,4,4\n",  # the second column holds words
+    ],
+)
+def test_what_has_a_line_per_entry_is_read(tmp_path: Path, content: str) -> None:
+    (tmp_path / "r.txt").write_text(content)
+    assert read_matrix(tmp_path / "r.txt", duplicates="last").n_entries == 2
