@@ -168,7 +168,7 @@ def test_many_categories_are_told_and_take_no_time() -> None:
     names = [f"title {number}" for number in range(count)]
     begin = time.process_time()
     features = Features(range(count), {"x": names})
-    said = "the feature 'x' has 100,000 categories, each too rare to learn from, and so says nothing"
+    said = "'x' .*100,000 .*rare"
     with pytest.warns(DeepMFWarning, match=said):
         encoding = features.learn_encoding()
     assert len(features.encode(encoding)) == count

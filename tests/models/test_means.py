@@ -64,7 +64,7 @@ FEATURES = FeatureVectors.of_parts(
 
 def test_the_formula() -> None:
     precisions, targets = DICE.uniform(0.1, 2, size=30), DICE.normal(size=(30, 2))
-    table = FEATURES.sparse().toarray().astype(np.float64)
+    table = FEATURES.to_sparse().toarray().astype(np.float64)
     gram = table.T @ (table * precisions[:, None]) + 3.0 * precisions.mean() * np.eye(6)
     expected = np.linalg.solve(gram, table.T @ (targets * precisions[:, None]))
     np.testing.assert_allclose(FeatureRidge(FEATURES, precisions, 3.0).weights(targets), expected, rtol=1e-9)
@@ -94,7 +94,7 @@ def store() -> EntryStore:
 def test_priors_are_products(store: EntryStore) -> None:
     entries, weights = store.row_entries(np.arange(2)), DICE.normal(size=(store.row_features.n_inputs, 2))  # type: ignore[union-attr]
     np.testing.assert_allclose(
-        compute_prior(entries, weights), entries.features.sparse().toarray() @ weights, rtol=1e-6
+        compute_prior(entries, weights), entries.features.to_sparse().toarray() @ weights, rtol=1e-6
     )  # type: ignore[arg-type, union-attr]
     assert compute_prior(entries, None) is None
     assert compute_prior(store.column_entries(np.arange(2)), weights) is None

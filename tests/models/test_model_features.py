@@ -43,8 +43,8 @@ def test_bad_features_leave_an_unfitted_model_unfitted(rated: Generated) -> None
     labels = rated.matrix.row_labels[:2].tolist()
     for features, said in (
         (Features(["nobody"], {"age": [3]}), "no label of the row features is a row of the matrix"),
-        (Features([1, 2], {"age": [3, 4]}), r"features are of 1 \(int\) and so on, the rows are 'Ada Abara' \(str\)"),
-        (Features(labels, {"age": [None, None]}), "the feature 'age' has no value to learn from"),
+        (Features([1, 2], {"age": [3, 4]}), r"1 \(int\).* 'Ada Abara' \(str\)"),
+        (Features(labels, {"age": [None, None]}), "'age' has no value"),
         (Features(labels, {"age": [1.0, np.inf]}), "the feature 'age' has infinite numbers"),
         (Features(labels, {"age": ["a", "b"]}, kinds={"age": "number"}), "cannot be read as numbers"),
         ({"age": [1, 2]}, r"row_features must be Features \(Features.from_frame makes them\); got dict"),

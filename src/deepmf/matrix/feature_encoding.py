@@ -1,4 +1,4 @@
-"""How features become inputs of a model: numbers are standardised, categories and dates become indicators."""
+"""Encoding of features as inputs of a model: standardised numbers, and indicators of categories and dates."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 KINDS = ("number", "category", "list", "date")
 
 
-# Between the items of a list that is written as one text.
+# Separator of a list of categories that is written as one text.
 SEPARATOR = "|"
 
 
-# Integers of at most this many different values, which are at most a tenth of all values, are codes of categories.
+# Integers are categories if they have at most 32 distinct values, and at most one distinct value for ten values.
 _MOST_CODES, _ONE_IN = 32, 10
 
 # Squares and sums of larger numbers could overflow.
@@ -43,30 +43,30 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?")
 
 _MONTH_OR_YEAR = re.compile(r"[0-9]{4}(-[0-9]{2})?")
 
-_A_KIND = {"number": "numbers", "category": "categories", "list": "lists of categories", "date": "dates"}
+_KIND_NAMES = {"number": "numbers", "category": "categories", "list": "lists of categories", "date": "dates"}
 
 
 def read_values(values: Iterable[Any]) -> npt.NDArray[Any]:
-    """Return values as an array: numbers with NaN and dates with NaT for what is missing, else objects with None."""
+    """Return values as an array of numbers, dates or objects; missing values are NaN, NaT or None."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
-            raise ValueError(f"it has the shape {values.shape}, and one value for each label is right")
+            raise ValueError(f"it has the shape {values.shape}; give one value for each label")
         if values.dtype.kind in "iufbM":
             return values
     elif isinstance(values, str | bytes):
-        raise TypeError(f"a value for each label is right; got {values!r}")
+        raise TypeError(f"give one value for each label; got {values!r}")
     items = convert_each(values.tolist() if isinstance(values, np.ndarray) else list(values), _clear_missing)
-    types = _types(items)
+    types = _find_types(items)
     if types and all(issubclass(kind, _NUMBERS) and kind is not bool for kind in types):
-        return _number_array(items, are_whole=all(issubclass(kind, int | np.integer) for kind in types))
-    return _objects(items)
+        return _to_number_array(items, are_whole=all(issubclass(kind, int | np.integer) for kind in types))
+    return _to_objects(items)
 
 
 def infer_kind(values: npt.NDArray[Any]) -> str:
-    """Return the kind of raw values: the one that they look like.
+    """Infer the kind of values.
 
-    Whole numbers are a category where they are at most 32 different ones and at most a tenth of all; texts are lists
-    where some have a |, and dates where all are written as 2001-12-31.
+    Integers are categories if they have at most 32 distinct values, at most a tenth of all values. Texts are lists if
+    some contain "|", and dates if all look like 2001-12-31.
     """
     if values.dtype.kind == "M":
         return "date"
@@ -78,7 +78,7 @@ def infer_kind(values: npt.NDArray[Any]) -> str:
         n_distinct = np.unique(known).size
         return "category" if whole and n_distinct <= min(_MOST_CODES, known.size / _ONE_IN) else "number"
     items = values.tolist()
-    types = _types(items)
+    types = _find_types(items)
     if any(issubclass(kind, _LISTS) for kind in types):
         return "list"
     if types and all(issubclass(kind, _DATES) for kind in types):
@@ -92,23 +92,25 @@ def infer_kind(values: npt.NDArray[Any]) -> str:
 
 
 def convert_values(kind: str, values: Iterable[Any], name: str) -> npt.NDArray[Any]:
-    """Return raw values as those of a kind: float64, texts or tuples of texts or None, or datetime64 of days."""
+    """Convert values to a kind: float64, strings or None, tuples of strings or None, or datetime64 days."""
     try:
         array = read_values(values)
         if kind == "number":
-            return _as_numbers(array, name)
+            return _to_numbers(array, name)
         if kind == "date":
-            return _as_dates(array)
-        array = array.astype("datetime64[D]") if array.dtype.kind == "M" else array  # finer ones become plain ints
-        return _objects(convert_each(array.tolist(), _categories if kind == "list" else _category))
+            return _to_dates(array)
+        array = (
+            array.astype("datetime64[D]") if array.dtype.kind == "M" else array
+        )  # datetimes of a finer unit would become ints
+        return _to_objects(convert_each(array.tolist(), _to_categories if kind == "list" else _to_category))
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, BadFeatures):
             raise
-        raise BadFeatures(f"the feature {name!r} cannot be read as {_A_KIND[kind]}: {error}") from error
+        raise BadFeatures(f"the feature {name!r} cannot be read as {_KIND_NAMES[kind]}: {error}") from error
 
 
 def are_missing(kind: str, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Say which values of a kind are missing."""
+    """Return whether each value of a kind is missing."""
     if kind in ("number", "date"):
         gaps: npt.NDArray[np.bool_] = np.isnan(values) if kind == "number" else np.isnat(values)
         return gaps
@@ -116,58 +118,58 @@ def are_missing(kind: str, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def convert_each(items: list[Any], convert: Callable[[Any], Any]) -> list[Any]:
-    """Convert items, equal ones once where they are of one type: True and 1 are equal, and are not alike."""
-    if len(_types(items)) > 1:
+    """Convert items; equal items of one type are converted once (True and 1 are equal, but not alike)."""
+    if len(_find_types(items)) > 1:
         return list(map(convert, items))
     try:
         different = dict.fromkeys(items)
-    except TypeError:  # lists cannot be looked up
+    except TypeError:  # lists are not hashable
         return list(map(convert, items))
     for item in different:
         different[item] = convert(item)
     return list(map(different.__getitem__, items))
 
 
-def _types(items: list[Any]) -> set[type]:
+def _find_types(items: list[Any]) -> set[type]:
     return set(map(type, items)) - {type(None)}
 
 
-def _objects(items: list[Any]) -> npt.NDArray[Any]:
+def _to_objects(items: list[Any]) -> npt.NDArray[Any]:
     return np.fromiter(items, dtype=object, count=len(items))
 
 
-def _number_array(items: list[Any], *, are_whole: bool) -> npt.NDArray[Any]:
+def _to_number_array(items: list[Any], *, are_whole: bool) -> npt.NDArray[Any]:
     if are_whole and None not in items and max(map(abs, items)) < 2**62:
         return np.array(items, dtype=np.int64)
     return np.array([np.nan if item is None else float(item) for item in items])
 
 
-def _as_numbers(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64]:
+def _to_numbers(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64]:
     if array.dtype.kind == "M":
         raise ValueError("they are dates")
     if array.dtype == object:
         array = np.array(convert_each(array.tolist(), lambda item: np.nan if item is None else float(item)))
     numbers = array.astype(np.float64)
     if np.isinf(numbers).any():
-        raise BadFeatures(f"the feature {name!r} has infinite numbers; leave them empty where they are not known")
+        raise BadFeatures(f"the feature {name!r} has infinite numbers; leave unknown numbers empty")
     largest = np.abs(numbers[~np.isnan(numbers)]).max(initial=0.0)
     if largest > _LARGEST_NUMBER:
-        raise BadFeatures(f"the feature {name!r} has numbers up to {largest:g}; {_LARGEST_NUMBER:g} is the most")
+        raise BadFeatures(f"the feature {name!r} has numbers up to {largest:g}; the limit is {_LARGEST_NUMBER:g}")
     return numbers
 
 
-def _as_dates(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _to_dates(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.dtype.kind == "M":
         return array.astype("datetime64[D]")
     if array.dtype != object:
         raise ValueError("they are numbers")
-    return np.array(convert_each(array.tolist(), _date), dtype="datetime64[D]")
+    return np.array(convert_each(array.tolist(), _to_date), dtype="datetime64[D]")
 
 
-def _date(item: Any) -> Any:
+def _to_date(item: Any) -> Any:
     if item is None:
         return np.datetime64("NaT", "D")
-    if isinstance(item, datetime.datetime):  # of whatever time zone: the day on the calendar there
+    if isinstance(item, datetime.datetime):  # the local day in any time zone
         item = item.date()
     if isinstance(item, datetime.date | np.datetime64):
         day: Any = item
@@ -176,12 +178,12 @@ def _date(item: Any) -> Any:
     if _DAY.fullmatch(text):
         return np.datetime64(text[:10], "D")
     if not _MONTH_OR_YEAR.fullmatch(text):
-        raise ValueError(f"{item!r} is no date such as 2001-12-31")
+        raise ValueError(f"{item!r} is not a date such as 2001-12-31")
     return np.datetime64(text, "D")
 
 
-def _categories(item: Any) -> tuple[str, ...] | None:
-    """Return the different categories of a list."""
+def _to_categories(item: Any) -> tuple[str, ...] | None:
+    """Return the distinct categories of a list."""
     if _is_missing(item):
         return None
     if isinstance(item, str):
@@ -191,17 +193,17 @@ def _categories(item: Any) -> tuple[str, ...] | None:
     if isinstance(item, _LISTS):
         known = [part for part in item if not _is_missing(part)]
         if any(isinstance(part, float | np.floating) and not part.is_integer() for part in known):
-            raise TypeError(f"{known[0]!r} and others are no categories; numbers need a column each")
-        texts = sorted(map(_text, known)) if isinstance(item, set | frozenset) else map(_text, known)
+            raise TypeError(f"{known[0]!r} is not a category; give each number a column of its own")
+        texts = sorted(map(_to_text, known)) if isinstance(item, set | frozenset) else map(_to_text, known)
         return tuple(dict.fromkeys(texts))
-    return (_text(item),)
+    return (_to_text(item),)
 
 
-def _category(item: Any) -> str | None:
-    return None if _is_missing(item) else _text(item)
+def _to_category(item: Any) -> str | None:
+    return None if _is_missing(item) else _to_text(item)
 
 
-def _text(item: Any) -> str:
+def _to_text(item: Any) -> str:
     if isinstance(item, float | np.floating) and item.is_integer():
         return str(int(item))
     if isinstance(item, (*_LISTS, dict)):
@@ -220,14 +222,14 @@ def _is_missing(item: Any) -> bool:
         return True
     if isinstance(item, float | np.floating | np.datetime64 | Decimal):
         return bool(item != item)
-    return type(item).__name__ in ("NAType", "NaTType")  # of pandas, which need not be installed
+    return type(item).__name__ in ("NAType", "NaTType")  # types of pandas, which need not be installed
 
 
 @dataclass(frozen=True)
 class FeatureVectors:
-    """Sparse vectors side by side, padded to the most inputs that one has.
+    """Sparse feature vectors, padded to the same number of slots.
 
-    inputs, weights: (vectors, slots); a weight of 0 is padding. n_inputs: how many inputs there are in all.
+    inputs, weights: (vectors, slots); a weight of 0 is padding. n_inputs: number of inputs of a dense vector.
     """
 
     inputs: npt.NDArray[np.int32]
@@ -238,8 +240,8 @@ class FeatureVectors:
     def of_parts(
         cls, count: int, n_inputs: int, parts: Sequence[tuple[IndexArray, IndexArray, npt.NDArray[Any]]]
     ) -> FeatureVectors:
-        """Return vectors made of parts: of which vector, at which input, with which weight."""
-        known = [_in_order(*part) for part in parts]
+        """Build vectors from parts, each a tuple (vector, input, weight) of arrays."""
+        known = [_sort_part(*part) for part in parts]
         part_counts = [np.bincount(which, minlength=count) for which, _, _ in known]
         filled = np.zeros(count, dtype=np.int64)
         shape = count, int(np.sum(part_counts, axis=0, initial=0).max(initial=0)) if known else 0
@@ -259,7 +261,7 @@ class FeatureVectors:
         return int(self.inputs.shape[0])
 
     def take(self, positions: npt.NDArray[Any]) -> FeatureVectors:
-        """Return the vectors at some positions; behind the last one there are vectors without features."""
+        """Return the vectors at some positions; positions past the end are vectors without features."""
         inside = positions < len(self)
         if inside.all():
             return FeatureVectors(self.inputs[positions], self.weights[positions], self.n_inputs)
@@ -279,25 +281,25 @@ class FeatureVectors:
         return FeatureVectors(np.pad(self.inputs, more), np.pad(self.weights, more), self.n_inputs)
 
     def join(self, others: FeatureVectors) -> FeatureVectors:
-        """Return these vectors and others."""
+        """Return these vectors followed by others."""
         n_slots = max(self.inputs.shape[1], others.inputs.shape[1])
         parts = self.pad(n_slots), others.pad(n_slots)
         inputs, weights = (np.concatenate([getattr(part, name) for part in parts]) for name in ("inputs", "weights"))
         return FeatureVectors(inputs, weights, self.n_inputs)
 
     def without_inputs(self, groups: Sequence[Sequence[int]]) -> FeatureVectors:
-        """Return a vector for each of some groups of inputs: the only one there is, without them."""
+        """Return a single vector once for each group of inputs, without the inputs of the group."""
         dropped = np.stack([np.isin(self.inputs[0], list(group)) for group in groups])
         inputs = np.repeat(self.inputs, len(groups), axis=0)
         return FeatureVectors(inputs, np.where(dropped, np.float32(0.0), self.weights), self.n_inputs)
 
     def product(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the products (vectors, width) with a table (inputs, width)."""
-        found: npt.NDArray[Any] = self.sparse() @ table
+        found: npt.NDArray[Any] = self.to_sparse() @ table
         return found
 
-    def sparse(self) -> scipy.sparse.csr_array:
-        """Return the vectors as a sparse matrix (vectors, inputs), whose sums do not depend on padding."""
+    def to_sparse(self) -> scipy.sparse.csr_array:
+        """Return the vectors as a sparse matrix (vectors, inputs); sums over it do not depend on padding."""
         starts = np.arange(len(self) + 1) * self.inputs.shape[1]
         return scipy.sparse.csr_array(
             (self.weights.ravel(), self.inputs.ravel(), starts), shape=(len(self), self.n_inputs)
@@ -310,8 +312,8 @@ class FeatureVectors:
         return known
 
 
-def _in_order(which: IndexArray, inputs: IndexArray, weights: npt.NDArray[Any]) -> tuple[Any, Any, Any]:
-    """Return a part in the order of its vectors, without weights of 0."""
+def _sort_part(which: IndexArray, inputs: IndexArray, weights: npt.NDArray[Any]) -> tuple[Any, Any, Any]:
+    """Return a part sorted by vector, without weights of 0."""
     there = np.flatnonzero(weights)
     if there.size < weights.size:
         which, inputs, weights = which[there], inputs[there], weights[there]
@@ -321,22 +323,22 @@ def _in_order(which: IndexArray, inputs: IndexArray, weights: npt.NDArray[Any]) 
     return which[order], inputs[order], weights[order]
 
 
-Part = tuple[IndexArray, IndexArray, npt.NDArray[Any]]  # of which vector, at which input, with which weight
+Part = tuple[IndexArray, IndexArray, npt.NDArray[Any]]  # vector, input and weight of each non-zero
 
 
-# The most categories of a feature that are told apart; and of how many vectors a category must at least be, as a share
-# of the root of all of them: the weights of rarer ones would learn single rows by heart.
+# A feature has at most this many categories of its own; the others share one input.
 MOST_CATEGORIES = 1000
 
-_OF_ROOT, _FEWEST = 1 / 8, 2
+# A category needs at least 2 vectors, and an eighth of the square root of all vectors: rarer ones would be memorised.
+_ROOT_SHARE, _FEWEST = 1 / 8, 2
 
-# A standardised number beyond this counts as this: one outlier should not drown all else.
+# Standardised numbers are clipped to this, so that outliers do not dominate.
 LARGEST_WEIGHT = 4.0
 
-# Numbers whose spread is a smaller share of their size are equal but for rounding.
+# Numbers are constant, up to rounding, if their spread is below this share of their magnitude.
 _LEAST_SPREAD = 1e-12
 
-# Between how many quantiles a number is also interpolated, so that what is linear can follow a curve.
+# Number of quantiles for piecewise linear interpolation, which lets a linear model follow a curve.
 _N_KNOTS = 9
 
 
@@ -344,7 +346,7 @@ _MONTHS = tuple(f"{month:02d}" for month in range(1, 13))
 
 
 class FeatureItem(NamedTuple):
-    """One thing that is known of a row or column: which feature, what it says, and its inputs."""
+    """A known feature of a row or column: its name, its value as text, and its inputs."""
 
     name: str
     text: str
@@ -352,7 +354,7 @@ class FeatureItem(NamedTuple):
 
 
 class ColumnEncoding(ABC):
-    """The encoding of one feature, into inputs that are counted from 0."""
+    """The encoding of one feature; its inputs are numbered from 0."""
 
     kind: ClassVar[str]
     name: str
@@ -360,24 +362,24 @@ class ColumnEncoding(ABC):
     @property
     @abstractmethod
     def n_inputs(self) -> int:
-        """How many inputs it has."""
+        """Number of inputs."""
 
     @abstractmethod
     def parts(self, values: npt.NDArray[Any]) -> list[Part]:
-        """Return the inputs of values of its kind."""
+        """Encode values of its kind."""
 
     @abstractmethod
     def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
-        """Return what some of its inputs, with their weights, say; nothing of what is missing."""
+        """Decode weights by input; a missing value gives no item."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON content."""
+        """Return the encoding as JSON content."""
 
 
 @dataclass(frozen=True)
 class NumberEncoding(ColumnEncoding):
-    """A number: standardised; an indicator where it is missing; and where it lies between quantiles of all."""
+    """A standardised number, an indicator for a missing value, and an interpolation between quantiles."""
 
     kind: ClassVar[str] = "number"
     name: str
@@ -387,7 +389,7 @@ class NumberEncoding(ColumnEncoding):
 
     @classmethod
     def learn(cls, name: str, values: FloatArray) -> NumberEncoding:
-        """Return the encoding for values, of which some may be missing."""
+        """Learn the encoding from values, some of which may be missing."""
         known = values[~np.isnan(values)]
         if not known.size:
             return cls(name, 0.0, 1.0, ())
@@ -433,7 +435,7 @@ class NumberEncoding(ColumnEncoding):
 
 @dataclass(frozen=True)
 class CategoryEncoding(ColumnEncoding):
-    """A category, or a list of them: an indicator for each that is told apart, one for all others, one for missing."""
+    """Indicators: one for rare categories, one for a missing value, and one for each frequent category."""
 
     kind: ClassVar[str] = "category"
     name: str
@@ -441,17 +443,17 @@ class CategoryEncoding(ColumnEncoding):
 
     @classmethod
     def learn(cls, name: str, values: npt.NDArray[Any]) -> CategoryEncoding:
-        """Return the encoding for values, of which some may be missing."""
-        counts = cls.counts(values)
-        fewest = max(_FEWEST, _OF_ROOT * np.sqrt(values.size))
+        """Learn the encoding from values, some of which may be missing."""
+        counts = cls.count(values)
+        fewest = max(_FEWEST, _ROOT_SHARE * np.sqrt(values.size))
         common = sorted(
             (item for item, count in counts.items() if count >= fewest), key=lambda item: (-counts[item], item)
         )
         return cls(name, tuple(sorted(common[:MOST_CATEGORIES])))
 
     @classmethod
-    def counts(cls, values: npt.NDArray[Any]) -> Counter[str]:
-        """Return of how many values each category is."""
+    def count(cls, values: npt.NDArray[Any]) -> Counter[str]:
+        """Count each category."""
         counts = Counter(values.tolist())
         del counts[None]
         return counts
@@ -477,22 +479,22 @@ class CategoryEncoding(ColumnEncoding):
 
 @dataclass(frozen=True)
 class ListEncoding(CategoryEncoding):
-    """A list of categories; the indicators of its items are of length 1 together."""
+    """A list of categories; the indicators of a list form a vector of length 1."""
 
     kind: ClassVar[str] = "list"
 
     @classmethod
-    def counts(cls, values: npt.NDArray[Any]) -> Counter[str]:
-        """Return in how many lists each category is."""
+    def count(cls, values: npt.NDArray[Any]) -> Counter[str]:
+        """Count the lists that contain each category."""
         return Counter(chain.from_iterable(items for items in values.tolist() if items is not None))
 
     def parts(self, values: npt.NDArray[Any]) -> list[Part]:
         places = self._places
 
-        def inputs_of(items: tuple[str, ...] | None) -> list[int]:
+        def find_inputs(items: tuple[str, ...] | None) -> list[int]:
             return [1] if items is None else sorted({places.get(item, 0) for item in items})
 
-        found = convert_each(values.tolist(), inputs_of)
+        found = convert_each(values.tolist(), find_inputs)
         counts = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
         inputs = np.fromiter(chain.from_iterable(found), dtype=np.int64, count=int(counts.sum()))
         weights = np.repeat(np.maximum(counts, 1) ** -0.5, counts)
@@ -501,7 +503,7 @@ class ListEncoding(CategoryEncoding):
 
 @dataclass(frozen=True)
 class DateEncoding(ColumnEncoding):
-    """A date: its year and its age at the latest date that was learned from, as numbers, and its month."""
+    """A date: its year, its age at the latest date of training, and its month."""
 
     kind: ClassVar[str] = "date"
     name: str
@@ -511,14 +513,14 @@ class DateEncoding(ColumnEncoding):
 
     @classmethod
     def learn(cls, name: str, values: npt.NDArray[Any]) -> DateEncoding:
-        """Return the encoding for values, of which some may be missing."""
+        """Learn the encoding from values, some of which may be missing."""
         known = values[~np.isnat(values)]
         latest = str(known.max()) if known.size else "1970-01-01"
         return cls(
             name,
             latest,
-            NumberEncoding.learn("year", _years(values)),
-            NumberEncoding.learn("age", _ages(values, latest)),
+            NumberEncoding.learn("year", _compute_years(values)),
+            NumberEncoding.learn("age", _compute_ages(values, latest)),
         )
 
     @property
@@ -533,8 +535,8 @@ class DateEncoding(ColumnEncoding):
         months = values.astype("datetime64[M]").astype(np.int64) % 12
         texts = np.array([None, *_MONTHS], dtype=object)[np.where(np.isnat(values), 0, months + 1)]
         encoded = (
-            self.year.parts(_years(values)),
-            self.age.parts(_ages(values, self.latest)),
+            self.year.parts(_compute_years(values)),
+            self.age.parts(_compute_ages(values, self.latest)),
             self._month.parts(texts),
         )
         first = np.cumsum([0, self.year.n_inputs, self.age.n_inputs])
@@ -558,12 +560,12 @@ class DateEncoding(ColumnEncoding):
         }
 
 
-def _years(dates: npt.NDArray[Any]) -> FloatArray:
+def _compute_years(dates: npt.NDArray[Any]) -> FloatArray:
     years = dates.astype("datetime64[Y]").astype(np.float64) + 1970.0
     return np.where(np.isnat(dates), np.nan, years)
 
 
-def _ages(dates: npt.NDArray[Any], latest: str) -> FloatArray:
+def _compute_ages(dates: npt.NDArray[Any], latest: str) -> FloatArray:
     days = (np.datetime64(latest, "D") - dates.astype("datetime64[D]")).astype(np.float64)
     return np.where(np.isnat(dates), np.nan, days / 365.25)
 
@@ -575,27 +577,27 @@ ENCODINGS_OF_KINDS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class FeatureEncoding:
-    """The encodings of all features of an axis; input 0 says that a row (or column) has features at all."""
+    """The encodings of all features of an axis; input 0 marks a row (or column) that has features."""
 
     columns: tuple[ColumnEncoding, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the features."""
+        """Names of the features."""
         return tuple(column.name for column in self.columns)
 
     @property
     def kinds(self) -> dict[str, str]:
-        """The kind of each feature."""
+        """Kind of each feature."""
         return {column.name: column.kind for column in self.columns}
 
     @property
     def n_inputs(self) -> int:
-        """How many inputs there are."""
+        """Number of inputs."""
         return 1 + sum(column.n_inputs for column in self.columns)
 
     def encode(self, count: int, values: Mapping[str, npt.NDArray[Any]]) -> FeatureVectors:
-        """Return some vectors encoded from values of their kinds by name; a feature without any is missing in all."""
+        """Encode `count` vectors from values by name; a feature that is not given is missing in all of them."""
         parts: list[Part] = [(np.arange(count), np.zeros(count, dtype=np.int64), np.ones(count))]
         for first, column in self._locate_columns():
             name = column.name
@@ -604,7 +606,7 @@ class FeatureEncoding:
         return FeatureVectors.of_parts(count, self.n_inputs, parts)
 
     def items(self, vectors: FeatureVectors) -> list[FeatureItem]:
-        """Return all that is known of a single vector."""
+        """Return the known features of a single vector."""
         known = vectors.weights[0] != 0
         inputs, weights = vectors.inputs[0][known].tolist(), vectors.weights[0][known].tolist()
         items = []
@@ -618,10 +620,11 @@ class FeatureEncoding:
         return items
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON content."""
+        """Return the encoding as JSON content."""
         return {"columns": [column.to_dict() for column in self.columns]}
 
     def _locate_columns(self) -> Iterable[tuple[int, ColumnEncoding]]:
+        """Yield the first input of each feature, and its encoding."""
         first = 1
         for column in self.columns:
             yield first, column

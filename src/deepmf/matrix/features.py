@@ -1,4 +1,4 @@
-"""The features of all rows, or of all columns, that a model knows: those of training, and those that came since."""
+"""Features (side information) of rows and columns: as the user gives them, and encoded for a model."""
 
 from __future__ import annotations
 
@@ -31,14 +31,18 @@ from deepmf.matrix.feature_encoding import (
 )
 from deepmf.matrix.labels import Labels, build_label_array
 
-# Where a warning comes from: the call of `fit` that learns the encoding.
-_FIT = 9
+# Stack level of a warning from the encoding: the user's call of `fit`.
+_FIT_LEVEL = 9
 
 
 class Features:
-    """Numbers, categories, lists of categories and dates by label; missing values are allowed.
+    """Numbers, categories, lists of categories and dates of rows or columns; values may be missing.
 
-    kinds: "number", "category", "list" or "date" by name; those that are not given are inferred (`kinds` has them all).
+    Parameters
+    ----------
+    labels : distinct row or column labels.
+    columns : values of each feature by name, one for each label; None, NaN and "" are missing.
+    kinds : "number", "category", "list" or "date" by name (default: inferred from the values).
 
     >>> films = Features.from_columns(["Alien", "Big"], {"year": [1979, 1988], "genres": ["Horror|Sci-Fi", "Comedy"]})
     >>> films
@@ -48,14 +52,14 @@ class Features:
     def __init__(
         self, labels: Iterable[Any], columns: Mapping[str, Iterable[Any]], *, kinds: Mapping[str, str] | None = None
     ) -> None:
-        self.labels = _different(labels)
+        self.labels = _check_distinct(labels)
         if not isinstance(columns, Mapping):
-            raise BadFeatures(f"features are values by name, such as a dict of lists; got {type(columns).__name__}")
+            raise BadFeatures(f"features must be a dict of lists by name; got {type(columns).__name__}")
         if not columns:
-            raise BadFeatures("there are no features: at least one column beside the labels is needed")
-        self._values = {str(name): _raw(str(name), values) for name, values in columns.items()}
+            raise BadFeatures("there are no features; give at least one column beside the labels")
+        self._values = {str(name): _read_column(str(name), values) for name, values in columns.items()}
         if len(self._values) < len(columns):
-            raise BadFeatures(f"two features have the same name; there are {', '.join(map(repr, columns))}")
+            raise BadFeatures(f"two features have the same name; got {', '.join(map(repr, columns))}")
         for name, values in self._values.items():
             if values.size != self.labels.size:
                 raise BadFeatures(f"the feature {name!r} has {values.size} values for {self.labels.size} labels")
@@ -68,14 +72,14 @@ class Features:
     def from_columns(
         cls, labels: Iterable[Any], columns: Mapping[str, Iterable[Any]], *, kinds: Mapping[str, str] | None = None
     ) -> Features:
-        """Return features by name, a value for each of some labels; None, NaN and "" are missing."""
+        """Build features from labels and a dict of columns."""
         return cls(labels, columns, kinds=kinds)
 
     @classmethod
     def from_frame(cls, frame: Any, label: str, *, kinds: Mapping[str, str] | None = None) -> Features:
-        """Return the columns of a frame (pandas, polars, arrow, ...) as features.
+        """Build features from the columns of a frame (pandas, polars, arrow, ...).
 
-        `label` names the column of the labels, or the index of a pandas frame.
+        `label` names the column of labels, or the index of a pandas frame.
         """
         from deepmf.matrix.frames import read_feature_columns
 
@@ -83,12 +87,12 @@ class Features:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the features."""
+        """Names of the features."""
         return tuple(self._values)
 
     @property
     def kinds(self) -> dict[str, str]:
-        """The kind of each feature: as given, or as its values look."""
+        """Kind of each feature, given or inferred."""
         return dict(self._kinds)
 
     @cached_property
@@ -96,10 +100,10 @@ class Features:
         return {name: self._given.get(name) or infer_kind(values) for name, values in self._values.items()}
 
     def values(self, name: str) -> npt.NDArray[Any]:
-        """Return the values of a feature, one for each label.
+        """Return the values of a feature, (labels,).
 
-        Numbers are floats with NaN for what is missing, dates days with NaT, categories texts and lists tuples of
-        texts, with None.
+        Numbers are floats, dates are days, categories are strings and lists are tuples of strings. Missing values are
+        NaN, NaT, None and None.
         """
         if name not in self._values:
             raise BadFeatures(f"there is no feature {name!r}; there are {', '.join(self.names)}")
@@ -115,9 +119,9 @@ class Features:
         return f"Features({len(self):,} label{'s' if len(self) != 1 else ''}: {listed})"
 
     def learn_encoding(self, positions: IndexArray | None = None) -> FeatureEncoding:
-        """Return the encoding learned from the features at some positions, or from all; others are encoded by it.
+        """Learn an encoding from the features at some positions (default: all).
 
-        Kinds that were not given are those of the values at these positions.
+        Kinds that were not given are inferred from the values at these positions.
         """
         if positions is None or positions.size == len(self):
             return self._encoding
@@ -128,10 +132,10 @@ class Features:
 
     @cached_property
     def _encoding(self) -> FeatureEncoding:
-        return FeatureEncoding(tuple(self._column_encoding(name, kind) for name, kind in self._kinds.items()))
+        return FeatureEncoding(tuple(self._learn_column_encoding(name, kind) for name, kind in self._kinds.items()))
 
     def encode(self, encoding: FeatureEncoding) -> FeatureVectors:
-        """Return these features by an encoding; those that it does not know, or of another kind, are refused."""
+        """Encode the features; raise an error if the encoding lacks one or has it with another kind."""
         check_names(self._values, encoding)
         known = encoding.kinds
         for name, kind in self._given.items():
@@ -144,14 +148,12 @@ class Features:
         return encoding.encode(len(self), values)
 
     def take_unknown(self, labels: Labels) -> Features | None:
-        """Return the features of labels that are not among some; None where there are none."""
-        new = np.flatnonzero(labels.find(self.labels) < 0)
-        if not new.size:
-            return None
-        return self.take(new)
+        """Return the features of labels that are not among some labels; None if there are none."""
+        unknown = np.flatnonzero(labels.find(self.labels) < 0)
+        return self.take(unknown) if unknown.size else None
 
     def take(self, positions: npt.NDArray[Any]) -> Features:
-        """Return the features of some labels."""
+        """Return the features of the labels at some positions."""
         columns = {name: values[positions] for name, values in self._values.items()}
         return Features(self.labels[positions], columns, kinds=self._given)
 
@@ -160,56 +162,58 @@ class Features:
         return Features(labels, self._values, kinds=self._given)
 
     def with_kinds(self, kinds: Mapping[str, str]) -> Features:
-        """Return the same features, some of them of other kinds."""
+        """Return the same features with other kinds."""
         return Features(self.labels, self._values, kinds=self._given | dict(kinds))
 
     def check_labels(self, labels: Labels) -> None:
-        """Refuse features none of whose labels a matrix has."""
+        """Raise an error if no label is among the labels of a matrix."""
         if len(self) and not np.any(labels.find(self.labels) >= 0):
             own, theirs = (reprlib.repr(each[:1].tolist()[0]) for each in (self.labels, labels.array))
             raise BadFeatures(
-                f"no label of the {labels.axis} features is a {labels.axis} of the matrix: "
-                f"features are of {own} ({type(self.labels[:1].tolist()[0]).__name__}) and so on, "
-                f"the {labels.axis}s are {theirs} ({type(labels.array[:1].tolist()[0]).__name__}) and so on"
+                f"no label of the {labels.axis} features is a {labels.axis} of the matrix: features have labels such "
+                f"as {own} ({type(self.labels[:1].tolist()[0]).__name__}), the matrix has {labels.axis}s such as "
+                f"{theirs} ({type(labels.array[:1].tolist()[0]).__name__})"
             )
 
     def _check_kinds(self) -> None:
         for name, kind in self._given.items():
             if name not in self._values:
-                raise BadFeatures(f"there is no feature {name!r} to be a {kind}; there are {', '.join(self.names)}")
+                raise BadFeatures(
+                    f"there is no feature {name!r} for the kind {kind!r}; there are {', '.join(self.names)}"
+                )
             if kind not in KINDS:
                 raise BadFeatures(f"the kind of {name!r} must be one of {', '.join(KINDS)}; got {kind!r}")
 
-    def _column_encoding(self, name: str, kind: str) -> ColumnEncoding:
+    def _learn_column_encoding(self, name: str, kind: str) -> ColumnEncoding:
         values = self.values(name)
         missing = are_missing(kind, values)
         if np.all(missing):
-            raise BadFeatures(f"the feature {name!r} has no value to learn from; leave it out")
+            raise BadFeatures(f"the feature {name!r} has no values; leave it out")
         encoding: ColumnEncoding = ENCODINGS_OF_KINDS[kind].learn(name, values)
         first = values[np.argmin(missing)]
-        doubt = _too_many(encoding, values) if isinstance(encoding, CategoryEncoding) else None
+        doubt = _find_doubt(encoding, values) if isinstance(encoding, CategoryEncoding) else None
         if not np.any(missing) and all(each == first for each in values):
-            doubt = f"the feature {name!r} is {first} everywhere, and so says nothing"
+            doubt = f"the feature {name!r} is always {first} and has no effect"
         if doubt is not None:
-            warnings.warn(doubt, DeepMFWarning, stacklevel=_FIT)
+            warnings.warn(doubt, DeepMFWarning, stacklevel=_FIT_LEVEL)
         return encoding
 
 
-def _different(labels: Iterable[Any]) -> npt.NDArray[Any]:
-    """Return labels as an array; one that is there twice is refused."""
+def _check_distinct(labels: Iterable[Any]) -> npt.NDArray[Any]:
+    """Return labels as an array; a repeated label raises an error."""
     try:
         array = build_label_array(labels, axis="feature")
     except BadEntries as error:
-        raise BadFeatures(f"the labels of features cannot be used: {error}") from error
+        raise BadFeatures(f"the labels of the features are wrong: {error}") from error
     items = array.tolist()
     if len(set(items)) < len(items):
         seen: set[Any] = set()
         twice = next(label for label in items if label in seen or seen.add(label))  # type: ignore[func-returns-value]
-        raise BadFeatures(f"the label {twice!r} has features twice; once is right")
+        raise BadFeatures(f"the label {twice!r} occurs twice in the features; give each label once")
     return array
 
 
-def _raw(name: str, values: Iterable[Any]) -> npt.NDArray[Any]:
+def _read_column(name: str, values: Iterable[Any]) -> npt.NDArray[Any]:
     try:
         return read_values(values)
     except (TypeError, ValueError, OverflowError) as error:
@@ -217,7 +221,7 @@ def _raw(name: str, values: Iterable[Any]) -> npt.NDArray[Any]:
 
 
 def check_names(names: Iterable[str], encoding: FeatureEncoding) -> None:
-    """Refuse features that a model was not fitted with."""
+    """Raise an error if a model was fitted without one of the features."""
     unknown = [name for name in names if name not in encoding.names]
     if unknown:
         raise BadFeatures(
@@ -225,22 +229,22 @@ def check_names(names: Iterable[str], encoding: FeatureEncoding) -> None:
         )
 
 
-def _too_many(encoding: CategoryEncoding, values: npt.NDArray[Any]) -> str | None:
-    """Say of categories that they are too many, or too rare, to be told apart; None where they are not."""
-    n_distinct, n_apart = len(encoding.counts(values)), len(encoding.categories)
-    told = f"the feature {encoding.name!r} has {n_distinct:,} categories"
+def _find_doubt(encoding: CategoryEncoding, values: npt.NDArray[Any]) -> str | None:
+    """Return a warning if categories are too many or too rare to learn from; None if they are not."""
+    n_distinct, n_apart = len(encoding.count(values)), len(encoding.categories)
+    found = f"the feature {encoding.name!r} has {n_distinct:,} categories"
     if not n_apart:
-        return f"{told}, each too rare to learn from, and so says nothing"
+        return f"{found}, all too rare to learn from, and has no effect"
     if n_distinct > MOST_CATEGORIES:
-        return f"{told}; the {n_apart:,} most frequent ones are told apart"
+        return f"{found}; only the {n_apart:,} most frequent ones are used"
     return None
 
 
 @dataclass(frozen=True)
 class AxisFeatures:
-    """Encoded features by position, which can be changed and lengthened without copying those of training.
+    """Encoded features of all rows (or columns) of a model.
 
-    base: those of training. positions: where they came later, in increasing order. extra: these.
+    base: features at training. positions, extra: increasing positions of later features, and these features.
     """
 
     encoding: FeatureEncoding
@@ -250,23 +254,23 @@ class AxisFeatures:
 
     @classmethod
     def of(cls, labels: Labels, features: Features, counts: IndexArray | None = None) -> AxisFeatures:
-        """Return features for the labels of a matrix.
+        """Encode features for the labels of a matrix.
 
-        counts: how many training entries each label has. The encoding is learned from labels with entries alone (all
-        labels of the matrix unless counts are given); features of the others are encoded by it, as by `extend`.
+        counts: number of training entries of each label. The encoding is learned only from labels with entries, or from
+        all labels of the matrix if there are no counts.
         """
         features.check_labels(labels)
         at = labels.find(features.labels)
         trained = at >= 0 if counts is None else (at >= 0) & (counts[at] > 0)
         encoding = features.learn_encoding(np.flatnonzero(trained))
         vectors = features.encode(encoding)
-        own = np.full(len(labels), len(features))  # behind the last one: no features
+        own = np.full(len(labels), len(features))  # past the last vector: no features
         own[at[at >= 0]] = np.flatnonzero(at >= 0)
         return cls(encoding, vectors.take(own))
 
     @property
     def n_inputs(self) -> int:
-        """How many inputs a vector of features has."""
+        """Number of inputs of a feature vector."""
         return self.encoding.n_inputs
 
     def take(self, positions: npt.NDArray[Any]) -> FeatureVectors:
@@ -282,7 +286,7 @@ class AxisFeatures:
         return taken
 
     def replace(self, positions: IndexArray, vectors: FeatureVectors) -> AxisFeatures:
-        """Return a table in which some positions have other features."""
+        """Return features with other vectors at some positions."""
         if not positions.size:
             return self
         order = np.argsort(positions)
@@ -295,7 +299,7 @@ class AxisFeatures:
         return AxisFeatures(self.encoding, self.base, together[order], self.extra.take(kept).join(vectors).take(order))
 
     def clear(self, positions: IndexArray) -> AxisFeatures:
-        """Return a table in which some positions have no features."""
+        """Return features with nothing at some positions."""
         if not positions.size:
             return self
         left = self
@@ -308,7 +312,7 @@ class AxisFeatures:
         return left.replace(trained, FeatureVectors.empty(trained.size, self.n_inputs)) if trained.size else left
 
     def without(self, forgotten: IndexArray) -> AxisFeatures:
-        """Return a table without the features at some positions; behind those of training, later ones move up."""
+        """Return features without some positions; new positions are removed, so later ones move up."""
         cleared, gone = self.clear(forgotten), forgotten[forgotten >= len(self.base)]
         if not gone.size:
             return cleared
@@ -316,7 +320,7 @@ class AxisFeatures:
         return AxisFeatures(self.encoding, self.base, moved, cleared.extra)
 
     def are_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
-        """Say where the features are those of training."""
+        """Return whether each position has its features of training."""
         return ~np.isin(positions, self.positions)
 
     def digest(self) -> str:
@@ -327,11 +331,11 @@ class AxisFeatures:
         return found.hexdigest()[:16]
 
     def encode_one(self, values: Mapping[str, Any] | None) -> FeatureVectors:
-        """Return the features of a single row or column from values by name, which may lack some, or all."""
+        """Encode the features of a single row or column from values by name; all of them may be missing."""
         given: object = values
         if given is not None and not isinstance(given, Mapping):
             kind = type(given).__name__
-            raise BadFeatures(f"the features of one row or column are values by name, such as a dict; got {kind}")
+            raise BadFeatures(f"the features of a row or column must be a dict of values by name; got {kind}")
         if not values:
             return FeatureVectors.empty(1, self.n_inputs)
         check_names(values, self.encoding)

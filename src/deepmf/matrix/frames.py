@@ -1,4 +1,4 @@
-"""Frames of any library (pandas, polars, arrow, ...) as entries, through narwhals."""
+"""Conversion between entries and frames of any library (pandas, polars, arrow, ...), through narwhals."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-# What tables call whole numbers that labels hold in another type.
+# Types of integer ids that labels hold as int64.
 WHOLE_TYPES = ("Int8", "Int16", "Int32", "UInt8", "UInt16", "UInt32", "UInt64")
 
 
 class TableForm(NamedTuple):
-    """The names of the fields, and whether there is a line per entry or, in a wide table, per row.
+    """How a matrix is written as a table; it does not affect equality of matrices.
 
-    It says how a matrix is written, and is no part of what the matrix is. row_type, column_type: the type of ids that
-    are whole numbers, one of `WHOLE_TYPES`; None where they are of 64 bits with a sign, as labels are, or no numbers.
+    row, column, value: names of the fields. wide: one line per row instead of one per entry. row_type, column_type:
+    one of `WHOLE_TYPES` for integer ids of another type than int64; otherwise None.
     """
 
     row: str = "row"
@@ -40,12 +40,12 @@ class TableForm(NamedTuple):
     column_type: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON content, without the types of ids that it leaves open."""
+        """Return the form as JSON content, without types that are None."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
     @classmethod
     def from_dict(cls, content: Any) -> TableForm | None:
-        """Return the form that such content tells of; None where it tells of none."""
+        """Return the form of JSON content; None if the content is wrong."""
         if not isinstance(content, dict):
             return None
         kinds = {"row": str, "column": str, "value": str, "wide": bool}
@@ -57,15 +57,15 @@ class TableForm(NamedTuple):
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """The names of row, column and value in a long table, all different."""
+        """Distinct names of row, column and value in a long table."""
         return *self.name_ids_beside([self.value]), self.value
 
     def has_names_of(self, other: TableForm | None) -> bool:
-        """Say whether another table has the same names and is as wide, whatever the types of its ids."""
+        """Whether another form has the same names and layout; types of ids may differ."""
         return other is not None and self[:4] == other[:4]
 
     def name_ids_beside(self, taken: Collection[str]) -> tuple[str, str]:
-        """Return the names of row and column ids for a table that has other fields too, whose names are theirs.
+        """Return names of row and column ids that are not taken by other fields of a table.
 
         >>> TableForm("user", "area").name_ids_beside(["prediction", "area"])
         ('user', 'column')
@@ -78,7 +78,7 @@ class TableForm(NamedTuple):
 PLAIN = TableForm()
 
 
-# Names under which people keep the three columns, in lower case without separators.
+# Usual names of the three columns, in lower case without separators.
 USUAL_NAMES = {
     "row": "row rowid user userid uid customer customerid person respondent sample".split(),
     "column": (
@@ -89,7 +89,7 @@ USUAL_NAMES = {
 }
 
 
-# The same for the labels of features, beside the usual names of rows and of columns.
+# Usual names of the labels of features, beside those of rows and of columns.
 _USUAL_LABELS = ("id", "label", "key")
 
 
@@ -97,7 +97,7 @@ _COUNTS = {2: "two", 3: "three"}
 
 
 class LongEntries(NamedTuple):
-    """The three columns of a long frame, labels already gathered, and what they are called."""
+    """The three columns of a long frame, and their names."""
 
     rows: Labelled
     columns: Labelled
@@ -106,7 +106,7 @@ class LongEntries(NamedTuple):
 
 
 class WideTable(NamedTuple):
-    """A wide frame as an array with NaN for what is missing, its labels (None: numbered), and what ids are called."""
+    """A wide frame as an array with NaN for missing entries, and its labels; row_labels: None for 0, 1, 2, ..."""
 
     array: npt.NDArray[np.float64]
     row_labels: Sequence[Any] | None
@@ -115,17 +115,17 @@ class WideTable(NamedTuple):
 
 
 def choose_columns(names: Sequence[str], asked: Mapping[str, str | int | None]) -> dict[str, str]:
-    """Return the name of the column for each role that is asked for: as given, by a usual name, or the first ones left.
+    """Choose a column for each role: as asked for, by a usual name, or the first columns left.
 
-    Of columns to spare, one under a usual name for a role that is not asked for is taken for no other.
+    With more columns than roles, a column with the usual name of a role that is not needed is not used for another one.
     """
     roles = list(asked)
     if len(names) < len(roles):
         shown = ", ".join(map(str, names))
-        needed = "is needed" if len(roles) == 1 else f"are needed, so at least {_COUNTS[len(roles)]} columns"
+        needed = "is needed" if len(roles) == 1 else f"need at least {_COUNTS[len(roles)]} columns"
         raise BadEntries(f"{join_roles(roles)} {needed}; got {len(names)}: {shown}")
     chosen = {role: _find_column(names, wanted, role) for role, wanted in asked.items() if wanted is not None}
-    plain = {_plain(name): name for name in reversed(names)}
+    plain = {_normalise(name): name for name in reversed(names)}
     for role in USUAL_NAMES if len(names) > len(roles) else roles:
         matches = [plain[word] for word in USUAL_NAMES[role] if word in plain and plain[word] not in chosen.values()]
         if role not in chosen and matches:
@@ -140,29 +140,29 @@ def choose_columns(names: Sequence[str], asked: Mapping[str, str | int | None]) 
 
 
 def choose_label(names: Sequence[str], label: str | int | None, known_as: Sequence[str] = ()) -> str:
-    """Return the name of the column with labels: as given, as they are known elsewhere, by a usual name, or the first.
+    """Choose the column of labels: as given, by a name known elsewhere, by a usual name, or the first.
 
     >>> choose_label(["year", "item_id", "title"], None), choose_label(["title", "year"], None)
     ('item_id', 'title')
     """
     if label is not None:
         return _find_column(names, label, "labels")
-    plain = {_plain(name): name for name in reversed(names)}
+    plain = {_normalise(name): name for name in reversed(names)}
     usual = (*USUAL_NAMES["row"], *USUAL_NAMES["column"], *_USUAL_LABELS)
     found = [name for name in known_as if name in names] or [plain[word] for word in usual if word in plain]
     return [*found, *names][0]
 
 
 def is_guess(names: Sequence[str], asked: Mapping[str, str | int | None]) -> bool:
-    """Say whether a role that was not asked for has none or several of the names under a usual one."""
-    plain = list(map(_plain, names))
+    """Whether a role that was not asked for has none or several columns with a usual name."""
+    plain = list(map(_normalise, names))
     return any(
         wanted is None and sum(name in USUAL_NAMES[role] for name in plain) != 1 for role, wanted in asked.items()
     )
 
 
 def join_roles(roles: Sequence[str], *, article: str = "a ") -> str:
-    """Return roles as a sentence lists them.
+    """Join roles as words.
 
     >>> join_roles(["row", "column", "value"])
     'a row, a column and a value'
@@ -172,44 +172,44 @@ def join_roles(roles: Sequence[str], *, article: str = "a ") -> str:
 
 
 def has_usual_names(names: Sequence[str], roles: Sequence[str]) -> bool:
-    """Say whether each of the roles is among the names under a usual one."""
-    plain = set(map(_plain, names))
+    """Whether each role has a column with a usual name."""
+    plain = set(map(_normalise, names))
     return all(not plain.isdisjoint(USUAL_NAMES[role]) for role in roles)
 
 
 def read_long_frame(
     frame: Any, *, row: str | int | None, column: str | int | None, value: str | int | None
 ) -> LongEntries:
-    """Take the row, column and value columns out of a long frame."""
+    """Read the row, column and value columns of a long frame."""
     table = _collect(frame)
     chosen = choose_columns(table.columns, {"row": row, "column": column, "value": value})
     values = table.get_column(chosen["value"])
     if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
         raise BadEntries(f"column {chosen['value']!r} holds values of type {values.dtype}; numbers are needed")
     _check_no_null(values, "the value")
-    with ThreadPoolExecutor(2) as pool:  # numpy and polars let go of the interpreter
+    with ThreadPoolExecutor(2) as pool:  # numpy and polars release the interpreter lock
         rows, columns = pool.map(lambda axis: _gather(table.get_column(chosen[axis]), axis=axis), ("row", "column"))
     return LongEntries(
         rows,
         columns,
-        _numbers(values),
+        _to_numpy(values),
         TableForm(
             str(chosen["row"]),
             str(chosen["column"]),
             str(chosen["value"]),
-            row_type=_whole_type_of(table.get_column(chosen["row"])),
-            column_type=_whole_type_of(table.get_column(chosen["column"])),
+            row_type=_find_integer_type(table.get_column(chosen["row"])),
+            column_type=_find_integer_type(table.get_column(chosen["column"])),
         ),
     )
 
 
 def read_wide_frame(frame: Any, *, row: str | None) -> WideTable:
-    """Take the values and the labels out of a wide frame."""
+    """Read the values and the labels of a wide frame."""
     table = _collect(frame)
     labels, row_type = None, None
     if row is not None:
         ids = table.get_column(_find_column(table.columns, row, "row"))
-        labels, row_type = ids.to_list(), _whole_type_of(ids)
+        labels, row_type = ids.to_list(), _find_integer_type(ids)
         table = table.drop(row)
     elif (index := getattr(frame, "index", None)) is not None:
         labels = index.tolist()
@@ -217,13 +217,13 @@ def read_wide_frame(frame: Any, *, row: str | None) -> WideTable:
         dtype = table.get_column(name).dtype
         if not (dtype.is_numeric() or str(dtype) == "Boolean"):
             raise BadEntries(f"column {name!r} holds values of type {dtype}; numbers are needed (or row={name!r})")
-    columns = [_numbers(table.get_column(name)).astype(np.float64) for name in table.columns]
+    columns = [_to_numpy(table.get_column(name)).astype(np.float64) for name in table.columns]
     array = np.column_stack(columns) if columns else np.empty((len(table), 0))
     return WideTable(array, labels, list(table.columns), TableForm(row or PLAIN.row, wide=True, row_type=row_type))
 
 
 def read_feature_columns(frame: Any, label: str) -> tuple[list[Any], dict[str, Any]]:
-    """Take the labels, and the values of all other columns by name, out of a frame of features."""
+    """Return the labels of a frame of features, and the values of all other columns by name."""
     try:
         index = getattr(frame, "index", None)
         if label is not None and getattr(index, "name", None) == label and label not in frame.columns:
@@ -232,7 +232,7 @@ def read_feature_columns(frame: Any, label: str) -> tuple[list[Any], dict[str, A
         labels = table.get_column(_find_column(table.columns, label, "labels"))
         _check_no_null(labels, "the label")
     except BadEntries as error:
-        raise BadFeatures(f"these features cannot be used: {error}") from error
+        raise BadFeatures(f"the frame of features is wrong: {error}") from error
     columns: dict[str, Any] = {}
     for name in table.columns:
         if name == labels.name:
@@ -283,20 +283,18 @@ def build_wide_frame(
 
 
 def name_wide_columns(row: str, columns: npt.NDArray[Any]) -> list[str]:
-    """Return the names of a wide table: that of the row ids, then the column labels as text, all different."""
+    """Return the column names of a wide table: the name of row ids, then all column labels as text."""
     names = [row, *map(str, columns.tolist())]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise BadEntries(
-            f"a wide table would have two columns called {twice!r}; a long one, with a line per entry, can"
-        )
+        raise BadEntries(f"a wide table would have two columns called {twice!r}; write a long table instead")
     return names
 
 
 def build_label_series(labels: npt.NDArray[Any], whole: str | None = None) -> pl.Series:
-    """Return labels as a polars series of their own type; what polars has no type for becomes text.
+    """Return labels as a polars series; labels of a type that polars lacks become text.
 
-    whole: the type of whole numbers in the table that they came from, which is kept where it holds them.
+    whole: one of `WHOLE_TYPES`, used if it holds all labels.
     """
     polars = import_polars()
     items = labels.tolist()
@@ -306,10 +304,7 @@ def build_label_series(labels: npt.NDArray[Any], whole: str | None = None) -> pl
 
 
 def find_whole_type(labels: npt.NDArray[Any], whole: str | None) -> Any:
-    """Return the polars type of whole numbers with some name (see `WHOLE_TYPES`); None where it holds not all labels.
-
-    Labels that came later may lie beyond it.
-    """
+    """Return the polars type of one of `WHOLE_TYPES`; None if later labels do not fit into it."""
     if whole is None or labels.dtype.kind != "i":
         return None
     bounds = np.iinfo(whole.lower())
@@ -318,7 +313,7 @@ def find_whole_type(labels: npt.NDArray[Any], whole: str | None) -> Any:
 
 
 def build_value_series(values: npt.NDArray[Any], scale: Scale) -> pl.Series:
-    """Return values as a polars series, NaN as null: whole numbers where all levels of the scale are."""
+    """Return values as a polars series with null for NaN; integers if all levels of the scale are integers."""
     polars = import_polars()
     series: pl.Series = polars.Series(values.astype(np.float64)).fill_nan(None)
     return series.cast(polars.Int64) if scale.is_whole else series
@@ -328,7 +323,7 @@ def _collect(frame: Any) -> nw.DataFrame[Any]:
     try:
         import narwhals as nw
     except ImportError as error:
-        raise MissingDependency("reading frames needs narwhals: pip install narwhals") from error
+        raise MissingDependency("frames need narwhals: pip install narwhals") from error
     try:
         table = nw.from_native(frame)
         names = table.collect_schema().names()
@@ -351,7 +346,7 @@ def _find_column(names: Sequence[str], wanted: str | int, role: str) -> str:
     return wanted
 
 
-def _plain(name: object) -> str:
+def _normalise(name: object) -> str:
     return str(name).lower().replace("_", "").replace(" ", "")
 
 
@@ -370,24 +365,24 @@ def _gather(series: nw.Series[Any], *, axis: str) -> Labelled:
     return Labels.gather(series.to_list(), axis=axis)
 
 
-def _whole_type_of(series: nw.Series[Any]) -> str | None:
-    """Return the type of ids that are whole numbers of another type than labels are."""
+def _find_integer_type(series: nw.Series[Any]) -> str | None:
+    """Return the type of integer ids if it is one of `WHOLE_TYPES`."""
     name = str(series.dtype)
     return name if name in WHOLE_TYPES else None
 
 
-def _numbers(series: nw.Series[Any]) -> npt.NDArray[Any]:
+def _to_numpy(series: nw.Series[Any]) -> npt.NDArray[Any]:
     import narwhals as nw
 
     return (series.cast(nw.Float64) if _is_beyond_numpy(series) else series).to_numpy()
 
 
 def _is_beyond_numpy(series: nw.Series[Any]) -> bool:
-    """Say whether a column holds integers of 128 bits, which numpy does not have."""
+    """Whether a column holds 128-bit integers, which numpy lacks."""
     return str(series.dtype) in ("Int128", "UInt128")
 
 
 def _gather_texts(series: nw.Series[Any], *, axis: str) -> Labelled:
-    """Gather polars strings without a Python string per entry."""
+    """Gather polars strings without a Python string for each entry."""
     distinct, positions = encode_texts(series.to_native())
     return Labelled(Labels(distinct.to_list(), axis=axis), positions)

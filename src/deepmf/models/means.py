@@ -73,7 +73,7 @@ class FeatureRidge:
     """
 
     def __init__(self, features: FeatureVectors, precisions: FloatArray, penalty: float) -> None:
-        table = features.sparse().astype(np.float64)
+        table = features.to_sparse().astype(np.float64)
         self._weighted = table.multiply(precisions[:, None]).T.tocsr()
         gram = (self._weighted @ table).toarray()
         counted = precisions[precisions > 0]
