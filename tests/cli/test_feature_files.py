@@ -214,7 +214,7 @@ def test_warnings_are_one_line(run: Any, folder: Path, split: AreaSplit, tmp_pat
     code, _, err = run(*arguments, "--row-features", tmp_path / "a.csv")
     assert (code, err.count("\n")) == (0, 2)
     assert "the feature 'same' is always x" in err
-    assert f"the feature 'name' has {len(labels)} categories, each too rare to learn from" in err
+    assert f"the feature 'name' has {len(labels)} categories, all too rare" in err
 
 
 def test_mistakes_with_a_model(run: Any, files: Path, folder: Path, model: Path, tmp_path: Path) -> None:
