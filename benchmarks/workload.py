@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from deepmf.datasets import find, generate, load
-from deepmf.experiments.run import commit
+from deepmf.experiments.source import find_commit
 from deepmf.matrix.matrix import ObservedMatrix
 
 
@@ -27,6 +27,6 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "gpu": gpu,
-        "commit": commit(),
+        "commit": find_commit(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

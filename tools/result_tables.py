@@ -1,8 +1,9 @@
 """Write the tables and figures of the README and the docs from the committed results.
 
 A table stands between lines like `<!-- table table1 -->` and `<!-- end -->`, a figure within a sentence between
-`<!-- value table1/dmf 20% I -->` and `<!-- end -->` (see `value`). A row that was measured before a later change of the
-code it measures is marked. Run by `make format`; a test checks that the pages agree with the results.
+`<!-- value table1/dmf 20% I -->` and `<!-- end -->` (see `value`). A row whose code has
+changed since it was measured has a dagger, as far as the git history tells. `make format` runs this script; a test
+compares the pages with the results, without the daggers.
 """
 
 import functools
@@ -14,9 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from deepmf.experiments.recipe import METRICS, read_table
-from deepmf.experiments.run import Record, Results, best_of, changed_since
-from deepmf.experiments.run import candidates as candidates_of
-from deepmf.experiments.tables import Cell, cells, costs, markdown, notes, uses_of_validation
+from deepmf.experiments.run import Record, Results, list_candidates, rank_candidates
+from deepmf.experiments.source import has_changed_since
+from deepmf.experiments.tables import (
+    Cell,
+    compute_cells,
+    format_costs,
+    format_markdown,
+    list_notes,
+    list_validation_uses,
+)
 from deepmf.matrix.matrix import AREAS
 from deepmf.models.registry import MODELS
 from deepmf.plots import add_legend, add_title, make_axes, plot_cold_start, render_svg
@@ -57,26 +65,26 @@ def block(kind: str, table: str) -> str:
     recipes = read_table(table)
     if kind == "search":
         searched = [recipe for recipe in recipes if recipe.search]
-        names = [trial.recipe for recipe in searched for trial in candidates_of(recipe)]
+        names = [trial.recipe for recipe in searched for trial in list_candidates(recipe)]
         found = Results(RESULTS / "search").records(names)
-        return f"{best_of(searched, found)}\n{footnote(found)}\n"
+        return f"{rank_candidates(searched, found)}\n{footnote(found)}\n"
     records = Results(RESULTS).records(recipes)
     if not records:
         return f"\n{NOTHING_YET}\n"
     if kind == "costs":
-        return f"\n{costs(records)}\n{footnote(records)}\n"
+        return f"\n{format_costs(records)}\n{footnote(records)}\n"
     if kind == "summary":
         return f"\n{summary(table, records)}\n"
     older = older_recipes(records)
     titles = [recipe.title for recipe in recipes if recipe.name in older]
-    said = [*notes(table, records), *([OLDER] if older else [])]
-    shown = marked(markdown(table, records), [*titles, *(f"{title}, median levels" for title in titles)])
-    return f"\n{shown}\n{''.join(f'- {note}{chr(10)}' for note in said)}\n"
+    remarks = [*list_notes(table, records), *([OLDER] if older else [])]
+    shown = mark_rows(format_markdown(table, records), [*titles, *(f"{title}, median levels" for title in titles)])
+    return f"\n{shown}\n{''.join(f'- {note}{chr(10)}' for note in remarks)}\n"
 
 
 def is_older(commit: str, *models: str) -> bool:
-    """Return whether the code of a model has changed since the commit that a record was measured with."""
-    return any(changed_since(commit, MODELS[model].module) for model in models)
+    """Return whether the code of a model has changed since the commit of a record; no if the commit is unknown."""
+    return any(has_changed_since(commit, MODELS[model].module) is True for model in models)
 
 
 def older_recipes(records: Iterable[Record]) -> set[str]:
@@ -84,15 +92,20 @@ def older_recipes(records: Iterable[Record]) -> set[str]:
     return {record["recipe"] for record in records if is_older(record.get("commit", ""), record["model"])}
 
 
-def marked(table: str, titles: Sequence[str]) -> str:
-    """Return a table in Markdown with a dagger behind the first cell of some of its rows."""
+def mark_rows(table: str, titles: Sequence[str]) -> str:
+    """Put a dagger behind the first cell of some rows of a Markdown table."""
     starts = tuple(f"| {title} |" for title in titles)
     lines = table.split("\n")
     return "\n".join(line.replace(" |", " † |", 1) if line.startswith(starts) else line for line in lines)
 
 
+def strip_marks(page: str) -> str:
+    """Remove all daggers and their explanations, which depend on the git history of the checkout."""
+    return page.replace(f"- {OLDER}\n", "").replace(f" {OLDER}", "").replace(" †", "")
+
+
 def footnote(records: Iterable[Record], *, older: bool = False) -> str:
-    """Return with which commits records were measured, and what a dagger means where there is one."""
+    """Return a line with the commits that measured the records, and the meaning of a dagger if there is one."""
     commits = list(dict.fromkeys(record.get("commit") or "unknown" for record in records))
     known = ", ".join(commits[:-1]) + (" and " if commits[1:] else "") + commits[-1]
     return f"Measured with commit{'s' if commits[1:] else ''} {known}.{f' {OLDER}' if older else ''}\n"
@@ -111,10 +124,10 @@ def peers(table: str) -> str:
     runs = [_json(path) for path in sorted((RESULTS / "peers" / place / "runs").glob(f"{tasks}/*.json"))]
     runs = [run for run in runs if not run["failure"]]
     ours, others = ([run for run in runs if run["title"].startswith("deepmf") == own] for own in (True, False))
-    older = {run["title"] for run in ours if changed_since(run["commit"], _module_of(run))}
+    older = {run["title"] for run in ours if has_changed_since(run["commit"], _module_of(run))}
     said = footnote(ours, older=bool(older)).replace("Measured", "Rows of deepmf were measured", 1)
     said += f"Load of the machine as runs began: deepmf {_loads(ours)}; other libraries {_loads(others)}.\n"
-    return f"{marked(shown, sorted(older))}\n{said}"
+    return f"{mark_rows(shown, sorted(older))}\n{said}"
 
 
 def _loads(runs: Iterable[Record]) -> str:
@@ -142,7 +155,7 @@ def errors_by_table(benchmark: str) -> str:
         figures = [short_error(record["errors"][name], best=min(record["errors"].values())) for name in names]
         size = "" if "generated" in record["table"] else ", {} x {}".format(*record["shape"])
         chosen = " or ".join(dict.fromkeys(record["chosen"]))
-        mark = " †" if changed_since(record["commit"], IMPUTER) else ""
+        mark = " †" if has_changed_since(record["commit"], IMPUTER) else ""
         written.append(
             f"| {record['table']}{size}{mark} | {100 * record['hidden']:.0f} % | {' | '.join(figures)} | {chosen} |"
         )
@@ -190,9 +203,11 @@ def summary(table: str, records: list[Record]) -> str:
     """Return a few rows of a table by area, and what their fits took; all must use validation entries alike."""
     records = [record for record in records if record["new_share"] == NEW_SHARE]
     names = [f"{table}/{name}" for name in SUMMARY]
-    uses = {use for name, use in uses_of_validation(table, records).items() if name in names}
+    uses = {use for name, use in list_validation_uses(table, records).items() if name in names}
     assert uses == {"choose"}, f"the summary says that validation entries only choose the epoch; rows differ: {uses}"
-    found = {(cell.recipe.name, cell.area): cell for cell in cells(table, records) if cell.new_share == NEW_SHARE}
+    found = {
+        (cell.recipe.name, cell.area): cell for cell in compute_cells(table, records) if cell.new_share == NEW_SHARE
+    }
     older = older_recipes(records)
     lines = [
         "| method | area I | area II | area III | area IV | a fit, mean of five |",
@@ -366,13 +381,13 @@ def feature_picture() -> str:
     return render_svg(axes[0], title=title, as_file=True)
 
 
-def written(page: str) -> str:
-    """Return a page's text with every block and figure as it should be."""
+def render_page(page: str) -> str:
+    """Return the text of a page with every block and figure up to date."""
     page = VALUE.sub(lambda found: found[1] + value(found[2]) + found[3], page)
     return BLOCK.sub(lambda found: found[1] + block(found[2], found[3]) + found[4], page)
 
 
 if __name__ == "__main__":
     for path in PAGES:
-        path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
+        path.write_text(render_page(path.read_text(encoding="utf-8")), encoding="utf-8")
     FEATURE_PICTURE.write_text(feature_picture(), encoding="utf-8")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from deepmf.experiments.run import commit
+from deepmf.experiments.source import find_commit
 from peers.declared import ENVIRONMENTS, OURS, Environment, Peer
 from peers.environments import Installed, installed, ours, variables
 from peers.problem import Problem
@@ -146,7 +146,7 @@ def _common(run: Run, bench: Bench) -> Record:
         "settings": run.peer.settings,
         "settings_from": run.peer.source,
         "requirements": list(requirements),
-        "commit": commit(),
+        "commit": find_commit(),
         "hardware": f"{platform.machine()}, {os.cpu_count()} CPU cores",
         "threads": bench.threads,
         "questions": None if bench.questions is None else list(bench.questions),

@@ -16,7 +16,7 @@ from deepmf.cli.app import app
 from deepmf.cli.inputs import Reading
 from deepmf.cli.options import Without, dataset_names, setting_names, table_names, takes_groups
 from deepmf.data import datasets
-from deepmf.experiments.recipe import tables
+from deepmf.experiments.recipe import list_tables
 from deepmf.models.registry import MODELS, model_class
 
 Name = Annotated[str | None, typer.Option("--name", metavar="TEXT", help="Its name.")]
@@ -105,7 +105,7 @@ def test_settings(model: str) -> None:
 
 def test_data_sets_tables_and_what_does_not_exist() -> None:
     assert dataset_names() == datasets.names()
-    assert table_names() == tables()
+    assert table_names() == list_tables()
     assert setting_names("svd++") == []
 
 

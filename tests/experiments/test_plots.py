@@ -10,12 +10,12 @@ import pytest
 
 from deepmf.experiments.plots import PICTURES, _pool, draw, plot_areas, plot_cold_start_curve, plot_new_shares
 from deepmf.experiments.recipe import read_table
-from deepmf.experiments.run import Record, run_trial, trials_of
+from deepmf.experiments.run import Record, list_trials, run_trial
 
 
 @pytest.fixture
 def records(recipes: Path) -> list[Record]:
-    trials = [trial for recipe in read_table("small") for trial in trials_of(recipe, n_splits=1)]
+    trials = [trial for recipe in read_table("small") for trial in list_trials(recipe, n_splits=1)]
     return [record for trial in trials for record in run_trial(trial)]
 
 

@@ -15,17 +15,17 @@ from deepmf.experiments.recipe import (
     METRICS,
     PROTOCOLS,
     Recipe,
-    layout_of,
-    quick,
+    list_tables,
+    make_quick,
+    read_layout,
     read_recipe,
     read_table,
-    tables,
 )
-from deepmf.experiments.run import trials_of
+from deepmf.experiments.run import list_trials
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.registry import MODELS, model_class
 
-SHIPPED = [recipe for table in tables() for recipe in read_table(table)]
+SHIPPED = [recipe for table in list_tables() for recipe in read_table(table)]
 
 
 @pytest.mark.parametrize("recipe", SHIPPED, ids=lambda recipe: recipe.name)
@@ -38,9 +38,9 @@ def test_every_shipped_recipe_is_sound(recipe: Recipe) -> None:
         assert used[name] in values, f"{name}={used[name]} is not among those that were searched"
 
 
-@pytest.mark.parametrize("table", tables())
+@pytest.mark.parametrize("table", list_tables())
 def test_every_table_has_a_layout(table: str) -> None:
-    layout = layout_of(table)
+    layout = read_layout(table)
     assert layout.title and layout.metrics and set(layout.metrics) <= set(METRICS)
 
 
@@ -82,7 +82,7 @@ def test_dmf_is_also_trained_longer_with_few_or_no_new_rows(suffix: str, protoco
         longer = known[row + suffix]
         assert longer.settings == dict(known[row].settings) | {"epochs": 800, "decay_every": 40}
         assert (longer.protocol, longer.seeds) == (protocol, known[row].seeds)
-        assert [trial.key["new_share"] for trial in trials_of(longer, n_splits=1)] == [0.05, 0.0]
+        assert [trial.key["new_share"] for trial in list_trials(longer, n_splits=1)] == [0.05, 0.0]
 
 
 @pytest.mark.parametrize("recipe", [recipe for recipe in SHIPPED if recipe.model == "als"], ids=lambda it: it.name)
@@ -102,7 +102,7 @@ def test_a_recipe_is_read(recipes: Path) -> None:
 
 def test_a_quick_recipe_is_another(recipes: Path) -> None:
     _, dmfd = read_table("small")
-    fast = quick(dmfd)
+    fast = make_quick(dmfd)
     assert (fast.settings["epochs"], fast.settings["latent_size"], fast.data) == (2, 4, "generated")
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,43 +18,36 @@ from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, TrainingDiverged, UnreadableFile
 from deepmf.evaluation.areas import KNOWN_COUNTS, evaluate
 from deepmf.evaluation.calibration import evaluate_calibration
-from deepmf.experiments import run as source_digest
 from deepmf.experiments.recipe import GENERATED, PROTOCOLS, Recipe, read_table
 from deepmf.experiments.run import (
-    PACKAGE,
     Record,
     Results,
     Trial,
-    _differing,
-    best_of,
-    candidates,
-    changed_since,
-    commit,
-    digest,
+    _name_differences,
+    list_candidates,
+    list_trials,
+    rank_candidates,
     run,
     run_choice,
     run_trial,
-    source_files,
-    stamp,
-    trials_of,
 )
+from deepmf.experiments.source import digest
 from deepmf.models.als import ALS
 from deepmf.models.ordinal.model import OrdinalDMF
 
-pytestmark = pytest.mark.slow
-
 
 def all_trials() -> list[Trial]:
-    return [trial for recipe in read_table("small") for trial in trials_of(recipe)]
+    return [trial for recipe in read_table("small") for trial in list_trials(recipe)]
 
 
 def test_trials_are_shares_times_seeds(recipes: Path) -> None:
     means, dmfd = read_table("small")
-    assert [(trial.seed, trial.new_share) for trial in trials_of(means)] == [(0, 0.2), (1, 0.2), (0, 0.1), (1, 0.1)]
-    assert [trial.key["new_share"] for trial in trials_of(dmfd)] == [None, None]
-    assert len(trials_of(means, n_splits=1)) == 2
+    assert [(trial.seed, trial.new_share) for trial in list_trials(means)] == [(0, 0.2), (1, 0.2), (0, 0.1), (1, 0.1)]
+    assert [trial.key["new_share"] for trial in list_trials(dmfd)] == [None, None]
+    assert len(list_trials(means, n_splits=1)) == 2
 
 
+@pytest.mark.slow
 def test_a_table_is_run_and_kept(recipes: Path, tmp_path: Path) -> None:
     results = Results(tmp_path / "out")
     steps = list(run(run_trial, all_trials(), results))
@@ -81,6 +71,7 @@ def test_a_table_is_run_and_kept(recipes: Path, tmp_path: Path) -> None:
     assert list(run(run_trial, all_trials(), results)) == []  # nothing is run twice
 
 
+@pytest.mark.slow
 def test_a_killed_run_continues_behind_what_is_finished(recipes: Path, tmp_path: Path) -> None:
     results = Results(tmp_path / "out")
     steps = run(run_trial, all_trials(), results)
@@ -103,7 +94,7 @@ def test_a_killed_run_continues_behind_what_is_finished(recipes: Path, tmp_path:
 @pytest.mark.slow
 def test_several_at_once_give_the_same(recipes: Path, tmp_path: Path) -> None:
     one, many = Results(tmp_path / "one"), Results(tmp_path / "many")
-    trials = trials_of(read_table("small")[0], n_splits=1)
+    trials = list_trials(read_table("small")[0], n_splits=1)
     list(run(run_trial, trials, one))
     list(run(run_trial, trials, many, jobs=2))
 
@@ -141,10 +132,10 @@ def test_results_of_another_digest_are_not_mixed_whatever_their_commit(
     results = Results(tmp_path)
     trials = all_trials()[:1]
     list(run(run_trial, trials, results))
-    assert results.missing(trials) == []
-    monkeypatch.setattr("deepmf.experiments.run.digest", lambda: "f" * 64)
+    assert results.find_missing(trials) == []
+    monkeypatch.setattr("deepmf.experiments.source.digest", lambda: "f" * 64)
     with pytest.raises(BadSetting, match=f"holds results of digest {digest()}; this is f+, and the two are not mixed"):
-        results.missing(trials)
+        results.find_missing(trials)
 
 
 def test_results_without_a_digest_go_by_their_commit(recipes: Path, tmp_path: Path) -> None:
@@ -152,7 +143,7 @@ def test_results_without_a_digest_go_by_their_commit(recipes: Path, tmp_path: Pa
     trials = all_trials()[:1]
     records = run_trial(trials[0])
     results.add([{key: value for key, value in record.items() if key != "digest"} for record in records])
-    assert results.missing(trials) == []
+    assert results.find_missing(trials) == []
 
 
 def test_a_split_that_is_there_twice_is_not_averaged(recipes: Path, tmp_path: Path) -> None:
@@ -248,85 +239,10 @@ def test_a_table_that_includes_another_shares_its_results(recipes: Path, tmp_pat
     assert [recipe.name for recipe in wide] == ["small/means", "small/dmf-d", "wide/own"]
     results = Results(tmp_path / "out")
     list(run(run_trial, all_trials(), results))
-    rest = list(run(run_trial, [trial for recipe in wide for trial in trials_of(recipe)], results))
+    rest = list(run(run_trial, [trial for recipe in wide for trial in list_trials(recipe)], results))
     assert [step.records[0]["recipe"] for step in rest] == ["wide/own"]
     assert len(results.records(wide)) == 18 + 1
     assert {path.parent.name for path in (tmp_path / "out").rglob("results.jsonl")} == {"small", "wide"}
-
-
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
-    folder = tmp_path / "package"
-    (folder / "recipes" / "table1").mkdir(parents=True)
-    (folder / "a.py").write_text("one = 1\n")
-    (folder / "b.py").write_text("two = 2\n")
-    (folder / "recipes" / "table1" / "1-means.toml").write_text('title = "means"\n')
-    return folder
-
-
-@pytest.mark.parametrize("name", ["a.py", "recipes/table1/1-means.toml"])
-def test_a_file_that_changes_changes_the_digest(package: Path, name: str) -> None:
-    before = digest(package)
-    path = package / name
-    path.write_text(path.read_text() + "# \n")
-    assert digest(package) != before
-
-
-def test_a_name_a_new_file_and_a_moved_line_change_it(package: Path) -> None:
-    seen = [digest(package)]
-    (package / "c.py").write_text("")
-    seen.append(digest(package))
-    (package / "c.py").rename(package / "d.py")
-    seen.append(digest(package))
-    (package / "a.py").write_text("one = 1\ntwo = 2\n")
-    (package / "b.py").write_text("")
-    seen.append(digest(package))
-    assert len(set(seen)) == 4
-
-
-def test_times_places_and_other_files_do_not_change_it(package: Path, tmp_path: Path) -> None:
-    before = digest(package)
-    os.utime(package / "a.py", (1, 1))
-    (package / "__pycache__").mkdir()
-    (package / "__pycache__" / "a.cpython-312.pyc").write_bytes(b"compiled")
-    (package / "notes.txt").write_text("a note")
-    assert digest(package) == before
-    assert digest(shutil.copytree(package, tmp_path / "elsewhere")) == before
-
-
-def test_it_is_that_of_the_package_in_every_process() -> None:
-    code = "from deepmf.experiments.run import digest; print(digest())"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == digest() == digest(PACKAGE) and len(digest()) == 64
-
-
-def test_a_stamp_has_the_commit_that_was_given_and_a_digest_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DEEPMF_COMMIT", "abc")
-    assert (commit(), stamp()) == ("abc", {"commit": "abc", "digest": digest()})
-
-
-def test_the_code_of_a_method_is_what_it_imports() -> None:
-    als, ordinal = (
-        {path.relative_to(PACKAGE).as_posix() for path in source_files(f"deepmf.models.{name}")}
-        for name in ("factorization.als", "ordinal.ordinal_dmf")
-    )
-    assert "models/factorization/als.py" in als & ordinal  # OrdinalDMF has a linear part
-    assert "models/ordinal/ordinal_dmf.py" in ordinal - als
-    assert not [name for name in als | ordinal if name.startswith(("serve", "cli", "experiments"))]
-
-
-def test_a_method_has_changed_with_a_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = {PACKAGE / "models" / "ordinal" / "ordinal_dmf.py", PACKAGE / "serve" / "app.py"}
-    monkeypatch.setattr(source_digest, "_changed_files", {"abc": frozenset(changed), "gone": None}.__getitem__)
-    asked = changed_since.__wrapped__  # nothing of this stays in its cache
-    assert asked("abc-changed", "deepmf.models.ordinal.model")
-    assert not asked("abc", "deepmf.models.als")
-    assert asked("gone", "deepmf.models.als")  # nobody can tell
-
-
-def test_a_commit_that_is_not_in_the_history_tells_nothing() -> None:
-    assert changed_since("0" * 40, "deepmf.models.als")
-    assert changed_since("", "deepmf.models.als")
 
 
 @pytest.mark.parametrize(
@@ -340,19 +256,19 @@ def test_settings_that_a_fit_chose_are_no_other_settings(changed: dict[str, Any]
     fitted = OrdinalDMF(seed=0, **given).settings_for(additive(12, 10)).to_dict()
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fitted.items()}
     record = {"settings": plain | changed, "data": "some", "protocol": "published", "joined": False, "refit": False}
-    assert _differing(record, Trial(recipe, 0, 0.2)) == differing
+    assert _name_differences(record, Trial(recipe, 0, 0.2)) == differing
 
 
 def test_candidates_are_ranked_by_their_validation_error(recipes: Path, tmp_path: Path) -> None:
     means = read_table("small", only=["means"])[0]
-    trials = candidates(means, n_splits=2)
+    trials = list_candidates(means, n_splits=2)
     assert [trial.recipe.name for trial in trials] == ["small/means?shrinkage=1"] * 2 + [
         "small/means?shrinkage=1000"
     ] * 2
     assert all(trial.new_share == 0.2 for trial in trials)
     results = Results(tmp_path / "search")
     list(run(run_choice, trials, results))
-    shown = best_of([means], results.records(trial.recipe for trial in trials)).splitlines()
+    shown = rank_candidates([means], results.records(trial.recipe for trial in trials)).splitlines()
     assert shown[1] == "shrunk means"
     assert shown[3].startswith("| settings | I | II | III | IV | mean RMSE | seconds |")
     # Shrinking everything to the overall mean is worse than hardly shrinking at all.
@@ -399,6 +315,7 @@ def means() -> list[Record]:
     return run_trial(trial(MEANS))
 
 
+@pytest.mark.slow
 def test_new_rows_are_let_in_entry_by_entry(ordinal: list[Record], means: list[Record]) -> None:
     for records in (ordinal, means):
         assert [record["area"] for record in records] == ["I", "II", "III", "IV"]
@@ -411,6 +328,7 @@ def test_new_rows_are_let_in_entry_by_entry(ordinal: list[Record], means: list[R
     assert errors[0] > errors[-1] >= means[1]["rmse"] - 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", [MEANS, ORDINAL], ids=lambda recipe: recipe.model)
 def test_with_nothing_new_only_area_one_is_measured(recipe: Recipe) -> None:
     nothing_new = Trial(recipe, seed=0, new_share=0.0)
@@ -460,6 +378,7 @@ def test_distributions_are_measured_where_a_model_has_them(ordinal: list[Record]
     assert all(record["confusion"] and record["level_rmse"] for record in (*ordinal, *means))
 
 
+@pytest.mark.slow
 def test_calibration_is_that_of_the_test_entries() -> None:
     records = run_trial(trial(ORDINAL, protocol="random"))
     assert [record["area"] for record in records] == ["I"] and "cold_start_curve" not in records[0]

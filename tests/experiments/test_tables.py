@@ -1,4 +1,4 @@
-"""Remarks: what a table is never shown without."""
+"""Tables: figures beside the published ones, and the notes that every table needs."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from deepmf.experiments.tables import (
     ALIKE,
     MEDIANS,
     USES,
-    as_csv,
-    cells,
-    lines,
-    markdown,
-    notes,
-    remarks,
-    uses_of_validation,
+    compute_cells,
+    format_csv,
+    format_markdown,
+    list_lines,
+    list_notes,
+    list_remarks,
+    list_validation_uses,
 )
 
 
-def record(recipe: str, share: float | None) -> dict[str, Any]:
-    return {"recipe": f"small/{recipe}", "seed": 0, "new_share": share, "area": "I", "rmse": 0.9}
+def record(recipe: str, seed: int, area: str, rmse: float, share: float | None = 0.2) -> dict[str, Any]:
+    return {"recipe": f"small/{recipe}", "seed": seed, "new_share": share, "area": area, "rmse": rmse}
 
 
-RECORDS = [record("means", 0.2), record("dmf-d", None)]
+RECORDS = [record("means", 0, "I", 0.9), record("dmf-d", 0, "I", 0.9, share=None)]
 
 
 def test_remarks_tell_sources_and_assumptions(recipes: Path) -> None:
     path = recipes / "small" / "2-dmf-d.toml"
     path.write_text('assumptions = ["inputs are raw"]\n' + path.read_text())
     said = ["Published in a paper.", "Assumed for DMF-D: inputs are raw."]
-    assert remarks("small", RECORDS) == ["remark", *notes("small", RECORDS), *said]
-    assert remarks("small", RECORDS[:1]) == ["remark", *notes("small", RECORDS[:1]), "Published in a paper."]
+    assert list_remarks("small", RECORDS) == ["remark", *list_notes("small", RECORDS), *said]
+    assert list_remarks("small", RECORDS[:1]) == ["remark", *list_notes("small", RECORDS[:1]), "Published in a paper."]
 
 
 def test_rows_of_different_sources_are_told_apart(recipes: Path) -> None:
     one, other = {"commit": "abc", "digest": "1" * 64}, {"commit": "abc", "digest": "2" * 64}
     means, dmfd = RECORDS
     start = "Rows come from different states of the source. Commit abc, digest 111111111111: shrunk means. Commit abc, "
-    assert notes("small", [means | one, dmfd | one])[1:] == ["Measured with commit abc, digest 111111111111."]
-    assert notes("small", [means | one, dmfd | other])[1:] == [f"{start}digest 222222222222: DMF-D."]
-    assert notes("small", [means | one, dmfd | {"commit": "abc"}])[1:] == [f"{start}no digest kept: DMF-D."]
+    assert list_notes("small", [means | one, dmfd | one])[1:] == ["Measured with commit abc, digest 111111111111."]
+    assert list_notes("small", [means | one, dmfd | other])[1:] == [f"{start}digest 222222222222: DMF-D."]
+    assert list_notes("small", [means | one, dmfd | {"commit": "abc"}])[1:] == [f"{start}no digest kept: DMF-D."]
 
 
 @pytest.mark.parametrize(
@@ -58,33 +58,29 @@ def test_rows_of_different_sources_are_told_apart(recipes: Path) -> None:
 def test_it_is_told_what_rows_may_do_with_validation_entries(
     recipes: Path, change: dict[str, bool], said: list[str]
 ) -> None:
-    assert notes("small", [each | change for each in RECORDS])[:-1] == said
-    assert notes("small", [RECORDS[0], RECORDS[1] | {"joined": True}])[:-1] == [USES]
-    assert notes("small", []) == []
+    assert list_notes("small", [each | change for each in RECORDS])[:-1] == said
+    assert list_notes("small", [RECORDS[0], RECORDS[1] | {"joined": True}])[:-1] == [USES]
+    assert list_notes("small", []) == []
 
 
 def test_median_levels_are_told_apart(recipes: Path) -> None:
     (recipes / "small" / "table.toml").write_text('title = "A small table"\nmetrics = ["level_mae"]\n')
     dmfd = RECORDS[1] | {"level_mae": 0.6}
-    assert MEDIANS in notes("small", [dmfd | {"median_mae": 0.5}])
-    assert MEDIANS not in notes("small", [dmfd])
+    assert MEDIANS in list_notes("small", [dmfd | {"median_mae": 0.5}])
+    assert MEDIANS not in list_notes("small", [dmfd])
 
 
-def record_result_table(recipe: str, seed: int, area: str, rmse: float, share: float | None = 0.2) -> dict[str, Any]:
-    return {"recipe": f"small/{recipe}", "seed": seed, "new_share": share, "area": area, "rmse": rmse}
-
-
-RECORDS_RESULT_TABLE = [
-    record_result_table("means", 0, "I", 0.91),
-    record_result_table("means", 1, "I", 0.93),
-    record_result_table("means", 0, "II", 0.95),
-    record_result_table("means", 0, "I", 0.89, share=0.1),
-    record_result_table("dmf-d", 0, "I", 0.8, share=None),
+SPLITS = [
+    record("means", 0, "I", 0.91),
+    record("means", 1, "I", 0.93),
+    record("means", 0, "II", 0.95),
+    record("means", 0, "I", 0.89, share=0.1),
+    record("dmf-d", 0, "I", 0.8, share=None),
 ]
 
 
 def test_a_cell_is_a_mean_a_spread_and_a_published_figure(recipes: Path) -> None:
-    first = cells("small", RECORDS_RESULT_TABLE)[0]
+    first = compute_cells("small", SPLITS)[0]
     assert (first.mean, first.n_splits, first.published) == (pytest.approx(0.92), 2, 0.9)
     assert first.spread == pytest.approx(0.02 / 2**0.5)
     assert first.difference == pytest.approx(0.02)
@@ -92,7 +88,7 @@ def test_a_cell_is_a_mean_a_spread_and_a_published_figure(recipes: Path) -> None
 
 
 def test_lines_of_a_table(recipes: Path) -> None:
-    assert lines("small", RECORDS_RESULT_TABLE) == [
+    assert list_lines("small", SPLITS) == [
         ["method", "new", "validation entries", "area I", "area II", "area IV"],
         ["shrunk means", "20%", "choose", "0.9200 ± 0.0141 (0.900, +0.020)", "0.9500", "(1.000)"],
         ["shrunk means", "10%", "choose", "0.8900 (0.900, -0.010)", "-", "(1.000)"],
@@ -101,7 +97,7 @@ def test_lines_of_a_table(recipes: Path) -> None:
 
 
 def test_markdown(recipes: Path) -> None:
-    assert markdown("small", RECORDS_RESULT_TABLE).splitlines()[:3] == [
+    assert format_markdown("small", SPLITS).splitlines()[:3] == [
         "| method | new | validation entries | area I | area II | area IV |",
         "| --- | --- | --- | --- | --- | --- |",
         "| shrunk means | 20% | choose | 0.9200 ± 0.0141 (0.900, +0.020) | 0.9500 | (1.000) |",
@@ -109,7 +105,7 @@ def test_markdown(recipes: Path) -> None:
 
 
 def test_csv_holds_every_figure(recipes: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(as_csv("small", RECORDS_RESULT_TABLE))))
+    rows = list(csv.DictReader(io.StringIO(format_csv("small", SPLITS))))
     assert rows[0] == {
         "recipe": "small/means",
         "method": "shrunk means",
@@ -127,18 +123,18 @@ def test_csv_holds_every_figure(recipes: Path) -> None:
 
 
 def test_each_row_says_what_it_does_with_validation_entries(recipes: Path) -> None:
-    means, dmfd = RECORDS_RESULT_TABLE[0], RECORDS_RESULT_TABLE[-1]
+    means, dmfd = SPLITS[0], SPLITS[-1]
     for change, use in (
         ({}, "choose"),
         ({"joined": True}, "choose, then inputs"),
         ({"refit": True}, "choose, then training"),
     ):
-        shown = lines("small", [means | change, dmfd | {"joined": False}])
+        shown = list_lines("small", [means | change, dmfd | {"joined": False}])
         # What was measured counts, whatever the recipe says by now; where all do the same, no column says it.
         assert [row[2] for row in shown if use != "choose"] == (
             [] if use == "choose" else ["validation entries", use, "choose"]
         )
-        assert uses_of_validation("small", [means | change]) == {"small/means": use}
+        assert list_validation_uses("small", [means | change]) == {"small/means": use}
 
 
 def test_median_levels_have_a_row_of_their_own(recipes: Path) -> None:
@@ -146,55 +142,57 @@ def test_median_levels_have_a_row_of_their_own(recipes: Path) -> None:
     (recipes / "small" / "table.toml").write_text(layout)
     both = {"level_rmse": 0.9, "level_mae": 0.6}
     medians = {"median_rmse": 0.92, "median_mae": 0.58}
-    plain, whole = (RECORDS_RESULT_TABLE[-1] | {"joined": False} | errors for errors in (both, both | medians))
+    plain, whole = (SPLITS[-1] | {"joined": False} | errors for errors in (both, both | medians))
     header = ["method", "RMSE", "RMSE of levels", "MAE of levels"]
     own = ["DMF-D", "0.8000", "0.9000", "0.6000"]
-    assert lines("small", [plain]) == [header, own]
-    assert lines("small", [whole]) == [header, own, ["DMF-D, median levels", "-", "0.9200", "0.5800"]]
+    assert list_lines("small", [plain]) == [header, own]
+    assert list_lines("small", [whole]) == [header, own, ["DMF-D, median levels", "-", "0.9200", "0.5800"]]
     # Where only one of the two was measured, the other is not borrowed from another set of levels.
-    assert lines("small", [plain | {"median_mae": 0.58}])[2] == ["DMF-D, median levels", "-", "-", "0.5800"]
-    rows = list(csv.DictReader(io.StringIO(as_csv("small", [whole]))))
+    assert list_lines("small", [plain | {"median_mae": 0.58}])[2] == ["DMF-D, median levels", "-", "-", "0.5800"]
+    rows = list(csv.DictReader(io.StringIO(format_csv("small", [whole]))))
     assert [row["metric"] for row in rows] == ["rmse", "level_rmse", "level_mae", "median_rmse", "median_mae"]
 
 
 def test_without_new_rows_no_column_tells_of_them(recipes: Path) -> None:
-    assert lines("small", RECORDS_RESULT_TABLE[-1:]) == [["method", "RMSE"], ["DMF-D", "0.8000"]]
+    assert list_lines("small", SPLITS[-1:]) == [["method", "RMSE"], ["DMF-D", "0.8000"]]
 
 
 def test_with_a_share_of_nothing_other_areas_are_not_expected(recipes: Path) -> None:
     path = recipes / "small" / "1-means.toml"
     path.write_text(path.read_text().replace("[0.2, 0.1]", "[0.2, 0.0]"))
-    nothing_new = record_result_table("means", 0, "I", 0.9, share=0.0)
-    assert lines("small", [*RECORDS_RESULT_TABLE[:3], nothing_new])[1:] == [
+    nothing_new = record("means", 0, "I", 0.9, share=0.0)
+    assert list_lines("small", [*SPLITS[:3], nothing_new])[1:] == [
         ["shrunk means", "20%", "0.9200 ± 0.0141 (0.900, +0.020)", "0.9500", "(1.000)"],
         ["shrunk means", "none", "0.9000 (0.900, +0.000)", "-", "-"],
     ]
-    assert lines("small", [nothing_new]) == [["method", "RMSE"], ["shrunk means", "0.9000 (0.900, +0.000)"]]
+    assert list_lines("small", [nothing_new]) == [["method", "RMSE"], ["shrunk means", "0.9000 (0.900, +0.000)"]]
 
 
 def test_rows_that_were_not_run_are_not_shown(recipes: Path) -> None:
-    assert len(lines("small", RECORDS_RESULT_TABLE[-1:])) == 2
-    assert lines("small", [])[1:] == []
+    assert len(list_lines("small", SPLITS[-1:])) == 2
+    assert list_lines("small", [])[1:] == []
 
 
 def test_a_metric_that_only_some_records_have(recipes: Path) -> None:
     layout = 'title = "A small table"\nmetrics = ["rmse", "coverage"]\n'
     (recipes / "small" / "table.toml").write_text(layout)
-    calibrated = [record_result_table("means", seed, "I", 0.9) | {"coverage": 0.88 + 0.02 * seed} for seed in (0, 1)]
+    calibrated = [record("means", seed, "I", 0.9) | {"coverage": 0.88 + 0.02 * seed} for seed in (0, 1)]
     records = [
         *calibrated,
-        record_result_table("means", 2, "I", 0.9),
-        RECORDS_RESULT_TABLE[-1],
+        record("means", 2, "I", 0.9),
+        SPLITS[-1],
     ]  # one split without it, and one method
     names = [f"area {area} {name}" for area in ("I", "IV") for name in ("RMSE", "share inside the 90 % interval")]
-    assert lines("small", records) == [
+    assert list_lines("small", records) == [
         ["method", "new", "validation entries", *names],
         ["shrunk means", "20%", "choose", "0.9000 ± 0.0000 (0.900, +0.000)", "0.8900 ± 0.0141", "(1.000)", "-"],
         ["DMF-D", "none", "choose, then inputs", "0.8000", "-", "-", "-"],
     ]
-    found = {(cell.recipe.row, cell.metric): cell.n_splits for cell in cells("small", records) if cell.area == "I"}
+    found = {
+        (cell.recipe.row, cell.metric): cell.n_splits for cell in compute_cells("small", records) if cell.area == "I"
+    }
     assert found == {("means", "rmse"): 3, ("means", "coverage"): 2, ("dmf-d", "rmse"): 1, ("dmf-d", "coverage"): 0}
-    rows = list(csv.DictReader(io.StringIO(as_csv("small", records))))
+    rows = list(csv.DictReader(io.StringIO(format_csv("small", records))))
     assert [(row["recipe"], row["metric"]) for row in rows if row["area"] == "I"] == [
         ("small/means", "rmse"),
         ("small/means", "coverage"),

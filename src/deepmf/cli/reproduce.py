@@ -58,17 +58,17 @@ def reproduce(
 
     Example: deepmf reproduce table1 --only dmf --only i-autorec --splits 1
     """
-    from deepmf.experiments.recipe import on_device, read_table
-    from deepmf.experiments.recipe import quick as quickly
-    from deepmf.experiments.run import Results, run, run_trial, trials_of
+    from deepmf.experiments.recipe import make_quick as quickly
+    from deepmf.experiments.recipe import read_table, set_device
+    from deepmf.experiments.run import Results, list_trials, run, run_trial
 
     recipes = read_table(table, only=only or ())
     if quick:
         recipes = [quickly(recipe) for recipe in recipes]
     if device is not None:
-        recipes = [on_device(recipe, device) for recipe in recipes]
+        recipes = [set_device(recipe, device) for recipe in recipes]
     results = Results(out or Path("reproduced-quick" if quick else "reproduced"))
-    trials = [trial for recipe in recipes for trial in trials_of(recipe, n_splits=splits)]
+    trials = [trial for recipe in recipes for trial in list_trials(recipe, n_splits=splits)]
     if not from_results:
         with _show_progress(table, len(trials)) as show:
             for progress in run(run_trial, trials, results, jobs=jobs):
@@ -86,24 +86,24 @@ def _publish(
 ) -> None:
     """Write the table and its pictures beside the results, and show it."""
     from deepmf.experiments.plots import draw
-    from deepmf.experiments.recipe import layout_of
-    from deepmf.experiments.tables import as_csv, costs, lines, markdown, remarks
+    from deepmf.experiments.recipe import read_layout
+    from deepmf.experiments.tables import format_costs, format_csv, format_markdown, list_lines, list_remarks
     from deepmf.files import write_atomically
 
-    layout = layout_of(table)
-    said = [*([QUICK] if quick else []), *remarks(table, records)]
-    text = f"# {layout.title}\n\n{markdown(table, records)}\n" + "".join(f"- {remark}\n" for remark in said)
-    text += f"\n{costs(records)}"
+    layout = read_layout(table)
+    said = [*([QUICK] if quick else []), *list_remarks(table, records)]
+    text = f"# {layout.title}\n\n{format_markdown(table, records)}\n" + "".join(f"- {remark}\n" for remark in said)
+    text += f"\n{format_costs(records)}"
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "table.md", lambda path: path.write_text(text, encoding="utf-8"))
-    write_atomically(folder / "table.csv", lambda path: path.write_text(as_csv(table, records), encoding="utf-8"))
+    write_atomically(folder / "table.csv", lambda path: path.write_text(format_csv(table, records), encoding="utf-8"))
     drawn = draw(table, records, folder) if pictures else []
     if as_json:
         show_json({"table": table, "quick": quick, "folder": str(folder), "records": records})
         return
-    header, *rows = lines(table, records)
+    header, *rows = list_lines(table, records)
     show_table(header, rows, title=QUICK if quick else layout.title)
-    for remark in remarks(table, records):
+    for remark in list_remarks(table, records):
         say(remark)
     say(f"{folder}: results.jsonl, table.md, table.csv" + (f", {len(drawn)} pictures" if drawn else ""))
 

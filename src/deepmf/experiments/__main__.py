@@ -14,8 +14,17 @@ from pathlib import Path
 
 from deepmf.errors import UserError
 from deepmf.experiments.recipe import Recipe, read_table
-from deepmf.experiments.run import Progress, Results, best_of, candidates, run, run_choice, run_trial, trials_of
-from deepmf.experiments.tables import costs, markdown, notes
+from deepmf.experiments.run import (
+    Progress,
+    Results,
+    list_candidates,
+    list_trials,
+    rank_candidates,
+    run,
+    run_choice,
+    run_trial,
+)
+from deepmf.experiments.tables import format_costs, format_markdown, list_notes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,27 +40,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, recipes: list[Recipe]) -> None:
-    trials = [trial for recipe in recipes for trial in trials_of(recipe, n_splits=options.splits)]
+    trials = [trial for recipe in recipes for trial in list_trials(recipe, n_splits=options.splits)]
     for progress in run(run_trial, trials, Results(options.out), jobs=options.jobs):
         _say(progress)
     _show(options, recipes)
 
 
 def _search(options: argparse.Namespace, recipes: list[Recipe]) -> None:
-    trials = [trial for recipe in recipes for trial in candidates(recipe, n_splits=options.splits or 1)]
+    trials = [trial for recipe in recipes for trial in list_candidates(recipe, n_splits=options.splits or 1)]
     results = Results(options.out)
     try:
         for progress in run(run_choice, trials, results, jobs=options.jobs):
             _say(progress)
     finally:  # a candidate may diverge: the others are ranked all the same
         named = {trial.recipe.name: trial.recipe for trial in trials}
-        sys.stdout.write(best_of(recipes, results.records(named.values())))
+        sys.stdout.write(rank_candidates(recipes, results.records(named.values())))
 
 
 def _show(options: argparse.Namespace, recipes: list[Recipe]) -> None:
     records = Results(options.out).records(recipes)
-    said = "".join(f"- {note}\n" for note in notes(options.table, records))
-    sys.stdout.write(f"{markdown(options.table, records)}\n{said}\n{costs(records)}")
+    said = "".join(f"- {note}\n" for note in list_notes(options.table, records))
+    sys.stdout.write(f"{format_markdown(options.table, records)}\n{said}\n{format_costs(records)}")
 
 
 def _say(progress: Progress) -> None:

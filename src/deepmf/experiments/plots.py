@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deepmf.evaluation.areas import ColdStart
-from deepmf.experiments.recipe import NAMES, Recipe, layout_of, read_table
+from deepmf.experiments.recipe import NAMES, Recipe, read_layout, read_table
 from deepmf.experiments.run import Record
-from deepmf.experiments.tables import Cell, cells
+from deepmf.experiments.tables import Cell, compute_cells
 from deepmf.matrix.matrix import AREAS
 from deepmf.plots import (
     add_legend,
@@ -53,9 +53,9 @@ def draw(table: str, records: Sequence[Record], folder: Path) -> list[Path]:
 
 def plot_areas(table: str, records: Sequence[Record]) -> Drawn | None:
     """Draw the error of each method in the four areas side by side, with the published figures as open marks."""
-    metric = layout_of(table).metrics[0]
-    shown = [cell for cell in cells(table, records) if cell.metric == metric and cell.mean is not None]
-    shown = [cell for cell in shown if cell.new_share in (None, _first_share(shown))]
+    metric = read_layout(table).metrics[0]
+    shown = [cell for cell in compute_cells(table, records) if cell.metric == metric and cell.mean is not None]
+    shown = [cell for cell in shown if cell.new_share in (None, _find_first_share(shown))]
     if not shown:
         return None
     titles = list(dict.fromkeys(cell.recipe.title for cell in shown))
@@ -73,12 +73,12 @@ def plot_areas(table: str, records: Sequence[Record]) -> Drawn | None:
         plot_comparison(titles, series, ax, spreads=spreads, x_label=NAMES[metric])
         add_title(ax, f"area {area}")
     add_legend(axes[0])
-    return axes[0], f"{NAMES[metric]} of {len(titles)} methods in area {', '.join(names)}: {layout_of(table).title}"
+    return axes[0], f"{NAMES[metric]} of {len(titles)} methods in area {', '.join(names)}: {read_layout(table).title}"
 
 
 def plot_learning_curves(table: str, records: Sequence[Record]) -> Drawn | None:
     """Draw the validation error of each method against the share of its epochs, on its first split."""
-    found = _first_of_each(table, [record for record in records if len(record.get("curve", ())) > 1])
+    found = _list_first_splits(table, [record for record in records if len(record.get("curve", ())) > 1])
     if not found:
         return None
     curves = {}
@@ -94,12 +94,12 @@ def plot_learning_curves(table: str, records: Sequence[Record]) -> Drawn | None:
         y_limits=(lowest - 0.01, lowest + 0.2),
     )
     add_legend(ax)
-    return ax, f"Validation error of {len(curves)} methods as they learn: {layout_of(table).title}"
+    return ax, f"Validation error of {len(curves)} methods as they learn: {read_layout(table).title}"
 
 
 def plot_quantizer(table: str, records: Sequence[Record]) -> Drawn | None:
     """Draw where the learned quantizer cuts the scale against the uniform one, under the histogram of scores."""
-    learned = _first_of_each(table, [record for record in records if "boundaries" in record])
+    learned = _list_first_splits(table, [record for record in records if "boundaries" in record])
     if not learned:
         return None
     axes, descriptions = _make_grid(len(learned), 2, width=370.0, height=250.0), []
@@ -115,7 +115,7 @@ def plot_quantizer(table: str, records: Sequence[Record]) -> Drawn | None:
 
 def plot_confusions(table: str, records: Sequence[Record]) -> Drawn | None:
     """Draw how often each level is predicted where another is right, in area I, for each method."""
-    found = _first_of_each(table, [record for record in records if record["area"] == "I" and "confusion" in record])
+    found = _list_first_splits(table, [record for record in records if record["area"] == "I" and "confusion" in record])
     if not found:
         return None
     axes = _make_grid(len(found), 4, width=225.0, height=235.0)
@@ -125,7 +125,7 @@ def plot_confusions(table: str, records: Sequence[Record]) -> Drawn | None:
         plot_confusion(shares, [str(level) for level in range(1, len(counts) + 1)], ax, deepest=1.0)
         add_title(ax, recipe.title)
     add_note(axes[0], "per cent of the test entries of each true level in area I; levels are counted from the lowest")
-    return axes[0], f"Predicted levels for each true level, {len(found)} methods: {layout_of(table).title}"
+    return axes[0], f"Predicted levels for each true level, {len(found)} methods: {read_layout(table).title}"
 
 
 def plot_by_entries(table: str, records: Sequence[Record]) -> Drawn | None:
@@ -134,7 +134,7 @@ def plot_by_entries(table: str, records: Sequence[Record]) -> Drawn | None:
     New rows where there are any, otherwise known ones.
     """
     area = "II" if any(record["area"] == "II" for record in records) else "I"
-    shown = _of_each(table, [record for record in records if record["area"] == area and record["cold_start"]])
+    shown = _group_by_recipe(table, [record for record in records if record["area"] == area and record["cold_start"]])
     curves, margins = {}, {}
     for recipe, own in shown:
         middles, errors, spreads = _pool([group for record in own for group in record["cold_start"]])
@@ -151,12 +151,12 @@ def plot_by_entries(table: str, records: Sequence[Record]) -> Drawn | None:
         log_x=True,
     )
     add_legend(ax, note="bars: standard error by the number of test entries")
-    return ax, f"Error by what is known of a row, {len(curves)} methods: {layout_of(table).title}"
+    return ax, f"Error by what is known of a row, {len(curves)} methods: {read_layout(table).title}"
 
 
 def plot_cold_start_curve(table: str, records: Sequence[Record]) -> Drawn | None:
     """Draw the error for the same test entries of new rows as more and more of their other entries are known."""
-    shown = _of_each(table, [record for record in records if "cold_start_curve" in record])
+    shown = _group_by_recipe(table, [record for record in records if "cold_start_curve" in record])
     if not shown:
         return None
     known = [str(n_known) for n_known, _ in shown[0][1][0]["cold_start_curve"]]
@@ -176,13 +176,13 @@ def plot_cold_start_curve(table: str, records: Sequence[Record]) -> Drawn | None
         y_label="RMSE in area II",
     )
     add_legend(ax, note=_SPREADS if margins else "")
-    title = layout_of(table).title
+    title = read_layout(table).title
     return ax, f"Error for new rows as more of their entries are known, {len(errors)} methods: {title}"
 
 
 def plot_new_shares(table: str, records: Sequence[Record]) -> Drawn | None:
     """Draw the error in each area against the share of new rows and columns, where several shares were run."""
-    of_areas = (cell for cell in cells(table, records) if cell.metric == "rmse" and cell.mean is not None)
+    of_areas = (cell for cell in compute_cells(table, records) if cell.metric == "rmse" and cell.mean is not None)
     shown = [cell for cell in of_areas if cell.new_share is not None]
     if len({cell.new_share for cell in shown}) < 3:
         return None
@@ -195,7 +195,7 @@ def plot_new_shares(table: str, records: Sequence[Record]) -> Drawn | None:
         plot_lines(curves, ax, margins=margins if spread else None, x_label="new rows and columns, %", y_label="RMSE")
         add_title(ax, f"area {area}")
     add_legend(axes[0], note=_SPREADS if spread else "")
-    return axes[0], f"RMSE by the share of new rows and columns, {len(titles)} methods: {layout_of(table).title}"
+    return axes[0], f"RMSE by the share of new rows and columns, {len(titles)} methods: {read_layout(table).title}"
 
 
 PICTURES: dict[str, Callable[[str, Sequence[Record]], Drawn | None]] = {
@@ -252,11 +252,11 @@ def _pool(groups: Sequence[Sequence[Any]]) -> tuple[list[float], list[float], li
     return middles, errors, margins
 
 
-def _first_share(shown: Sequence[Cell]) -> float | None:
+def _find_first_share(shown: Sequence[Cell]) -> float | None:
     return next((cell.new_share for cell in shown if cell.new_share is not None), None)
 
 
-def _of_each(table: str, records: Sequence[Record]) -> list[tuple[Recipe, list[Record]]]:
+def _group_by_recipe(table: str, records: Sequence[Record]) -> list[tuple[Recipe, list[Record]]]:
     """Return the records of each recipe at its first share, in the table's order, the first split first."""
     found = []
     for recipe in read_table(table):
@@ -267,6 +267,6 @@ def _of_each(table: str, records: Sequence[Record]) -> list[tuple[Recipe, list[R
     return found
 
 
-def _first_of_each(table: str, records: Sequence[Record]) -> list[tuple[Recipe, Record]]:
+def _list_first_splits(table: str, records: Sequence[Record]) -> list[tuple[Recipe, Record]]:
     """Return the first split's record of each recipe, in the table's order."""
-    return [(recipe, own[0]) for recipe, own in _of_each(table, records)]
+    return [(recipe, own[0]) for recipe, own in _group_by_recipe(table, records)]

@@ -1,4 +1,4 @@
-"""A table of results beside the published figures: as Markdown, as CSV, and as cells for a terminal."""
+"""Recipes: one published result each, read from a TOML file with its data, splits, settings and figures."""
 
 from __future__ import annotations
 
@@ -17,78 +17,51 @@ from deepmf.evaluation.comparison import Problem
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.models.registry import model_class
 
-# The name of a small matrix that is generated, for quick runs where no data set is at hand.
-GENERATED = "generated"
-
-
-def areas(data: str, *, seed: int, new_share: float) -> Problem:
-    """Declare a share of the rows and of the columns new, and cut each of the four areas 75 / 5 / 20.
-
-    With nothing new there is area I alone, and the split is that of `entries`.
-    """
-    return Problem.from_areas(split_areas(_matrix(data), new_rows=new_share, new_columns=new_share, seed=seed))
-
-
-def areas_79_1_20(data: str, *, seed: int, new_share: float) -> Problem:
-    """Declare rows and columns new as `areas` does, but leave only 1 % of the entries for validation."""
-    shares = {"train": 0.79, "validation": 0.01, "test": 0.2}
-    return Problem.from_areas(
-        split_areas(_matrix(data), new_rows=new_share, new_columns=new_share, seed=seed, **shares)
-    )
-
-
-def entries(data: str, *, seed: int, new_share: float) -> Problem:
-    """Cut the entries 75 / 5 / 20 at random; all rows and columns are known."""
-    return Problem.from_split(split_entries(_matrix(data), train=0.75, validation=0.05, test=0.2, seed=seed))
-
-
-def random(data: str, *, seed: int, new_share: float) -> Problem:
-    """Cut the entries 90 / 10 at random, as most papers on rating prediction do; of the 90, 2 are for validation."""
-    return Problem.from_split(split_entries(_matrix(data), train=0.88, validation=0.02, test=0.1, seed=seed))
-
-
-def published(data: str, *, seed: int, new_share: float) -> Problem:
-    """Take the parts that were published with the data set; the seed draws validation entries where none were."""
-    if data == GENERATED:
-        return entries(data, seed=seed, new_share=new_share)
-    split = load_split(data)
-    if split.validation.n_entries == 0:
-        parts = split_entries(split.train, train=0.95, validation=0.05, test=0.0, seed=seed)
-        split = Split(parts.train, parts.validation, split.test)
-    return Problem.from_split(split)
-
-
-def _matrix(data: str) -> ObservedMatrix:
-    return generate(400, 300, density=0.1, seed=0).matrix if data == GENERATED else load(data)
-
-
-PROTOCOLS: dict[str, Callable[..., Problem]] = {
-    "areas": areas,
-    "areas-79-1-20": areas_79_1_20,
-    "entries": entries,
-    "random": random,
-    "published": published,
-}
-
-
 FOLDER = Path(__file__).parent / "recipes"
 
 METRICS = ("rmse", "mae", "level_rmse", "level_mae", "median_rmse", "median_mae", "calibration_error", "coverage")
 
+NAMES = {
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "level_rmse": "RMSE of levels",
+    "level_mae": "MAE of levels",
+    "calibration_error": "calibration error",
+    "coverage": "share inside the 90 % interval",
+}
+
+# Name of a small generated matrix, for quick runs without a data set.
+GENERATED = "generated"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One row of a table: everything needed to run it, and what was published for it.
+    """One row of a table: everything needed to run it, and the published figures.
 
-    name: the table and the file, such as "table1/dmf".
-    protocol: how the data are split (`PROTOCOLS`); `new_shares` are those of new rows and columns that protocols
-        with areas run, 0 where nothing is new.
-    seeds: one split each; the seed of the split is also that of the model.
-    settings: of the model; `quick` are those that replace them in a quick run.
-    search: for each setting the values among which validation entries chose the one in `settings`.
-    joined: whether validation entries join the inputs at test time, as in the authors' code.
-    refit: whether, once validation entries have chosen the epoch, the method is fitted again on them too.
-    published: area -> metric -> figure, from `source`; `assumptions` says what the source leaves open.
+    Attributes
+    ----------
+    name
+        The table and the file, such as "table1/dmf".
+    title, model, data
+        Title of the row, name of the model, and name of the data set.
+    protocol
+        How the data are split (`PROTOCOLS`).
+    new_shares
+        Shares of new rows and columns that protocols with areas run; 0 where nothing is new.
+    seeds
+        Seeds of the splits, and of the models fitted on them.
+    settings, quick
+        Settings of the model, and the settings that replace them in a quick run.
+    search
+        For each searched setting, the candidates from which validation entries chose the value in `settings`.
+    joined
+        Whether validation entries join the inputs at test time, as in the authors' code.
+    refit
+        Whether the method is fitted again on training and validation entries for the best number of epochs.
+    published, source
+        Published figures by area and metric, and where they were published.
+    assumptions
+        Assumptions where the source leaves something open.
     """
 
     name: str
@@ -119,23 +92,23 @@ class Recipe:
 
     @property
     def has_areas(self) -> bool:
-        """Whether its protocol declares some rows and columns new."""
+        """Whether the protocol has new rows and columns."""
         return self.protocol.startswith("areas")
 
     def candidates(self) -> Iterator[Recipe]:
-        """Yield this recipe with every combination of the values that its search names."""
+        """Yield this recipe with every combination of the searched values."""
         for values in itertools.product(*self.search.values()):
             yield replace(self, settings=dict(self.settings) | dict(zip(self.search, values, strict=True)))
 
 
-def quick(recipe: Recipe) -> Recipe:
-    """Return a recipe that takes seconds: on generated data, two splits, with its quick settings. Never the result."""
+def make_quick(recipe: Recipe) -> Recipe:
+    """Return a recipe that takes seconds: generated data, two splits and the quick settings. Never a result."""
     settings = dict(recipe.settings) | dict(recipe.quick)
     return replace(recipe, data=GENERATED, settings=settings, seeds=recipe.seeds[:2], new_shares=recipe.new_shares[:1])
 
 
-def on_device(recipe: Recipe, device: str) -> Recipe:
-    """Return a recipe that trains on a device; one whose method knows no devices stays as it is."""
+def set_device(recipe: Recipe, device: str) -> Recipe:
+    """Return a recipe that trains on a device; unchanged if its model has no such setting."""
     model = model_class(recipe.model)
     if "device" not in [each.name for each in fields(model.settings_class)]:
         return recipe
@@ -144,10 +117,10 @@ def on_device(recipe: Recipe, device: str) -> Recipe:
     return replace(recipe, settings=settings)
 
 
-def tables() -> list[str]:
+def list_tables() -> list[str]:
     """Return the names of all tables.
 
-    >>> "table1" in tables()
+    >>> "table1" in list_tables()
     True
     """
     return sorted(folder.name for folder in FOLDER.iterdir() if folder.is_dir())
@@ -155,7 +128,7 @@ def tables() -> list[str]:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """What a table shows: its title, the metrics it compares, the tables whose rows come first, remarks underneath."""
+    """The layout of a table: its title, its metrics, the tables whose rows come first, and the remarks below."""
 
     title: str
     metrics: tuple[str, ...]
@@ -163,18 +136,18 @@ class TableLayout:
     remarks: tuple[str, ...] = ()
 
 
-def layout_of(table: str) -> TableLayout:
+def read_layout(table: str) -> TableLayout:
     """Return the layout of a table, from its `table.toml`."""
-    if table not in tables():
-        raise BadSetting(f"there is no table {table!r}; {nearest_name(table, tables())}")
+    if table not in list_tables():
+        raise BadSetting(f"there is no table {table!r}; {nearest_name(table, list_tables())}")
     content = tomllib.loads((FOLDER / table / "table.toml").read_text(encoding="utf-8"))
     _check_keys(content, [each.name for each in fields(TableLayout)])
-    return TableLayout(**{key: _frozen(value) for key, value in content.items()})
+    return TableLayout(**{key: _freeze(value) for key, value in content.items()})
 
 
 def read_table(table: str, *, only: Sequence[str] = ()) -> list[Recipe]:
-    """Return the recipes of a table: rows of the tables it includes, then its own by file name; or some by name."""
-    recipes = [recipe for included in layout_of(table).includes for recipe in read_table(included)]
+    """Return the recipes of a table: those of included tables, then its own in file order; or only the named rows."""
+    recipes = [recipe for included in read_layout(table).includes for recipe in read_table(included)]
     recipes += [read_recipe(path) for path in sorted((FOLDER / table).glob("[0-9]*.toml"))]
     rows = {recipe.row: recipe for recipe in recipes}
     for row in only:
@@ -184,7 +157,7 @@ def read_table(table: str, *, only: Sequence[str] = ()) -> list[Recipe]:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Return the recipe in a TOML file; a key that does not exist is an error that names the nearest."""
+    """Read a recipe from a TOML file."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -194,13 +167,63 @@ def read_recipe(path: Path) -> Recipe:
     name = f"{path.parent.name}/{path.stem.lstrip('0123456789').lstrip('-')}"  # the number gives the order
     try:
         _check_keys(content, [each.name for each in fields(Recipe) if each.name != "name"])
-        recipe = Recipe(name=name, **{key: _frozen(value) for key, value in content.items()})
+        recipe = Recipe(name=name, **{key: _freeze(value) for key, value in content.items()})
         _check(recipe)
     except TypeError as error:
-        raise BadSetting(f"the recipe {path}: {_missing(error)}") from error
+        raise BadSetting(f"the recipe {path}: {_describe_missing(error)}") from error
     except BadSetting as error:
         raise BadSetting(f"the recipe {path}: {error}") from error
     return recipe
+
+
+def split_by_areas(data: str, *, seed: int, new_share: float) -> Problem:
+    """Declare a share of the rows and of the columns new, and cut each of the four areas 75 / 5 / 20.
+
+    With a share of 0 there is only area I, and the split is that of `split_75_5_20`.
+    """
+    return Problem.from_areas(split_areas(_load_matrix(data), new_rows=new_share, new_columns=new_share, seed=seed))
+
+
+def split_by_areas_79_1_20(data: str, *, seed: int, new_share: float) -> Problem:
+    """Declare rows and columns new as `split_by_areas` does, with only 1 % of the entries for validation."""
+    shares = {"train": 0.79, "validation": 0.01, "test": 0.2}
+    return Problem.from_areas(
+        split_areas(_load_matrix(data), new_rows=new_share, new_columns=new_share, seed=seed, **shares)
+    )
+
+
+def split_75_5_20(data: str, *, seed: int, new_share: float) -> Problem:
+    """Cut the entries 75 / 5 / 20 at random; all rows and columns are known."""
+    return Problem.from_split(split_entries(_load_matrix(data), train=0.75, validation=0.05, test=0.2, seed=seed))
+
+
+def split_88_2_10(data: str, *, seed: int, new_share: float) -> Problem:
+    """Cut the entries 90 / 10 at random, as most papers on rating prediction do; 2 of the 90 % are for validation."""
+    return Problem.from_split(split_entries(_load_matrix(data), train=0.88, validation=0.02, test=0.1, seed=seed))
+
+
+def load_published(data: str, *, seed: int, new_share: float) -> Problem:
+    """Load the split published with the data set; the seed draws validation entries if it has none."""
+    if data == GENERATED:
+        return split_75_5_20(data, seed=seed, new_share=new_share)
+    split = load_split(data)
+    if split.validation.n_entries == 0:
+        parts = split_entries(split.train, train=0.95, validation=0.05, test=0.0, seed=seed)
+        split = Split(parts.train, parts.validation, split.test)
+    return Problem.from_split(split)
+
+
+def _load_matrix(data: str) -> ObservedMatrix:
+    return generate(400, 300, density=0.1, seed=0).matrix if data == GENERATED else load(data)
+
+
+PROTOCOLS: dict[str, Callable[..., Problem]] = {
+    "areas": split_by_areas,
+    "areas-79-1-20": split_by_areas_79_1_20,
+    "entries": split_75_5_20,
+    "random": split_88_2_10,
+    "published": load_published,
+}
 
 
 def _check(recipe: Recipe) -> None:
@@ -241,23 +264,13 @@ def _check_choice(what: str, given: str, choices: list[str]) -> None:
         raise BadSetting(f"there is no {what} {given!r}; {nearest_name(given, choices)}")
 
 
-def _frozen(value: Any) -> Any:
-    """Return lists as tuples, at any depth."""
+def _freeze(value: Any) -> Any:
+    """Turn lists into tuples, at any depth."""
     if isinstance(value, list):
-        return tuple(_frozen(item) for item in value)
-    return {key: _frozen(item) for key, item in value.items()} if isinstance(value, dict) else value
+        return tuple(_freeze(item) for item in value)
+    return {key: _freeze(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def _missing(error: TypeError) -> str:
-    """Say which key is missing, in the words of the file."""
+def _describe_missing(error: TypeError) -> str:
+    """Name the missing key."""
     return str(error).replace("Recipe.__init__() missing", "it lacks").replace("keyword-only argument", "key")
-
-
-NAMES = {
-    "rmse": "RMSE",
-    "mae": "MAE",
-    "level_rmse": "RMSE of levels",
-    "level_mae": "MAE of levels",
-    "calibration_error": "calibration error",
-    "coverage": "share inside the 90 % interval",
-}

@@ -1,17 +1,13 @@
-"""Running trials: one after another or several at once, each kept as it ends."""
+"""Run the recipes of a table: fit each trial, measure it by area, and keep its records."""
 
 from __future__ import annotations
 
-import ast
-import functools
-import hashlib
 import json
 import multiprocessing
 import os
 import platform
 import resource
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,100 +25,13 @@ from deepmf.errors import BadSetting, CannotSave, UnreadableFile, UserError
 from deepmf.evaluation.areas import confusion_matrix, evaluate, evaluate_cold_start, evaluate_new_rows
 from deepmf.evaluation.calibration import evaluate_calibration
 from deepmf.evaluation.comparison import Problem, extend_model, ignore_empty_lines
-from deepmf.experiments.recipe import NAMES, PROTOCOLS, Recipe, layout_of
+from deepmf.experiments.recipe import NAMES, PROTOCOLS, Recipe, read_layout
+from deepmf.experiments.source import describe_source
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
 from deepmf.training.runtime import Runtime
-
-PACKAGE = Path(__file__).parents[1]
-
-# The parts of the package that decide what a method learns and predicts.
-LEARNING = ("deepmf.models", "deepmf.layers", "deepmf.training")
-
-
-def stamp() -> dict[str, str]:
-    """Return what a record says of the source: its `commit`, which a person may have given, and its `digest`."""
-    return {"commit": commit(), "digest": digest()}
-
-
-def commit() -> str:
-    """Return the commit that runs, and whether the source has changed since.
-
-    The checkout's, or DEEPMF_COMMIT on a machine that has only the files.
-    """
-    if given := os.environ.get("DEEPMF_COMMIT"):
-        return given
-    commit = _git("rev-parse", "--short", "HEAD")
-    changed = _git("status", "--porcelain", "--", str(PACKAGE))
-    return (commit or "unknown") + ("-changed" if changed else "")
-
-
-def digest(folder: Path = PACKAGE) -> str:
-    """Return the SHA-256 of a package's Python files and recipes, by their paths inside it and what they hold."""
-    files = {
-        path.relative_to(folder).as_posix(): path for ending in ("py", "toml") for path in folder.rglob(f"*.{ending}")
-    }
-    whole = hashlib.sha256()
-    for name in sorted(files):
-        # A hash of each file has a fixed length, so no other files give the same bytes.
-        whole.update(name.encode() + b"\0" + hashlib.sha256(files[name].read_bytes()).digest())
-    return whole.hexdigest()
-
-
-@functools.cache
-def changed_since(commit: str, module: str) -> bool:
-    """Return whether the code of a method has changed since a commit: its module, or learning code that it imports.
-
-    So it has if nobody can tell, because the commit is not in the checkout's history.
-    """
-    changed = _changed_files(commit.removesuffix("-changed"))
-    return changed is None or not changed.isdisjoint(source_files(module))
-
-
-@functools.cache
-def source_files(module: str) -> frozenset[Path]:
-    """Return the files that a module runs: its own, and those it imports from its package or LEARNING, at any depth."""
-    parts = (*LEARNING, module.rpartition(".")[0])
-    found: set[Path] = set()
-    pending = [module]
-    while pending:
-        path = _file_of(pending.pop())
-        if path is not None and path not in found:
-            found.add(path)
-            pending += [name for name in _imported(path) if name.startswith(parts)]
-    return frozenset(found)
-
-
-def _imported(path: Path) -> Iterator[str]:
-    """Yield the names that a file imports; of `from a import b` both a.b, which may be a module, and a."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{each.name}" for each in node.names)
-            yield node.module
-
-
-def _file_of(module: str) -> Path | None:
-    place = PACKAGE.parent / module.replace(".", "/")
-    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists()), None)
-
-
-@functools.cache
-def _changed_files(commit: str) -> frozenset[Path] | None:
-    """Return the files that differ from those of a commit; None where there is no such commit."""
-    if not commit or not _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"):
-        return None
-    root = Path(_git("rev-parse", "--show-toplevel"))
-    return frozenset(root / name for name in _git("diff", "--name-only", commit, "--", str(PACKAGE)).splitlines())
-
-
-def _git(*words: str) -> str:
-    shown = subprocess.run(["git", "-C", str(PACKAGE), *words], capture_output=True, text=True, check=False)
-    return shown.stdout.strip()
-
 
 Record = dict[str, Any]
 
@@ -137,7 +46,7 @@ class Trial:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What tells this trial from all others of a table."""
+        """The values that identify this trial in a table."""
         return {
             "recipe": self.recipe.name,
             "seed": self.seed,
@@ -146,12 +55,12 @@ class Trial:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that the model is made with."""
+        """The settings of the model."""
         return {"seed": self.seed} | dict(self.recipe.settings)
 
 
-def trials_of(recipe: Recipe, *, n_splits: int | None = None) -> list[Trial]:
-    """Return the trials that a recipe asks for, on the first splits or on all."""
+def list_trials(recipe: Recipe, *, n_splits: int | None = None) -> list[Trial]:
+    """Return the trials of a recipe: each share of new rows and columns on its first splits, or on all."""
     if n_splits is not None and n_splits < 1:
         raise BadSetting(f"splits must be at least 1; got {n_splits}")
     shares = recipe.new_shares if recipe.has_areas else recipe.new_shares[:1]
@@ -160,45 +69,47 @@ def trials_of(recipe: Recipe, *, n_splits: int | None = None) -> list[Trial]:
 
 def run_trial(trial: Trial) -> list[Record]:
     """Fit once, and return one record for each area of the test entries."""
-    return _measured(trial, on_validation=False)
+    return _measure(trial, on_validation=False)
 
 
 def run_choice(trial: Trial) -> list[Record]:
     """Fit once, and return one record for each area of the validation entries, to choose settings by."""
-    return _measured(trial, on_validation=True)
+    return _measure(trial, on_validation=True)
 
 
-def _measured(trial: Trial, *, on_validation: bool) -> list[Record]:
-    recipe, source = trial.recipe, stamp()  # before the fit: files may be edited while it runs
+def _measure(trial: Trial, *, on_validation: bool) -> list[Record]:
+    recipe, source = trial.recipe, describe_source()  # before the fit, since files may be edited while it runs
     problem = PROTOCOLS[recipe.protocol](recipe.data, seed=trial.seed, new_share=trial.new_share)
     chosen = model_class(recipe.model)(**trial.settings)
     start = time.perf_counter()
     chosen.fit(problem.train, problem.validation, progress=False)
-    model = _refitted(chosen, problem, trial.settings) if recipe.refit and not on_validation else chosen
+    model = _refit(chosen, problem, trial.settings) if recipe.refit and not on_validation else chosen
     seconds = time.perf_counter() - start
-    extended = _extended(model, problem, joined=recipe.joined and not on_validation)
+    extended = _extend(model, problem, joined=recipe.joined and not on_validation)
     wanted = problem.choice if on_validation else problem.test
-    common = trial.key | source | _circumstances(trial, chosen, seconds)
+    common = trial.key | source | _describe_run(trial, chosen, seconds)
     records = [
-        common | {"area": area} | _errors(extended, test) for area, test in wanted.items() if area in model.predicts
+        common | {"area": area} | _measure_errors(extended, test)
+        for area, test in wanted.items()
+        if area in model.predicts
     ]
     for record in records:
         if record["area"] == "II" and not on_validation:
-            record |= _cold_start_curve(model, problem, wanted["II"])
-    records[0] |= {"curve": _curve(chosen)} | _quantizer(extended, wanted["I"])  # once for each trial
+            record |= _measure_new_rows(model, problem, wanted["II"])
+    records[0] |= {"curve": _list_curve(chosen)} | _describe_quantizer(extended, wanted["I"])  # once for each trial
     return records
 
 
-def _refitted(chosen: Model, problem: Problem, settings: dict[str, Any]) -> Model:
-    """Return a model fitted on training and validation entries, for as many epochs as these found best."""
+def _refit(chosen: Model, problem: Problem, settings: dict[str, Any]) -> Model:
+    """Fit again on training and validation entries, for the number of epochs that was best."""
     best = chosen.history_.best_epoch
     if best is not None:
         settings = settings | {"epochs": best + 1}
-    return type(chosen)(**settings).fit(_together(problem.train, problem.validation), progress=False)
+    return type(chosen)(**settings).fit(_join(problem.train, problem.validation), progress=False)
 
 
-def _together(train: ObservedMatrix, validation: ObservedMatrix) -> ObservedMatrix:
-    """Return the entries of two parts of a split, which have the same rows and columns, as one matrix."""
+def _join(train: ObservedMatrix, validation: ObservedMatrix) -> ObservedMatrix:
+    """Return the entries of two parts of a split as one matrix."""
     parts = train, validation
     return ObservedMatrix.from_positions(
         Labelled(train.rows, np.concatenate([part.entry_rows for part in parts])),
@@ -208,13 +119,13 @@ def _together(train: ObservedMatrix, validation: ObservedMatrix) -> ObservedMatr
     )
 
 
-def _extended(model: Model, problem: Problem, *, joined: bool) -> Model:
-    """Return the model with everything that describes new rows and columns, as far as it can take it."""
+def _extend(model: Model, problem: Problem, *, joined: bool) -> Model:
+    """Extend the model by new rows and columns, and by the validation entries if they join the inputs."""
     model = extend_model(model, problem)
     return model.extend(problem.validation) if joined else model
 
 
-def _errors(model: Model, test: ObservedMatrix) -> Record:
+def _measure_errors(model: Model, test: ObservedMatrix) -> Record:
     overall = asdict(evaluate(model, test)[-1])
     errors: Record = {name: value for name, value in overall.items() if name != "area" and value is not None}
     errors["cold_start"] = [list(astuple(group)) for group in evaluate_cold_start(model, test)]
@@ -226,8 +137,8 @@ def _errors(model: Model, test: ObservedMatrix) -> Record:
     return errors
 
 
-def _cold_start_curve(model: Model, problem: Problem, test: ObservedMatrix) -> Record:
-    """Return the errors for new rows as more and more of their entries become known."""
+def _measure_new_rows(model: Model, problem: Problem, test: ObservedMatrix) -> Record:
+    """Measure the errors for new rows as more of their entries become known."""
     assert problem.extension is not None
     extension, train = problem.extension, problem.train
     new_rows = np.flatnonzero(train.rows.find(extension.row_labels) < 0)
@@ -237,8 +148,8 @@ def _cold_start_curve(model: Model, problem: Problem, test: ObservedMatrix) -> R
     return {"cold_start_curve": [list(astuple(point)) for point in curve]}
 
 
-def _quantizer(model: Model, test: ObservedMatrix) -> Record:
-    """Return the learned boundaries of a model that has some, and how its scores spread over the scale."""
+def _describe_quantizer(model: Model, test: ObservedMatrix) -> Record:
+    """Return the learned boundaries between levels and a histogram of the scores; empty without boundaries."""
     boundaries = getattr(model, "boundaries_", None)
     if boundaries is None or model.scale_.levels is None:
         return {}
@@ -249,13 +160,13 @@ def _quantizer(model: Model, test: ObservedMatrix) -> Record:
     return learned | {"scores": {"edges": edges.tolist(), "counts": counts.tolist()}}
 
 
-def _curve(model: Model) -> list[list[float | None]]:
-    """Return epoch, loss and validation error wherever the latter was looked at."""
+def _list_curve(model: Model) -> list[list[float | None]]:
+    """Return epoch, loss and validation error of each epoch that has a validation error."""
     records = model.history_.records
     return [[each.epoch, each.loss, each.validation_error] for each in records if each.validation_error is not None]
 
 
-def _circumstances(trial: Trial, model: Model, seconds: float) -> Record:
+def _describe_run(trial: Trial, model: Model, seconds: float) -> Record:
     history = model.history_
     device = getattr(model.settings, "device", "cpu")
     return {
@@ -288,11 +199,11 @@ Key = tuple[str, int, float | None]
 _NEEDED = {"recipe", "seed", "new_share", "area", "commit", "data", "settings"}
 
 
-AFRESH = "delete the folder to start from scratch, or give another with --out"
+START_OVER = "delete the folder to start from scratch, or give another with --out"
 
 
 class Results:
-    """The finished trials of all tables under one folder; a run that was killed continues behind them."""
+    """The finished trials of all tables under one folder, from which a killed run continues."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -301,27 +212,27 @@ class Results:
         """Return the records of some recipes, which may be rows of several tables."""
         names = {recipe.name for recipe in recipes}
         tables = sorted({name.partition("/")[0] for name in names})
-        records = [record for table in tables for record in self._of(table).records()]
+        records = [record for table in tables for record in self._open(table).records()]
         return [record for record in records if record["recipe"] in names]
 
-    def missing(self, trials: Sequence[Trial]) -> list[Trial]:
-        """Return the trials that are still to run; results of another source or of other settings are refused."""
+    def find_missing(self, trials: Sequence[Trial]) -> list[Trial]:
+        """Return the trials still to run; raise `BadSetting` if results have another source or other settings."""
         tables = {trial.recipe.table for trial in trials}
         done: set[Key] = set()
         for table in tables:
-            done |= self._of(table).finished([trial for trial in trials if trial.recipe.table == table])
+            done |= self._open(table).find_finished([trial for trial in trials if trial.recipe.table == table])
         return [trial for trial in trials if _key(trial.key) not in done]
 
     def check_writable(self, trials: Iterable[Trial]) -> None:
-        """Raise now what adding records of these trials would raise after the first fit."""
+        """Raise `CannotSave` before the first fit if records of these trials cannot be written."""
         for table in {trial.recipe.table for trial in trials}:
-            self._of(table).add([])
+            self._open(table).add([])
 
     def add(self, records: Sequence[Record]) -> None:
         """Append the records of one trial, all of them or none."""
-        self._of(records[0]["recipe"].partition("/")[0]).add(records)
+        self._open(records[0]["recipe"].partition("/")[0]).add(records)
 
-    def _of(self, table: str) -> _TableResults:
+    def _open(self, table: str) -> _TableResults:
         return _TableResults(self.folder / table)
 
 
@@ -333,7 +244,7 @@ class _TableResults:
         self.path = folder / "results.jsonl"
 
     def records(self) -> list[Record]:
-        """Return all records; a last line that was cut off by a kill does not count."""
+        """Return all records; an incomplete last line is ignored."""
         if not self.path.exists():
             return []
         try:
@@ -352,19 +263,19 @@ class _TableResults:
                     break
                 raise UnreadableFile(f"line {number} of {self.path} is not JSON ({error})") from error
             if not isinstance(record, dict) or not record.keys() >= _NEEDED:
-                raise UnreadableFile(f"line {number} of {self.path} is not a result; {AFRESH}")
+                raise UnreadableFile(f"line {number} of {self.path} is not a result; {START_OVER}")
             first = found.setdefault((*_key(record), record["area"]), number)
             if first != number:  # a mean over both would count one split twice
                 raise UnreadableFile(
                     f"lines {first} and {number} of {self.path} are both {record['recipe']}, split {record['seed']}, "
                     f"area {record['area']}; delete one of them"
                 )
-            records.append(_in_present_terms(record))
+            records.append(_convert_old_record(record))
         return records
 
-    def finished(self, trials: Sequence[Trial]) -> set[Key]:
-        """Return the keys of the trials that are here; results that are not of these trials' kind are refused."""
-        self._refuse_others(trials)
+    def find_finished(self, trials: Sequence[Trial]) -> set[Key]:
+        """Return the keys of the finished trials, after a check that they have the same source and settings."""
+        self._check_alike(trials)
         return {_key(record) for record in self.records()}
 
     def add(self, records: Iterable[Record]) -> None:
@@ -381,7 +292,7 @@ class _TableResults:
             raise CannotSave(f"{self.path} could not be written ({error.strerror})") from error
 
     def _cut_off_rest(self) -> None:
-        """Remove a last line that a kill cut off."""
+        """Remove an incomplete last line."""
         if not self.path.exists():
             return
         whole = self.path.read_bytes()
@@ -389,30 +300,30 @@ class _TableResults:
             with self.path.open("r+b") as file:
                 file.truncate(whole.rfind(b"\n") + 1)
 
-    def _refuse_others(self, trials: Sequence[Trial]) -> None:
-        now = stamp()
+    def _check_alike(self, trials: Sequence[Trial]) -> None:
+        now = describe_source()
         wanted = {_key(trial.key): trial for trial in trials}
         for record in self.records():
             for part, here in now.items():
                 if record.get(part, here) != here:  # older records have no digest
                     raise BadSetting(
                         f"{self.folder} holds results of {part} {record[part]}; this is {here}, and the two "
-                        f"are not mixed: {AFRESH}"
+                        f"are not mixed: {START_OVER}"
                     )
             trial = wanted.get(_key(record))
             if trial is not None:
-                differing = _differing(record, trial)
+                differing = _name_differences(record, trial)
                 if differing:
                     raise BadSetting(
-                        f"{self.folder} holds {record['recipe']} with other settings ({differing}): {AFRESH}"
+                        f"{self.folder} holds {record['recipe']} with other settings ({differing}): {START_OVER}"
                     )
 
 
-def _in_present_terms(record: Record) -> Record:
-    """Return a record whose two errors of levels are those of the same levels.
+def _convert_old_record(record: Record) -> Record:
+    """Convert a record of an earlier version, in which `level_mae` was the error of median levels.
 
-    Where a model had a distribution, records once kept the absolute error of its median levels as `level_mae`, beside
-    the squared error of those nearest its mean. Of the latter they kept all counts, so their absolute error is known.
+    Its `level_rmse` is the error of the levels nearest the mean. The confusion matrix of these levels is part of the
+    record, so that their absolute error can be computed.
     """
     if "calibration_error" not in record or "median_mae" in record:
         return record
@@ -428,8 +339,8 @@ def _key(holder: dict[str, Any]) -> Key:
     return holder["recipe"], holder["seed"], holder["new_share"]
 
 
-def _differing(record: Record, trial: Trial) -> str:
-    """Name the settings in which a record and a trial differ; those that its fit chose are no part of the trial."""
+def _name_differences(record: Record, trial: Trial) -> str:
+    """Name the settings in which a record and a trial differ, except settings that the fit chose."""
     model = model_class(trial.recipe.model)(**trial.settings)
     settings, chosen = model.own_settings, model.settings.to_dict().keys() - model.own_settings.keys()
     recipe = trial.recipe
@@ -440,23 +351,23 @@ def _differing(record: Record, trial: Trial) -> str:
     return ", ".join(name for name in own | kept if own.get(name) != kept.get(name))
 
 
-def candidates(recipe: Recipe, *, n_splits: int = 1) -> list[Trial]:
-    """Return the trials of every combination of settings that a recipe's search names, on the first splits."""
+def list_candidates(recipe: Recipe, *, n_splits: int = 1) -> list[Trial]:
+    """Return the trials of every combination of settings in the search of a recipe, on the first splits."""
     return [
         trial
         for candidate in recipe.candidates()
-        for trial in trials_of(
-            replace(candidate, name=_named(candidate), new_shares=candidate.new_shares[:1]), n_splits=n_splits
+        for trial in list_trials(
+            replace(candidate, name=_name_candidate(candidate), new_shares=candidate.new_shares[:1]), n_splits=n_splits
         )
     ]
 
 
-def best_of(recipes: Iterable[Recipe], records: Sequence[Record]) -> str:
-    """Return, for each recipe, its candidates from best to worst by the mean over areas of its table's first metric."""
+def rank_candidates(recipes: Iterable[Recipe], records: Sequence[Record]) -> str:
+    """Return, as Markdown, the candidates of each recipe from best to worst by the first metric of its table."""
     text = []
     for recipe in recipes:
-        names = [_named(candidate) for candidate in recipe.candidates()]
-        metric = layout_of(recipe.table).metrics[0]
+        names = [_name_candidate(candidate) for candidate in recipe.candidates()]
+        metric = read_layout(recipe.table).metrics[0]
         if not any(record["recipe"] in names for record in records):
             continue
         ranked = sorted((_mean_error(records, name, metric), name) for name in names)
@@ -474,8 +385,8 @@ def best_of(recipes: Iterable[Recipe], records: Sequence[Record]) -> str:
     return "\n".join(text) + "\n"
 
 
-def _named(candidate: Recipe) -> str:
-    """Name a candidate by what is searched: `table1/i-autorec?gamma=100`."""
+def _name_candidate(candidate: Recipe) -> str:
+    """Name a candidate by its searched settings: `table1/i-autorec?gamma=100`."""
     given = ", ".join(f"{name}={json.dumps(candidate.settings[name])}" for name in candidate.search)
     return f"{candidate.name}?{given}"
 
@@ -490,7 +401,7 @@ Work = Callable[[Trial], list[Record]]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: the trial that has just ended, how many have and how many will, and seconds to go."""
+    """Progress of a run: the records of the last trial, the trials done and in all, and the seconds left."""
 
     records: list[Record]
     n_done: int
@@ -499,17 +410,17 @@ class Progress:
 
 
 def run(work: Work, trials: Sequence[Trial], results: Results, *, jobs: int = 1) -> Iterator[Progress]:
-    """Run the trials that are not in the results yet, keep each as it ends, and yield how far it is.
+    """Run the trials that are not in the results yet, keep each as it ends, and yield the progress.
 
-    One that fails does not stop the others; what went wrong first is raised at the end.
+    A trial that fails does not stop the others; the first failure is raised at the end.
     """
     if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
         raise BadSetting(f"jobs must be a whole number of at least 1; got {jobs!r}")
-    missing = results.missing(trials)
+    missing = results.find_missing(trials)
     results.check_writable(missing)
     start = time.perf_counter()
     failed: list[Failure] = []
-    for number, outcome in enumerate(_finished(_Guarded(work), missing, min(jobs, len(missing))), start=1):
+    for number, outcome in enumerate(_run_each(_Guarded(work), missing, min(jobs, len(missing))), start=1):
         if isinstance(outcome, Failure):
             failed.append(outcome)
             continue
@@ -542,7 +453,7 @@ class _Guarded:
             return Failure(f"{trial.recipe.name}, split {trial.seed}", error)
 
 
-def _finished(work: _Guarded, trials: Sequence[Trial], jobs: int) -> Iterator[list[Record] | Failure]:
+def _run_each(work: _Guarded, trials: Sequence[Trial], jobs: int) -> Iterator[list[Record] | Failure]:
     if jobs <= 1:
         yield from map(work, trials)
         return

@@ -1,4 +1,4 @@
-"""The notes under a table: use of validation entries, kind of levels, source that ran, assumptions."""
+"""A table of results beside the published figures, as Markdown, CSV or cells, and the notes below it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deepmf.experiments.recipe import NAMES, Recipe, layout_of, read_table
+from deepmf.experiments.recipe import NAMES, Recipe, read_layout, read_table
 from deepmf.experiments.run import Record
 from deepmf.matrix.matrix import AREAS
 
@@ -19,7 +19,7 @@ COLUMN_OF = {"median_rmse": "level_rmse", "median_mae": "level_mae"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure: mean and standard deviation over splits (None where there are none yet), and what was published."""
+    """One figure: its mean and standard deviation over splits (None without results), and the published figure."""
 
     recipe: Recipe
     new_share: float | None
@@ -44,12 +44,12 @@ class Cell:
         return f"{self.mean:.4f}{spread}{beside}"
 
 
-def cells(table: str, records: Sequence[Record]) -> list[Cell]:
-    """Return every figure of a table that has results: recipes in their order, then shares, areas and metrics."""
-    metrics = _with_medians(layout_of(table).metrics)
+def compute_cells(table: str, records: Sequence[Record]) -> list[Cell]:
+    """Return every figure of a table that has results, ordered by recipe, share, area and metric."""
+    metrics = _add_medians(read_layout(table).metrics)
     run = {(record["recipe"], record["new_share"]) for record in records}
     return [
-        _cell(recipe, share, area, metric, records)
+        _compute_cell(recipe, share, area, metric, records)
         for recipe in read_table(table)
         for share in (recipe.new_shares if recipe.has_areas else (None,))
         if (recipe.name, share) in run
@@ -58,18 +58,18 @@ def cells(table: str, records: Sequence[Record]) -> list[Cell]:
     ]
 
 
-def lines(table: str, records: Sequence[Record]) -> list[list[str]]:
-    """Return the header and the lines of a table, one line for each recipe and share, and one for its median levels."""
-    metrics = layout_of(table).metrics
-    found = cells(table, records)
+def list_lines(table: str, records: Sequence[Record]) -> list[list[str]]:
+    """Return the header and the lines of a table: one for each recipe and share, and one for its median levels."""
+    metrics = read_layout(table).metrics
+    found = compute_cells(table, records)
     areas = [area for area in AREAS if any(cell.area == area and str(cell) != "-" for cell in found)]
     shares = any(cell.new_share for cell in found)  # otherwise nothing is new
-    uses = uses_of_validation(table, records)
+    uses = list_validation_uses(table, records)
     differ = len(set(uses.values())) > 1  # otherwise a note says it of all rows
     names = ["method", *["new"] * shares, *["validation entries"] * differ]
-    header = [*names, *(_heading(area, metric, areas, metrics) for area in areas for metric in metrics)]
+    header = [*names, *(_format_heading(area, metric, areas, metrics) for area in areas for metric in metrics)]
     rows = []
-    for run in _runs(found):
+    for run in _group_rows(found):
         first = run[0]
         title = first.recipe.title + (", median levels" if first.metric in COLUMN_OF else "")
         share = f"{first.new_share:.0%}" if first.new_share else "none"
@@ -79,26 +79,28 @@ def lines(table: str, records: Sequence[Record]) -> list[list[str]]:
     return [header, *rows]
 
 
-def markdown(table: str, records: Sequence[Record]) -> str:
-    """Return a table as Markdown; the published figure, and how far ours is from it, stand in brackets."""
-    header, *rows = lines(table, records)
+def format_markdown(table: str, records: Sequence[Record]) -> str:
+    """Return a table as Markdown, with the published figure and the difference from it in brackets."""
+    header, *rows = list_lines(table, records)
     shown = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in shown) + "\n"
 
 
-def uses_of_validation(table: str, records: Sequence[Record]) -> dict[str, str]:
-    """Return what each recipe that was run does with validation entries: as its records say, or else the recipe."""
+def list_validation_uses(table: str, records: Sequence[Record]) -> dict[str, str]:
+    """Return how each recipe used validation entries, from its records or, where they do not say, from the recipe."""
     uses = {}
     for recipe in read_table(table):
         own = [record for record in records if record["recipe"] == recipe.name]
-        found = {_use(record.get("joined", recipe.joined), record.get("refit", recipe.refit)) for record in own}
+        found = {
+            _describe_use(record.get("joined", recipe.joined), record.get("refit", recipe.refit)) for record in own
+        }
         if found:
             uses[recipe.name] = " / ".join(sorted(found))
     return uses
 
 
-def costs(records: Sequence[Record]) -> str:
-    """Return what each recipe took, as Markdown: seconds to fit, peak memory of the process, and on what; means."""
+def format_costs(records: Sequence[Record]) -> str:
+    """Return the mean seconds of a fit, peak memory of the process and hardware of each recipe, as Markdown."""
     rows = [["row", "protocol", "fits", "seconds each", "peak main memory, MB", "on"]]
     for recipe in dict.fromkeys(record["recipe"] for record in records):
         own = [record for record in records if record["recipe"] == recipe and "curve" in record]  # once for each trial
@@ -118,29 +120,29 @@ def costs(records: Sequence[Record]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 
-def as_csv(table: str, records: Sequence[Record]) -> str:
+def format_csv(table: str, records: Sequence[Record]) -> str:
     """Return every figure of a table as a line of CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    uses = uses_of_validation(table, records)
+    uses = list_validation_uses(table, records)
     writer.writerow(
         "recipe method new_share validation_entries area metric mean spread splits published difference".split()
     )
-    for cell in cells(table, records):
+    for cell in compute_cells(table, records):
         if cell.mean is not None or cell.published is not None:
             figures = (cell.mean, cell.spread, cell.n_splits, cell.published, cell.difference)
             row = cell.recipe.name, cell.recipe.title, cell.new_share, uses[cell.recipe.name]
             names = *row, cell.area, cell.metric
-            writer.writerow([_plain(value) for value in (*names, *figures)])
+            writer.writerow([_round(value) for value in (*names, *figures)])
     return text.getvalue()
 
 
-def _use(joined: bool, refit: bool) -> str:
+def _describe_use(joined: bool, refit: bool) -> str:
     then = {"inputs": joined, "training": refit}
     return ", then ".join(["choose", *(use for use, is_so in then.items() if is_so)])
 
 
-def _runs(found: Iterable[Cell]) -> list[list[Cell]]:
+def _group_rows(found: Iterable[Cell]) -> list[list[Cell]]:
     """Return the cells of each row: those of a recipe and share, then those of its median levels if it has any."""
     rows: dict[tuple[str, float | None, bool], list[Cell]] = {}
     for cell in found:
@@ -150,11 +152,11 @@ def _runs(found: Iterable[Cell]) -> list[list[Cell]]:
     ]
 
 
-def _with_medians(metrics: Sequence[str]) -> list[str]:
+def _add_medians(metrics: Sequence[str]) -> list[str]:
     return [*metrics, *(median for median, column in COLUMN_OF.items() if column in metrics)]
 
 
-def _cell(recipe: Recipe, share: float | None, area: str, metric: str, records: Iterable[Record]) -> Cell:
+def _compute_cell(recipe: Recipe, share: float | None, area: str, metric: str, records: Iterable[Record]) -> Cell:
     values = [
         record[metric]
         for record in records
@@ -168,16 +170,16 @@ def _cell(recipe: Recipe, share: float | None, area: str, metric: str, records: 
     return Cell(recipe, share, area, metric, mean, spread, len(values), published)
 
 
-def _heading(area: str, metric: str, areas: Sequence[str], metrics: Sequence[str]) -> str:
+def _format_heading(area: str, metric: str, areas: Sequence[str], metrics: Sequence[str]) -> str:
     parts = ([f"area {area}"] if len(areas) > 1 else []) + ([NAMES[metric]] if len(metrics) > 1 else [])
     return " ".join(parts) or NAMES[metric]
 
 
-def _plain(value: Any) -> Any:
+def _round(value: Any) -> Any:
     return round(value, 6) if isinstance(value, float) else ("" if value is None else value)
 
 
-# What rows may do with validation entries: said once where all do the same, otherwise in a column.
+# How rows use validation entries: a note where all do the same, otherwise a column.
 ALIKE = {
     "choose": "Validation entries choose the best epoch; no row has them as inputs or learns from them.",
     "choose, then inputs": "Validation entries choose the best epoch; every row has them as inputs at test time.",
@@ -197,8 +199,8 @@ MEDIANS = (
 )
 
 
-def remarks(table: str, records: Sequence[Record]) -> list[str]:
-    """Return what stands under a table: its remarks, where published figures are from, what was assumed for which."""
+def list_remarks(table: str, records: Sequence[Record]) -> list[str]:
+    """Return the lines below a table: remarks, notes, sources of the published figures, and assumptions."""
     run = {record["recipe"] for record in records}
     recipes = [recipe for recipe in read_table(table) if recipe.name in run]
     sources = dict.fromkeys(f"Published in {recipe.source}." for recipe in recipes if recipe.source)
@@ -207,33 +209,30 @@ def remarks(table: str, records: Sequence[Record]) -> list[str]:
         for assumption in recipe.assumptions:
             assumed.setdefault(assumption, []).append(recipe.title)
     assumptions = [f"Assumed for {', '.join(titles)}: {assumption}." for assumption, titles in assumed.items()]
-    return [*layout_of(table).remarks, *notes(table, records), *sources, *assumptions]
+    return [*read_layout(table).remarks, *list_notes(table, records), *sources, *assumptions]
 
 
-def notes(table: str, records: Sequence[Record]) -> list[str]:
-    """Return what a table must never be shown without.
-
-    What its rows may do with validation entries, which levels its errors are of, and which source measured them.
-    """
-    uses = set(uses_of_validation(table, records).values())
+def list_notes(table: str, records: Sequence[Record]) -> list[str]:
+    """Return the notes that every table needs: its use of validation entries, kind of levels, and source."""
+    uses = set(list_validation_uses(table, records).values())
     said = [ALIKE.get(use, USES) for use in uses] if len(uses) < 2 else [USES]
-    if any(cell.mean is not None for cell in cells(table, records) if cell.metric in COLUMN_OF):
+    if any(cell.mean is not None for cell in compute_cells(table, records) if cell.metric in COLUMN_OF):
         said.append(MEDIANS)
-    return said + _states(table, records)
+    return said + _describe_sources(table, records)
 
 
-def _states(table: str, records: Sequence[Record]) -> list[str]:
-    """Return the state of the source that measured the rows: which rows each, where there are several."""
+def _describe_sources(table: str, records: Sequence[Record]) -> list[str]:
+    """Return which state of the source measured the rows; with several states, the rows of each."""
     titles = {recipe.name: recipe.title for recipe in read_table(table)}
     states: dict[str, dict[str, None]] = {}
     for record in records:
-        states.setdefault(_state(record), {})[titles[record["recipe"]]] = None
+        states.setdefault(_describe_source(record), {})[titles[record["recipe"]]] = None
     if len(states) < 2:
         return [f"Measured with {state}." for state in states]
     shown = (f"{state[0].upper()}{state[1:]}: {'; '.join(rows)}." for state, rows in states.items())
     return [f"Rows come from different states of the source. {' '.join(shown)}"]
 
 
-def _state(record: Record) -> str:
+def _describe_source(record: Record) -> str:
     digest, commit = record.get("digest"), record.get("commit", "unknown")
     return f"commit {commit}, digest {digest[:12]}" if digest else f"commit {commit}, no digest kept"

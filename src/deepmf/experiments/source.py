@@ -1,0 +1,100 @@
+"""The state of the source that measured a result, and whether the code of a method has changed since."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1]
+
+# The parts of the package that decide what a method learns and predicts.
+LEARNING = ("deepmf.models", "deepmf.nn", "deepmf.training")
+
+
+def describe_source() -> dict[str, str]:
+    """Return the `commit` and the `digest` of the source, for a record."""
+    return {"commit": find_commit(), "digest": digest()}
+
+
+def find_commit() -> str:
+    """Return the commit of the checkout, followed by "-changed" if files differ from it.
+
+    On a machine without the history, DEEPMF_COMMIT gives the commit.
+    """
+    if given := os.environ.get("DEEPMF_COMMIT"):
+        return given
+    commit = _git("rev-parse", "--short", "HEAD")
+    changed = _git("status", "--porcelain", "--", str(PACKAGE))
+    return (commit or "unknown") + ("-changed" if changed else "")
+
+
+def digest(folder: Path = PACKAGE) -> str:
+    """Return the SHA-256 of the paths and contents of a package's Python files and recipes."""
+    files = {
+        path.relative_to(folder).as_posix(): path for ending in ("py", "toml") for path in folder.rglob(f"*.{ending}")
+    }
+    whole = hashlib.sha256()
+    for name in sorted(files):
+        # A hash of each file has a fixed length, so no other files give the same bytes.
+        whole.update(name.encode() + b"\0" + hashlib.sha256(files[name].read_bytes()).digest())
+    return whole.hexdigest()
+
+
+@functools.cache
+def has_changed_since(commit: str, module: str) -> bool | None:
+    """Return whether the code of a method has changed since a commit: its module, or learning code that it imports.
+
+    A file that was only moved has not changed. None if the commit is not in the history of the checkout.
+    """
+    changed = _list_changed_files(commit.removesuffix("-changed"))
+    return None if changed is None else not changed.isdisjoint(list_source_files(module))
+
+
+@functools.cache
+def list_source_files(module: str) -> frozenset[Path]:
+    """Return the file of a module, and the files it imports at any depth from its package or from LEARNING."""
+    parts = (*LEARNING, module.rpartition(".")[0])
+    found: set[Path] = set()
+    pending = [module]
+    while pending:
+        path = _find_file(pending.pop())
+        if path is not None and path not in found:
+            found.add(path)
+            pending += [name for name in _list_imports(path) if name.startswith(parts)]
+    return frozenset(found)
+
+
+def _list_imports(path: Path) -> Iterator[str]:
+    """Yield the names that a file imports; of `from a import b` both a.b, which may be a module, and a."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+            yield node.module
+
+
+def _find_file(module: str) -> Path | None:
+    place = PACKAGE.parent / module.replace(".", "/")
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists()), None)
+
+
+@functools.cache
+def _list_changed_files(commit: str) -> frozenset[Path] | None:
+    """Return the files of today that differ from those of a commit; None if the commit is not in the history."""
+    if not commit or not _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"):
+        return None
+    root = Path(_git("rev-parse", "--show-toplevel"))
+    lines = _git("diff", "--name-status", "-M", commit, "--", str(PACKAGE)).splitlines()
+    changes = [line.split("\t") for line in lines]  # M path; R087 old new; R100 for a file that was only moved
+    return frozenset(root / paths[-1] for status, *paths in changes if status != "R100")
+
+
+def _git(*words: str) -> str:
+    shown = subprocess.run(["git", "-C", str(PACKAGE), *words], capture_output=True, text=True, check=False)
+    return shown.stdout.strip()
