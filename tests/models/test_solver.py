@@ -50,10 +50,10 @@ class Halfway(FactorModel):
 
     n_beside: ClassVar[int] = 0
 
-    def _solver(self, entries: EntryStore) -> Solver:
+    def _make_solver(self, entries: EntryStore) -> Solver:
         return HalfwaySolver(entries.train)
 
-    def _rank(self, train: ObservedMatrix) -> int:
+    def _count_latents(self, train: ObservedMatrix) -> int:
         return 1
 
 

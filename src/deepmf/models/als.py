@@ -33,7 +33,7 @@ from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.fitting import split_validation
 from deepmf.models.latents import Latents, pair_products
-from deepmf.models.low_rank import Sparse, sparse_of, truncated_svd
+from deepmf.models.low_rank import Sparse, compute_truncated_svd, make_sparse
 from deepmf.models.means import NO_WEIGHTS, FeatureRidge, FeatureWeights, compute_prior, load_feature_weights
 from deepmf.models.predictor import Encoder
 from deepmf.models.solver import Arrays, FactorModel, Solver
@@ -210,7 +210,7 @@ def start_columns(train: ObservedMatrix, settings: ALSSettings) -> LatentArray:
     scaled = (residuals * row_units[train.entry_rows] * column_units[train.by_row.columns]).astype(np.float32)
     # Single precision takes half the time and is precise enough for a start.
     directions = np.random.default_rng(settings.seed).standard_normal((train.shape[1], size), dtype=np.float32)
-    leading = truncated_svd(Sparse.of(sparse_of(train, scaled)), start=directions, steps=_START_STEPS)
+    leading = compute_truncated_svd(Sparse.of(make_sparse(train, scaled)), start=directions, steps=_START_STEPS)
     vectors = leading.column_vectors * np.sqrt(leading.values) * column_units[:, None]
     return np.column_stack([vectors, effects]).astype(np.float32)
 
@@ -675,13 +675,13 @@ class ALS(FactorModel):
             return {}
         return {"penalty": choose_penalty(train, self.settings) if earlier is None else earlier.to_dict()["penalty"]}
 
-    def _solver(self, entries: EntryStore) -> ALSSolver:
+    def _make_solver(self, entries: EntryStore) -> ALSSolver:
         return ALSSolver(entries, self.settings)
 
-    def _encoder(self, solver: ALSSolver, entries: EntryStore) -> RidgeEncoder:
+    def _make_encoder(self, solver: ALSSolver, entries: EntryStore) -> RidgeEncoder:
         return RidgeEncoder(entries.train, self.settings, solver.feature_weights)
 
-    def _stored_encoder(self, entries: EntryStore, tensors: Tensors) -> RidgeEncoder:
-        width = self._rank(entries.train) + 1
+    def _load_encoder(self, entries: EntryStore, tensors: Tensors) -> RidgeEncoder:
+        width = self._count_latents(entries.train) + 1
         weights = load_feature_weights(entries, tensors, width=width, kind="float32")
         return RidgeEncoder(entries.train, self.settings, weights)

@@ -382,7 +382,7 @@ class CFNADE(NetworkModel):
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, Nade) and isinstance(source, VectorBlocks)
-        encoder = self._encoder(network, entries.scale)
+        encoder = self._make_encoder(network, entries.scale)
         last = torch.cat([network.last.weight, network.last.bias[:, None]], dim=1)
         outputs = last.view(network.n_levels, network.n_places, -1)[1:].sum(0)
         rows, columns = encoder.placed(source.vectors, outputs)
@@ -394,10 +394,10 @@ class CFNADE(NetworkModel):
         rows, columns = unpack_latents(tensors, entries, width=self.settings.hidden_size + 1)
         if (rows if self.axis == "row" else columns).largest().max(initial=0.0) > 1.0:
             raise BadModelFile("the stored latents are no hidden activations, which lie between -1 and 1")
-        encoder = self._encoder(network, entries.scale)
+        encoder = self._make_encoder(network, entries.scale)
         return NadePredictor(rows, columns, encoder, Readout(entries.scale), n_beside=1)
 
-    def _encoder(self, network: Nade, scale: Scale) -> VectorEncoder:
+    def _make_encoder(self, network: Nade, scale: Scale) -> VectorEncoder:
         return VectorEncoder(network, axis=self.axis, inputs=partial(level_numbers, scale))
 
 

@@ -324,13 +324,13 @@ class DMF(NetworkModel):
         rows = Latents(encoder.directions(network.rows, source.rows))
         columns = Latents(encoder.directions(network.columns, source.columns))
         network.to("cpu")
-        return Predictor(rows, columns, encoder, self._readout(network, entries.scale))
+        return Predictor(rows, columns, encoder, self._make_readout(network, entries.scale))
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         network = self._load_network(entries, tensors)
         rows, columns = unpack_latents(tensors, entries, width=self.settings.latent_size)
         encoder = BranchEncoder(network, entries.train, self.settings)
-        return Predictor(rows, columns, encoder, self._readout(network, entries.scale))
+        return Predictor(rows, columns, encoder, self._make_readout(network, entries.scale))
 
-    def _readout(self, network: Any, scale: Scale) -> Readout:
+    def _make_readout(self, network: Any, scale: Scale) -> Readout:
         return CosineReadout(scale)

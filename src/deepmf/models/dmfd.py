@@ -262,5 +262,5 @@ class DMFD(DMF):
             quantizer = Quantizer(levels)
         return DMFDNetwork(*self._branches(entries), quantizer, self._masking(entries))
 
-    def _readout(self, network: DMFDNetwork, scale: Scale) -> QuantizedReadout:
+    def _make_readout(self, network: DMFDNetwork, scale: Scale) -> QuantizedReadout:
         return QuantizedReadout(scale, network.quantizer)

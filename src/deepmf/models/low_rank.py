@@ -1,4 +1,4 @@
-"""RDMC: robust discrete matrix completion, least absolute error and nuclear norm over matrices of legal levels."""
+"""OptSpace, rank-k recovery and RDMC: completion by a matrix of low rank, and the linear algebra they share."""
 
 from __future__ import annotations
 
@@ -19,62 +19,10 @@ from deepmf.models.predictor import LevelReadout
 from deepmf.models.solver import Arrays, FactorModel, Solver
 from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass
 
+# Cells of a dense matrix that exist at a time, 16 MB: in smaller blocks, the threads of a product wait for each other.
+_CELLS_AT_A_TIME = 1 << 21
 
-@settings_dataclass
-class OptSpaceSettings(LoopSettings):
-    """The settings of OptSpace; `latent_size` was chosen on validation entries of MovieLens-1M."""
-
-    epochs: int = setting(50, "Number of gradient steps.", low=1)
-    latent_size: int = setting(12, "Rank r; at most the smaller side of the matrix.", low=1, high=WIDEST)
-    trimming: float = setting(
-        2.0, "The start leaves out rows and columns with more entries than this many times the mean.", low=1.0
-    )
-
-
-@settings_dataclass
-class RankKSettings(LoopSettings):
-    """The settings of RankK; the defaults were chosen on validation entries of MovieLens-1M.
-
-    Of several that do as well there (to 0.005), they are those that also see through gross errors. Errors beyond
-    1 / mu count as gross: with a small `penalty` the first sweeps are least squares, from which few find back. As mu
-    grows, X moves less and less: a slow growth needs more sweeps and ends with less error; one of 1.05 and more needs
-    a smaller `penalty` to begin with.
-    """
-
-    epochs: int = 300
-    latent_size: int = setting(5, "Rank k; at most the smaller side of the matrix.", low=1, high=WIDEST)
-    penalty: float = setting(
-        1.0, "Penalty mu in the first sweep, divided by the mean absolute deviation of the entries.", above=0.0
-    )
-    penalty_growth: float = setting(1.01, "Factor on mu after each sweep.", low=1.0)
-
-
-@settings_dataclass
-class RDMCSettings(LoopSettings):
-    """The settings of RDMC; the defaults were chosen on validation entries of MovieLens-1M.
-
-    Both penalties are in units of 1 / (mean absolute deviation of the entries from their mean). The paper's hard
-    constraint is an infinite nu; ours starts weak and overtakes mu after some 100 sweeps. On MovieLens-1M levels do
-    not help: a `level_penalty` of 0 is as good, and more `epochs` or a larger nu are worse.
-    """
-
-    epochs: int = 70
-    latent_size: int = setting(10, "Largest rank of Z; at most the smaller side of the matrix.", low=1, high=WIDEST)
-    gamma: float = setting(
-        0.4,
-        "Weight of the nuclear norm, relative to the spectral norm of random signs at the observed entries.",
-        low=0.0,
-    )
-    penalty: float = setting(0.3, "Penalty mu in the first sweep.", above=0.0)
-    penalty_growth: float = setting(1.03, "Factor on mu after each sweep.", low=1.0)
-    level_penalty: float = setting(3e-4, "Penalty nu in the first sweep, which pulls X towards the levels.", low=0.0)
-    level_penalty_growth: float = setting(1.1, "Factor on nu after each sweep.", low=1.0)
-
-
-# Entries of a dense matrix that exist at a time, 16 MB: in smaller blocks the threads of a product wait for each other.
-_ENTRIES_AT_A_TIME = 1 << 21
-
-# A penalty that has grown so far holds its constraint to all digits that matter; more would only lose digits.
+# A penalty that has grown so far satisfies its constraint to all digits that matter; more growth would lose digits.
 _MOST_GROWTH = 1e9
 
 
@@ -82,7 +30,7 @@ Vectors = npt.NDArray[Any]  # (rows or columns, vectors), in double or in single
 
 
 class LowRank(NamedTuple):
-    """A matrix of low rank by its singular vectors and values, the largest first."""
+    """A matrix of low rank: its singular vectors and values, largest value first."""
 
     row_vectors: FloatArray  # (rows, rank), orthonormal; all 0 in the matrix 0 that methods start from
     values: FloatArray  # (rank,)
@@ -90,40 +38,40 @@ class LowRank(NamedTuple):
 
     @classmethod
     def zero(cls, shape: tuple[int, int], *, rank: int, seed: int) -> LowRank:
-        """Return the matrix 0 with random column vectors, a start for `truncated_svd`; no rank exceeds the shape."""
+        """Return the matrix 0 with random column vectors, to start a truncated SVD from; its rank fits the shape."""
         rank = min(rank, *shape)
         directions = np.random.default_rng(seed).standard_normal((shape[1], rank))
-        return cls(np.zeros((shape[0], rank)), np.zeros(rank), orthonormal(directions))
+        return cls(np.zeros((shape[0], rank)), np.zeros(rank), orthonormalise(directions))
 
     @classmethod
-    def of_factors(cls, rows: FloatArray, columns: FloatArray) -> LowRank:
+    def from_factors(cls, rows: FloatArray, columns: FloatArray) -> LowRank:
         """Return the product of factors (rows, rank) and (columns, rank)."""
         (row_basis, row_core), (column_basis, column_core) = np.linalg.qr(rows), np.linalg.qr(columns)
         left, values, right = np.linalg.svd(row_core @ column_core.T)
         return cls(row_basis @ left, values, np.ascontiguousarray(column_basis @ right.T))
 
-    def times(self, block: FloatArray) -> FloatArray:
+    def multiply(self, block: FloatArray) -> FloatArray:
         """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
         product: FloatArray = (self.row_vectors * self.values) @ (self.column_vectors.T @ block)
         return product
 
-    def transposed_times(self, block: FloatArray) -> FloatArray:
+    def multiply_transposed(self, block: FloatArray) -> FloatArray:
         """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
         product: FloatArray = (self.column_vectors * self.values) @ (self.row_vectors.T @ block)
         return product
 
-    def at(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return the entries at some pairs of positions, (pairs,)."""
+    def predict(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the values (pairs,) at pairs of positions."""
         return entry_products(self.row_vectors * self.values, self.column_vectors, rows, columns)
 
-    def thresholded(self, threshold: float) -> LowRank:
-        """Return the matrix with all singular values lowered by a threshold, those below it to 0.
+    def shrink_values(self, threshold: float) -> LowRank:
+        """Return the matrix with its singular values lowered by a threshold, at least to 0.
 
-        Of the matrices of this rank it minimises threshold * (nuclear norm) + half the squared distance to this one.
+        It minimises threshold * (nuclear norm) + half the squared distance to this matrix, among those of its rank.
         """
         return self._replace(values=soft_threshold(self.values, threshold))
 
-    def latents(self, mean: float) -> tuple[FloatArray, FloatArray]:
+    def make_latents(self, mean: float) -> tuple[FloatArray, FloatArray]:
         """Return latents (rows, rank + 1) and (columns, rank + 1) whose inner products are this matrix + mean."""
         roots = np.sqrt(self.values)
         rows, columns = self.row_vectors * roots, self.column_vectors * roots
@@ -134,17 +82,17 @@ class LowRank(NamedTuple):
 
 
 class Products(Protocol):
-    """A matrix given by its products with vectors."""
+    """A matrix that is known by its products with vectors."""
 
-    def times(self, block: Vectors) -> Vectors:
+    def multiply(self, block: Vectors) -> Vectors:
         """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
 
-    def transposed_times(self, block: Vectors) -> Vectors:
+    def multiply_transposed(self, block: Vectors) -> Vectors:
         """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
 
 
 class Sparse(NamedTuple):
-    """A sparse matrix, and its transpose laid out for products as well."""
+    """A sparse matrix and its transpose, both laid out for products."""
 
     matrix: scipy.sparse.csr_array
     transpose: scipy.sparse.csr_array
@@ -154,48 +102,48 @@ class Sparse(NamedTuple):
         """Lay a matrix out both ways."""
         return cls(matrix, matrix.T.tocsr())
 
-    def times(self, block: Vectors) -> Vectors:
+    def multiply(self, block: Vectors) -> Vectors:
         """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
         product: Vectors = self.matrix @ block
         return product
 
-    def transposed_times(self, block: Vectors) -> Vectors:
+    def multiply_transposed(self, block: Vectors) -> Vectors:
         """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
         product: Vectors = self.transpose @ block
         return product
 
 
 class LowRankPlusSparse(NamedTuple):
-    """The sum of a matrix of low rank and a sparse one, never made dense."""
+    """The sum of a matrix of low rank and a sparse matrix, never made dense."""
 
     low_rank: LowRank
     sparse: scipy.sparse.csr_array
 
-    def times(self, block: FloatArray) -> FloatArray:
+    def multiply(self, block: FloatArray) -> FloatArray:
         """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
-        product: FloatArray = self.low_rank.times(block) + self.sparse @ block
+        product: FloatArray = self.low_rank.multiply(block) + self.sparse @ block
         return product
 
-    def transposed_times(self, block: FloatArray) -> FloatArray:
+    def multiply_transposed(self, block: FloatArray) -> FloatArray:
         """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
-        product: FloatArray = self.low_rank.transposed_times(block) + self.sparse.T @ block
+        product: FloatArray = self.low_rank.multiply_transposed(block) + self.sparse.T @ block
         return product
 
 
 class RowBlocks(NamedTuple):
-    """A dense matrix of which only a block of rows exists at a time: `make` returns the rows (some, columns)."""
+    """A dense matrix of which only a block of rows exists at a time: `make` returns some rows (rows, columns)."""
 
     shape: tuple[int, int]
     make: Callable[[slice], FloatArray]
 
-    def times(self, block: FloatArray) -> FloatArray:
+    def multiply(self, block: FloatArray) -> FloatArray:
         """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
         product = np.empty((self.shape[0], block.shape[1]))
         for some in self._slices():
             product[some] = self.make(some) @ block
         return product
 
-    def transposed_times(self, block: FloatArray) -> FloatArray:
+    def multiply_transposed(self, block: FloatArray) -> FloatArray:
         """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
         product = np.zeros((self.shape[1], block.shape[1]))
         for some in self._slices():
@@ -204,11 +152,11 @@ class RowBlocks(NamedTuple):
 
     def _slices(self) -> Iterator[slice]:
         n_rows, n_columns = self.shape
-        step = max(1, _ENTRIES_AT_A_TIME // max(1, n_columns))
+        step = max(1, _CELLS_AT_A_TIME // max(1, n_columns))
         return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
 
 
-def truncated_svd(matrix: Products, *, start: Vectors, steps: int) -> LowRank:
+def compute_truncated_svd(matrix: Products, *, start: Vectors, steps: int) -> LowRank:
     """Return the part of a matrix with its largest singular values, by subspace iteration.
 
     `start` (columns, rank) sets the rank, and with the matrix the precision. Warm from the vectors of a similar matrix,
@@ -217,12 +165,12 @@ def truncated_svd(matrix: Products, *, start: Vectors, steps: int) -> LowRank:
     """
     column_vectors = start
     for _ in range(steps):
-        row_basis = orthonormal(matrix.times(column_vectors))
-        column_vectors, values, turn = np.linalg.svd(matrix.transposed_times(row_basis), full_matrices=False)
+        row_basis = orthonormalise(matrix.multiply(column_vectors))
+        column_vectors, values, turn = np.linalg.svd(matrix.multiply_transposed(row_basis), full_matrices=False)
     return LowRank(row_basis @ turn.T, values, np.ascontiguousarray(column_vectors))
 
 
-def krylov_svd(matrix: Products, *, start: Vectors, powers: int) -> LowRank:
+def compute_krylov_svd(matrix: Products, *, start: Vectors, powers: int) -> LowRank:
     """Return the part of a matrix with its largest singular values, by Rayleigh-Ritz in a block Krylov space.
 
     `start` (columns, rank) sets the rank. From random vectors it is right to many digits where subspace iteration would
@@ -232,34 +180,45 @@ def krylov_svd(matrix: Products, *, start: Vectors, powers: int) -> LowRank:
     rank = start.shape[1]
     blocks = [start]
     for _ in range(powers):
-        blocks.append(orthonormal(matrix.transposed_times(matrix.times(blocks[-1]))))
-    basis = orthonormal(np.hstack(blocks[1:]))
-    left, values, right = np.linalg.svd(matrix.times(basis), full_matrices=False)
-    return LowRank(orthonormal(left[:, :rank]), values[:rank], orthonormal(basis @ right[:rank].T))
+        blocks.append(orthonormalise(matrix.multiply_transposed(matrix.multiply(blocks[-1]))))
+    basis = orthonormalise(np.hstack(blocks[1:]))
+    left, values, right = np.linalg.svd(matrix.multiply(basis), full_matrices=False)
+    return LowRank(orthonormalise(left[:, :rank]), values[:rank], orthonormalise(basis @ right[:rank].T))
 
 
 def soft_threshold(values: FloatArray, threshold: float) -> FloatArray:
-    """Move each value towards 0 by a threshold, and not past it.
+    """Move each value towards 0 by a threshold, at most to 0.
 
     It minimises threshold * |x| + (x - value)^2 / 2.
     """
     return values - np.clip(values, -threshold, threshold)
 
 
-def grown(penalty: float, growth: float, sweeps: int) -> float:
-    """Return a penalty after a number of sweeps, multiplied by `growth` in each, but by 1e9 at most in all."""
+def grow_penalty(penalty: float, growth: float, sweeps: int) -> float:
+    """Return a penalty after some sweeps, each of which multiplies it by `growth`; by 1e9 at most in total."""
     return penalty * math.exp(min(sweeps * math.log(growth), math.log(_MOST_GROWTH)))
 
 
-def sparse_of(matrix: ObservedMatrix, values: npt.NDArray[np.floating[Any]]) -> scipy.sparse.csr_array:
-    """Return a sparse matrix with these values (entries,) where the given one is observed."""
+def make_sparse(matrix: ObservedMatrix, values: npt.NDArray[np.floating[Any]]) -> scipy.sparse.csr_array:
+    """Return a sparse matrix with values (entries,) where `matrix` is observed."""
     return scipy.sparse.csr_array((values, matrix.by_row.columns, matrix.by_row.starts), shape=matrix.shape)
 
 
-def orthonormal(vectors: Vectors) -> Vectors:
-    """Return an orthonormal basis, row by row in memory as storage keeps it, so that products agree to the bit."""
+def orthonormalise(vectors: Vectors) -> Vectors:
+    """Return an orthonormal basis in row-major memory, as files store it, so that products agree to the bit."""
     basis: Vectors = np.ascontiguousarray(np.linalg.qr(vectors).Q)
     return basis
+
+
+@settings_dataclass
+class OptSpaceSettings(LoopSettings):
+    """The settings of OptSpace; `latent_size` was chosen on validation entries of MovieLens-1M."""
+
+    epochs: int = setting(50, "Number of gradient steps.", low=1)
+    latent_size: int = setting(12, "Rank r; at most the smaller side of the matrix.", low=1, high=WIDEST)
+    trimming: float = setting(
+        2.0, "The start leaves out rows and columns with more entries than this many times the mean.", low=1.0
+    )
 
 
 # Powers of the Gram matrix in the Krylov space of the start: on MovieLens-1M, rank 20, its vectors are right to 1e-7.
@@ -275,14 +234,14 @@ _LEAST_FALL, _ROUNDING = 1e-4, 1e-14
 
 
 class Spaces(NamedTuple):
-    """A pair of subspaces: orthonormal bases X (rows, latent) and Y (columns, latent). Also a direction of moving."""
+    """A pair of subspaces: orthonormal bases X (rows, latent) and Y (columns, latent); also a direction to move in."""
 
     rows: FloatArray
     columns: FloatArray
 
-    def moved(self, direction: Spaces, step: float) -> Spaces:
-        """Return the spaces a step further, back on the manifolds by a QR decomposition."""
-        return Spaces(*(orthonormal(here + step * to) for here, to in zip(self, direction, strict=True)))
+    def move(self, direction: Spaces, step: float) -> Spaces:
+        """Return the spaces after a step in a direction, back on the manifolds by a QR decomposition."""
+        return Spaces(*(orthonormalise(here + step * to) for here, to in zip(self, direction, strict=True)))
 
 
 class Point(NamedTuple):
@@ -307,36 +266,36 @@ class OptSpaceSolver(Solver):
         self.entry_rows, self.entry_columns = train.entry_rows, train.by_row.columns
         self.values = train.values.astype(np.float64) - self.mean
         self._rounding = _ROUNDING * float(self.values @ self.values)
-        self._centred, self._observed = (sparse_of(train, each) for each in (self.values, np.ones_like(self.values)))
-        trimmed = sparse_of(train, np.where(light_entries(train, settings.trimming), self.values, 0.0))
+        self._centred, self._observed = (make_sparse(train, each) for each in (self.values, np.ones_like(self.values)))
+        trimmed = make_sparse(train, np.where(find_light_entries(train, settings.trimming), self.values, 0.0))
         rank = min(settings.latent_size, *train.shape)
         directions = np.random.default_rng(settings.seed).standard_normal((train.shape[1], rank))
-        start = krylov_svd(Sparse.of(trimmed), start=directions, powers=_POWERS)
-        self.point = self.best_at(Spaces(start.row_vectors, start.column_vectors))
+        start = compute_krylov_svd(Sparse.of(trimmed), start=directions, powers=_POWERS)
+        self.point = self.solve_core(Spaces(start.row_vectors, start.column_vectors))
 
     def sweep(self) -> float:
         """Step downhill, at first by 1.8 times the minimiser of the parabola that holds S fixed, then by less."""
-        gradient = self.gradient()
+        gradient = self.compute_gradient()
         squared_slope = sum(float(np.sum(part * part)) for part in gradient)
         downhill = Spaces(*(-part for part in gradient))
-        change = self._change(downhill)
+        change = self._predict_change(downhill)
         bend = float(change @ change)
         step = _OVERSHOOT * squared_slope / bend if bend > 0 else 0.0
         while step * squared_slope > self._rounding:
-            trial = self.best_at(self.point.spaces.moved(downhill, step))
+            trial = self.solve_core(self.point.spaces.move(downhill, step))
             if trial.objective <= self.point.objective - _LEAST_FALL * step * squared_slope:
                 self.point = trial
                 break
             step /= 2.0
         return self.point.objective
 
-    def best_at(self, spaces: Spaces) -> Point:
+    def solve_core(self, spaces: Spaces) -> Point:
         """Return the best matrix of two spaces."""
-        core = self.best_core(spaces)
-        residuals = self._products(spaces.rows @ core, spaces.columns) - self.values
+        core = self.find_best_core(spaces)
+        residuals = self._multiply_at_entries(spaces.rows @ core, spaces.columns) - self.values
         return Point(spaces, core, residuals, 0.5 * float(residuals @ residuals))
 
-    def best_core(self, spaces: Spaces) -> FloatArray:
+    def find_best_core(self, spaces: Spaces) -> FloatArray:
         """Return the S that minimises the error, by its normal equations; the smallest where many do.
 
         With x_i and y_j for rows of X and Y, S_cd has in the equation of S_ab the coefficient sum over observed (i, j)
@@ -354,48 +313,57 @@ class OptSpaceSolver(Solver):
         core: FloatArray = np.linalg.lstsq(coefficients, right.ravel(), rcond=1e-12)[0].reshape(rank, rank)
         return core
 
-    def gradient(self) -> Spaces:
+    def compute_gradient(self) -> Spaces:
         """Return the gradient of F: R Y S' and R' X S, where R are the sparse residuals.
 
         It is tangent to the manifolds as it stands, for X'RY = 0 are the normal equations of S.
         """
         (rows, columns), core, residuals, _ = self.point
-        sparse = sparse_of(self._train, residuals)
+        sparse = make_sparse(self._train, residuals)
         return Spaces(sparse @ (columns @ core.T), sparse.T @ (rows @ core))
 
-    def _change(self, direction: Spaces) -> FloatArray:
-        """Return by how much the observed entries of X S Y' change along a direction, to first order: (entries,)."""
+    def _predict_change(self, direction: Spaces) -> FloatArray:
+        """Return the first-order change (entries,) of the observed entries of X S Y' along a direction."""
         (rows, columns), core = self.point.spaces, self.point.core
-        return self._products(np.hstack([direction.rows @ core, rows @ core]), np.hstack([columns, direction.columns]))
+        return self._multiply_at_entries(
+            np.hstack([direction.rows @ core, rows @ core]), np.hstack([columns, direction.columns])
+        )
 
-    def _products(self, row_latents: FloatArray, column_latents: FloatArray) -> FloatArray:
+    def _multiply_at_entries(self, row_latents: FloatArray, column_latents: FloatArray) -> FloatArray:
         """Return the inner products (entries,) of latents where an entry is observed."""
         return entry_products(row_latents, column_latents, self.entry_rows, self.entry_columns)
 
     def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
         """Begin with the spaces of latents learned earlier."""
-        self.point = self.best_at(Spaces(orthonormal(rows[:, :-1]), orthonormal(columns[:, :-1])))
+        self.point = self.solve_core(Spaces(orthonormalise(rows[:, :-1]), orthonormalise(columns[:, :-1])))
 
     def latents(self) -> tuple[FloatArray, FloatArray]:
         """Return X P d and Y Q d, where S = P d^2 Q', and a further column for the mean."""
         (rows, columns), core = self.point.spaces, self.point.core
         left, values, right = np.linalg.svd(core)
-        return LowRank(rows @ left, values, columns @ right.T).latents(self.mean)
+        return LowRank(rows @ left, values, columns @ right.T).make_latents(self.mean)
 
     def arrays(self) -> Arrays:
-        """Return the two spaces, from which all else follows."""
+        """Return the two spaces, which determine everything else."""
         return dict(self.point.spaces._asdict())
 
     def set_arrays(self, arrays: Arrays) -> None:
-        """Go back to two spaces."""
-        self.point = self.best_at(Spaces(**arrays))
+        """Return to stored spaces."""
+        self.point = self.solve_core(Spaces(**arrays))
+
+
+def find_light_entries(matrix: ObservedMatrix, most: float) -> npt.NDArray[np.bool_]:
+    """Return which entries lie in a row and a column with at most `most` times the mean number of entries."""
+    light_rows, light_columns = (counts <= most * counts.mean() for counts in (matrix.row_counts, matrix.column_counts))
+    kept: npt.NDArray[np.bool_] = light_rows[matrix.entry_rows] & light_columns[matrix.by_row.columns]
+    return kept
 
 
 class OptSpace(FactorModel):
     """OptSpace (Keshavan, Montanari and Oh, "Matrix Completion from a Few Entries", 2009) on values less their mean.
 
-    Without the paper's penalty on coherence, which overflows at the start from MovieLens-1M. Settings are keyword
-    arguments; `OptSpaceSettings` explains them. A row or column without any entry is predicted by the mean.
+    The paper's penalty on coherence is left out: it overflows at the start from MovieLens-1M. Settings are keyword
+    arguments, see `OptSpaceSettings`. A row or column without any entry is predicted by the mean.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -407,19 +375,30 @@ class OptSpace(FactorModel):
     settings: OptSpaceSettings
     n_beside: ClassVar[int] = 1  # the mean
 
-    def _solver(self, entries: EntryStore) -> OptSpaceSolver:
+    def _make_solver(self, entries: EntryStore) -> OptSpaceSolver:
         return OptSpaceSolver(entries.train, self.settings)
 
 
-def light_entries(matrix: ObservedMatrix, most: float) -> npt.NDArray[np.bool_]:
-    """Return for each entry whether its row and its column have at most `most` times the mean number of entries."""
-    light_rows, light_columns = (counts <= most * counts.mean() for counts in (matrix.row_counts, matrix.column_counts))
-    kept: npt.NDArray[np.bool_] = light_rows[matrix.entry_rows] & light_columns[matrix.by_row.columns]
-    return kept
+@settings_dataclass
+class RankKSettings(LoopSettings):
+    """The settings of RankK; the defaults were chosen on validation entries of MovieLens-1M.
+
+    Of several that do as well there (to 0.005), they are those that also see through gross errors. Errors beyond
+    1 / mu count as gross: with a small `penalty` the first sweeps are least squares, from which few find back. As mu
+    grows, X moves less and less: a slow growth needs more sweeps and ends with less error; one of 1.05 and more needs
+    a smaller `penalty` to begin with.
+    """
+
+    epochs: int = 300
+    latent_size: int = setting(5, "Rank k; at most the smaller side of the matrix.", low=1, high=WIDEST)
+    penalty: float = setting(
+        1.0, "Penalty mu in the first sweep, divided by the mean absolute deviation of the entries.", above=0.0
+    )
+    penalty_growth: float = setting(1.01, "Factor on mu after each sweep.", low=1.0)
 
 
-# Steps of subspace iteration in a sweep, from the vectors of the sweep before.
-_SVD_STEPS = 2
+# Steps of subspace iteration in a sweep, from the vectors of the last sweep.
+_RANK_K_SVD_STEPS = 2
 
 
 class RankKSolver(Solver):
@@ -448,8 +427,8 @@ class RankKSolver(Solver):
 
     @property
     def penalty(self) -> float:
-        """The penalty mu of the sweep at hand."""
-        return grown(self._first_penalty, self._settings.penalty_growth, self.n_sweeps)
+        """The penalty mu of the current sweep."""
+        return grow_penalty(self._first_penalty, self._settings.penalty_growth, self.n_sweeps)
 
     def sweep(self) -> float:
         """Update errors, matrix and multipliers; return the mean absolute error."""
@@ -466,9 +445,9 @@ class RankKSolver(Solver):
     def update_low_rank(self) -> None:
         """Lower L over X of rank k."""
         wanted = self.targets + self.errors - self.multipliers / self.penalty
-        filled = LowRankPlusSparse(self.low_rank, sparse_of(self._train, wanted - self.fitted))
-        self.low_rank = truncated_svd(filled, start=self.low_rank.column_vectors, steps=_SVD_STEPS)
-        self.fitted = self.low_rank.at(self._rows, self._columns)
+        filled = LowRankPlusSparse(self.low_rank, make_sparse(self._train, wanted - self.fitted))
+        self.low_rank = compute_truncated_svd(filled, start=self.low_rank.column_vectors, steps=_RANK_K_SVD_STEPS)
+        self.fitted = self.low_rank.predict(self._rows, self._columns)
 
     def update_multipliers(self) -> None:
         """Move the multipliers by what is left of the constraint, and let the penalty grow."""
@@ -477,15 +456,15 @@ class RankKSolver(Solver):
 
     def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
         """Begin with the matrix of latents learned earlier."""
-        self.low_rank = LowRank.of_factors(rows[:, :-1], columns[:, :-1])
-        self.fitted = self.low_rank.at(self._rows, self._columns)
+        self.low_rank = LowRank.from_factors(rows[:, :-1], columns[:, :-1])
+        self.fitted = self.low_rank.predict(self._rows, self._columns)
 
     def latents(self) -> tuple[FloatArray, FloatArray]:
         """Return the factors of X, and a further column for the mean."""
-        return self.low_rank.latents(self.mean)
+        return self.low_rank.make_latents(self.mean)
 
     def arrays(self) -> Arrays:
-        """Return X, the multipliers and the number of sweeps, from which all else follows."""
+        """Return X, the multipliers and the number of sweeps, which determine everything else."""
         return {
             **self.low_rank._asdict(),
             "multipliers": self.multipliers,
@@ -493,13 +472,13 @@ class RankKSolver(Solver):
         }
 
     def set_arrays(self, arrays: Arrays) -> None:
-        """Go back to such arrays."""
+        """Return to stored arrays."""
         self.low_rank = LowRank(*(arrays[name] for name in LowRank._fields))
-        self.fitted = self.low_rank.at(self._rows, self._columns)
+        self.fitted = self.low_rank.predict(self._rows, self._columns)
         self.multipliers, self.n_sweeps = arrays["multipliers"], int(arrays["n_sweeps"])
 
     def notes(self) -> dict[str, Any]:
-        """Return the penalty that the next sweep will have."""
+        """Return the penalty of the next sweep."""
         return {"penalty": self.penalty}
 
 
@@ -507,7 +486,7 @@ class RankK(FactorModel):
     """Rank-k matrix recovery (Huang et al., "Social Trust Prediction Using Rank-k Matrix Recovery", IJCAI 2013).
 
     The paper leaves its solver's details open; ours are in `RankKSolver`. The mean is subtracted first. Settings are
-    keyword arguments; `RankKSettings` explains them. A row or column without any entry is predicted by the mean.
+    keyword arguments, see `RankKSettings`. A row or column without any entry is predicted by the mean.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -519,11 +498,33 @@ class RankK(FactorModel):
     settings: RankKSettings
     n_beside: ClassVar[int] = 1  # the mean
 
-    def _solver(self, entries: EntryStore) -> RankKSolver:
+    def _make_solver(self, entries: EntryStore) -> RankKSolver:
         return RankKSolver(entries.train, self.settings)
 
 
-# Steps of subspace iteration in a sweep, from the vectors of the sweep before; each makes all blocks of rows twice.
+@settings_dataclass
+class RDMCSettings(LoopSettings):
+    """The settings of RDMC; the defaults were chosen on validation entries of MovieLens-1M.
+
+    Both penalties are in units of 1 / (mean absolute deviation of the entries from their mean). The paper's hard
+    constraint is an infinite nu; ours starts weak and overtakes mu after some 100 sweeps. On MovieLens-1M levels do
+    not help: a `level_penalty` of 0 is as good, and more `epochs` or a larger nu are worse.
+    """
+
+    epochs: int = 70
+    latent_size: int = setting(10, "Largest rank of Z; at most the smaller side of the matrix.", low=1, high=WIDEST)
+    gamma: float = setting(
+        0.4,
+        "Weight of the nuclear norm, relative to the spectral norm of random signs at the observed entries.",
+        low=0.0,
+    )
+    penalty: float = setting(0.3, "Penalty mu in the first sweep.", above=0.0)
+    penalty_growth: float = setting(1.03, "Factor on mu after each sweep.", low=1.0)
+    level_penalty: float = setting(3e-4, "Penalty nu in the first sweep, which pulls X towards the levels.", low=0.0)
+    level_penalty_growth: float = setting(1.1, "Factor on nu after each sweep.", low=1.0)
+
+
+# Steps of subspace iteration in a sweep, from the vectors of the last sweep; each makes all blocks of rows twice.
 _RDMC_SVD_STEPS = 1
 
 
@@ -560,13 +561,15 @@ class RDMCSolver(Solver):
 
     @property
     def penalty(self) -> float:
-        """The penalty mu of the sweep at hand."""
-        return grown(self._unit * self._settings.penalty, self._settings.penalty_growth, self.n_sweeps)
+        """The penalty mu of the current sweep."""
+        return grow_penalty(self._unit * self._settings.penalty, self._settings.penalty_growth, self.n_sweeps)
 
     @property
     def level_penalty(self) -> float:
-        """The penalty nu of the sweep at hand."""
-        return grown(self._unit * self._settings.level_penalty, self._settings.level_penalty_growth, self.n_sweeps)
+        """The penalty nu of the current sweep."""
+        return grow_penalty(
+            self._unit * self._settings.level_penalty, self._settings.level_penalty_growth, self.n_sweeps
+        )
 
     def sweep(self) -> float:
         """Update errors, discrete matrix, low-rank copy and multipliers; return the objective per observed entry.
@@ -591,24 +594,24 @@ class RDMCSolver(Solver):
         from_copy = self.scores - self.copy_multipliers / self.penalty
         middle = (from_errors + from_copy) / 2.0
         share = self.level_penalty / (2.0 * self.penalty + self.level_penalty)
-        self.discrete = drawn_to_levels(middle, self._train.scale, share=share)
+        self.discrete = pull_to_levels(middle, self._train.scale, share=share)
 
     def update_low_rank(self) -> None:
         """Minimise L over Z."""
-        row_latents, column_latents = self.low_rank.latents(self.mean)
+        row_latents, column_latents = self.low_rank.make_latents(self.mean)
         observed = self.discrete + self.copy_multipliers / self.penalty
         starts, share = self._train.by_row.starts, self.level_penalty / (self.penalty + self.level_penalty)
 
-        def rows_of_discrete(some: slice) -> FloatArray:
-            rows = drawn_to_levels(row_latents[some] @ column_latents.T, self._train.scale, share=share)
+        def make_discrete_rows(some: slice) -> FloatArray:
+            rows = pull_to_levels(row_latents[some] @ column_latents.T, self._train.scale, share=share)
             entries = slice(starts[some.start], starts[some.stop])
             rows[self._rows[entries] - some.start, self._columns[entries]] = observed[entries]
             return rows - self.mean
 
-        matrix = RowBlocks(self._train.shape, rows_of_discrete)
-        nearest = truncated_svd(matrix, start=self.low_rank.column_vectors, steps=_RDMC_SVD_STEPS)
-        self.low_rank = nearest.thresholded(self.gamma / self.penalty)
-        self.scores = self._scores()
+        matrix = RowBlocks(self._train.shape, make_discrete_rows)
+        nearest = compute_truncated_svd(matrix, start=self.low_rank.column_vectors, steps=_RDMC_SVD_STEPS)
+        self.low_rank = nearest.shrink_values(self.gamma / self.penalty)
+        self.scores = self._compute_scores()
 
     def update_multipliers(self) -> None:
         """Move the multipliers by what is left of the two constraints, and let both penalties grow."""
@@ -618,15 +621,15 @@ class RDMCSolver(Solver):
 
     def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
         """Begin with the matrix of latents learned earlier."""
-        self.low_rank = LowRank.of_factors(rows[:, :-1], columns[:, :-1])
-        self.scores = self.discrete = self._scores()
+        self.low_rank = LowRank.from_factors(rows[:, :-1], columns[:, :-1])
+        self.scores = self.discrete = self._compute_scores()
 
     def latents(self) -> tuple[FloatArray, FloatArray]:
         """Return the factors of Z, and a further column for the mean."""
-        return self.low_rank.latents(self.mean)
+        return self.low_rank.make_latents(self.mean)
 
     def arrays(self) -> Arrays:
-        """Return Z, X on the observed entries, the multipliers and the number of sweeps; all else follows."""
+        """Return Z, X on the observed entries, the multipliers and the number of sweeps."""
         return {
             **self.low_rank._asdict(),
             "discrete": self.discrete,
@@ -636,19 +639,27 @@ class RDMCSolver(Solver):
         }
 
     def set_arrays(self, arrays: Arrays) -> None:
-        """Go back to such arrays."""
+        """Return to stored arrays."""
         self.low_rank = LowRank(*(arrays[name] for name in LowRank._fields))
-        self.scores = self._scores()
+        self.scores = self._compute_scores()
         self.discrete, self.n_sweeps = arrays["discrete"], int(arrays["n_sweeps"])
         self.error_multipliers, self.copy_multipliers = arrays["error_multipliers"], arrays["copy_multipliers"]
 
     def notes(self) -> dict[str, Any]:
-        """Return the rank of Z, and the penalties that the next sweep will have."""
+        """Return the rank of Z and the penalties of the next sweep."""
         rank = int(np.count_nonzero(self.low_rank.values))
         return {"rank": rank, "penalty": self.penalty, "level_penalty": self.level_penalty}
 
-    def _scores(self) -> FloatArray:
-        return self.mean + self.low_rank.at(self._rows, self._columns)
+    def _compute_scores(self) -> FloatArray:
+        return self.mean + self.low_rank.predict(self._rows, self._columns)
+
+
+def pull_to_levels(values: FloatArray, scale: Scale, *, share: float) -> FloatArray:
+    """Move each value a share of the way to its nearest level.
+
+    With share = nu / (mu + nu) it minimises nu / 2 (distance to the nearest level)^2 + mu / 2 (x - value)^2.
+    """
+    return values + share * (scale.nearest_level(values) - values)
 
 
 class RDMC(FactorModel):
@@ -657,8 +668,8 @@ class RDMC(FactorModel):
     Predictions are legal levels, the nearest ones of the scores; rankings go by the scores underneath. For matrices
     with at least two levels. The paper leaves its solver's details open; ours are in `RDMCSolver`, and differ in that
     the entries are drawn to levels gradually, with the default number of sweeps a tenth of the way: held to levels from
-    the first sweep, missing entries stick to those they start from. Settings are keyword arguments; `RDMCSettings`
-    explains them.
+    the first sweep, missing entries stick to those they start from. Settings are keyword arguments, see
+    `RDMCSettings`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -670,17 +681,9 @@ class RDMC(FactorModel):
     settings: RDMCSettings
     n_beside: ClassVar[int] = 1  # the mean
 
-    def _solver(self, entries: EntryStore) -> RDMCSolver:
+    def _make_solver(self, entries: EntryStore) -> RDMCSolver:
         entries.train.scale.require_levels("RDMC")
         return RDMCSolver(entries.train, self.settings)
 
-    def _readout(self, solver: Any, scale: Scale) -> LevelReadout:
+    def _make_readout(self, solver: Any, scale: Scale) -> LevelReadout:
         return LevelReadout(scale)
-
-
-def drawn_to_levels(values: FloatArray, scale: Scale, *, share: float) -> FloatArray:
-    """Move each value a share of the way to its nearest level.
-
-    With share = nu / (mu + nu) it minimises nu / 2 (distance to the nearest level)^2 + mu / 2 (x - value)^2.
-    """
-    return values + share * (scale.nearest_level(values) - values)

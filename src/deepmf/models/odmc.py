@@ -197,7 +197,7 @@ class ODMC(FactorModel):
     settings: ODMCSettings
     n_beside: ClassVar[int] = 2  # the effects and their constants
 
-    def _solver(self, entries: EntryStore) -> ODMCSolver:
+    def _make_solver(self, entries: EntryStore) -> ODMCSolver:
         return ODMCSolver(entries.train, self.settings)
 
     def _begin_from(self, task: SolverTask, start: WarmStart) -> None:
@@ -213,13 +213,13 @@ class ODMC(FactorModel):
         assert isinstance(readout, BoundaryReadout)
         return readout.boundaries
 
-    def _rank(self, train: ObservedMatrix) -> int:
+    def _count_latents(self, train: ObservedMatrix) -> int:
         return self.settings.latent_size
 
-    def _readout(self, solver: ODMCSolver, scale: Scale) -> BoundaryReadout:
+    def _make_readout(self, solver: ODMCSolver, scale: Scale) -> BoundaryReadout:
         return BoundaryReadout(scale, solver.boundaries)
 
-    def _stored_readout(self, scale: Scale, tensors: Tensors) -> BoundaryReadout:
+    def _load_readout(self, scale: Scale, tensors: Tensors) -> BoundaryReadout:
         boundaries = read_numbers(tensors, "boundaries", "float64", (scale.require_levels("ODMC").size - 1,))
         if np.any(np.diff(boundaries) < 0):
             raise BadModelFile("the stored boundaries between levels must not fall")
