@@ -235,7 +235,7 @@ def questions(model: Model) -> Iterator[Callable[[], Any]]:
         yield lambda: model.predict_levels(rows, columns)
         yield lambda: model.predict_levels(rows, columns, metric="mae")
         yield lambda: model.predict_levels(rows, columns, metric="accuracy")
-    if model.predictor_.gives_distribution:
+    if model.gives_distribution:
         yield lambda: model.predict_distribution(rows, columns)
         yield lambda: np.asarray(model.predict_interval(rows, columns))
     if type(model).__name__ != "Means":

@@ -9,8 +9,9 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models import explanation
 from deepmf.models.als import ALS
-from deepmf.models.explanation import Axis, explain_targets
+from deepmf.models.explanation import explain_targets
 from deepmf.models.means import Means
+from deepmf.models.pairs import Axis
 
 
 def wide(n_columns: int) -> ObservedMatrix:

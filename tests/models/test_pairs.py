@@ -17,6 +17,7 @@ from deepmf.models.cfnade import UCFNADE
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.pairs import Fallback, PredictedAreas
+from deepmf.models.predictor import Readout
 
 KNOWN, MORE = Labels(["a"], axis="column"), Labels(["a", "b"], axis="column")
 
@@ -95,20 +96,22 @@ def test_an_extension_counts_and_another_extension_is_not_confused_with_it() -> 
 def test_distributions_restated() -> None:
     matrix = additive()
     fallback, dense = Fallback(EntryStore.of(matrix)), matrix.to_array()
-    said = fallback.distribution(np.array([-1, 2, 2, -1]), np.array([-1, -1, -1, 3]), BOUNDARIES)
+    readout = Readout(matrix.scale, matrix.scale.levels, BOUNDARIES)
+    found = fallback.distribution(np.array([-1, 2, 2, -1]), np.array([-1, -1, -1, 3]), readout).probabilities
     counts = np.array([(dense == level).sum() for level in range(1, 6)]) + 0.5
     overall = counts / counts.sum()
     expected = [overall, restated(dense[2], overall), restated(dense[2], overall), restated(dense[:, 3], overall)]
-    np.testing.assert_allclose(said, expected)
-    assert np.all(said > 0)
+    np.testing.assert_allclose(found, expected)
+    assert np.all(found > 0)
 
 
 def test_a_value_that_bins_are_cut_at_lies_in_the_lower_one() -> None:
     values = np.array([[0.1, 0.1, 0.1], [0.1, 0.7, 0.9]])
     fallback = Fallback(EntryStore.of(ObservedMatrix.from_array(values, Scale(low=0, high=1))))
     at = Scale(low=0, high=1).to_unit([0.1]).astype(np.float32)
-    said = fallback.distribution(np.array([-1]), np.array([-1]), at)
-    np.testing.assert_allclose(said, [[4.5 / 7, 2.5 / 7]])
+    readout = Readout(Scale(low=0, high=1), np.array([0.1, 0.8]), at)
+    found = fallback.distribution(np.array([-1]), np.array([-1]), readout).probabilities
+    np.testing.assert_allclose(found, [[4.5 / 7, 2.5 / 7]])
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +125,8 @@ ROWS, COLUMNS = ["row 1", "row 99", "row 2", "row 98"], ["column 1", "column 2",
 def test_what_a_distribution_says_of_unknown_pairs(ordinal: OrdinalDMF) -> None:
     chances = ordinal.predict_distribution(ROWS, COLUMNS, unknown="fallback")
     rows, columns = np.array([-1, 2, -1]), np.array([2, -1, -1])
-    frequencies = Fallback(ordinal.entries_).distribution(rows, columns, BOUNDARIES)
-    np.testing.assert_allclose(chances[1:], frequencies)
+    frequencies = Fallback(ordinal.entries_).distribution(rows, columns, ordinal.predictor_.readout)
+    np.testing.assert_allclose(chances[1:], frequencies.probabilities)
     np.testing.assert_allclose(chances[:1], ordinal.predict_distribution(ROWS[:1], COLUMNS[:1]), rtol=1e-5)
     lower, upper = ordinal.predict_interval(ROWS, COLUMNS, coverage=0.8, unknown="fallback")
     covered = (np.arange(1, 6) >= lower[:, None]) & (np.arange(1, 6) <= upper[:, None])

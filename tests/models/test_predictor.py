@@ -82,10 +82,10 @@ def test_levels_are_those_of_scores_where_there_is_no_distribution() -> None:
     pairs = np.array([0, 1, 0]), np.array([0, 0, 2])
     for metric in ("rmse", "mae", "accuracy"):
         assert low.levels(*pairs, metric=metric).tolist() == [1, 3, 5]
-    assert not low.gives_distribution
+    assert not low.readout.gives_distribution
     with pytest.raises(BadSetting, match="metric must be"):
         low.levels(*pairs, metric="best")
-    for ask in (lambda: low.distribution(*pairs), lambda: low.support, lambda: low.unit_boundaries):
+    for ask in (lambda: low.distribution(*pairs), lambda: low.readout.support, lambda: low.readout.unit_boundaries):
         with pytest.raises(BadSetting, match="predicts a value, not a distribution"):
             ask()
 

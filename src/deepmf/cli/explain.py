@@ -23,7 +23,8 @@ from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
-    from deepmf.models.explanation import Axis, Explanation
+    from deepmf.models.explanation import Explanation
+    from deepmf.models.pairs import Axis
 
 
 @takes_groups

@@ -668,7 +668,7 @@ class ALS(FactorModel):
 
     def plan(self, train: ObservedMatrix, *, start_from: Model | None = None) -> FitPlan | None:
         """Return the plan of `fit` for a matrix; it does not depend on the penalty."""
-        return self._plan(train, warm=start_from is not None)
+        return self._plan_epochs(train, warm=start_from is not None)
 
     def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
         if train.scale.levels is not None or "penalty" in self._given:

@@ -273,23 +273,18 @@ class NadeBlocks(VectorBlocks):
         return fits and super()._prefers_dense(device, half=half)
 
 
+def _make_readout(scale: Scale) -> Readout:
+    """Return the readout of expected values, with distributions over the levels of a scale."""
+    levels = scale.require_levels("CF-NADE")
+    return Readout(scale, levels, scale.to_unit(_middles(levels)).astype(np.float32))
+
+
+def _middles(levels: FloatArray) -> FloatArray:
+    return (levels[:-1] + levels[1:]) / 2.0
+
+
 class NadePredictor(Predictor):
     """Predicts from hidden activations by the network's scores of all levels, not by products of latents."""
-
-    @property
-    def gives_distribution(self) -> bool:
-        """It gives a distribution over the levels."""
-        return True
-
-    @property
-    def support(self) -> FloatArray:
-        """The levels."""
-        return self.readout.scale.require_levels("CF-NADE")
-
-    @property
-    def unit_boundaries(self) -> npt.NDArray[np.float32]:
-        """The middles between neighbouring levels, in units of [-1, 1]."""
-        return self.readout.scale.to_unit((self.support[:-1] + self.support[1:]) / 2.0).astype(np.float32)
 
     def score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the expected value of each pair of positions."""
@@ -314,8 +309,8 @@ class NadePredictor(Predictor):
     def distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         """Return the distribution over levels of each pair of positions."""
         probabilities: FloatArray = self._level_scores(rows, columns).double().softmax(1).numpy()
-        boundaries = (self.support[:-1] + self.support[1:]) / 2.0
-        return PredictiveDistribution.of_probabilities(self.support, boundaries, probabilities)
+        levels = self.readout.support
+        return PredictiveDistribution.of_probabilities(levels, _middles(levels), probabilities)
 
     @torch.no_grad()
     def _level_scores(self, rows: IndexArray, columns: IndexArray) -> Tensor:
@@ -346,7 +341,7 @@ class NadePredictor(Predictor):
 
     @property
     def _levels(self) -> Tensor:
-        return torch.tensor(self.support, dtype=torch.float64)
+        return torch.tensor(self.readout.support, dtype=torch.float64)
 
 
 class CFNADE(NetworkModel):
@@ -387,7 +382,7 @@ class CFNADE(NetworkModel):
         outputs = last.view(network.n_levels, network.n_places, -1)[1:].sum(0)
         rows, columns = encoder.placed(source.vectors, outputs)
         network.to("cpu")
-        return NadePredictor(rows, columns, encoder, Readout(entries.scale), n_beside=1)
+        return NadePredictor(rows, columns, encoder, _make_readout(entries.scale), n_beside=1)
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         network = self._load_network(entries, tensors)
@@ -395,7 +390,7 @@ class CFNADE(NetworkModel):
         if (rows if self.axis == "row" else columns).largest().max(initial=0.0) > 1.0:
             raise BadModelFile("the stored latents are no hidden activations, which lie between -1 and 1")
         encoder = self._make_encoder(network, entries.scale)
-        return NadePredictor(rows, columns, encoder, Readout(entries.scale), n_beside=1)
+        return NadePredictor(rows, columns, encoder, _make_readout(entries.scale), n_beside=1)
 
     def _make_encoder(self, network: Nade, scale: Scale) -> VectorEncoder:
         return VectorEncoder(network, axis=self.axis, inputs=partial(level_numbers, scale))

@@ -1,8 +1,8 @@
-"""Explanations: which entries of a row, or of a column, pulled a prediction up or down, and by how much."""
+"""Explanations: the effects of the entries of a row, or of a column, on a prediction."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -13,23 +13,20 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import FeatureEncoding
 from deepmf.matrix.labels import Labels
+from deepmf.models.pairs import Axis
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import check_n
 
-Axis = Literal["row", "column"]
-
-
-# At most this many entries are left out in turn.
+# The largest number of entries that are left out in turn.
 _MOST_CANDIDATES = 256
 
-# Entries that the fold-ins of one explanation have together, unless n asks for more, and those encoded at a time.
+# The entries of all fold-ins of one explanation, unless n asks for more, and those encoded at a time.
 _MOST_ENTRIES = 1 << 18
-
 _ENTRIES_AT_A_TIME = 1 << 16
 
 
 class FeatureEffect(NamedTuple):
-    """What a feature did to a prediction: its name, what it says, and the prediction less the one without it."""
+    """The effect of a feature on a prediction: the prediction minus the one without the feature."""
 
     name: str
     value: str
@@ -39,11 +36,11 @@ class FeatureEffect(NamedTuple):
 class Explanation(NamedTuple):
     """The entries of a row (or of a column) with the largest effects on a prediction, largest first.
 
-    labels: where they stand: their columns (or rows).
+    labels: the columns (or rows) of the entries.
     values: their values.
-    effects: the prediction with all entries less the one without this one; above 0, it pulled the prediction up.
-    prediction: the one with all entries; real-valued, also where `predict` returns levels.
-    features: the features with the largest effects, where the model was fitted with any.
+    effects: the prediction with all entries minus the one without this entry; positive if it raised the prediction.
+    prediction: the prediction with all entries; real-valued even if `predict` returns levels.
+    features: the features with the largest effects, if the model was fitted with features.
     """
 
     labels: npt.NDArray[Any]
@@ -54,34 +51,20 @@ class Explanation(NamedTuple):
 
 
 def explain_pair(seen: EntryStore, predictor: Predictor, row: Any, column: Any, n: int, *, axis: Axis) -> Explanation:
-    """Return what the entries of a row (or of a column) did to its prediction for a column (or a row), by label."""
-    at = seen.rows.positions([row]), seen.columns.positions([column])
-    pair = int(at[0][0]), int(at[1][0])
+    """Return the effects of the entries of a row (or of a column) on its prediction for a column (or a row)."""
+    row_at, column_at = seen.rows.positions([row]), seen.columns.positions([column])
     if axis == "row":
-        entries, others, features = seen.row_entries(at[0]), seen.columns, seen.row_features
+        entries, others, features = seen.row_entries(row_at), seen.columns, seen.row_features
+        own, targets = row_at, column_at
     else:
-        entries, others, features = seen.column_entries(at[1]), seen.rows, seen.column_features
+        entries, others, features = seen.column_entries(column_at), seen.rows, seen.column_features
+        own, targets = column_at, row_at
     encoding = None if features is None else features.encoding
-    return explained(predictor, axis, entries, others, pair, n, encoding=encoding)
-
-
-def explained(
-    predictor: Predictor,
-    axis: Axis,
-    entries: AxisEntries,
-    labels: Labels,
-    pair: tuple[int, int],
-    n: int,
-    *,
-    encoding: FeatureEncoding | None = None,
-) -> Explanation:
-    """Return what the entries of one row (or column), the only group, did to the prediction of a pair of positions."""
-    own, target = pair if axis == "row" else pair[::-1]
-    return explain_targets(predictor, axis, entries, labels, own, np.array([target]), n, encoding=encoding)[0]
+    return explain_targets(predictor, axis, entries, others, int(own[0]), targets, n, encoding=encoding)[0]
 
 
 def check_axis(axis: str) -> None:
-    """Refuse what is neither of the axes that entries can be of."""
+    """Refuse an axis that is neither "row" nor "column"."""
     if axis not in get_args(Axis):
         raise BadSetting(f"axis must be 'row' or 'column'; got {axis!r}")
 
@@ -97,10 +80,21 @@ def explain_targets(
     *,
     encoding: FeatureEncoding | None = None,
 ) -> list[Explanation]:
-    """Return what the entries of the row (or column) at a position did to its prediction for each of some others.
+    """Return the effects of the entries of one row (or column) on its prediction for each of some targets.
 
-    Every entry is left out in turn, once for all targets. Of more than 256, those are that stand out most: by how far
-    their value lies from the mean of all, times how alike the latents of where they stand are to those of the target.
+    Each entry is left out in turn, once for all targets. Of more than 256 entries, only the most prominent are: those
+    with the largest distance of the value from the mean, times the similarity of their latents to the target's.
+
+    Parameters
+    ----------
+    predictor : the predictor that has the row (or column).
+    axis : "row" if the entries are those of a row, and the targets are columns.
+    entries : the entries that describe the row (or column).
+    labels : the labels of the other axis.
+    own : the position of the row (or column) in the predictor.
+    targets : the positions of the targets on the other axis.
+    n : the largest number of entries and of features in an explanation.
+    encoding : the encoding of the features, if the entries have any.
     """
     check_n(n)
     if targets.size != 1 and _most_candidates(entries, n) < entries.values.size:  # others stand out for each target
@@ -110,7 +104,7 @@ def explain_targets(
         ]
     predictions = _predictions(predictor, axis, np.array([own]), targets)[0]
     candidates = _candidates(predictor, axis, entries, targets, n)
-    with_all = _predictions(_with(predictor, axis, entries), axis, np.array([0]), targets)
+    with_all = _predictions(_encode(predictor, axis, entries), axis, np.array([0]), targets)
     effects = with_all - _predictions_without(predictor, axis, entries, candidates, targets)
     best = np.argsort(-np.abs(effects), axis=0, kind="stable")[:n]  # (n, targets)
     of_features = _feature_effects(predictor, axis, entries, encoding, targets, with_all[0])
@@ -134,12 +128,12 @@ def _feature_effects(
     targets: IndexArray,
     with_all: FloatArray,
 ) -> list[list[FeatureEffect]]:
-    """Return what each thing that features say did to the prediction for each target, the largest effects first."""
+    """Return the effect of each feature on the prediction for each target, largest first."""
     items = [] if encoding is None or entries.features is None else encoding.items(entries.features)
     if not items or entries.features is None:
         return [[] for _ in range(targets.size)]
     without = entries.with_features_of(entries.features.without_inputs([item.inputs for item in items]))
-    effects = with_all - _predictions(_with(predictor, axis, without), axis, np.arange(len(items)), targets)
+    effects = with_all - _predictions(_encode(predictor, axis, without), axis, np.arange(len(items)), targets)
     return [
         sorted(
             (FeatureEffect(item.name, item.text, float(effect)) for item, effect in zip(items, column, strict=True)),
@@ -154,7 +148,7 @@ def _most_candidates(entries: AxisEntries, n: int) -> int:
 
 
 def _candidates(predictor: Predictor, axis: Axis, entries: AxisEntries, targets: IndexArray, n: int) -> IndexArray:
-    """Return which entries are left out in turn; there is one target where these are not all."""
+    """Return the entries that are left out in turn; if these are not all, there is one target."""
     most = _most_candidates(entries, n)
     if entries.values.size <= most:
         return np.arange(entries.values.size)
@@ -168,15 +162,15 @@ def _candidates(predictor: Predictor, axis: Axis, entries: AxisEntries, targets:
     return np.sort(np.argsort(-size, kind="stable")[:most])
 
 
-def _with(predictor: Predictor, axis: Axis, entries: AxisEntries) -> Predictor:
-    """Return a predictor for what all entries describe, encoded as those without one of them are."""
+def _encode(predictor: Predictor, axis: Axis, entries: AxisEntries) -> Predictor:
+    """Return a predictor of the row (or column) that all entries describe, encoded like those without one entry."""
     return predictor.with_rows(entries) if axis == "row" else predictor.with_columns(entries)
 
 
 def _predictions_without(
     predictor: Predictor, axis: Axis, entries: AxisEntries, left_out: IndexArray, targets: IndexArray
 ) -> FloatArray:
-    """Return the predictions from all entries but one, for each that is left out (left out, targets)."""
+    """Return the predictions without each of some entries, (left out, targets)."""
     step = max(_ENTRIES_AT_A_TIME // max(entries.values.size, 1), 1)
     parts = [np.empty((0, targets.size))]
     for start in range(0, left_out.size, step):
@@ -187,7 +181,7 @@ def _predictions_without(
 
 
 def _predictions(predictor: Predictor, axis: Axis, own: IndexArray, targets: IndexArray) -> FloatArray:
-    """Return the predictions of some rows (or columns) for each of some others (own, targets)."""
+    """Return the predictions of some rows (or columns) for the targets, (own, targets)."""
     at = np.repeat(own, targets.size), np.tile(targets, own.size)
     scores = predictor.score_pairs(*(at if axis == "row" else at[::-1]))
     return predictor.readout.units(scores).reshape(own.size, targets.size)

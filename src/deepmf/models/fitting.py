@@ -37,7 +37,6 @@ from deepmf.training.loop import Loop, Task, ValidationEntries
 from deepmf.training.progress import EpochDisplay
 from deepmf.training.runtime import Threads
 from deepmf.training.settings import LoopSettings, Settings
-from deepmf.training.trainer import Trainer
 
 # As many entries as a choice needs, and no more than it needs.
 _FEWEST, _MOST = 20, 50_000
@@ -214,18 +213,19 @@ class Fitting:
     def run(self, task: Task, settings: LoopSettings, fingerprint: dict[str, Any]) -> History:
         """Run the loop on a task, from its checkpoint where there is one of the same fingerprint."""
         loop = Loop(task, settings, callbacks=self.callbacks, threads=self.threads)
-        if isinstance(task, Trainer):
-            _check_alike(fingerprint)
+        _check_alike(fingerprint)
         if self.checkpoint is None:
             return loop.run()
-        kept = self._kept(self.checkpoint, task, fingerprint)
-        return kept.run(loop, every=self.checkpoint_every)
+        return self._open_checkpoint(self.checkpoint, task, fingerprint).run(loop, every=self.checkpoint_every)
 
     @staticmethod
-    def _kept(path: Path, task: Task, fingerprint: dict[str, Any]) -> Checkpoint:
-        """Return where the state is kept: in a file, or by several ranks in a folder, which one process continues."""
-        if isinstance(task, Trainer) and (find_ranks() is not None or find_states(path)):
-            return ShardedCheckpoint(path, fingerprint, task.find_divided())
+    def _open_checkpoint(path: Path, task: Task, fingerprint: dict[str, Any]) -> Checkpoint:
+        """Return the checkpoint at a path: a file, or the folder of several ranks, which one process can continue."""
+        if find_ranks() is not None or find_states(path):
+            from deepmf.training.trainer import Trainer  # only the training of a network is divided among ranks
+
+            if isinstance(task, Trainer):
+                return ShardedCheckpoint(path, fingerprint, task.find_divided())
         return Checkpoint(path, fingerprint)
 
     def show_stage(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Folded-in rows and columns: not stored, they predict and rank by the latents of their entries."""
+"""Fold-in: rows and columns that are not stored, but predict and rank by the latents of their entries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -21,10 +21,11 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import to_numbers
 from deepmf.models.distribution import Interval, check_coverage
-from deepmf.models.explanation import Axis, Explanation, explained
+from deepmf.models.explanation import Explanation, explain_targets
 from deepmf.models.latents import Latents
+from deepmf.models.pairs import Axis
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import ColumnNeighbours, Ranking, choose_columns, rank_columns
+from deepmf.models.ranking import ColumnFilter, ColumnNeighbours, Ranking, choose_columns, rank_columns
 
 History = tuple[Iterable[Any], Iterable[float]]  # labels, and the values that a row (or column) has there
 
@@ -33,10 +34,10 @@ FeatureValues = Mapping[str, Any]  # features of a row (or column) by name
 
 @dataclass(frozen=True)
 class Folded(ABC):
-    """Some rows, or some columns, that are not stored: their entries, and a predictor that has no others.
+    """Rows, or columns, that are not stored: their entries, and a predictor of these alone.
 
-    Methods that take labels of the other axis alone predict for each of them: arrays are (folded, labels, ...), without
-    the first axis where a single one was folded in.
+    Methods take labels of the other axis and return arrays (folded, labels, ...), without the first axis if a single
+    row or column was folded in.
     """
 
     entries: EntryStore
@@ -44,7 +45,7 @@ class Folded(ABC):
     observed: AxisEntries
     single: bool
 
-    axis: ClassVar[Axis]  # what was folded in
+    axis: ClassVar[Axis]  # of what was folded in
 
     @property
     @abstractmethod
@@ -52,61 +53,58 @@ class Folded(ABC):
         """The labels of the other axis."""
 
     @abstractmethod
-    def _placed(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
-        """Return positions as those of rows and of columns."""
+    def _order_axes(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
+        """Return the positions of rows, and those of columns."""
 
     def predict(self, labels: Iterable[Any], /) -> FloatArray:
         """Return the predictions for some labels of the other axis."""
-        return self._shaped(self.predictor.readout.values(self.predictor.score_pairs(*self._pairs(labels))))
+        return self._reshape(self.predictor.predict(*self._pairs(labels)))
 
     def predict_levels(self, labels: Iterable[Any], /, *, metric: str = "rmse") -> FloatArray:
-        """Return legal levels, the best by a metric."""
-        return self._shaped(self.predictor.levels(*self._pairs(labels), metric=metric))
+        """Return the legal levels that are best by a metric."""
+        return self._reshape(self.predictor.levels(*self._pairs(labels), metric=metric))
 
     def predict_distribution(self, labels: Iterable[Any], /) -> FloatArray:
         """Return the probability of each level."""
-        return self._shaped(self.predictor.distribution(*self._pairs(labels)).probabilities)
+        return self._reshape(self.predictor.distribution(*self._pairs(labels)).probabilities)
 
     def predict_interval(self, labels: Iterable[Any], /, *, coverage: float = 0.9) -> Interval:
-        """Return intervals that hold the true value with about this probability."""
+        """Return intervals that contain the true value with about this probability."""
         check_coverage(coverage)
         ends = self.predictor.distribution(*self._pairs(labels)).ends(coverage, self.entries.scale)
-        return Interval(*(self._shaped(end) for end in ends.T))
+        return Interval(*(self._reshape(end) for end in ends.T))
 
     def explain(self, label: Any, /, n: int = 5) -> Explanation:
-        """Return the n entries of what was folded in that pulled its prediction for a label up or down the most."""
+        """Return the n entries that moved the prediction for a label the most."""
         if not self.single:
-            raise BadSetting(f"explain is of a single {self.axis}; {len(self)} were folded in together")
-        position = int(self._others.positions([label])[0])
-        n_trained = self.entries.train.shape[1 if self.axis == "row" else 0]
-        row, column = self._placed(np.array([0]), np.array([position]))
-        described, pair = self.observed.below(n_trained), (int(row[0]), int(column[0]))
+            raise BadSetting(f"explain needs a single {self.axis}; {len(self)} were folded in together")
         features = self.entries.row_features if self.axis == "row" else self.entries.column_features
-        return explained(
+        return explain_targets(
             self.predictor,
             self.axis,
-            described,
+            self.observed.below(self.entries.train.shape[1 if self.axis == "row" else 0]),
             self._others,
-            pair,
+            0,
+            self._others.positions([label]),
             n,
             encoding=None if features is None else features.encoding,
-        )
+        )[0]
 
     def __len__(self) -> int:
         return int(self.observed.starts.size) - 1
 
     def _pairs(self, labels: Iterable[Any]) -> tuple[IndexArray, IndexArray]:
         positions = self._others.positions(labels)
-        return self._placed(np.repeat(np.arange(len(self)), positions.size), np.tile(positions, len(self)))
+        return self._order_axes(np.repeat(np.arange(len(self)), positions.size), np.tile(positions, len(self)))
 
-    def _shaped(self, predictions: FloatArray) -> FloatArray:
+    def _reshape(self, predictions: FloatArray) -> FloatArray:
         if self.single:
             return predictions
         return predictions.reshape(len(self), -1, *predictions.shape[1:])
 
 
 class FoldedRows(Folded):
-    """Some rows that nobody stored; they predict for columns, and rank them."""
+    """Rows that are not stored; they predict for columns, and rank them."""
 
     axis: ClassVar[Axis] = "row"
 
@@ -114,50 +112,42 @@ class FoldedRows(Folded):
     def _others(self) -> Labels:
         return self.entries.columns
 
-    def _placed(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
+    def _order_axes(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
         return folded, others
 
     def row(self, number: int) -> FoldedRows:
-        """Return one of the rows, by its number from 0, as if it had been folded in alone."""
+        """Return one of the rows, numbered from 0, as if it had been folded in alone."""
         one = np.array([number])
         predictor = replace(self.predictor, rows=Latents(self.predictor.rows.take(one)))
         return FoldedRows(self.entries, predictor, self.observed.take(one), single=True)
 
     def predict_at(self, rows: IndexArray, columns: Iterable[Any]) -> FloatArray:
-        """Return the prediction for each pair of a row, by its number from 0, and a column."""
-        scores = self.predictor.score_pairs(rows, self.entries.columns.positions(columns))
-        return self.predictor.readout.values(scores)
+        """Return the prediction for each pair of a row, numbered from 0, and a column."""
+        return self.predictor.predict(rows, self.entries.columns.positions(columns))
 
     def predict_levels_at(self, rows: IndexArray, columns: Iterable[Any], *, metric: str = "rmse") -> FloatArray:
-        """Return a legal level for each pair of a row, by its number from 0, and a column."""
+        """Return a legal level for each pair of a row, numbered from 0, and a column."""
         return self.predictor.levels(rows, self.entries.columns.positions(columns), metric=metric)
 
     def recommend(
-        self,
-        n: int = 10,
-        *,
-        among: Iterable[Any] | None = None,
-        exclude: Iterable[Any] | None = None,
-        min_entries: int = 0,
-        include_observed: bool = False,
-        neighbours: ColumnNeighbours | None = None,
+        self, n: int = 10, *, neighbours: ColumnNeighbours | None = None, **columns: Unpack[ColumnFilter]
     ) -> Ranking:
-        """Return the n best columns, without those that the row has entries for.
-
-        `among` restricts the choice to some columns and `exclude` leaves some out, by labels or by a mask over all
-        columns; `min_entries` leaves out those with fewer entries. By `neighbours` (`Model.column_neighbours`), the
-        best are looked for among the columns near the row.
-        """
-        columns = self.entries.columns
-        choice = choose_columns(self.entries, among, exclude, min_entries)
-        observed = None if include_observed else self.observed.take
-        every = np.arange(len(self))
-        best = rank_columns(self.predictor, columns, every, choice, n, observed=observed, neighbours=neighbours)
-        return Ranking(best.labels[0], best.values[0]).without_missing() if self.single else best
+        """Return the n best columns; the arguments are those of `Model.recommend`."""
+        choice = choose_columns(self.entries, **columns)
+        best = rank_columns(
+            self.predictor,
+            self.entries.columns,
+            np.arange(len(self)),
+            choice,
+            n,
+            observed=self.observed.take,
+            neighbours=neighbours,
+        )
+        return best.first() if self.single else best
 
 
 class FoldedColumns(Folded):
-    """A column that nobody stored; it predicts for rows."""
+    """A column that is not stored; it predicts for rows."""
 
     axis: ClassVar[Axis] = "column"
 
@@ -165,7 +155,7 @@ class FoldedColumns(Folded):
     def _others(self) -> Labels:
         return self.entries.rows
 
-    def _placed(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
+    def _order_axes(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
         return others, folded
 
 
@@ -178,8 +168,8 @@ def fold_in_rows(
     single: bool,
 ) -> FoldedRows:
     """Return the rows that have these entries over known columns, and these features."""
-    described = _features(entries.row_features, features, len(histories), of="row")
-    observed = _observed(entries.columns, entries.scale, histories, described, of="row")
+    described = _encode_features(entries.row_features, features, len(histories), of="row")
+    observed = _read_histories(entries.columns, entries.scale, histories, described, of="row")
     return _fold_in_rows(entries, predictor, observed, single=single)
 
 
@@ -187,8 +177,8 @@ def fold_in_column(
     entries: EntryStore, predictor: Predictor, history: History, features: FeatureValues | None = None
 ) -> FoldedColumns:
     """Return the column that has these entries over known rows, and these features."""
-    given = _features(entries.column_features, None if features is None else [features], 1, of="column")
-    observed = _observed(entries.rows, entries.scale, [history], given, of="column")
+    given = _encode_features(entries.column_features, None if features is None else [features], 1, of="column")
+    observed = _read_histories(entries.rows, entries.scale, [history], given, of="column")
     described = observed.below(entries.train.shape[0])  # as in an extension, trained rows alone describe a column
     _warn_of_nothing(described, "column", "rows", stacklevel=4)
     return FoldedColumns(entries, predictor.with_columns(described), observed, single=True)
@@ -222,10 +212,10 @@ def _warn_of_nothing(described: AxisEntries, axis: str, others: str, *, stacklev
         )
 
 
-def _features(
+def _encode_features(
     known: AxisFeatures | None, given: Sequence[FeatureValues | None] | None, count: int, *, of: str
 ) -> FeatureVectors | None:
-    """Return the features of what is folded in; None where the model knows of none."""
+    """Encode the features of rows or columns; None if the model was fitted without."""
     if known is None:
         if given is not None:
             raise BadFeatures(f"the model was fitted without {of} features, and cannot read any")
@@ -239,7 +229,7 @@ def _features(
     return vectors
 
 
-def _observed(
+def _read_histories(
     others: Labels, scale: Scale, histories: Sequence[History], features: FeatureVectors | None, *, of: str
 ) -> AxisEntries:
     """Return the entries of some histories by position on the other axis, with features."""
@@ -248,7 +238,7 @@ def _observed(
     for (labels, given_values), is_described in zip(histories, described.tolist(), strict=True):
         positions, values = others.positions(labels), to_numbers(given_values)
         if positions.size or values.size or not is_described:
-            _check(others, scale, positions, values, of=of, or_features=features is not None)
+            _check_history(others, scale, positions, values, of=of, or_features=features is not None)
         order = np.argsort(positions)  # as in a matrix: sums come out the same to the bit
         position_parts.append(positions[order])
         value_parts.append(values[order])
@@ -258,7 +248,7 @@ def _observed(
     return AxisEntries(starts, positions, values, features)
 
 
-def _check(
+def _check_history(
     others: Labels, scale: Scale, positions: IndexArray, values: FloatArray, *, of: str, or_features: bool
 ) -> None:
     axis = others.axis

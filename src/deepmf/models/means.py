@@ -159,7 +159,7 @@ class Means(Model):
 
     def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> None:
         self._set_fitted(entries, self._make_predictor(None, entries, fitting))
-        self.history_ = History(best_error=None if validation is None else self._means_error(validation))
+        self.history_ = History(best_error=None if validation is None else self._measure_means(validation))
 
     def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Any:
         raise NotImplementedError("there is nothing to learn in epochs")

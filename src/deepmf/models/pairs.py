@@ -1,4 +1,4 @@
-"""Predictions for pairs of labels: of the known ones by a predictor, of the unknown ones by the fallback."""
+"""Pairs of labels: their positions, the areas in which a model predicts, and the fallback for unknown labels."""
 
 from __future__ import annotations
 
@@ -15,23 +15,32 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels, build_label_array, count_distinct
-from deepmf.metrics import rmse_error
 from deepmf.models.distribution import PredictiveDistribution
-from deepmf.models.explanation import Axis
-from deepmf.models.predictor import Predictor, check_levels
-from deepmf.training.loop import ValidationEntries
+from deepmf.models.predictor import Readout
 
-# How many entries of the overall mean (or frequencies) a row's and a column's own entries are mixed with.
+Axis = Literal["row", "column"]
+
+# A pair with an unknown row or column: an error for all pairs, NaN, or the prediction of the fallback.
+Unknown = Literal["error", "nan", "fallback"]
+
+PairFunction = Callable[[IndexArray, IndexArray], npt.NDArray[Any]]
+
+# The number of entries at the overall mean (or frequencies) that are added to those of a row or a column.
 SHRINKAGE = 5.0
 
+# Added to the count of every level, so that a level that never occurs has a probability above 0.
+_PRIOR_COUNT = 0.5
 
-# Where a new row meets trained columns, and a new column trained rows.
+# The area in which a new row meets trained columns, and a new column trained rows.
 _AREA_OF_NEW: dict[Axis, str] = {"row": "II", "column": "III"}
 
 
 @dataclass(frozen=True)
 class PredictedAreas:
-    """The areas that a method predicts in, and why not in the others.
+    """The areas in which a model predicts, and the reason why not in the others.
+
+    method: the name of the model class.
+    cannot: the reason.
 
     >>> PredictedAreas("ALS", ("I", "II"), "it has no factors of new columns").covers_new("column")
     False
@@ -42,59 +51,52 @@ class PredictedAreas:
     cannot: str
 
     def covers_new(self, axis: Axis) -> bool:
-        """Say whether it predicts for new rows, or for new columns."""
+        """Whether the model predicts for new rows, or for new columns."""
         return _AREA_OF_NEW[axis] in self.areas
 
     def check_extends(self) -> None:
-        """Refuse where the method predicts in area I alone."""
+        """Refuse to extend a model that predicts only in area I."""
         if self.areas == ("I",):
             raise CannotExtend(f"{self.method} cannot be extended: {self.cannot}")
 
     def check_folds_in(self, axis: Axis) -> None:
-        """Refuse to fold in a row, or a column, where the method cannot predict for new ones."""
+        """Refuse to fold in a row, or a column, if the model cannot predict for new ones."""
         if not self.covers_new(axis):
             raise CannotExtend(f"{self.method} cannot predict for new {axis}s: {self.cannot}")
 
     def check_explains(self, axis: Axis) -> None:
-        """Refuse to explain by the entries of a row, or of a column, where the method does not predict from them."""
+        """Refuse to explain by the entries of a row, or of a column, if the model does not predict from them."""
         if not self.covers_new(axis):
             raise CannotExtend(f"{self.method} cannot explain by the entries of a {axis}: {self.cannot}")
 
     def check_new(self, axis: Axis, known: Labels, labels: Labels) -> None:
-        """Refuse labels beyond the known ones, which they begin with, where the method cannot predict for them."""
+        """Refuse labels that follow the known ones if the model cannot predict for them."""
         if self.covers_new(axis) or len(labels) == len(known):
             return
         first = labels[len(known) : len(known) + 1].tolist()[0]
         raise CannotExtend(f"{self.method} cannot predict for new {axis}s, such as {first!r}: {self.cannot}")
 
 
-# A pair with an unknown row or column: an error for all pairs, NaN, or the prediction of the fallback.
-Unknown = Literal["error", "nan", "fallback"]
-
-
-PairFunction = Callable[[IndexArray, IndexArray], npt.NDArray[Any]]
-
-
 @dataclass(frozen=True)
 class LabelPairs:
-    """Positions of rows and columns, of one length; -1 for an unknown label."""
+    """The positions of rows and of columns, (pairs,) each; -1 is an unknown label."""
 
     rows: IndexArray
     columns: IndexArray
     unknown: Unknown
 
     @property
-    def known(self) -> npt.NDArray[np.bool_]:
+    def are_known(self) -> npt.NDArray[np.bool_]:
         """Which pairs have a known row and a known column."""
         known: npt.NDArray[np.bool_] = (self.rows >= 0) & (self.columns >= 0)
         return known
 
     def evaluate(self, predict: PairFunction, fallback: PairFunction) -> FloatArray:
-        """Return `predict` of the known pairs; for the others NaN or, with `unknown="fallback"`, `fallback` of them.
+        """Return `predict` of the known pairs, and NaN or (with `unknown="fallback"`) `fallback` of the others.
 
-        Both map positions to arrays whose first axis is that of the pairs.
+        Both functions map positions (pairs,) to arrays (pairs, ...).
         """
-        known = self.known
+        known = self.are_known
         if np.all(known):
             return predict(self.rows, self.columns)
         some = predict(self.rows[known], self.columns[known])
@@ -105,20 +107,18 @@ class LabelPairs:
         return values
 
 
-def find_pairs(
-    row_labels: Labels, column_labels: Labels, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown
-) -> LabelPairs:
+def find_pairs(entries: EntryStore, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> LabelPairs:
     """Return the positions of pairs of labels; with `unknown="error"` all of them must be known."""
     check_unknown(unknown)
     row_array, column_array = build_label_array(rows, axis="row"), build_label_array(columns, axis="column")
     if row_array.size != column_array.size:
         raise BadEntries(f"rows and columns are pairs, so of one length; got {row_array.size} and {column_array.size}")
-    pairs = LabelPairs(row_labels.find(row_array), column_labels.find(column_array), unknown)
-    if unknown == "error" and not np.all(pairs.known):
-        check_known((row_labels, row_array), (column_labels, column_array))
+    pairs = LabelPairs(entries.rows.find(row_array), entries.columns.find(column_array), unknown)
+    if unknown == "error" and not np.all(pairs.are_known):
+        check_known((entries.rows, row_array), (entries.columns, column_array))
     for labels, array, positions in (
-        (row_labels, row_array, pairs.rows),
-        (column_labels, column_array, pairs.columns),
+        (entries.rows, row_array, pairs.rows),
+        (entries.columns, column_array, pairs.columns),
     ):
         if np.all(positions < 0):
             labels.check_kind(array)  # labels of another type cannot be known: a mistake, not new labels
@@ -126,14 +126,14 @@ def find_pairs(
 
 
 def check_unknown(unknown: str) -> None:
-    """Refuse a value that `unknown` cannot have."""
+    """Refuse an unknown value of `unknown`."""
     choices = get_args(Unknown)
     if unknown not in choices:
         raise BadSetting(f"unknown must be {' or '.join(map(repr, choices))}; got {unknown!r}")
 
 
 def check_known(*axes: tuple[Labels, npt.NDArray[Any]]) -> None:
-    """Name the first label that is not among those of its axis, and say how many others there are on all axes."""
+    """Raise `UnknownLabel` with the first unknown label, and the number of others on all axes."""
     asked = ((labels, np.extract(labels.find(array) < 0, array)) for labels, array in axes)
     unknown = [(labels, array) for labels, array in asked if array.size]
     if unknown:
@@ -143,27 +143,24 @@ def check_known(*axes: tuple[Labels, npt.NDArray[Any]]) -> None:
         )
 
 
-# Added to the count of every level, so that one that never occurs still has a probability above 0.
-_PRIOR_COUNT = 0.5
-
-
 @dataclass(frozen=True)
 class Fallback:
-    """Predictions from the stored entries alone; a position of -1 is an unknown row or column."""
+    """Predictions from the entries alone, without a model; a position of -1 is an unknown row or column."""
 
     seen: EntryStore
 
     def means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return overall mean + column effect + row effect, as `Means` has them; an unknown one has no effect."""
+        """Return overall mean + column effect + row effect, as in `Means`; unknown rows and columns have no effect."""
         column_effects, row_effects = self._effects
         return add_effects(self.seen.train.mean, row_effects, column_effects, rows, columns)
 
-    def distribution(self, rows: IndexArray, columns: IndexArray, boundaries: npt.NDArray[np.float32]) -> FloatArray:
-        """Return how frequent the values between boundaries (in units of [-1, 1]) are (pairs, boundaries + 1).
+    def distribution(self, rows: IndexArray, columns: IndexArray, readout: Readout) -> PredictiveDistribution:
+        """Return distributions over the support of a readout, from the frequencies of its values among entries.
 
-        Where neither is known: among all training entries, half an entry added to each. Where the row or the column
-        is: among its own entries, mixed with five entries of those frequencies.
+        If neither the row nor the column is known: among all training entries, with half an entry added to each value.
+        If one is known: among its own entries, with five entries at those frequencies added.
         """
+        boundaries = readout.unit_boundaries
         counts = self._counts(np.array([0, self.seen.train.n_entries]), self.seen.train.values, boundaries)[0]
         overall = (counts + _PRIOR_COUNT) / np.sum(counts + _PRIOR_COUNT)
         frequencies = np.tile(overall, (rows.size, 1))
@@ -174,12 +171,14 @@ class Fallback:
             own = self._counts(entries.starts, entries.values, boundaries)
             mixed = (own + SHRINKAGE * overall) / (own.sum(axis=1, keepdims=True) + SHRINKAGE)
             frequencies[known] = mixed[which]
-        return frequencies
+        return PredictiveDistribution.of_probabilities(
+            readout.support, self.seen.scale.from_unit(boundaries), frequencies
+        )
 
     def _counts(
         self, starts: IndexArray, values: npt.NDArray[Any], boundaries: npt.NDArray[np.float32]
     ) -> npt.NDArray[np.int64]:
-        """Return how many values of each group lie between the boundaries (groups, boundaries + 1)."""
+        """Count the values of each group between the boundaries, (groups, boundaries + 1)."""
         n_groups, n_bins = starts.size - 1, boundaries.size + 1
         # In the precision of the boundaries: a value that is one itself lies below it.
         bins = np.searchsorted(boundaries, self.seen.scale.to_unit(values).astype(np.float32))
@@ -197,7 +196,7 @@ class Fallback:
 
 
 def compute_effects(entries: AxisEntries, deviations: FloatArray, shrinkage: float) -> FloatArray:
-    """Return the mean deviation of each group of entries, shrunk as by `shrinkage` further entries of deviation 0."""
+    """Return the mean deviation of each group of entries, with `shrinkage` entries of deviation 0 added to each."""
     counts = np.diff(entries.starts)
     which = np.repeat(np.arange(counts.size), counts)
     sums = np.bincount(which, weights=deviations, minlength=counts.size)
@@ -208,98 +207,8 @@ def compute_effects(entries: AxisEntries, deviations: FloatArray, shrinkage: flo
 def add_effects(
     mean: float, row_effects: FloatArray, column_effects: FloatArray, rows: IndexArray, columns: IndexArray
 ) -> FloatArray:
-    """Return mean + row effect + column effect of each pair of positions; -1 has no effect."""
-    # The last one is what a position of -1 takes.
+    """Return mean + row effect + column effect for each pair of positions; -1 has no effect."""
+    # A position of -1 takes the last effect, which is 0.
     by_row, by_column = np.append(row_effects, 0.0)[rows], np.append(column_effects, 0.0)[columns]
     means: FloatArray = mean + by_row + by_column
     return means
-
-
-ReadScores = Callable[[npt.NDArray[Any]], FloatArray]
-
-
-@dataclass(frozen=True)
-class PairPredictions:
-    """Predictions for pairs of rows and columns, by label.
-
-    fallback: gives the fallback, which is made only where a pair is unknown.
-    means: what is predicted for positions of rows and columns, -1 where one is unknown.
-    """
-
-    method: str
-    entries: EntryStore
-    predictor: Predictor
-    fallback: Callable[[], Fallback]
-    means: PairFunction
-
-    def values(self, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> FloatArray:
-        """Return predictions in the scale's units."""
-        return self._read(rows, columns, unknown, self.predictor.readout.values, self._values_of_means)
-
-    def scores(self, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> FloatArray:
-        """Return real-valued scores in the scale's units."""
-        return self._read(rows, columns, unknown, self.predictor.readout.units, self.entries.scale.clip)
-
-    def levels(self, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown, *, metric: str) -> FloatArray:
-        """Return the levels that are best by a metric."""
-        scale = self.entries.scale
-        check_levels(scale, metric)
-        if metric != "rmse" and self.predictor.gives_distribution:
-            return self.distributions(rows, columns, unknown, lambda found: found.best(metric))
-        return self._read(rows, columns, unknown, self.predictor.readout.levels, scale.nearest_level)
-
-    def distributions(
-        self,
-        rows: Iterable[Any],
-        columns: Iterable[Any],
-        unknown: Unknown,
-        read: Callable[[PredictiveDistribution], FloatArray],
-    ) -> FloatArray:
-        """Return `read` of the predictive distributions."""
-        predictor = self.predictor
-        if not predictor.gives_distribution:
-            raise BadSetting(
-                f"{self.method} predicts a value, not a distribution; OrdinalDMF, ICFNADE and UCFNADE do both"
-            )
-        return self.pairs(rows, columns, unknown).evaluate(
-            lambda *pairs: read(predictor.distribution(*pairs)), lambda *pairs: read(self._frequencies(*pairs))
-        )
-
-    def areas(self, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> npt.NDArray[np.str_]:
-        """Return the area of each pair; "" where its row or its column is unknown."""
-        pairs = self.pairs(rows, columns, unknown)
-        return np.where(pairs.known, self.entries.areas(pairs.rows, pairs.columns), "")
-
-    def means_error(self, validation: ValidationEntries) -> float:
-        """Return the root mean squared error of the means on validation entries."""
-        return rmse_error(self._values_of_means(self.means(validation.rows, validation.columns)), validation.values)
-
-    def pairs(self, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> LabelPairs:
-        """Return the positions of pairs of labels."""
-        return find_pairs(self.entries.rows, self.entries.columns, rows, columns, unknown)
-
-    def _read(
-        self,
-        rows: Iterable[Any],
-        columns: Iterable[Any],
-        unknown: Unknown,
-        of_scores: ReadScores,
-        of_means: ReadScores,
-    ) -> FloatArray:
-        """Return `of_scores` of the score of each pair of labels, or `of_means` of the mean where one is unknown."""
-        score_pairs = self.predictor.score_pairs
-        return self.pairs(rows, columns, unknown).evaluate(
-            lambda *pairs: of_scores(score_pairs(*pairs)), lambda *pairs: of_means(self.means(*pairs))
-        )
-
-    def _values_of_means(self, means: npt.NDArray[Any]) -> FloatArray:
-        """Return means as predictions, as legal as those of the predictor."""
-        scale = self.entries.scale
-        return scale.nearest_level(means) if self.predictor.readout.predicts_levels else scale.clip(means)
-
-    def _frequencies(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
-        """Return the fallback's distributions for pairs of positions."""
-        predictor = self.predictor
-        frequencies = self.fallback().distribution(rows, columns, predictor.unit_boundaries)
-        boundaries = self.entries.scale.from_unit(predictor.unit_boundaries)
-        return PredictiveDistribution.of_probabilities(predictor.support, boundaries, frequencies)

@@ -25,28 +25,35 @@ _NO_DISTRIBUTION = "this model predicts a value, not a distribution; OrdinalDMF,
 
 
 class Readout:
-    """The plain readout: products of latents are scores in the scale's units, and predictions once they are clipped.
+    """Turns products of latents into scores and predictions.
 
-    row_fields: which numbers of a row's latent are no factors of the product, but read here (none, mostly).
+    This plain readout takes products as scores in the scale's units, and clips them to predictions. With a `support`,
+    it belongs to a model that predicts distributions.
+
+    row_fields: the numbers of a row's latent that are no factors of the product, but parameters of the readout.
     predicts_levels: whether predictions are levels.
-    gives_distribution: whether it gives a distribution over the levels.
-    ranks_by_products: whether rankings go by products, because these order columns as scores do, which take longer.
+    ranks_by_products: whether rankings use products, which order columns as scores do and are faster to compute.
     """
 
     row_fields: slice = slice(0, 0)
     predicts_levels: bool = False
-    gives_distribution: bool = False
     ranks_by_products: bool = False
 
-    def __init__(self, scale: Scale) -> None:
+    def __init__(
+        self,
+        scale: Scale,
+        support: FloatArray | None = None,
+        unit_boundaries: npt.NDArray[np.float32] | None = None,
+    ) -> None:
         self.scale = scale
+        self._support, self._unit_boundaries = support, unit_boundaries
 
     def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
         """Return the scores (...) of products (...) in rows with these fields (..., fields); larger is better."""
         return products
 
     def units(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return scores in the scale's units, inside its ends."""
+        """Return scores in the scale's units, between its ends."""
         return self.scale.clip(scores)
 
     def values(self, scores: npt.NDArray[Any]) -> FloatArray:
@@ -58,21 +65,30 @@ class Readout:
         return self.scale.nearest_level(self.values(scores))
 
     def pack(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what it has learned as tensors by name."""
+        """Return the learned parameters as tensors by name."""
         return {}
 
     @property
+    def gives_distribution(self) -> bool:
+        """Whether the model predicts distributions."""
+        return self._support is not None
+
+    @property
     def support(self) -> FloatArray:
-        """The values that a distribution is over."""
-        raise BadSetting(_NO_DISTRIBUTION)
+        """The values of a distribution: the levels, or the means of bins."""
+        if self._support is None:
+            raise BadSetting(_NO_DISTRIBUTION)
+        return self._support
 
     @property
     def unit_boundaries(self) -> npt.NDArray[np.float32]:
-        """The boundaries between the values of the support, in units of [-1, 1]."""
-        raise BadSetting(_NO_DISTRIBUTION)
+        """The boundaries between neighbouring values of the support, in units of [-1, 1]."""
+        if self._unit_boundaries is None:
+            raise BadSetting(_NO_DISTRIBUTION)
+        return self._unit_boundaries
 
     def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
-        """Return the distributions over levels of products (pairs,)."""
+        """Return the distributions over the support for products (pairs,)."""
         raise BadSetting(_NO_DISTRIBUTION)
 
 
@@ -168,20 +184,9 @@ class Predictor:
     readout: Readout
     n_beside: int = 0
 
-    @property
-    def gives_distribution(self) -> bool:
-        """Whether it gives a distribution over the levels."""
-        return self.readout.gives_distribution
-
-    @property
-    def support(self) -> FloatArray:
-        """The values that a distribution is over."""
-        return self.readout.support
-
-    @property
-    def unit_boundaries(self) -> npt.NDArray[np.float32]:
-        """The boundaries between the values of the support, in units of [-1, 1]."""
-        return self.readout.unit_boundaries
+    def predict(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the prediction for each pair of positions, in the scale's units."""
+        return self.readout.values(self.score_pairs(rows, columns))
 
     def score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return a score for each pair of positions: larger is better."""
@@ -210,7 +215,7 @@ class Predictor:
     def levels(self, rows: IndexArray, columns: IndexArray, *, metric: str) -> FloatArray:
         """Return the level of each pair of positions that is best by a metric, where there is a distribution."""
         check_levels(self.readout.scale, metric)
-        if metric != "rmse" and self.gives_distribution:
+        if metric != "rmse" and self.readout.gives_distribution:
             return self.distribution(rows, columns).best(metric)
         return self.readout.levels(self.score_pairs(rows, columns))
 
@@ -302,14 +307,14 @@ def unpack_latents(
 ) -> tuple[Latents, Latents]:
     """Return the stored latents of rows and of columns; any that no model could have raise `BadModelFile`."""
     n_rows, n_columns = entries.train.shape
-    rows = _stored(tensors, "rows", (n_rows, width), len(entries.rows), kind)
-    columns = _stored(tensors, "columns", (n_columns, width), len(entries.columns), kind)
+    rows = _unpack(tensors, "rows", (n_rows, width), len(entries.rows), kind)
+    columns = _unpack(tensors, "columns", (n_columns, width), len(entries.columns), kind)
     if has_values_to_check(tensors) and not rows.products_are_finite(columns):
         raise BadModelFile("the stored latents are so large that their products are not finite")
     return rows, columns
 
 
-def _stored(tensors: Tensors, axis: str, shape: tuple[int, int], count: int, kind: str) -> Latents:
+def _unpack(tensors: Tensors, axis: str, shape: tuple[int, int], count: int, kind: str) -> Latents:
     """Return the stored latents of `n` positions, of which those of training have this shape."""
     base = read_numbers(tensors, f"latents.{axis}.base", kind, shape)
     positions = read_numbers(tensors, f"latents.{axis}.positions", "int64", (None,))

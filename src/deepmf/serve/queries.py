@@ -243,11 +243,11 @@ class PredictedPairs:
         """Predict pairs of positions."""
         scores, readout = predictor.score_pairs(rows, columns), predictor.readout
         levels = None if readout.scale.levels is None else readout.levels(scores)
-        if not predictor.gives_distribution:
+        if not readout.gives_distribution:
             return cls(readout.units(scores), areas, levels, None, None, None)
         found = predictor.distribution(rows, columns)
         intervals = found.ends(COVERAGE, readout.scale)
-        return cls(readout.units(scores), areas, levels, predictor.support, found.probabilities, intervals)
+        return cls(readout.units(scores), areas, levels, readout.support, found.probabilities, intervals)
 
     @classmethod
     def at_labels(cls, model: Model, rows: Sequence[Any], columns: Sequence[Any], unknown: Unknown) -> PredictedPairs:

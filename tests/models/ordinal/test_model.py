@@ -21,6 +21,7 @@ from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.models.pairs import find_pairs
 from deepmf.storage.model_file import read_file, write_file
 
 QUICK: dict[str, Any] = {
@@ -115,7 +116,7 @@ def test_a_distribution_has_a_probability_for_every_level(stars: HeldOut) -> Non
 
 def test_distributions_are_the_formula_of_the_latents(stars: HeldOut) -> None:
     model = stars.model
-    pairs = model._of_pairs.pairs(*stars.pairs, "error")
+    pairs = find_pairs(model.entries_, *stars.pairs, "error")
     rows, columns = pairs.rows, pairs.columns
     of_rows = model.predictor_.rows.whole()[rows].astype(float)
     of_columns = model.predictor_.columns.whole()[columns].astype(float)

@@ -230,7 +230,6 @@ class OrdinalReadout(Readout):
         values; default: intervals are not calibrated.
     """
 
-    gives_distribution = True
     ranks_by_products = True
 
     def __init__(
@@ -242,30 +241,18 @@ class OrdinalReadout(Readout):
         linear_cutpoints: LatentArray | None = None,
         coverages: FloatArray | None = None,
     ) -> None:
-        super().__init__(scale)
+        super().__init__(scale, head.support.cpu().numpy(), head.boundaries.cpu().numpy())
         self.linear_share, self.coverages = linear_share, coverages
         self._cutpoints: LatentArray = (
             head.cutpoints.detach().cpu().numpy() if linear_cutpoints is None else linear_cutpoints
         )
         self.row_fields = layout.response
-        self._support: FloatArray = head.support.cpu().numpy()
-        self._unit_boundaries: npt.NDArray[np.float32] = head.boundaries.cpu().numpy()
-
-    @property
-    def support(self) -> FloatArray:
-        """The levels, or the mean values of the bins."""
-        return self._support
-
-    @property
-    def unit_boundaries(self) -> npt.NDArray[np.float32]:
-        """The boundaries between neighbouring values, in units of [-1, 1]."""
-        return self._unit_boundaries
 
     def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> FloatArray:
         """Return the expected value of each product, boundary by boundary, in memory of the size of the products."""
         sloped, cutpoints = self._mix_linear_part(products, row_fields)
-        expected = np.full(sloped.shape, self._support[0])
-        for number, step in enumerate(np.diff(self._support)):
+        expected = np.full(sloped.shape, self.support[0])
+        for number, step in enumerate(np.diff(self.support)):
             expected += step * expit(sloped - cutpoints[..., number])
         return expected
 
@@ -273,7 +260,7 @@ class OrdinalReadout(Readout):
         """Return the distribution over the support of each product."""
         sloped, cutpoints = self._mix_linear_part(products, row_fields)
         exceedance = expit(sloped[:, None] - cutpoints).astype(np.float64)
-        distribution = PredictiveDistribution(self._support, self.scale.from_unit(self._unit_boundaries), exceedance)
+        distribution = PredictiveDistribution(self.support, self.scale.from_unit(self.unit_boundaries), exceedance)
         return distribution if self.coverages is None else distribution.calibrate(self.coverages)
 
     def _mix_linear_part(
