@@ -758,7 +758,7 @@ class ModelContract:
             ({"rows": "row 1"}, BadEntries, "a list of labels; got the single label 'row 1'"),
             ({"entries": (["row 1"], ["column 99"])}, UnknownLabel, "column 99"),
             ({"entries": (["row 1"], [])}, BadEntries, "of one length; got 1 and 0"),
-            ({"entries": [("row 1", "column 1")]}, BadEntries, "ObservedMatrix or a tuple .* got list"),
+            ({"entries": [("row 1", "column 1")]}, BadEntries, "got list"),
             ({"rows": ["row 1"], "missing": "skip"}, BadSetting, "missing must be 'error' or 'ignore'; got 'skip'"),
         ],
         ids=str,
