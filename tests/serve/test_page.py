@@ -1,5 +1,6 @@
 """The page of the service: its files, and in a real browser what people do with it."""
 
+import json
 import re
 import shutil
 import threading
@@ -403,6 +404,28 @@ def test_real_values_numbers_and_a_key(browser: Any, live: Callable[..., Live]) 
     page.click("#own .dismiss")
     page.locator("#best-state .state").wait_for()
     visitor.leave(said=("401", "403"))
+
+
+@pytest.mark.slow
+def test_the_docs_page_tries_a_route_with_a_key(browser: Any, live: Callable[..., Live], als: ALS) -> None:
+    keys = KeyRing([ApiKey("reader", "read", hash_key("the read key"))])
+    visitor = Visitor(browser, live(als, keys).address)
+    visitor.arrive("docs")
+    page = visitor.page
+    page.click(".authorize")
+    page.fill(".auth-container input", "the read key")
+    page.click(".auth-btn-wrapper .authorize")
+    page.click(".btn-done")
+    route = page.locator(".opblock", has_text="/v1/recommend")
+    route.locator(".opblock-summary").click()
+    row = als.row_labels_[0]
+    route.locator("textarea").first.fill(json.dumps({"row": row, "n": 2}))
+    with page.expect_response("**/v1/recommend") as answer:
+        route.locator(".execute").click()
+    assert answer.value.json()["row"] == row
+    route.locator(".live-responses-table").wait_for()
+    assert page.evaluate("violations") == []
+    visitor.leave()
 
 
 @pytest.mark.slow

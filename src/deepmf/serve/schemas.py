@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -32,6 +32,11 @@ class RequestModel(BaseModel):
     """A part of a request; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+def _show_example(body: dict[str, Any]) -> ConfigDict:
+    """Return the configuration of a request whose example the API page shows."""
+    return ConfigDict(extra="forbid", json_schema_extra={"examples": [body]})
 
 
 class Version(BaseModel):
@@ -186,6 +191,8 @@ EncodedFeature = float | str | list[str]  # as the model encodes it
 class PutFeaturesRequest(RequestModel):
     """All features of a row or a column; features that are left out are unknown."""
 
+    model_config = _show_example({"features": {"year": 1999, "genres": ["Horror"]}})
+
     features: RequestFeatures
 
 
@@ -235,6 +242,8 @@ class RowColumnPair(RequestModel):
 class PredictRequest(RequestModel):
     """Pairs to predict; or the history and features of a new row, and the columns to predict for it."""
 
+    model_config = _show_example({"pairs": [{"row": "ann", "column": "Alien"}]})
+
     pairs: Annotated[list[RowColumnPair], Field(min_length=1, max_length=MAX_PAIRS)] | None = None
     history: Annotated[list[ColumnValue], Field(min_length=1, max_length=MAX_ENTRIES)] | None = None
     features: RequestFeatures | None = None
@@ -258,6 +267,8 @@ class PredictRequest(RequestModel):
 class RecommendRequest(RowOrHistory):
     """The row to recommend columns to, how many, and from which."""
 
+    model_config = _show_example({"history": [{"column": "Alien", "value": 5}], "n": 10, "reasons": 3})
+
     n: Annotated[int, Field(strict=True, ge=1, le=MAX_RESULTS)] = 10
     among: Annotated[list[RequestId], Field(min_length=1, max_length=MAX_COLUMNS)] | None = None
     exclude: Annotated[list[RequestId], Field(max_length=MAX_COLUMNS)] | None = None
@@ -273,12 +284,16 @@ class RecommendRequest(RowOrHistory):
 class ExplainRequest(RowOrHistory):
     """The prediction to explain, and by how many entries."""
 
+    model_config = _show_example({"row": "ann", "column": "Alien", "n": 5})
+
     column: RequestId
     n: Annotated[int, Field(strict=True, ge=1, le=MAX_REASONS)] = 5
 
 
 class SimilarRequest(RequestModel):
     """The column or the row to find similar ones of."""
+
+    model_config = _show_example({"column": "Alien", "n": 10})
 
     column: RequestId | None = None
     row: RequestId | None = None
@@ -294,6 +309,8 @@ class SimilarRequest(RequestModel):
 
 class PlaceRequest(RowOrHistory):
     """The row to place on the map."""
+
+    model_config = _show_example({"row": "ann"})
 
 
 class LevelProbability(BaseModel):

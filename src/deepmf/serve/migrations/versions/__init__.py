@@ -1,1 +1,1 @@
-"""The steps, oldest first."""
+"""The migrations; each names the one before it."""

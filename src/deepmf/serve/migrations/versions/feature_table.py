@@ -1,4 +1,4 @@
-"""The table of features: those of rows and columns that came since training."""
+"""Add the table of features written since training."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -21,5 +21,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove the table, and with it all features."""
+    """Drop the table with all features."""
     op.drop_table("features")

@@ -1,4 +1,4 @@
-"""The first tables: state, models, entries, changes, receipts, live errors."""
+"""Create the first tables: state, models, entries, changes, receipts, live errors."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create all tables, and the one line of `state`."""
+    """Create the tables and the single line of `state`."""
     op.create_table(
         "state",
         sa.Column("id", sa.Integer, primary_key=True),
@@ -58,6 +58,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove all tables, and with them all entries."""
+    """Drop the tables with all entries."""
     for table in ("live_errors", "receipts", "changes", "entries", "models", "state"):
         op.drop_table(table)

@@ -1,4 +1,4 @@
-"""Features know when they first came, so that those that were exported stay forgotten; receipts hold no ids."""
+"""Add the version at which features were first written, and remove receipts that contain ids."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,11 +10,11 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column, with 0 where a model may have the features, and remove receipts, which hold ids until now."""
+    """Add the column, with 0 for features that a model may have, and remove all receipts."""
     op.add_column("features", sa.Column("first_version", sa.BigInteger, nullable=False, server_default="0"))
     op.execute("DELETE FROM receipts")
 
 
 def downgrade() -> None:
-    """Remove the column."""
+    """Drop the column."""
     op.drop_column("features", "first_version")
