@@ -43,7 +43,7 @@ class Guard:
     ----------
     hosts
         Host names that requests may use; None for any. This protects a service without API keys from web pages whose
-        own host name resolves to this machine. Starlette's TrustedHostMiddleware answers in plain text with 400, not
+        own host name resolves to this machine. Starlette's TrustedHostMiddleware responds with plain text and 400, not
         with the JSON error of all other routes, and before Starlette 1.0 it did not know `[::1]`.
     """
 

@@ -7,7 +7,7 @@ import logging
 import time
 from functools import partial
 from math import sqrt
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from starlette.convertors import Convertor, register_url_convertor
@@ -80,7 +80,7 @@ class IdConvertor(Convertor[str]):
 register_url_convertor("id", IdConvertor())
 
 
-def get_service(request: Request) -> Service:
+async def get_service(request: Request) -> Service:  # async: FastAPI would run it in another thread otherwise
     """Return the service that the application was created with."""
     service: Service = request.app.state.service
     return service
@@ -103,23 +103,32 @@ IdempotencyKey = Annotated[
 ]
 
 
-class WriteConditions:
-    """The headers of a write: If-Match and Idempotency-Key, which belongs to an API key."""
+class WriteConditions(NamedTuple):
+    """The headers of a write: the ETags of If-Match, and Idempotency-Key, which belongs to an API key."""
 
-    def __init__(self, api_key: Writer, if_match: IfMatch = None, idempotency_key: IdempotencyKey = None) -> None:
-        self.etags = None if if_match is None else frozenset(etag.strip() for etag in if_match.split(","))
-        self.key = None if idempotency_key is None else f"{api_key.name}\n{idempotency_key}"
-
-
-class RowsWriteConditions(WriteConditions):
-    """The headers of a write that affects rows which it does not name; it needs the role rows."""
-
-    def __init__(self, api_key: RowsReader, if_match: IfMatch = None, idempotency_key: IdempotencyKey = None) -> None:
-        super().__init__(api_key, if_match, idempotency_key)
+    etags: frozenset[str] | None
+    key: str | None
 
 
-Conditions = Annotated[WriteConditions, Depends(WriteConditions)]
-RowsConditions = Annotated[RowsWriteConditions, Depends(RowsWriteConditions)]
+async def read_conditions(
+    api_key: Writer, if_match: IfMatch = None, idempotency_key: IdempotencyKey = None
+) -> WriteConditions:
+    """Return the headers of a write."""
+    return WriteConditions(
+        None if if_match is None else frozenset(etag.strip() for etag in if_match.split(",")),
+        None if idempotency_key is None else f"{api_key.name}\n{idempotency_key}",
+    )
+
+
+async def read_rows_conditions(
+    api_key: RowsReader, if_match: IfMatch = None, idempotency_key: IdempotencyKey = None
+) -> WriteConditions:
+    """Return the headers of a write that affects rows which it does not name; it needs the role rows."""
+    return await read_conditions(api_key, if_match, idempotency_key)
+
+
+Conditions = Annotated[WriteConditions, Depends(read_conditions)]
+RowsConditions = Annotated[WriteConditions, Depends(read_rows_conditions)]
 
 
 # Predictions

@@ -133,7 +133,7 @@ class Service:
         self._follower.start()
 
     async def read_database(self, read: Callable[[Transaction], Result]) -> Result:
-        """Run a function in a read transaction; raise `ApiError` if the database does not answer in time."""
+        """Run a function in a read transaction; raise `ApiError` if the database takes too long."""
 
         def read_in_transaction() -> Result:
             with self._database.begin_read() as transaction:
