@@ -69,7 +69,7 @@ class Problem:
     def floor(self) -> float:
         """The error of the truth on the test entries."""
         rows, columns, values = self.test.entries()
-        return rmse_error(self.truth.expected(rows, columns), values)
+        return rmse_error(self.truth.mean(rows, columns), values)
 
 
 def problem(n_entries: int) -> Problem:

@@ -8,8 +8,10 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepmf.data import read_matrix, split_areas, split_entries, split_folds, split_from_masks, splits
+from deepmf.data import read_matrix, split_areas, split_entries, split_folds, split_from_masks
+from deepmf.data.random_numbers import draw_order
 from deepmf.data.read import read_npz
+from deepmf.data.splits import cut, deal, open_stream
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, BadSplit
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
@@ -215,14 +217,11 @@ def test_folds_that_cannot_be(folds: int, validation: float, message: str) -> No
 
 @pytest.mark.parametrize("count", [0, 1, 7, 1000, 70_000])
 @pytest.mark.parametrize("shares", [(0.75, 0.05, 0.2), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.5, 0.5)])
-def test_entries_are_dealt_as_a_shuffled_order_is_cut(
-    monkeypatch: pytest.MonkeyPatch, count: int, shares: tuple[float, ...]
-) -> None:
-    monkeypatch.setattr(splits, "_DRAWS", 3000)
+def test_entries_are_dealt_as_a_shuffled_order_is_cut(count: int, shares: tuple[float, ...]) -> None:
     expected = np.zeros(count, dtype=np.uint8)
-    for part, places in enumerate(splits._cut(splits._shuffled(count, splits._stream(5, "entries")), shares)):
+    for part, places in enumerate(cut(draw_order(count, open_stream(5, "entries")), shares)):
         expected[places] = part
-    assert np.array_equal(splits._dealt(count, shares, lambda: splits._stream(5, "entries")), expected)
+    assert np.array_equal(deal(count, shares, lambda: open_stream(5, "entries"), batch_draws=3000), expected)
 
 
 def test_equal_draws_are_dealt_in_order() -> None:
@@ -236,9 +235,9 @@ def test_equal_draws_are_dealt_in_order() -> None:
             return self._words.random_raw(count) >> np.uint64(60) << np.uint64(60)
 
     expected = np.zeros(500, dtype=np.uint8)
-    for part, places in enumerate(splits._cut(splits._shuffled(500, Coarse()), (0.5, 0.3, 0.2))):
+    for part, places in enumerate(cut(draw_order(500, Coarse()), (0.5, 0.3, 0.2))):
         expected[places] = part
-    assert np.array_equal(splits._dealt(500, (0.5, 0.3, 0.2), Coarse), expected)
+    assert np.array_equal(deal(500, (0.5, 0.3, 0.2), Coarse), expected)
 
 
 def real_values(scale: Scale | None = None) -> ObservedMatrix:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from deepmf.data.synthetic import film_titles, person_names
+from deepmf.data.synthetic import invent_film_titles, invent_person_names
 from deepmf.datasets import Generated, Truth, checkerboard, draw_truth, generate, stream
 from deepmf.errors import BadSetting, UnknownLabel
 from deepmf.matrix.labels import Labels
@@ -34,7 +34,7 @@ def top_decile_share(counts: np.ndarray) -> float:
 
 def squared_floor(generated: Generated) -> float:
     entries = generated.matrix.entries()
-    return rmse_error(generated.truth.expected(entries.rows, entries.columns), entries.values)
+    return rmse_error(generated.truth.mean(entries.rows, entries.columns), entries.values)
 
 
 class TestCounts:
@@ -130,9 +130,7 @@ class TestWhichEntries:
     def test_people_rate_what_they_like_when_selection_is_on(self) -> None:
         def gain(selection: float) -> float:
             generated = generate(400, 300, selection=selection, named=False, seed=1)
-            return (
-                generated.matrix.entries().values.mean() - generated.truth.expected(*all_pairs(generated.truth)).mean()
-            )
+            return generated.matrix.entries().values.mean() - generated.truth.mean(*all_pairs(generated.truth)).mean()
 
         assert abs(gain(0)) < 0.15
         assert gain(1) > 0.25
@@ -177,9 +175,9 @@ class TestTruth:
         truth = generate(30, 20, levels=levels, seed=5).truth
         rows, columns = truth.rows.array[:20], truth.columns.array
         noise = truth.noise * np.random.default_rng(0).standard_normal((40_000, 1))
-        shown = truth.values_of(truth.signal(rows, columns) + noise)
+        shown = truth.convert(truth.signal(rows, columns) + noise)
         spread = shown.std(axis=0).max()
-        assert truth.expected(rows, columns) == pytest.approx(shown.mean(axis=0), abs=5 * spread / 200)
+        assert truth.mean(rows, columns) == pytest.approx(shown.mean(axis=0), abs=5 * spread / 200)
         shares = np.stack([(shown == level).mean(axis=0) for level in levels], axis=1)
         assert truth.distribution(rows, columns) == pytest.approx(shares, abs=5 * 0.5 / 200)
         assert np.mean(truth.median(rows, columns) == np.median(shown, axis=0)) >= 0.95
@@ -197,7 +195,7 @@ class TestTruth:
         assert shares.shape == (600, 5)
         assert shares.min() >= 0
         assert shares.sum(axis=1) == pytest.approx(1)
-        assert shares @ [1, 2, 3, 4, 5] == pytest.approx(truth.expected(*all_pairs(truth)))
+        assert shares @ [1, 2, 3, 4, 5] == pytest.approx(truth.mean(*all_pairs(truth)))
 
     @pytest.mark.parametrize("seed", range(3))
     def test_floor_is_below_means_of_rows_and_columns_below_the_mean(self, seed: int) -> None:
@@ -215,7 +213,7 @@ class TestTruth:
     def test_median_has_the_lower_absolute_error(self) -> None:
         generated = generate(500, 400, named=False)
         rows, columns, values = generated.matrix.entries()
-        expected, median = generated.truth.expected(rows, columns), generated.truth.median(rows, columns)
+        expected, median = generated.truth.mean(rows, columns), generated.truth.median(rows, columns)
         assert mae_error(median, values) < mae_error(expected, values)
         assert rmse_error(median, values) > rmse_error(expected, values)
 
@@ -224,7 +222,7 @@ class TestTruth:
 
     def test_a_stranger_is_an_error(self) -> None:
         with pytest.raises(UnknownLabel, match="Nobody"):
-            generate(30, 20).truth.expected(["Nobody"], ["The Amber Afternoon"])
+            generate(30, 20).truth.mean(["Nobody"], ["The Amber Afternoon"])
 
 
 class TestRealValues:
@@ -237,7 +235,7 @@ class TestRealValues:
         assert values.std() == pytest.approx(1, abs=0.1)
         unit = np.sqrt(1 + 0.5**2 + 2 * 0.9**2)
         assert squared_floor(generated) == pytest.approx(0.5 / unit, rel=0.02)
-        assert np.array_equal(generated.truth.median(rows, columns), generated.truth.expected(rows, columns))
+        assert np.array_equal(generated.truth.median(rows, columns), generated.truth.mean(rows, columns))
 
     def test_few_entries_are_still_an_interval(self) -> None:
         assert generate(5, 5, n_entries=1, levels=None).matrix.scale.levels is None
@@ -271,7 +269,7 @@ class TestCheckerboard:
         board = checkerboard(*shape, observed=0.5, seed=1)
         rows, columns, values = board.matrix.entries()
         assert np.array_equal(values, np.where((rows + columns) % 2, 1, 5))
-        assert np.array_equal(board.truth.expected(rows, columns), values)
+        assert np.array_equal(board.truth.mean(rows, columns), values)
         assert np.array_equal(board.truth.median(rows, columns), values)
         assert board.matrix.n_entries == round(0.5 * shape[0] * shape[1])
         assert board.matrix.scale == Scale([1, 5])
@@ -294,7 +292,9 @@ class TestCheckerboard:
 
 
 class TestNames:
-    @pytest.mark.parametrize("names", [person_names(100_000), film_titles(100_000)], ids=["people", "films"])
+    @pytest.mark.parametrize(
+        "names", [invent_person_names(100_000), invent_film_titles(100_000)], ids=["people", "films"]
+    )
     def test_they_are_unique_and_plain_while_they_last(self, names: list[str]) -> None:
         assert len(names) == len(set(names)) == 100_000
         assert not any(character.isdigit() for name in names[:3500] for character in name)
@@ -303,7 +303,7 @@ class TestNames:
 
     @pytest.mark.parametrize("count", [0, 1, 3599, 3600, 7199, 10_000])
     def test_fewer_names_are_the_first_of_more(self, count: int) -> None:
-        assert person_names(count) == person_names(20_000)[:count]
+        assert invent_person_names(count) == invent_person_names(20_000)[:count]
 
     def test_numbers_instead(self) -> None:
         matrix = generate(30, 20, named=False).matrix

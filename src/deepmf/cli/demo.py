@@ -183,7 +183,7 @@ def _floor(generated: Generated, split: AreaSplit) -> Errors:
     floor: Errors = {metric: {} for metric in METRICS}
     for area, test in split.test.items():
         rows, columns, values = test.entries()
-        floor["rmse"][area] = rmse_error(generated.truth.expected(rows, columns), values)
+        floor["rmse"][area] = rmse_error(generated.truth.mean(rows, columns), values)
         floor["level_mae"][area] = mae_error(generated.truth.median(rows, columns), values)
     return floor
 

@@ -524,7 +524,7 @@ def split_off_unseen(
     """Return entries to learn from, and some that the model to start from was not trained on, at most half of those."""
     import numpy as np
 
-    from deepmf.data.splits import RandomStream
+    from deepmf.data.random_numbers import RandomStream
     from deepmf.models.warm_start import WarmStart
 
     share = VALIDATION_SHARE if share is None else share

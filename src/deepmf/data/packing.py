@@ -315,7 +315,7 @@ class EntryReader:
         self._scan = scan_columns(
             self._path,
             ENTRIES,
-            asked=options.asked,
+            asked=options.columns,
             separator=options.separator,
             header=options.header,
             decimal=options.decimal,

@@ -123,7 +123,7 @@ class ReadOptions:
         check_decimal(self.decimal)
 
     @property
-    def asked(self) -> Mapping[str, NameOrPosition]:
+    def columns(self) -> Mapping[str, NameOrPosition]:
         """The names or positions of columns by role."""
         return {"row": self.row, "column": self.column, "value": self.value}
 
@@ -152,7 +152,7 @@ def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
     frame, choice = read_columns(
         path,
         ENTRIES,
-        asked=options.asked,
+        asked=options.columns,
         separator=options.separator,
         header=options.header,
         decimal=options.decimal,
@@ -244,8 +244,8 @@ def _check_store_on_scale(folder: Path, matrix: ObservedMatrix, scale: Scale) ->
 def _read_wide(path: Path, options: ReadOptions) -> EntryFile:
     """Read a wide table; the row ids are in the column asked for, otherwise in the first."""
     for role in ("column", "value"):
-        if options.asked[role] is not None:
-            raise BadSetting(f"a wide table has no {role} field to choose; got {role} {options.asked[role]!r}")
+        if options.columns[role] is not None:
+            raise BadSetting(f"a wide table has no {role} field to choose; got {role} {options.columns[role]!r}")
     if is_typed_file(path):
         frame = read_typed_file(path)
         row = _choose_row(path, frame.columns, options.row)

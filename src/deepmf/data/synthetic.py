@@ -1,7 +1,7 @@
-"""Generated matrices with a known ground truth: ratings, real values, a checkerboard.
+"""Generated matrices with a known truth: ratings, real values, a checkerboard.
 
-Everything here is invented by a generator; no person, film or rating is real. The same settings and seed give the
-same entries on any platform: every block of rows has dice of its own, which depend on the seed and the block alone."""
+Everything here is invented; no person, film or rating is real. The same settings and seed give the same entries on
+every platform: every block of rows has random numbers of its own, which depend on the seed and the block alone."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import gcd
+from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import boxcox, inv_boxcox
 
 from deepmf.data.ground_truth import (
-    PowerLaw,
-    Sampler,
     Truth,
+    check_number,
+    check_whole_number,
+    draw_column_features,
+    draw_row_features,
     draw_truth,
-    features_of_columns,
-    features_of_rows,
-    number,
-    spread_entries,
-    whole_number,
 )
-from deepmf.data.splits import RandomStream
+from deepmf.data.random_numbers import RandomStream
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.features import Features
@@ -32,76 +33,24 @@ from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import Entries, ObservedMatrix
 from deepmf.matrix.scale import Scale
 
-_FIRST_NAMES = """
-    Ada Aino Amara Anton Asel Bela Bruno Carmen Chidi Clara Dalia Daniel Dara Edith Elif Emil Esra Farah
-    Felix Freya Gita Hana Hugo Ilse Imani Ines Ivo Jana Jonas Kaito Karim Kofi Lars Leila Lena Lucia Malik
-    Marta Mei Milan Nadia Nils Noor Olga Omar Petra Priya Rafael Rosa Samir Sanna Selma Tariq Tomas Uma
-    Vera Wanda Yusuf Zoe
-"""
-
-_LAST_NAMES = """
-    Abara Adler Aguilar Bakker Banerjee Berg Castro Cermak Conti Dahl Delgado Diallo Duarte Eriksen Farkas
-    Ferrer Fischer Fontaine Garcia Gupta Haddad Halonen Hoffman Horvat Ibrahim Iyer Jansen Kaplan Kaya
-    Keita Kimura Kovacs Lindqvist Lopez Marin Mensah Moreau Nakamura Novak Nowak Okafor Olsen Osei Park
-    Petrov Quist Rahman Ricci Romero Sato Silva Sorensen Suzuki Tanaka Toth Umarov Vega Vidal Weber Yilmaz
-    Zhang
-"""
-
-_ADJECTIVES = """
-    Amber Ancient Autumn Bitter Blind Borrowed Brass Bright Broken Burning Careful Clever Copper Crooked
-    Distant Drifting Eastern Electric Empty Faithful Fallen Final Floating Foreign Forgotten Frozen Gentle
-    Hidden Hollow Honest Hungry Idle Invisible Iron Ivory Late Lonely Lost Lucky Marble Midnight Nameless
-    Narrow Northern Painted Paper Patient Quiet Restless Scarlet Second Secret Silent Silver Sleeping
-    Stolen Velvet Wandering Winter
-"""
-
-_NOUNS = """
-    Afternoon Apprentice Archive Balcony Baker Bridge Cartographer Chapel Chorus Clockmaker Coast Country
-    Courier Debt Detective Embassy Engine Expedition Ferry Fiddler Garden Gardener Gate Glacier Guest
-    Harbour Harvest Horizon Hotel Inheritance Island Journey Kitchen Lantern Letter Library Lighthouse
-    Meadow Messenger Mirror Mill Neighbour Orchard Orchestra Passenger Pianist Promise River Season Shore
-    Signal Station Stranger Summer Tailor Theatre Tide Tunnel Valley Visitor Window
-"""
-
-
-def person_names(count: int) -> list[str]:
-    """Return that many different invented people; a numeral follows where the names run out.
-
-    >>> person_names(3)
-    ['Ada Abara', 'Imani Romero', 'Samir Mensah']
-    """
-    return _combined(_FIRST_NAMES, _LAST_NAMES, count, prefix="")
-
-
-def film_titles(count: int) -> list[str]:
-    """Return that many different invented film titles; a numeral follows where the titles run out.
-
-    >>> film_titles(3)
-    ['The Amber Afternoon', 'The Forgotten Season', 'The Scarlet Library']
-    """
-    return _combined(_ADJECTIVES, _NOUNS, count, prefix="The ")
-
-
-def _combined(first_words: str, second_words: str, count: int, *, prefix: str) -> list[str]:
-    firsts, seconds = first_words.split(), second_words.split()
-    n_pairs = len(firsts) * len(seconds)
-    step = round(0.42 * n_pairs)  # far enough that neighbours share no word
-    while gcd(step, n_pairs) > 1:  # coprime, so that n_pairs steps visit every pair once
-        step += 1
-    pairs = [divmod(step * number % n_pairs, len(seconds)) for number in range(min(count, n_pairs))]
-    names = [f"{prefix}{firsts[first]} {seconds[second]}" for first, second in pairs]
-    rounds, rest = divmod(count, n_pairs)
-    for numeral in range(2, rounds + 2):
-        names += [f"{name} {numeral}" for name in names[: n_pairs if numeral <= rounds else rest]]
-    return names
-
-
 STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
+
+# Entries drawn at a time: a block takes about 300 bytes an entry, which fits a processor's cache.
+_BLOCK_ENTRIES = 1 << 16
+
+# Cells of whole rows in memory at a time where every cell gets an arrival time.
+_KEYED_CELLS = 1 << 18
+
+# Rows that need more than one column in this many get arrival times; draws would mostly repeat their columns.
+_CROWDED = 6
+
+# Draws per entry that a row needs (selection rejects half of them), and rounds of drawing for rows that fall short.
+_OVERDRAW, _ROUNDS = 1.15, 10
 
 
 @dataclass(frozen=True)
 class Generated:
-    """A generated matrix and the truth that it was drawn from.
+    """A generated matrix, its truth, and its features where `generate` was asked for them (`explained`).
 
     >>> ratings = generate(50, 40, n_entries=1000, seed=0)
     >>> ratings.matrix
@@ -136,24 +85,40 @@ def generate(
     seed: int = 0,
     jobs: int = 1,
 ) -> Generated:
-    """Generate a matrix like people's ratings of films, of exactly `n_entries` (otherwise `density` x cells) entries.
+    """Generate a matrix like people's ratings of films.
 
-    `noise`, `row_effect` and `column_effect` are standard deviations beside the low-rank signal's 1. `popularity`
-    is the exponent of the power law by which columns are popular and rows active (0: all alike). `selection` is
-    how much people rate what they like (0: missing at random). `levels=None` gives real values, of mean 0 and
-    standard deviation 1 over all cells. `named=False` numbers rows and columns from 0 instead of naming them. With
-    `explained`, a share of the variance of factors and effects, there are features that explain so much of them.
-    `jobs` threads draw entries, which do not depend on it.
+    Parameters
+    ----------
+    n_entries
+        The exact number of entries; by default `density` times the number of cells.
+    rank
+        Number of factors of the low-rank signal, whose standard deviation is 1.
+    levels
+        Legal values; None gives real values of mean 0 and standard deviation 1 over all cells.
+    noise, row_effect, column_effect
+        Standard deviations.
+    popularity
+        Exponent of the power law of popular columns and active rows; 0 makes all alike.
+    selection
+        How strongly people rate films that they like; 0 makes entries missing at random.
+    explained
+        Share of the variance of factors and effects that the generated features explain; 0 gives no features.
+    named
+        Whether rows and columns have invented names; otherwise they are numbered from 0.
+    jobs
+        Number of threads; the entries do not depend on it.
 
+    Examples
+    --------
     >>> ratings = generate(seed=0).matrix
     >>> ratings
     ObservedMatrix(300 rows x 200 columns, 6000 entries (10 %), scale 1 to 5 in steps of 1)
     >>> ratings.row_labels[:2].tolist(), ratings.column_labels[:2].tolist()
     (['Ada Abara', 'Imani Romero'], ['The Amber Afternoon', 'The Forgotten Season'])
     """
-    rows, columns = _axis(n_rows, "row", named=named), _axis(n_columns, "column", named=named)
+    rows, columns = _name_axis(n_rows, "row", named=named), _name_axis(n_columns, "column", named=named)
     if n_entries is None:
-        n_entries = _share_of_cells("density", density, rows, columns)
+        n_entries = _count_entries("density", density, rows, columns)
     truth = draw_truth(
         rows,
         columns,
@@ -165,13 +130,13 @@ def generate(
         explained=explained,
         seed=seed,
     )
-    blocks = _blocks(truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed, jobs=jobs)
-    found = _generated(truth, Entries(*(np.concatenate(parts) for parts in zip(*blocks, strict=True))))
+    blocks = _start_blocks(truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed, jobs=jobs)
+    found = _build(truth, Entries(*(np.concatenate(parts) for parts in zip(*blocks, strict=True))))
     if not explained:
         return found
     of_rows, of_columns = (
-        features_of_rows(rows, rank=rank, seed=seed),
-        features_of_columns(columns, rank=rank, seed=seed),
+        draw_row_features(rows, rank=rank, seed=seed),
+        draw_column_features(columns, rank=rank, seed=seed),
     )
     return replace(found, row_features=of_rows.features, column_features=of_columns.features)
 
@@ -194,17 +159,16 @@ def stream(
 ) -> Iterator[Entries]:
     """Generate the entries of `generate` in chunks: row positions, column positions, values, in row order.
 
-    Memory is bounded by the rows, the columns and a chunk, whatever the number of entries; the entries depend neither
-    on `chunk_entries` nor on `jobs`, the number of threads that draw them.
-    `deepmf.data.ground_truth.draw_truth` with the same settings gives their truth.
+    Memory grows with the rows, the columns and `chunk_entries`, not with the entries. The entries depend neither on
+    `chunk_entries` nor on `jobs`, the number of threads. `draw_truth` with the same settings returns their truth.
 
     >>> chunks = stream(1000, 500, n_entries=25_000, chunk_entries=10_000, seed=0)
     >>> [chunk.values.size for chunk in chunks]
     [10000, 10000, 5000]
     """
     truth = draw_truth(
-        _axis(n_rows, "row", named=False),
-        _axis(n_columns, "column", named=False),
+        _name_axis(n_rows, "row", named=False),
+        _name_axis(n_columns, "column", named=False),
         rank=rank,
         levels=levels,
         noise=noise,
@@ -212,15 +176,14 @@ def stream(
         column_effect=column_effect,
         seed=seed,
     )
-    blocks = _blocks(truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed, jobs=jobs)
-    return _rechunked(blocks, whole_number("chunk_entries", chunk_entries, low=1))
+    blocks = _start_blocks(truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed, jobs=jobs)
+    return _rechunk(blocks, check_whole_number("chunk_entries", chunk_entries, low=1))
 
 
 def checkerboard(n_rows: int = 20, n_columns: int = 20, *, observed: float = 0.5, seed: int = 0) -> Generated:
-    """Generate a matrix that is 5 where row + column is even and 1 elsewhere, of which a share is observed.
+    """Generate a matrix that is 5 where row + column is even and 1 elsewhere, and observe a share of its cells.
 
-    Every row and column keeps an entry of both values as long as `observed` leaves it enough. For small matrices:
-    all cells are listed.
+    Every row and column has an entry of both values if `observed` allows it. Memory grows with the cells.
 
     >>> board = checkerboard(4, 4, observed=1.0)
     >>> board.matrix.to_array()
@@ -229,9 +192,9 @@ def checkerboard(n_rows: int = 20, n_columns: int = 20, *, observed: float = 0.5
            [5., 1., 5., 1.],
            [1., 5., 1., 5.]])
     """
-    rows, columns = _axis(n_rows, "row", named=False), _axis(n_columns, "column", named=False)
-    n_entries = _share_of_cells("observed", observed, rows, columns)
-    cells = np.sort(_covering_order(rows.array, columns.array, RandomStream(seed))[:n_entries])
+    rows, columns = _name_axis(n_rows, "row", named=False), _name_axis(n_columns, "column", named=False)
+    n_entries = _count_entries("observed", observed, rows, columns)
+    cells = np.sort(_order_cells(rows.array, columns.array, RandomStream(seed))[:n_entries])
     truth = Truth(
         rows=rows,
         columns=columns,
@@ -245,18 +208,18 @@ def checkerboard(n_rows: int = 20, n_columns: int = 20, *, observed: float = 0.5
         column_effects=np.zeros(n_columns),
     )
     row, column = np.divmod(cells, n_columns)
-    return _generated(truth, Entries(row, column, truth.values_of(truth.signal_at(row, column))))
+    return _build(truth, Entries(row, column, truth.convert(truth.signal_at(row, column))))
 
 
-def _axis(count: int, axis: str, *, named: bool) -> Labels:
-    count = whole_number(f"n_{axis}s", count, low=1)
+def _name_axis(count: int, axis: str, *, named: bool) -> Labels:
+    count = check_whole_number(f"n_{axis}s", count, low=1)
     if not named:
         return Labels.from_range(count, axis=axis)
-    return Labels(person_names(count) if axis == "row" else film_titles(count), axis=axis)
+    return Labels(invent_person_names(count) if axis == "row" else invent_film_titles(count), axis=axis)
 
 
-def _share_of_cells(name: str, share: float, rows: Labels, columns: Labels) -> int:
-    n_entries = round(number(name, share, low=0, high=1) * len(rows) * len(columns))
+def _count_entries(name: str, share: float, rows: Labels, columns: Labels) -> int:
+    n_entries = round(check_number(name, share, low=0, high=1) * len(rows) * len(columns))
     if n_entries < 1:
         raise BadSetting(
             f"{name} must leave at least one of {len(rows)} x {len(columns)} cells observed; got {share!r}"
@@ -264,14 +227,14 @@ def _share_of_cells(name: str, share: float, rows: Labels, columns: Labels) -> i
     return n_entries
 
 
-def _blocks(
+def _start_blocks(
     truth: Truth, *, n_entries: int, popularity: float, selection: float, seed: int, jobs: int
 ) -> Iterator[Entries]:
-    """Check what is left to check, fix who gets how many entries, and return the blocks, not yet drawn."""
+    """Check the settings, decide how many entries each row gets, and return the blocks, which are drawn lazily."""
     n_rows, n_columns = len(truth.rows), len(truth.columns)
-    n_entries = whole_number("n_entries", n_entries, low=1, high=n_rows * n_columns)
-    popularity = number("popularity", popularity, low=0, high=2)
-    selection = number("selection", selection, low=0, high=10)
+    n_entries = check_whole_number("n_entries", n_entries, low=1, high=n_rows * n_columns)
+    popularity = check_number("popularity", popularity, low=0, high=2)
+    selection = check_number("selection", selection, low=0, high=10)
     dice = RandomStream(seed, 2)
     activity = PowerLaw(n_rows, popularity).weights()[dice.order(n_rows)]
     sampler = Sampler(
@@ -281,22 +244,22 @@ def _blocks(
         by_popularity=dice.order(n_columns),
         selection=selection,
     )
-    return _drawn(sampler, seed=seed, jobs=whole_number("jobs", jobs, low=1))
+    return _draw_blocks(sampler, seed=seed, jobs=check_whole_number("jobs", jobs, low=1))
 
 
-def _drawn(sampler: Sampler, *, seed: int, jobs: int) -> Iterator[Entries]:
-    """Yield the blocks in order, drawn by some threads, which are a few blocks ahead."""
+def _draw_blocks(sampler: Sampler, *, seed: int, jobs: int) -> Iterator[Entries]:
+    """Yield the blocks in order; `jobs` threads draw a few blocks ahead."""
 
     def draw(numbered: tuple[int, IndexArray]) -> Entries:
         block, rows = numbered
-        return _block(sampler, rows, RandomStream(seed, 3, block))
+        return _draw_block(sampler, rows, RandomStream(seed, 3, block))
 
     if jobs == 1:
-        yield from map(draw, enumerate(sampler.blocks()))
+        yield from map(draw, enumerate(sampler.cut_blocks()))
         return
     with ThreadPoolExecutor(jobs) as threads:
         waiting: deque[Future[Entries]] = deque()
-        for numbered in enumerate(sampler.blocks()):
+        for numbered in enumerate(sampler.cut_blocks()):
             waiting.append(threads.submit(draw, numbered))
             if len(waiting) > 2 * jobs:
                 yield waiting.popleft().result()
@@ -304,13 +267,13 @@ def _drawn(sampler: Sampler, *, seed: int, jobs: int) -> Iterator[Entries]:
             yield waiting.popleft().result()
 
 
-def _block(sampler: Sampler, rows: IndexArray, dice: RandomStream) -> Entries:
+def _draw_block(sampler: Sampler, rows: IndexArray, dice: RandomStream) -> Entries:
     row, column = sampler.draw(rows, dice)
     noise = sampler.truth.noise * dice.normals(row.size)
-    return Entries(row, column, sampler.truth.values_of(sampler.truth.signal_at(row, column) + noise))
+    return Entries(row, column, sampler.truth.convert(sampler.truth.signal_at(row, column) + noise))
 
 
-def _rechunked(blocks: Iterable[Entries], chunk_entries: int) -> Iterator[Entries]:
+def _rechunk(blocks: Iterable[Entries], chunk_entries: int) -> Iterator[Entries]:
     waiting: list[Entries] = []
     n_waiting = 0
     for block in blocks:
@@ -327,8 +290,8 @@ def _rechunked(blocks: Iterable[Entries], chunk_entries: int) -> Iterator[Entrie
         yield Entries(*(np.concatenate(parts) for parts in zip(*waiting, strict=True)))
 
 
-def _covering_order(rows: IndexArray, columns: IndexArray, dice: RandomStream) -> IndexArray:
-    """List all cells at random, but first as few as give each row and column a cell of both parities."""
+def _order_cells(rows: IndexArray, columns: IndexArray, dice: RandomStream) -> IndexArray:
+    """Return all cells in random order, after a few that give each row and column a cell of both parities."""
     covers = []
     for some_rows, some_columns in ((rows[i::2], columns[j::2]) for i in (0, 1) for j in (0, 1)):
         if some_rows.size and some_columns.size:
@@ -341,16 +304,246 @@ def _covering_order(rows: IndexArray, columns: IndexArray, dice: RandomStream) -
     return np.concatenate([first[dice.order(first.size)], rest[dice.order(rest.size)]])
 
 
-def _generated(truth: Truth, entries: Entries) -> Generated:
+def _build(truth: Truth, entries: Entries) -> Generated:
     matrix = ObservedMatrix.from_positions(
         Labelled(truth.rows, entries.rows),
         Labelled(truth.columns, entries.columns),
         entries.values,
-        scale=Scale(truth.levels) if truth.levels is not None else _interval(entries.values),
+        scale=Scale(truth.levels) if truth.levels is not None else _infer_interval(entries.values),
     )
     return Generated(matrix, truth)
 
 
-def _interval(values: FloatArray) -> Scale:
+def _infer_interval(values: FloatArray) -> Scale:
     around = Scale(low=np.floor(values.min()), high=np.floor(values.max()) + 1.0, bounded=False)
     return around.infer_again(values)
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """Weights that fall as rank^-exponent: its integral over [rank, rank + 1), for ranks from 1.
+
+    >>> PowerLaw(3, exponent=1.0).weights() / np.log(2)
+    array([1.       , 0.5849625, 0.4150375])
+    >>> PowerLaw(3, exponent=1.0).draw(np.array([0.01, 0.5, 0.75, 0.99]))
+    array([0, 1, 1, 2])
+    """
+
+    count: int
+    exponent: float
+
+    def weights(self) -> FloatArray:
+        """Return the weight of each rank, (count,), falling."""
+        return np.diff(boxcox(np.arange(1.0, self.count + 2), 1.0 - self.exponent))
+
+    def draw(self, uniforms: FloatArray) -> IndexArray:
+        """Turn uniform numbers in (0, 1) into ranks from 0, each as likely as its weight."""
+        total = boxcox(self.count + 1.0, 1.0 - self.exponent)
+        ranks: IndexArray = inv_boxcox(total * uniforms, 1.0 - self.exponent).astype(np.int64) - 1
+        return np.clip(ranks, 0, self.count - 1, out=ranks)
+
+
+def spread_entries(activity: FloatArray, *, n_columns: int, n_entries: int) -> IndexArray:
+    """Return the number of entries of each row, (rows,): at most `n_columns`, together exactly `n_entries`.
+
+    A row's share of the columns is 1 - exp(-time * activity), with the time at which all shares make `n_entries`:
+    proportional to the activity as long as it is small.
+
+    >>> spread_entries(np.array([4.0, 1.0, 1.0]), n_columns=10, n_entries=9)
+    array([5, 2, 2])
+    """
+    n_cells = activity.size * n_columns
+    if n_entries == n_cells:
+        return np.full(activity.size, n_columns, dtype=np.int64)
+
+    def surplus(time: float) -> float:
+        return float(-n_columns * np.expm1(-time * activity).sum() - n_entries)
+
+    time = brentq(surplus, 0.0, np.log(2.0 * n_cells) / activity.min(), xtol=1e-30, rtol=1e-14)
+    expected = -n_columns * np.expm1(-time * activity)
+    counts: IndexArray = expected.astype(np.int64)
+    n_left = n_entries - int(counts.sum())
+    counts[np.argsort(counts - expected, kind="stable")[:n_left]] += 1
+    return counts
+
+
+class Cells(NamedTuple):
+    """Positions of the cells to observe, in row order."""
+
+    rows: IndexArray
+    columns: IndexArray
+
+
+@dataclass(frozen=True, eq=False)
+class Sampler:
+    """Draws the columns of each row one after the other, without replacement (successive sampling).
+
+    The next column is drawn in proportion to popularity x 1 / (1 + exp(-selection x liking)), where the liking is the
+    signal without the row's effect.
+
+    >>> fair = Sampler(checkerboard(2, 9).truth, np.array([3, 1]), PowerLaw(9, 0.0), np.arange(9), selection=0.0)
+    >>> fair.draw(np.array([0, 1]), RandomStream(0)).rows
+    array([0, 0, 0, 1])
+    """
+
+    truth: Truth
+    row_counts: IndexArray  # (rows,)
+    popularity: PowerLaw
+    by_popularity: IndexArray  # (columns,) most popular first
+    selection: float
+
+    def cut_blocks(self) -> Iterator[IndexArray]:
+        """Yield the rows with entries in blocks of about equally many entries; a row is never cut."""
+        rows = np.flatnonzero(self.row_counts)
+        block_of = (np.cumsum(self.row_counts[rows]) - 1) // _BLOCK_ENTRIES
+        yield from np.split(rows, np.flatnonzero(np.diff(block_of)) + 1)
+
+    def draw(self, rows: IndexArray, dice: RandomStream) -> Cells:
+        """Draw the cells of some rows, in row order.
+
+        Rows draw columns until they have enough. Crowded rows, and rows that a few rounds leave short, take the
+        columns with the earliest arrival times. Both have the same distribution, because draws have no memory.
+        """
+        wanted = self.row_counts[rows]
+        crowded = np.where(wanted * _CROWDED > self._n_columns, wanted, 0)
+        missing = wanted - crowded
+        cells = np.empty(0, dtype=np.int64)  # a cell is (position among rows) * n_columns + column
+        for _ in range(_ROUNDS):
+            if missing.any():
+                fresh = self._choose_by_draws(rows, missing, cells, dice)
+                cells = np.append(cells, fresh)
+                missing -= np.bincount(fresh // self._n_columns, minlength=rows.size)
+        cells = np.concatenate([cells, *self._choose_by_arrival(rows, missing + crowded, cells, dice)])
+        position, column = np.divmod(np.sort(cells), self._n_columns)
+        return Cells(rows[position], column)
+
+    def _choose_by_draws(
+        self,
+        rows: IndexArray,
+        missing: IndexArray,
+        cells: IndexArray,
+        dice: RandomStream,
+    ) -> IndexArray:
+        per_entry = 2 * _OVERDRAW if self.selection else _OVERDRAW
+        n_draws = np.where(missing > 0, (per_entry * missing).astype(np.int64) + 8, 0)
+        position = np.repeat(np.arange(rows.size), n_draws)
+        column = self.by_popularity[self.popularity.draw(dice.uniforms(position.size))]
+        if self.selection:
+            row = rows[position]
+            liking = self.truth.signal_at(row, column) - self.truth.row_effects[row]
+            liked = dice.uniforms(position.size) * self._reluctance(liking) < 1.0
+            position, column = position[liked], column[liked]
+        known = cells[missing[cells // self._n_columns] > 0]
+        return _keep_first_new(position, position * self._n_columns + column, known, missing)
+
+    def _choose_by_arrival(
+        self,
+        rows: IndexArray,
+        missing: IndexArray,
+        cells: IndexArray,
+        dice: RandomStream,
+    ) -> Iterator[IndexArray]:
+        """Yield the cells with the earliest of exponential arrival times, whose rates are the weights."""
+        position, column = np.divmod(cells, self._n_columns)
+        short = np.flatnonzero(missing)
+        step = max(1, _KEYED_CELLS // self._n_columns)
+        for piece in (short[start : start + step] for start in range(0, short.size, step)):
+            times = dice.exponentials(piece.size * self._n_columns).reshape(piece.size, -1) / self._weights
+            if self.selection:
+                row = rows[piece]
+                liking = self.truth.signal_block(row) - self.truth.row_effects[row, None]
+                times *= self._reluctance(liking)
+            place = np.minimum(np.searchsorted(piece, position), piece.size - 1)
+            held = piece[place] == position
+            times[place[held], column[held]] = np.inf
+            earliest = np.arange(self._n_columns) < missing[piece, None]
+            yield np.repeat(piece, missing[piece]) * self._n_columns + np.argsort(times, axis=1)[earliest]
+
+    def _reluctance(self, liking: FloatArray) -> FloatArray:
+        """Return one over the probability that a drawn cell is accepted."""
+        return 1.0 + np.exp(np.minimum(-self.selection * liking, 500.0))  # beyond, exp would overflow
+
+    @property
+    def _n_columns(self) -> int:
+        return self.popularity.count
+
+    @cached_property
+    def _weights(self) -> FloatArray:
+        weights = np.empty(self._n_columns)
+        weights[self.by_popularity] = self.popularity.weights()
+        return weights
+
+
+def _keep_first_new(position: IndexArray, drawn: IndexArray, known: IndexArray, missing: IndexArray) -> IndexArray:
+    """Return of each row's drawn cells the first `missing` distinct ones that are not yet known."""
+    first = np.unique(np.append(known, drawn), return_index=True)[1] - known.size
+    is_new = np.zeros(drawn.size, dtype=bool)
+    is_new[first[first >= 0]] = True
+    n_new = np.append(0, np.cumsum(is_new))
+    before = n_new[np.searchsorted(position, np.arange(missing.size))]
+    kept: IndexArray = drawn[is_new & (n_new[1:] - before[position] <= missing[position])]
+    return kept
+
+
+_FIRST_NAMES = """
+    Ada Aino Amara Anton Asel Bela Bruno Carmen Chidi Clara Dalia Daniel Dara Edith Elif Emil Esra Farah
+    Felix Freya Gita Hana Hugo Ilse Imani Ines Ivo Jana Jonas Kaito Karim Kofi Lars Leila Lena Lucia Malik
+    Marta Mei Milan Nadia Nils Noor Olga Omar Petra Priya Rafael Rosa Samir Sanna Selma Tariq Tomas Uma
+    Vera Wanda Yusuf Zoe
+"""
+
+_LAST_NAMES = """
+    Abara Adler Aguilar Bakker Banerjee Berg Castro Cermak Conti Dahl Delgado Diallo Duarte Eriksen Farkas
+    Ferrer Fischer Fontaine Garcia Gupta Haddad Halonen Hoffman Horvat Ibrahim Iyer Jansen Kaplan Kaya
+    Keita Kimura Kovacs Lindqvist Lopez Marin Mensah Moreau Nakamura Novak Nowak Okafor Olsen Osei Park
+    Petrov Quist Rahman Ricci Romero Sato Silva Sorensen Suzuki Tanaka Toth Umarov Vega Vidal Weber Yilmaz
+    Zhang
+"""
+
+_ADJECTIVES = """
+    Amber Ancient Autumn Bitter Blind Borrowed Brass Bright Broken Burning Careful Clever Copper Crooked
+    Distant Drifting Eastern Electric Empty Faithful Fallen Final Floating Foreign Forgotten Frozen Gentle
+    Hidden Hollow Honest Hungry Idle Invisible Iron Ivory Late Lonely Lost Lucky Marble Midnight Nameless
+    Narrow Northern Painted Paper Patient Quiet Restless Scarlet Second Secret Silent Silver Sleeping
+    Stolen Velvet Wandering Winter
+"""
+
+_NOUNS = """
+    Afternoon Apprentice Archive Balcony Baker Bridge Cartographer Chapel Chorus Clockmaker Coast Country
+    Courier Debt Detective Embassy Engine Expedition Ferry Fiddler Garden Gardener Gate Glacier Guest
+    Harbour Harvest Horizon Hotel Inheritance Island Journey Kitchen Lantern Letter Library Lighthouse
+    Meadow Messenger Mirror Mill Neighbour Orchard Orchestra Passenger Pianist Promise River Season Shore
+    Signal Station Stranger Summer Tailor Theatre Tide Tunnel Valley Visitor Window
+"""
+
+
+def invent_person_names(count: int) -> list[str]:
+    """Return different invented people; a numeral follows where the names run out.
+
+    >>> invent_person_names(3)
+    ['Ada Abara', 'Imani Romero', 'Samir Mensah']
+    """
+    return _combine(_FIRST_NAMES, _LAST_NAMES, count, prefix="")
+
+
+def invent_film_titles(count: int) -> list[str]:
+    """Return different invented film titles; a numeral follows where the titles run out.
+
+    >>> invent_film_titles(3)
+    ['The Amber Afternoon', 'The Forgotten Season', 'The Scarlet Library']
+    """
+    return _combine(_ADJECTIVES, _NOUNS, count, prefix="The ")
+
+
+def _combine(first_words: str, second_words: str, count: int, *, prefix: str) -> list[str]:
+    firsts, seconds = first_words.split(), second_words.split()
+    n_pairs = len(firsts) * len(seconds)
+    step = round(0.42 * n_pairs)  # far enough that neighbours share no word
+    while gcd(step, n_pairs) > 1:  # coprime, so that n_pairs steps visit every pair once
+        step += 1
+    pairs = [divmod(step * number % n_pairs, len(seconds)) for number in range(min(count, n_pairs))]
+    names = [f"{prefix}{firsts[first]} {seconds[second]}" for first, second in pairs]
+    rounds, rest = divmod(count, n_pairs)
+    for numeral in range(2, rounds + 2):
+        names += [f"{name} {numeral}" for name in names[: n_pairs if numeral <= rounds else rest]]
+    return names

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deepmf.data.splits import AreaSplit, Split, each_fold, split_areas
+from deepmf.data.splits import AreaSplit, Split, iterate_folds, split_areas
 from deepmf.errors import BadSetting, BadSplit, DeepMFWarning, NothingObserved, UserError
 from deepmf.evaluation.areas import AreaErrors, evaluate
 from deepmf.files import import_polars
@@ -158,7 +158,7 @@ class SplitPlan:
     def split(self, matrix: ObservedMatrix) -> Iterator[Problem]:
         """Yield the problem of each split; the same matrix always gives the same splits."""
         if not self.areas:
-            splits = each_fold(matrix, self.folds, validation=self.validation, seed=self.seed)
+            splits = iterate_folds(matrix, self.folds, validation=self.validation, seed=self.seed)
             yield from map(Problem.from_split, splits)
             return
         if isinstance(self.folds, bool) or not isinstance(self.folds, int) or self.folds < 1:
