@@ -1,4 +1,4 @@
-"""The public data sets on this machine: found or downloaded, then read as a matrix or as a published split."""
+"""Public data sets by name: found on this machine or downloaded, read as a matrix or as a published split."""
 
 from __future__ import annotations
 
@@ -23,16 +23,22 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
+from deepmf.data.read import read_matrix, read_npz
 from deepmf.data.splits import Split, split_from_masks
 from deepmf.errors import BadSetting, BadSplit, DatasetUnavailable, UnknownLabel, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates
 
+Progress = Callable[[int, int | None], None]  # bytes done; bytes in all, None where the server does not say
+
+_PIECE = 1 << 18  # bytes copied at a time
+_NOT_AN_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError)
+
 
 @dataclass(frozen=True)
 class Checksum:
-    """The digest a file must have, and how far that digest itself is known to be right."""
+    """The digest that a file must have, and who vouches for the digest."""
 
     algorithm: str
     digest: str
@@ -41,7 +47,7 @@ class Checksum:
 
 @dataclass(frozen=True)
 class RatingsFile:
-    """The file inside the archive that holds the entries, and how `read_matrix` is to read it."""
+    """The file of entries inside an archive, and the options with which `read_matrix` reads it."""
 
     member: str  # its path inside the archive
     row: str | int
@@ -54,7 +60,7 @@ class RatingsFile:
 
 @dataclass(frozen=True)
 class PublishedSplit:
-    """A split that others report results on: three files, each of them masks (`.npz`) or entries."""
+    """A split with published results: three files, each a mask (`.npz`) or entries."""
 
     train: str
     validation: str | None
@@ -64,7 +70,7 @@ class PublishedSplit:
 
 @dataclass(frozen=True)
 class Dataset:
-    """One public data set: a zip archive at an address, with one file of entries in it."""
+    """A public data set: a zip archive at an address, which holds a file of entries."""
 
     name: str
     title: str
@@ -86,26 +92,324 @@ class Dataset:
         return self.address.rsplit("/", maxsplit=1)[-1]
 
 
+def names() -> list[str]:
+    """Return the names of all data sets.
+
+    >>> names()[:2]
+    ['ml-100k', 'ml-1m']
+    """
+    return list(DATASETS)
+
+
+def info(name: str) -> Dataset:
+    """Return a data set's address, licence, scale and size.
+
+    >>> info("ml-1m").n_entries
+    1000209
+    """
+    if name not in DATASETS:
+        nearest = difflib.get_close_matches(str(name).lower(), DATASETS, n=1, cutoff=0.0)[0]
+        raise BadSetting(f"there is no data set {name!r}; the nearest name is {nearest!r} (all: {', '.join(DATASETS)})")
+    return DATASETS[name]
+
+
+def folder() -> Path:
+    """Return the folder of data sets: `DEEPMF_DATA` if set, otherwise the user's cache."""
+    if given := os.environ.get("DEEPMF_DATA"):
+        return Path(given).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "deepmf"
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else Path.home() / "AppData" / "Local") / "deepmf"
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "deepmf"
+
+
+def find(name: str) -> Path | None:
+    """Return the copy of a data set in `folder()`, unpacked or as an archive; None where there is none."""
+    dataset = info(name)
+    ratings = _find_first(_list_places(dataset, dataset.ratings.member))
+    if ratings is None and dataset.positions is not None:
+        ratings = _find_first(_list_places(dataset, dataset.positions))
+    return ratings or _find_archive(dataset)
+
+
+def fetch(name: str, *, progress: Progress | None = None) -> Path:
+    """Return a data set's file of entries; download and unpack it if `folder()` does not have it.
+
+    The downloaded archive stays in `folder()`.
+    """
+    dataset = info(name)
+    found = find(name)
+    if found is not None and found.name != dataset.archive:
+        return found
+    return _unpack(dataset, dataset.ratings.member, progress=progress)
+
+
+def fetch_file(name: str, member: str, *, progress: Progress | None = None) -> Path:
+    """Return a file of a data set by its path in the archive, such as "ml-1m/users.dat"; download it if need be."""
+    dataset = info(name)
+    return _find_first(_list_places(dataset, member)) or _unpack(dataset, member, progress=progress)
+
+
+def load(name: str, *, progress: Progress | None = None) -> ObservedMatrix:
+    """Return a data set as a matrix with the publisher's scale and ids; download it if need be."""
+    return _read_entries(info(name), fetch(name, progress=progress))
+
+
+def load_split(name: str, *, progress: Progress | None = None) -> Split:
+    """Return a data set in the split of published results.
+
+    ml-1m has the split of the authors of DMF-D; ml-100k has `u1.base` and `u1.test`, without validation entries.
+    """
+    dataset = info(name)
+    split = dataset.split
+    if split is None:
+        known = ", ".join(other.name for other in DATASETS.values() if other.split is not None)
+        raise BadSetting(f"{name} has no published split ({known} have one); split_entries makes one")
+    matrix = load(name, progress=progress)
+    members = (split.train, split.validation, split.test)
+    paths = [None if m is None else _fetch_split_file(dataset, split.address, m, progress) for m in members]
+    return split_from_masks(matrix, *(_read_mask(dataset, matrix, path) for path in paths))
+
+
+def _list_places(dataset: Dataset, member: str) -> Iterator[Path]:
+    """Yield the paths at which a file of a data set may lie, the publisher's own layout first."""
+    path = PurePosixPath(member)
+    inside = [PurePosixPath(dataset.name, path.name), PurePosixPath(dataset.name, path)]
+    # A member at the top of its archive has no folder of its own: `ratings.csv` could be anyone's.
+    layouts = inside if path.parent == PurePosixPath(".") else [path, *inside]
+    for layout in layouts:
+        for ending in ("",) if path.suffix == ".npz" else ("", ".gz", ".zst"):
+            yield folder() / f"{layout}{ending}"
+
+
+def _find_archive(dataset: Dataset) -> Path | None:
+    return _find_first(iter([folder() / dataset.archive, folder() / dataset.name / dataset.archive]))
+
+
+def _find_first(paths: Iterator[Path]) -> Path | None:
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _unpack(dataset: Dataset, member: str, *, progress: Progress | None) -> Path:
+    """Unpack a file of a data set; an archive of the user is trusted, a downloaded one is verified."""
+    target = folder() / dataset.name / PurePosixPath(member).name
+    archive = _find_archive(dataset)
+    if archive is not None:
+        try:
+            extract(archive, member, target)
+        except UnreadableFile as error:
+            raise UnreadableFile(f"{error}; replace it by {dataset.address}, or delete it") from error
+        return target
+    archive = folder() / dataset.archive
+    download(dataset.address, archive, checksum=dataset.checksum, progress=progress)
+    checksum = dataset.ratings.checksum if member == dataset.ratings.member else None
+    try:
+        extract(archive, member, target, checksum=checksum)
+    except UnreadableFile as error:
+        archive.unlink(missing_ok=True)
+        raise DatasetUnavailable(
+            f"{dataset.address} is not the archive that it should be ({error}), and was deleted; "
+            f"put a copy that you trust at {archive}"
+        ) from error
+    return target
+
+
+def _read_entries(dataset: Dataset, path: Path) -> ObservedMatrix:
+    if path.suffix == ".npz":
+        entries = read_npz(path).tocoo()
+        # Ids count from 1; columns without an entry are not in the publisher's file, so not here either.
+        return ObservedMatrix.from_entries(entries.row + 1, entries.col + 1, entries.data, dataset.scale)
+    ratings = dataset.ratings
+    return read_matrix(
+        path,
+        row=ratings.row,
+        column=ratings.column,
+        value=ratings.value,
+        separator=ratings.separator,
+        scale=dataset.scale,
+        duplicates=ratings.duplicates,
+    )
+
+
+def _fetch_split_file(dataset: Dataset, address: str, member: str, progress: Progress | None) -> Path:
+    if address == dataset.address:
+        return fetch_file(dataset.name, member, progress=progress)
+    found = _find_first(_list_places(dataset, member))
+    if found is not None:
+        return found
+    raise DatasetUnavailable(
+        f"the published split of {dataset.name} needs {PurePosixPath(member).name}; "
+        f"download it from {address} and put it at {folder() / member}"
+    )
+
+
+def _read_mask(dataset: Dataset, matrix: ObservedMatrix, path: Path | None) -> scipy.sparse.coo_array:
+    """Return a mask of the matrix's shape that is true at the entries of a file."""
+    if path is None:
+        return scipy.sparse.coo_array(matrix.shape, dtype=bool)
+    pairs = _read_pairs(dataset, path)
+    try:
+        places = matrix.rows.positions(pairs.rows), matrix.columns.positions(pairs.columns)
+    except UnknownLabel as error:
+        raise BadSplit(f"{path} does not belong to this matrix: {error}") from error
+    return scipy.sparse.coo_array((np.ones(pairs.rows.size, dtype=bool), places), shape=matrix.shape)
+
+
+class _Pairs(NamedTuple):
+    """The row and column labels of some entries."""
+
+    rows: npt.NDArray[Any]
+    columns: npt.NDArray[Any]
+
+
+def _read_pairs(dataset: Dataset, path: Path) -> _Pairs:
+    if path.suffix != ".npz":
+        entries = _read_entries(dataset, path).entries()
+        return _Pairs(entries.rows, entries.columns)
+    mask = read_npz(path).tocoo()
+    named = mask.data.astype(bool)
+    return _Pairs(mask.row[named] + 1, mask.col[named] + 1)
+
+
+def download(
+    address: str,
+    target: Path,
+    *,
+    checksum: Checksum | None = None,
+    progress: Progress | None = None,
+    timeout: float = 30.0,
+) -> None:
+    """Download the file at `address` to `target`, which appears only when it is whole and verified.
+
+    After an interruption the received bytes stay beside it as `.part`, and with a checksum the next call continues
+    from there. `timeout` is in seconds without a response.
+    """
+    part = target.with_name(f"{target.name}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if checksum is None:
+            part.unlink(missing_ok=True)  # without a checksum, parts of two editions could be joined
+        _receive_rest(address, part, progress=progress, timeout=timeout)
+        wrong = _compare_digest(part, checksum)
+        if wrong is None:
+            part.replace(target)
+            return
+        part.unlink()
+    except (OSError, HTTPException) as error:
+        raise DatasetUnavailable(
+            f"{address} could not be downloaded ({_explain(error)}); download it by other means and put it at {target}"
+        ) from error
+    raise DatasetUnavailable(
+        f"{address} gave other bytes than expected ({wrong}) and they were deleted; "
+        f"try again later, or put a copy that you trust at {target}"
+    )
+
+
+def extract(archive: Path, member: str, target: Path, *, checksum: Checksum | None = None) -> None:
+    """Write a member of a zip archive to `target`, which appears only when it is whole and verified.
+
+    Names inside the archive never become paths on this machine.
+    """
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _copy_member(archive, member, part)
+        wrong = _compare_digest(part, checksum)
+        if wrong is not None:
+            raise UnreadableFile(f"{member} in {archive} has other bytes than expected ({wrong})")
+        part.replace(target)
+    except OSError as error:
+        raise DatasetUnavailable(
+            f"{member} of {archive} could not be unpacked to {target} ({_explain(error)})"
+        ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _copy_member(archive: Path, member: str, part: Path) -> None:
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            if member not in opened.namelist():
+                raise UnreadableFile(f"{archive} holds no {member}")
+            with opened.open(member) as source, part.open("wb") as file:
+                shutil.copyfileobj(source, file, _PIECE)
+    except _NOT_AN_ARCHIVE as error:
+        raise UnreadableFile(f"{archive} is not a whole zip archive ({_explain(error)})") from error
+
+
+def _receive_rest(address: str, part: Path, *, progress: Progress | None, timeout: float) -> None:
+    """Download the rest of `part`, or all of it where the server cannot continue."""
+    done = part.stat().st_size if part.exists() else 0
+    try:
+        response = _request(address, done, timeout)
+    except HTTPError as error:
+        error.close()
+        if error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not done:
+            raise
+        if error.headers.get("Content-Range") == f"bytes */{done}":
+            return  # all bytes are there
+        part.unlink()
+        response = _request(address, 0, timeout)
+    with response:
+        _receive(response, part, done if response.status == HTTPStatus.PARTIAL_CONTENT else 0, progress)
+
+
+def _request(address: str, start: int, timeout: float) -> Any:
+    headers = {"User-Agent": "deepmf"} | ({"Range": f"bytes={start}-"} if start else {})
+    return urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=timeout)
+
+
+def _receive(response: Any, part: Path, start: int, progress: Progress | None) -> None:
+    length = response.headers.get("Content-Length")
+    total = None if length is None else start + int(length)
+    done = start
+    with part.open("ab" if start else "wb") as file:
+        while piece := response.read(_PIECE):
+            file.write(piece)
+            done += len(piece)
+            if progress is not None:
+                progress(done, total)
+    if total is not None and done < total:
+        raise ConnectionError(f"it stopped after {done} of {total} bytes")
+
+
+def _compare_digest(path: Path, checksum: Checksum | None) -> str | None:
+    """Return in words how a file's digest differs from the checksum; None where it does not."""
+    if checksum is None:
+        return None
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.new(checksum.algorithm, usedforsecurity=False))
+    found = digest.hexdigest()
+    if found == checksum.digest:
+        return None
+    return f"{checksum.algorithm} {found} instead of {checksum.digest}, {checksum.verified}"
+
+
+def _explain(error: BaseException) -> str:
+    if isinstance(error, HTTPError):
+        return f"{error.code} {error.reason}"
+    if isinstance(error, URLError) and isinstance(error.reason, BaseException):
+        return _explain(error.reason)
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
 _GROUPLENS = "https://files.grouplens.org/datasets/movielens"
-
 _PUBLISHED = "published by the data set's authors"
-
 _MEASURED = "matches the copy measured by the project"
-
 _QUOTED_OFFICIAL = "quoted by third parties as the one its authors publish, not verified here"
-
 _QUOTED = "quoted by third parties, not verified here"
 
 
 _CITE = "cite Harper and Konstan 2015, https://doi.org/10.1145/2827872"
-
 _NO_REDISTRIBUTION = f"Research use only, no redistribution without the permission of GroupLens; {_CITE}."
-
 _SAME_TERMS = f"Research use only, redistribution under the same terms only; {_CITE}."
 
 
 _STARS = Scale(levels=[1, 2, 3, 4, 5])
-
 _HALF_STARS = Scale(levels=[0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5])
 
 
@@ -261,320 +565,3 @@ _ALL = (
 
 
 DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _ALL}
-
-
-Progress = Callable[[int, int | None], None]  # bytes done; bytes in all, None where the server does not say
-
-
-_PIECE = 1 << 18  # bytes
-
-_NOT_AN_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError)
-
-
-def download(
-    address: str,
-    target: Path,
-    *,
-    checksum: Checksum | None = None,
-    progress: Progress | None = None,
-    timeout: float = 30.0,
-) -> None:
-    """Bring the file at `address` to `target`, which appears only when whole and verified.
-
-    What arrived before an interruption stays beside it as `.part`, and the next call continues it where a
-    checksum can tell that the pieces belong together. `timeout` is in seconds without a response.
-    """
-    part = target.with_name(f"{target.name}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if checksum is None:
-            part.unlink(missing_ok=True)  # nothing would notice two editions joined
-        _complete(address, part, progress=progress, timeout=timeout)
-        wrong = _difference(part, checksum)
-        if wrong is None:
-            part.replace(target)
-            return
-        part.unlink()
-    except (OSError, HTTPException) as error:
-        raise DatasetUnavailable(
-            f"{address} could not be downloaded ({_reason(error)}); download it by other means and put it at {target}"
-        ) from error
-    raise DatasetUnavailable(
-        f"{address} gave other bytes than expected ({wrong}) and they were deleted; "
-        f"try again later, or put a copy that you trust at {target}"
-    )
-
-
-def extract(archive: Path, member: str, target: Path, *, checksum: Checksum | None = None) -> None:
-    """Write one member of a zip archive to `target`, which appears only when whole and verified.
-
-    No name inside the archive ever becomes a path on this runtime.
-    """
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _copy_member(archive, member, part)
-        wrong = _difference(part, checksum)
-        if wrong is not None:
-            raise UnreadableFile(f"{member} in {archive} has other bytes than expected ({wrong})")
-        part.replace(target)
-    except OSError as error:
-        raise DatasetUnavailable(
-            f"{member} of {archive} could not be unpacked to {target} ({_reason(error)})"
-        ) from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-
-
-def _copy_member(archive: Path, member: str, part: Path) -> None:
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            if member not in opened.namelist():
-                raise UnreadableFile(f"{archive} holds no {member}")
-            with opened.open(member) as source, part.open("wb") as file:
-                shutil.copyfileobj(source, file, _PIECE)
-    except _NOT_AN_ARCHIVE as error:
-        raise UnreadableFile(f"{archive} is not a whole zip archive ({_reason(error)})") from error
-
-
-def _complete(address: str, part: Path, *, progress: Progress | None, timeout: float) -> None:
-    """Bring what `part` still lacks, or all of it where the server cannot continue."""
-    done = part.stat().st_size if part.exists() else 0
-    try:
-        response = _request(address, done, timeout)
-    except HTTPError as error:
-        error.close()
-        if error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not done:
-            raise
-        if error.headers.get("Content-Range") == f"bytes */{done}":
-            return  # everything had arrived
-        part.unlink()
-        response = _request(address, 0, timeout)
-    with response:
-        _receive(response, part, done if response.status == HTTPStatus.PARTIAL_CONTENT else 0, progress)
-
-
-def _request(address: str, start: int, timeout: float) -> Any:
-    headers = {"User-Agent": "deepmf"} | ({"Range": f"bytes={start}-"} if start else {})
-    return urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=timeout)
-
-
-def _receive(response: Any, part: Path, start: int, progress: Progress | None) -> None:
-    length = response.headers.get("Content-Length")
-    total = None if length is None else start + int(length)
-    done = start
-    with part.open("ab" if start else "wb") as file:
-        while piece := response.read(_PIECE):
-            file.write(piece)
-            done += len(piece)
-            if progress is not None:
-                progress(done, total)
-    if total is not None and done < total:
-        raise ConnectionError(f"it stopped after {done} of {total} bytes")
-
-
-def _difference(path: Path, checksum: Checksum | None) -> str | None:
-    """Say how a file's digest differs from the one it must have; None where it does not."""
-    if checksum is None:
-        return None
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, lambda: hashlib.new(checksum.algorithm, usedforsecurity=False))
-    found = digest.hexdigest()
-    if found == checksum.digest:
-        return None
-    return f"{checksum.algorithm} {found} instead of {checksum.digest}, {checksum.verified}"
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, HTTPError):
-        return f"{error.code} {error.reason}"
-    if isinstance(error, URLError) and isinstance(error.reason, BaseException):
-        return _reason(error.reason)
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-class _Pairs(NamedTuple):
-    """The row and column labels of some entries."""
-
-    rows: npt.NDArray[Any]
-    columns: npt.NDArray[Any]
-
-
-def names() -> list[str]:
-    """Return the names of all data sets.
-
-    >>> names()[:2]
-    ['ml-100k', 'ml-1m']
-    """
-    return list(DATASETS)
-
-
-def info(name: str) -> Dataset:
-    """Return what the catalogue knows about a data set.
-
-    >>> info("ml-1m").n_entries
-    1000209
-    """
-    if name not in DATASETS:
-        nearest = difflib.get_close_matches(str(name).lower(), DATASETS, n=1, cutoff=0.0)[0]
-        raise BadSetting(f"there is no data set {name!r}; the nearest name is {nearest!r} (all: {', '.join(DATASETS)})")
-    return DATASETS[name]
-
-
-def folder() -> Path:
-    """Return where data sets are looked for and kept: `DEEPMF_DATA` if set, otherwise the user's cache."""
-    if given := os.environ.get("DEEPMF_DATA"):
-        return Path(given).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "deepmf"
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else Path.home() / "AppData" / "Local") / "deepmf"
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "deepmf"
-
-
-def find(name: str) -> Path | None:
-    """Return the copy of a data set that lies in `folder()` already, unpacked or as an archive; or None."""
-    dataset = info(name)
-    ratings = _first(_places(dataset, dataset.ratings.member))
-    if ratings is None and dataset.positions is not None:
-        ratings = _first(_places(dataset, dataset.positions))
-    return ratings or _find_archive(dataset)
-
-
-def fetch(name: str, *, progress: Progress | None = None) -> Path:
-    """Return the file with the entries of a data set, which is downloaded and unpacked if need be.
-
-    The downloaded archive stays in `folder()`.
-    """
-    dataset = info(name)
-    found = find(name)
-    if found is not None and found.name != dataset.archive:
-        return found
-    return _unpack(dataset, dataset.ratings.member, progress=progress)
-
-
-def fetch_file(name: str, member: str, *, progress: Progress | None = None) -> Path:
-    """Return a file of a data set by its path inside the archive, such as "ml-1m/users.dat", unpacked if need be."""
-    dataset = info(name)
-    return _first(_places(dataset, member)) or _unpack(dataset, member, progress=progress)
-
-
-def load(name: str, *, progress: Progress | None = None) -> ObservedMatrix:
-    """Return a data set as a matrix, on its publisher's scale and with its publisher's ids as labels."""
-    return _read(info(name), fetch(name, progress=progress))
-
-
-def load_split(name: str, *, progress: Progress | None = None) -> Split:
-    """Return a data set in the parts that published results are measured on.
-
-    ml-1m comes in the split of the authors of DMF-D; ml-100k as `u1.base` and `u1.test`, without validation.
-    """
-    dataset = info(name)
-    split = dataset.split
-    if split is None:
-        known = ", ".join(other.name for other in DATASETS.values() if other.split is not None)
-        raise BadSetting(f"{name} has no published split ({known} have one); split_entries makes one")
-    matrix = load(name, progress=progress)
-    members = (split.train, split.validation, split.test)
-    paths = [None if m is None else _split_file(dataset, split.address, m, progress) for m in members]
-    return split_from_masks(matrix, *(_mask(dataset, matrix, path) for path in paths))
-
-
-def _places(dataset: Dataset, member: str) -> Iterator[Path]:
-    """Yield where a file of a data set may lie, the publisher's own layout first."""
-    path = PurePosixPath(member)
-    inside = [PurePosixPath(dataset.name, path.name), PurePosixPath(dataset.name, path)]
-    # A member at the top of its archive has no folder of its own: `ratings.csv` could be anyone's.
-    layouts = inside if path.parent == PurePosixPath(".") else [path, *inside]
-    for layout in layouts:
-        for ending in ("",) if path.suffix == ".npz" else ("", ".gz", ".zst"):
-            yield folder() / f"{layout}{ending}"
-
-
-def _find_archive(dataset: Dataset) -> Path | None:
-    return _first(iter([folder() / dataset.archive, folder() / dataset.name / dataset.archive]))
-
-
-def _first(paths: Iterator[Path]) -> Path | None:
-    return next((path for path in paths if path.is_file()), None)
-
-
-def _unpack(dataset: Dataset, member: str, *, progress: Progress | None) -> Path:
-    """Unpack one file of a data set; a downloaded archive is verified, the user's own is trusted."""
-    target = folder() / dataset.name / PurePosixPath(member).name
-    archive = _find_archive(dataset)
-    if archive is not None:
-        try:
-            extract(archive, member, target)
-        except UnreadableFile as error:
-            raise UnreadableFile(f"{error}; replace it by {dataset.address}, or delete it") from error
-        return target
-    archive = folder() / dataset.archive
-    download(dataset.address, archive, checksum=dataset.checksum, progress=progress)
-    checksum = dataset.ratings.checksum if member == dataset.ratings.member else None
-    try:
-        extract(archive, member, target, checksum=checksum)
-    except UnreadableFile as error:
-        archive.unlink(missing_ok=True)
-        raise DatasetUnavailable(
-            f"{dataset.address} is not the archive that it should be ({error}), and was deleted; "
-            f"put a copy that you trust at {archive}"
-        ) from error
-    return target
-
-
-def _read(dataset: Dataset, path: Path) -> ObservedMatrix:
-    from deepmf.data.read import read_matrix, read_npz
-
-    if path.suffix == ".npz":
-        entries = read_npz(path).tocoo()
-        # Ids count from 1; columns without an entry are not in the publisher's file, so not here either.
-        return ObservedMatrix.from_entries(entries.row + 1, entries.col + 1, entries.data, dataset.scale)
-    ratings = dataset.ratings
-    return read_matrix(
-        path,
-        row=ratings.row,
-        column=ratings.column,
-        value=ratings.value,
-        separator=ratings.separator,
-        scale=dataset.scale,
-        duplicates=ratings.duplicates,
-    )
-
-
-def _split_file(dataset: Dataset, address: str, member: str, progress: Progress | None) -> Path:
-    if address == dataset.address:
-        return fetch_file(dataset.name, member, progress=progress)
-    found = _first(_places(dataset, member))
-    if found is not None:
-        return found
-    raise DatasetUnavailable(
-        f"the published split of {dataset.name} needs {PurePosixPath(member).name}; "
-        f"download it from {address} and put it at {folder() / member}"
-    )
-
-
-def _mask(dataset: Dataset, matrix: ObservedMatrix, path: Path | None) -> scipy.sparse.coo_array:
-    """Return a mask of the matrix's shape that is true at the entries named by a file."""
-    if path is None:
-        return scipy.sparse.coo_array(matrix.shape, dtype=bool)
-    pairs = _pairs(dataset, path)
-    try:
-        places = matrix.rows.positions(pairs.rows), matrix.columns.positions(pairs.columns)
-    except UnknownLabel as error:
-        raise BadSplit(f"{path} does not belong to this matrix: {error}") from error
-    return scipy.sparse.coo_array((np.ones(pairs.rows.size, dtype=bool), places), shape=matrix.shape)
-
-
-def _pairs(dataset: Dataset, path: Path) -> _Pairs:
-    from deepmf.data.read import read_npz
-
-    if path.suffix != ".npz":
-        entries = _read(dataset, path).entries()
-        return _Pairs(entries.rows, entries.columns)
-    mask = read_npz(path).tocoo()
-    named = mask.data.astype(bool)
-    return _Pairs(mask.row[named] + 1, mask.col[named] + 1)
