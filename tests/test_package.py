@@ -48,7 +48,7 @@ def test_every_public_name_is_there(module: ModuleType) -> None:
 def test_the_errors_are_all_that_errors_shows() -> None:
     shown = {name for name in dir(errors) if not name.startswith("_")}
     assert shown == {name for name in vars(errors) if isinstance(vars(errors)[name], type)} - {"Iterable"} | {
-        "nearest_name"
+        "suggest_name"
     }
 
 

@@ -1,7 +1,7 @@
 """Every error and warning of deepmf, as one tree.
 
 DeepMFError
-├── UserError                   what the user can fix; its message is one sentence, safe to show to anyone
+├── UserError                   the user can fix it; the message is one sentence, safe to show to anyone
 │   ├── BadSetting              (ValueError)           an argument or setting that makes no sense
 │   ├── BadEntries              (ValueError)           values, ids or shapes that do not form a matrix
 │   │   ├── OffScale            a value outside the scale
@@ -12,23 +12,23 @@ DeepMFError
 │   │   └── BadModelFile        a model file that is truncated, foreign, tampered with or newer than this version
 │   ├── FileAbsent              (FileNotFoundError)    no file there
 │   ├── CannotSave              (OSError)              a file that could not be written; nothing was changed
-│   ├── DatasetUnavailable      (OSError)              a data set that is neither here nor downloadable now
-│   ├── UnknownLabel            (KeyError)             a row or column nobody has heard of
+│   ├── DatasetUnavailable      (OSError)              a data set that is neither stored nor available
+│   ├── UnknownLabel            (KeyError)             a row or column that is not known
 │   ├── NotFitted               (RuntimeError)         predict before fit
 │   ├── CannotExtend            (NotImplementedError)  the method cannot predict there
 │   ├── TrainingDiverged        (ArithmeticError)      the loss is no longer a number
 │   ├── DeviceUnavailable       (RuntimeError)         a GPU that is not there
-│   ├── NotEnoughMemory         (MemoryError)          a fit that needs more than is free
-│   ├── RankLost                (RuntimeError)         another process of a training on several has ended
+│   ├── NotEnoughMemory         (MemoryError)          a fit that needs more memory than is free
+│   ├── RankLost                (RuntimeError)         another process of a distributed training has ended
 │   └── MissingDependency       (ImportError)          an optional package is not installed
-└── (everything else is a bug of ours)
+└── (any other exception is a bug of deepmf)
 
 DeepMFWarning (UserWarning)
-├── NothingObserved             a new row or column without any usable entry
+├── NothingObserved             a new row or column without usable entries
 ├── TrainingInterrupted         Ctrl-C ended training early
-├── NotBetterThanMeans          a fit whose validation error is no lower than that of the shrunk means
-├── MeansOffLevels              means of repeated entries that became the nearest level
-└── ConstantValues              all entries are equal, so there is nothing to learn but that value
+├── NotBetterThanMeans          a fit whose validation error is not below that of the shrunk means
+├── MeansOffLevels              means of repeated entries that were rounded to the nearest level
+└── ConstantValues              all entries are equal, so every prediction is that value
 """
 
 import difflib
@@ -113,7 +113,7 @@ class CannotSave(UserError, OSError):
 
 
 class DatasetUnavailable(UserError, OSError):
-    """A data set that is neither on this runtime nor downloadable now."""
+    """A data set that is neither stored here nor available for download."""
 
 
 class UnknownLabel(UserError, KeyError):
@@ -136,7 +136,7 @@ class TrainingDiverged(UserError, ArithmeticError):
 
 
 class DeviceUnavailable(UserError, RuntimeError):
-    """A device that this runtime does not have."""
+    """A device that this machine does not have."""
 
 
 class NotEnoughMemory(UserError, MemoryError):
@@ -144,7 +144,7 @@ class NotEnoughMemory(UserError, MemoryError):
 
 
 class RankLost(UserError, RuntimeError):
-    """Another process of a training on several processes has ended."""
+    """Another process of a distributed training has ended."""
 
 
 class MissingDependency(UserError, ImportError):
@@ -156,7 +156,7 @@ class DeepMFWarning(UserWarning):
 
 
 class NothingObserved(DeepMFWarning):
-    """A new row or column without any usable entry: it is predicted from an empty description."""
+    """A new row or column without usable entries."""
 
 
 class TrainingInterrupted(DeepMFWarning):
@@ -164,23 +164,23 @@ class TrainingInterrupted(DeepMFWarning):
 
 
 class NotBetterThanMeans(DeepMFWarning):
-    """A fitted model predicts validation entries no better than the shrunk means of rows and columns do."""
+    """A model does not predict validation entries better than the shrunk means of rows and columns."""
 
 
 class MeansOffLevels(DeepMFWarning):
-    """Means of entries that were given more than once are no levels; each became the nearest one."""
+    """Means of repeated entries lie between levels and were rounded to the nearest level."""
 
 
 class ConstantValues(DeepMFWarning):
     """All entries are equal: every prediction will be that value."""
 
 
-def nearest_name(given: object, known: Iterable[str]) -> str:
-    """Say which of the known names is nearest to one that does not exist, or all of them.
+def suggest_name(given: object, known: Iterable[str]) -> str:
+    """Suggest the known name that is nearest to an unknown one, or list all known names.
 
-    >>> nearest_name("epoch", ["epochs", "seed"])
+    >>> suggest_name("epoch", ["epochs", "seed"])
     "did you mean 'epochs'?"
-    >>> nearest_name("xyzzy", ["epochs", "seed"])
+    >>> suggest_name("xyzzy", ["epochs", "seed"])
     'there are epochs, seed'
     """
     names = list(known)

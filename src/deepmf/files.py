@@ -1,6 +1,4 @@
-"""The library of frames, polars: imported where frames are made, or files read as such, and no earlier.
-
-And frames as delimited text that is read back as it was."""
+"""Atomic writes of files and folders, temporary files, locks, and frames as delimited text."""
 
 from __future__ import annotations
 
@@ -21,56 +19,178 @@ from typing import Any, Literal
 
 from deepmf.errors import CannotSave, MissingDependency, UserError
 
-# Whose a lock is after it was tried: "unknown" where the system or the file system has no such locks.
+# Holder of a lock after an attempt to take it; "unknown" if the system has no such locks.
 Holder = Literal["ours", "another's", "unknown"]
 
+# Endings of temporary files and folders.
+_FILE, _FOLDER = ".part", ".folder"
 
-if sys.platform == "win32":
+# Arguments of Linux's renameat2: relative to the working folder; exchange both paths.
+_WORKING_FOLDER, _EXCHANGE = -100, 2
 
-    def try_lock(handle: int) -> Holder:
-        """Lock nothing: there are no such locks here."""
-        return "unknown"
+_UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
-    @contextmanager
-    def lock_folder(folder: Path) -> Iterator[None]:
-        """Lock nothing: there are no such locks here."""
-        yield
+# Characters that a field of a .tsv file cannot hold, and their escapes, as in databases.
+ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
-else:
-    import fcntl
+_INTEGER = "^(0|-?[1-9][0-9]*)$"
 
-    def try_lock(handle: int) -> Holder:
-        """Try to lock an open file or folder until it is closed, without waiting; say whose the lock is now."""
+
+# Atomic writes
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file in the folder of `path`, then rename it to `path`.
+
+    If anything fails, the file at `path` is unchanged and the temporary file is removed; after a kill, the next call
+    for this folder removes it. An `OSError` becomes `CannotSave`; other exceptions pass through. Links are followed,
+    and a replaced file keeps its permissions.
+    """
+    target = _resolve(path)
+    mode = _check_mode(target, path)
+    try:
+        with temporary_file(target.parent) as temporary:
+            write(temporary)
+            _flush(temporary)
+            if mode is not None:
+                temporary.chmod(mode)
+            temporary.replace(target)
+    except OSError as error:
+        raise _build_error(path, _find_reason(error)) from error
+    _flush_folder(target.parent)
+
+
+def write_folder_atomically(
+    path: str | os.PathLike[str],
+    write: Callable[[Path], object],
+    *,
+    replaces: Callable[[Path], bool] = lambda _: False,
+) -> None:
+    """Let `write` fill a new folder, then rename it to `path`.
+
+    `replaces` says whether an existing file or folder may be replaced; otherwise it raises `CannotSave`. If anything
+    fails, `path` is unchanged and the new folder is removed; after a kill, the next call for its parent removes it.
+    """
+    target = _resolve(path)
+    is_there = os.path.lexists(target)
+    if not (is_there and replaces(target)):
+        check_absent(path)
+    try:
+        with temporary_folder(target.parent) as temporary:
+            folder = temporary / "whole"
+            folder.mkdir()
+            write(folder)
+            for file in folder.rglob("*"):
+                (_flush_folder if file.is_dir() else _flush)(file)
+            _flush_folder(folder)
+            if is_there:
+                if target.is_dir():
+                    folder.chmod(stat.S_IMODE(target.stat().st_mode))
+                exchange(folder, target)  # the old one is removed with the temporary folder
+            else:
+                folder.rename(target)
+    except UserError as error:  # some are OSErrors too, about other files
+        if isinstance(error, CannotSave) and isinstance(error.__cause__, OSError) and str(folder) in str(error):
+            raise _build_error(path, _find_reason(error.__cause__)) from error
+        raise
+    except OSError as error:
+        raise _build_error(path, _find_reason(error)) from error
+    _flush_folder(target.parent)
+
+
+def write_parts(
+    path: str | os.PathLike[str], write: Callable[[Path], object], *, is_part: Callable[[Path], bool]
+) -> None:
+    """Let `write` fill a folder that atomically replaces an earlier one, if that holds nothing but parts."""
+    check_parts(path, is_part=is_part)
+    write_folder_atomically(path, write, replaces=lambda _: True)
+
+
+def check_parts(path: str | os.PathLike[str], *, is_part: Callable[[Path], bool]) -> None:
+    """Raise an error if a folder cannot be replaced: it holds other files, or it is the working folder."""
+    target = _resolve(path)
+    if not os.path.lexists(target):
+        check_absent(path)
+        return
+    if not target.is_dir():
+        raise CannotSave(f"{os.fspath(path)} cannot be a folder (File exists); nothing was changed")
+    if target in (Path.cwd(), *Path.cwd().parents):
+        raise _build_error(path, "the whole folder is replaced, and it is the working folder; give another name")
+    if not os.access(target, os.W_OK) or not os.access(target.parent, os.W_OK):
+        raise _build_error(path, "it is write-protected")
+    other = next((file.name for file in sorted(target.iterdir()) if not is_part(file)), None)
+    if other is not None:
+        raise _build_error(path, f"the whole folder is replaced, and it also holds {other!r}; give another name")
+
+
+def check_absent(path: str | os.PathLike[str]) -> None:
+    """Raise an error if a path exists already, or if its parent folder does not exist."""
+    target = _resolve(path)
+    if os.path.lexists(target):
+        raise _build_error(path, "it exists already; give another name, or remove it first")
+    if not target.parent.is_dir():
+        raise _build_error(path, f"there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK):
+        raise _build_error(path, f"the folder {target.parent} is write-protected")
+
+
+def _resolve(path: str | os.PathLike[str]) -> Path:
+    """Return a path with its links followed."""
+    try:
+        return Path(os.path.realpath(path))
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        raise _build_error(path, _find_reason(error)) from error
+
+
+def _check_mode(target: Path, path: str | os.PathLike[str]) -> int | None:
+    """Return the permissions of the file to be replaced, None if there is none; check that it may be replaced."""
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        if not target.parent.is_dir():
+            raise _build_error(path, f"there is no folder {target.parent}") from None
+        return None
+    except OSError as error:
+        raise _build_error(path, _find_reason(error)) from error
+    if stat.S_ISDIR(mode):
+        raise _build_error(path, "it is a directory")
+    if not stat.S_ISREG(mode):  # renaming over /dev/null would replace the device
+        raise _build_error(path, "it is not an ordinary file")
+    if not os.access(target, os.W_OK):  # renaming would get around the protection
+        raise _build_error(path, "it is write-protected")
+    return stat.S_IMODE(mode)
+
+
+def _flush(file: Path) -> None:
+    """Flush the bytes of a file to disk, so that they are there before the rename."""
+    with file.open("rb+") as opened:
+        os.fsync(opened.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    """Flush the names in a folder to disk, if the system can."""
+    with suppress(OSError):  # the file is in place either way; Windows cannot open a folder
+        handle = os.open(folder, os.O_RDONLY)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return "another's"
-        except OSError:
-            return "unknown"
-        return "ours"
-
-    @contextmanager
-    def lock_folder(folder: Path) -> Iterator[None]:
-        """Wait until no other process has a folder locked, and lock it until the block ends, where it can be."""
-        try:
-            handle = os.open(folder, os.O_RDONLY)
-        except OSError:
-            yield  # whoever writes there says what is wrong
-            return
-        try:
-            with suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
+            os.fsync(handle)
         finally:
             os.close(handle)
 
 
-_FILE, _FOLDER = ".part", ".folder"
+def _find_reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _build_error(path: str | os.PathLike[str], reason: str) -> CannotSave:
+    return CannotSave(f"{os.fspath(path)} could not be written ({reason}); nothing was changed")
+
+
+# Temporary files and folders
 
 
 @contextmanager
 def temporary_file(folder: Path) -> Iterator[Path]:
-    """Yield an empty file in a folder; at the end it is removed, if it is still there under its name."""
+    """Yield an empty file in a folder, and remove it at the end unless it was renamed."""
     remove_leftovers(folder, ending=_FILE)
     path, handle = _make_locked_file(folder)
     try:
@@ -84,12 +204,12 @@ def temporary_file(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(place: Path) -> Iterator[Path]:
-    """Yield an empty folder in a place, which nobody else can look into; at the end it is removed with all it holds."""
+    """Yield an empty private folder inside another, and remove it at the end."""
     remove_leftovers(place, ending=_FOLDER)
     try:
         path, handle = _make_locked_folder(place)
     except OSError as error:
-        raise CannotSave(f"no temporary folder could be made in {place} ({error.strerror})") from error
+        raise CannotSave(f"a temporary folder could not be created in {place} ({error.strerror})") from error
     try:
         yield path
     finally:
@@ -99,14 +219,14 @@ def temporary_folder(place: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path, *, ending: str) -> None:
-    """Remove what processes of this machine that are dead have left in a folder."""
+    """Remove the temporary files in a folder that killed processes of this machine have left."""
     with suppress(OSError), os.scandir(folder) as found:
         for entry in found:
-            if entry.name.startswith(_start()) and entry.name.endswith(ending):
-                _remove_if_left_over(Path(entry.path))
+            if entry.name.startswith(_name_prefix()) and entry.name.endswith(ending):
+                _remove_if_unlocked(Path(entry.path))
 
 
-def _remove_if_left_over(path: Path) -> None:
+def _remove_if_unlocked(path: Path) -> None:
     handle = _open_handle(path)
     if handle is None:
         return
@@ -117,28 +237,28 @@ def _remove_if_left_over(path: Path) -> None:
             else:
                 path.unlink(missing_ok=True)
     except OSError:
-        return  # it is no harm where it lies
+        return  # a leftover does no harm
     finally:
         os.close(handle)
 
 
 def _make_locked_file(folder: Path) -> tuple[Path, int | None]:
-    """Return a new file and the handle that locks it; None where there are no locks, and nothing is ever left over."""
+    """Create a file; return it with the handle that locks it, None if there are no locks."""
     while True:
-        path = folder / _name(_FILE)
+        path = folder / _make_name(_FILE)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         if try_lock(handle) == "unknown":
-            os.close(handle)  # where files are not locked, an open one may not be renamed
+            os.close(handle)  # on systems without locks, an open file cannot be renamed
             return path, None
         if os.fstat(handle).st_nlink:
             return path, handle
-        os.close(handle)  # taken for left over between the two calls above
+        os.close(handle)  # another process removed it between the two calls above
 
 
 def _make_locked_folder(place: Path) -> tuple[Path, int | None]:
-    """Return a new folder and the handle that locks it, likewise."""
+    """Create a folder; return it with the handle that locks it, None if there are no locks."""
     while True:
-        path = place / _name(_FOLDER)
+        path = place / _make_name(_FOLDER)
         path.mkdir(mode=0o700)
         handle = _open_handle(path)
         if handle is None:
@@ -150,7 +270,7 @@ def _make_locked_folder(place: Path) -> tuple[Path, int | None]:
 
 
 def _open_handle(path: Path) -> int | None:
-    """Return a handle that can be locked, None where there cannot be one; a link is not followed."""
+    """Open a file or folder for locking, without following links; return None if that fails."""
     try:
         kind = os.O_RDONLY if path.is_dir() else os.O_RDWR
         return os.open(path, kind | getattr(os, "O_NOFOLLOW", 0))
@@ -158,26 +278,23 @@ def _open_handle(path: Path) -> int | None:
         return None
 
 
-def _name(ending: str) -> str:
-    """Return a name of fixed length, so that beside the longest legal name there is room for it too."""
-    return f"{_start()}{secrets.token_hex(8)}{ending}"
+def _make_name(ending: str) -> str:
+    """Return a random name of fixed length, which is legal wherever the final name is."""
+    return f"{_name_prefix()}{secrets.token_hex(8)}{ending}"
 
 
-def _start() -> str:
-    # A folder may be shared with other machines, whose locks are not always seen from here.
+def _name_prefix() -> str:
+    # A folder may be shared with other machines, whose locks this machine may not see.
     return f".deepmf-{hashlib.sha256(platform.node().encode()).hexdigest()[:8]}-"
 
 
-# Of Linux's renameat2: paths are relative to the working folder; exchange both.
-_WORKING_FOLDER, _EXCHANGE = -100, 2
-
-_UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
+# Exchanging two paths
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Let two files or folders of one file system change places.
+    """Exchange two files or folders of one file system.
 
-    Where the system cannot do that at once, `other` stands beside its place, as NAME.old, for a moment.
+    If the system cannot exchange them atomically, `other` is called NAME.old for a moment.
     """
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if os.name == "posix" else None
     if rename is not None:
@@ -200,161 +317,54 @@ def _exchange_in_steps(one: Path, other: Path) -> None:
     aside.rename(one)
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file in the folder of `path`, then rename it to `path`.
-
-    Whatever goes wrong, what stood at `path` is untouched and the temporary file is removed (after a kill by the next
-    call for this folder); an `OSError` becomes `CannotSave`, anything else (an interrupt, a bug in `write`) passes
-    through. A link is followed, and a file that is replaced hands on its permissions.
-    """
-    target = _target(path)
-    mode = _check_mode(target, path)
-    try:
-        with temporary_file(target.parent) as temporary:
-            write(temporary)
-            _flush(temporary)
-            if mode is not None:
-                temporary.chmod(mode)
-            temporary.replace(target)
-    except OSError as error:
-        raise _cannot_save(path, _reason(error)) from error
-    _flush_folder(target.parent)
+# Locks
 
 
-def write_folder_atomically(
-    path: str | os.PathLike[str],
-    write: Callable[[Path], object],
-    *,
-    replaces: Callable[[Path], bool] = lambda _: False,
-) -> None:
-    """Let `write` fill a new folder with files, then rename it to `path`.
+if sys.platform == "win32":
 
-    What stands there already is left alone and refused, unless `replaces` says that the folder may take its place.
-    Whatever goes wrong, what stood at `path` is untouched and what was written is removed (after a kill by the next
-    call for the folder that holds it).
-    """
-    target = _target(path)
-    is_there = os.path.lexists(target)
-    if not (is_there and replaces(target)):
-        check_absent(path)
-    try:
-        with temporary_folder(target.parent) as temporary:
-            folder = temporary / "whole"
-            folder.mkdir()
-            write(folder)
-            for file in folder.rglob("*"):
-                (_flush_folder if file.is_dir() else _flush)(file)
-            _flush_folder(folder)
-            if is_there:
-                if target.is_dir():
-                    folder.chmod(stat.S_IMODE(target.stat().st_mode))
-                exchange(folder, target)  # what stood there is removed with the temporary folder
-            else:
-                folder.rename(target)
-    except UserError as error:  # some are OSErrors too, and speak of other files
-        if isinstance(error, CannotSave) and isinstance(error.__cause__, OSError) and str(folder) in str(error):
-            raise _cannot_save(path, _reason(error.__cause__)) from error
-        raise
-    except OSError as error:
-        raise _cannot_save(path, _reason(error)) from error
-    _flush_folder(target.parent)
+    def try_lock(handle: int) -> Holder:
+        """Do nothing: Windows has no such locks."""
+        return "unknown"
 
+    @contextmanager
+    def lock_folder(folder: Path) -> Iterator[None]:
+        """Do nothing: Windows has no such locks."""
+        yield
 
-def write_parts(
-    path: str | os.PathLike[str], write: Callable[[Path], object], *, is_part: Callable[[Path], bool]
-) -> None:
-    """Let `write` fill a folder that takes, at once, the place of an earlier one with nothing but such parts in it."""
-    check_parts(path, is_part=is_part)
-    write_folder_atomically(path, write, replaces=lambda _: True)
+else:
+    import fcntl
 
-
-def check_parts(path: str | os.PathLike[str], *, is_part: Callable[[Path], bool]) -> None:
-    """Refuse a folder that cannot be replaced whole: with other files in it, or the one that commands run in."""
-    target = _target(path)
-    if not os.path.lexists(target):
-        check_absent(path)
-        return
-    if not target.is_dir():
-        raise CannotSave(f"{os.fspath(path)} cannot be a folder (File exists); nothing was changed")
-    if target in (Path.cwd(), *Path.cwd().parents):
-        raise _cannot_save(path, "the folder is replaced whole, and this is the one you work in; name another")
-    if not os.access(target, os.W_OK) or not os.access(target.parent, os.W_OK):
-        raise _cannot_save(path, "it is write-protected")
-    other = next((file.name for file in sorted(target.iterdir()) if not is_part(file)), None)
-    if other is not None:
-        raise _cannot_save(path, f"it is replaced whole, and holds {other!r} too; give another name")
-
-
-def check_absent(path: str | os.PathLike[str]) -> None:
-    """Refuse a new folder where something stands, or where there is no folder for it."""
-    target = _target(path)
-    if os.path.lexists(target):
-        raise _cannot_save(path, "it is there already; give another name, or remove it first")
-    if not target.parent.is_dir():
-        raise _cannot_save(path, f"there is no folder {target.parent}")
-    if not os.access(target.parent, os.W_OK):
-        raise _cannot_save(path, f"the folder {target.parent} is write-protected")
-
-
-def _target(path: str | os.PathLike[str]) -> Path:
-    """Return where `path` leads to when its links are followed."""
-    try:
-        return Path(os.path.realpath(path))
-    except (OSError, ValueError) as error:  # ValueError: a null character
-        raise _cannot_save(path, _reason(error)) from error
-
-
-def _check_mode(target: Path, path: str | os.PathLike[str]) -> int | None:
-    """Return the permissions of the file to be replaced, None where there is none yet."""
-    try:
-        mode = target.stat().st_mode
-    except FileNotFoundError:
-        if not target.parent.is_dir():
-            raise _cannot_save(path, f"there is no folder {target.parent}") from None
-        return None
-    except OSError as error:
-        raise _cannot_save(path, _reason(error)) from error
-    if stat.S_ISDIR(mode):
-        raise _cannot_save(path, "it is a directory")
-    if not stat.S_ISREG(mode):  # renaming over /dev/null would replace the device
-        raise _cannot_save(path, "it is not an ordinary file")
-    if not os.access(target, os.W_OK):  # renaming would get around the protection
-        raise _cannot_save(path, "it is write-protected")
-    return stat.S_IMODE(mode)
-
-
-def _flush(file: Path) -> None:
-    """Have the system put the bytes on the disk before the rename can be."""
-    with file.open("rb+") as opened:
-        os.fsync(opened.fileno())
-
-
-def _flush_folder(folder: Path) -> None:
-    """Have the system put the rename on the disk, where it can."""
-    with suppress(OSError):  # the file is in place either way; Windows cannot open a folder
-        handle = os.open(folder, os.O_RDONLY)
+    def try_lock(handle: int) -> Holder:
+        """Try to lock an open file or folder until it is closed, without waiting; return the holder of the lock."""
         try:
-            os.fsync(handle)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return "another's"
+        except OSError:
+            return "unknown"
+        return "ours"
+
+    @contextmanager
+    def lock_folder(folder: Path) -> Iterator[None]:
+        """Lock a folder for the block, if it can be locked; wait for other processes."""
+        try:
+            handle = os.open(folder, os.O_RDONLY)
+        except OSError:
+            yield  # the write that follows raises the error
+            return
+        try:
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
         finally:
             os.close(handle)
 
 
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-def _cannot_save(path: str | os.PathLike[str], reason: str) -> CannotSave:
-    return CannotSave(f"{os.fspath(path)} could not be written ({reason}); nothing was changed")
-
-
-# What a field split at tabs cannot hold, and what is written instead, as databases write it.
-ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
-
-_WHOLE = "^(0|-?[1-9][0-9]*)$"
+# Frames as delimited text
 
 
 def import_polars() -> ModuleType:
-    """Return polars; where it is missing, name what to install."""
+    """Return polars, or raise an error that says how to install it."""
     try:
         import polars
     except ImportError as error:
@@ -363,16 +373,16 @@ def import_polars() -> ModuleType:
 
 
 def write_csv(frame: Any, file: Any, *, header: bool = True, quoted: bool | None = None) -> None:
-    """Write a frame separated by commas.
+    """Write a frame as .csv.
 
-    quoted: whether all texts have quotation marks; None: where some texts would be read as numbers without them.
+    quoted: whether to quote all texts (default: if a column of texts would be read as numbers without quotes).
     """
     marks = holds_number_texts(frame) if quoted is None else quoted
     frame.write_csv(file, include_header=header, quote_style="non_numeric" if marks else "necessary")
 
 
 def write_tsv(frame: Any, file: Any, *, header: bool = True) -> None:
-    """Write a frame separated by tabs, in which quotation marks are characters like any other."""
+    """Write a frame as .tsv, where quotation marks have no special meaning."""
     polars = import_polars()
     old, new = list(ESCAPES), list(ESCAPES.values())
     names = polars.Series(frame.columns, dtype=polars.String).str.replace_many(old, new)
@@ -383,7 +393,7 @@ def write_tsv(frame: Any, file: Any, *, header: bool = True) -> None:
 
 
 def holds_number_texts(frame: Any) -> bool:
-    """Say whether some column of texts has whole numbers alone."""
+    """Whether a column of texts holds only integers."""
     polars = import_polars()
     texts = [series.drop_nulls() for series in frame.get_columns() if series.dtype == polars.String]
-    return any(series.len() > 0 and series.str.contains(_WHOLE).all() for series in texts)
+    return any(series.len() > 0 and series.str.contains(_INTEGER).all() for series in texts)

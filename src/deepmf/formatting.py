@@ -1,4 +1,4 @@
-"""Numbers and times as text: in messages, in tables, on pages and on the axes of plots."""
+"""Numbers and times as text for messages, tables, pages and plots."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def format_count(number: float) -> str:
 
 
 def format_quantity(number: int, noun: str) -> str:
-    """Return a number of things: 1 entry, 2 columns."""
+    """Return a number with its noun: 1 entry, 2 columns."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{format_count(number)} {noun if number == 1 else plural}"
 
 
 def format_amount(number: float | None) -> str:
-    """Return a number with three decimals where its size allows, a dash for none.
+    """Return a number with three decimals, or four significant digits if it is large or small; a dash for None.
 
     >>> [format_amount(number) for number in (0.86114, 12345.6, 0.000123, None)]
     ['0.861', '1.235e+04', '0.000123', '–']
@@ -30,14 +30,14 @@ def format_amount(number: float | None) -> str:
 
 
 def format_percent(share: float | None, *, digits: int = 1) -> str:
-    """Return a share in per cent with a no-break space: 43.2 %."""
+    """Return a share as a percentage with a no-break space: 43.2 %."""
     if share is None or not math.isfinite(share):
         return "–"
     return f"{100 * share:.{digits}f}{_PERCENT_SIGN}"
 
 
 def format_duration(seconds: float) -> str:
-    """Return a time in units that suit its length.
+    """Return a duration in a suitable unit.
 
     >>> [format_duration(seconds) for seconds in (3.21, 7, 83.4, 250, 8000)]
     ['3.2 s', '7 s', '83 s', '4 min', '2 h 13 min']
@@ -51,8 +51,8 @@ def format_duration(seconds: float) -> str:
 def format_difference(number: float, other: float) -> str:
     """Return the relative difference of a number from another: −5.4 %.
 
-    >>> print(format_difference(0.9, 1.0), format_difference(1.0, 1.0), format_difference(1.0, 0.0))
-    −10.0 % ±0.0 % –
+    >>> format_difference(0.9, 1.0).split(), format_difference(1.0, 0.0)
+    (['−10.0', '%'], '–')
     """
     if other == 0 or not math.isfinite(number / other):
         return "–"
@@ -71,7 +71,7 @@ def format_effect(effect: float) -> str:
 
 
 def format_short(number: float) -> str:
-    """Return a number as short as an axis needs it: 1.5M, 20k, 0.25.
+    """Return a number in short form, as for an axis: 1.5M, 20k, 0.25.
 
     >>> [format_short(number) for number in (1_500_000, 20_000, 0.25, -3.0, 2.346e12)]
     ['1.5M', '20k', '0.25', '-3', '2.35e+12']

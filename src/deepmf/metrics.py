@@ -1,7 +1,7 @@
-"""How good predictions are: errors, where 0 is perfect, and scores, where 1 is perfect.
+"""Metrics of predictions: errors, where 0 is perfect, and scores, where 1 is perfect.
 
-Every pair (a row and a column) counts the same. `scale_levels` are all legal levels in increasing order, of
-any spacing; K is their number. A distribution holds one probability per level, in that order.
+Every pair (a row and a column) has the same weight. `scale_levels` are the K legal levels in increasing order, with any
+spacing. A distribution holds one probability for each level, in that order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 IndexArray = npt.NDArray[np.intp]
 
-# How far a distribution may sum from one: float32 rounding passes, weights that are not normalised do not.
+# Tolerance of the sum of a distribution: it allows float32 rounding, but not weights that are not normalised.
 SUM_TOLERANCE = 1e-4
 
 
@@ -42,7 +42,7 @@ def rmse_error(predictions: npt.ArrayLike, values: npt.ArrayLike) -> float:
     >>> rmse_error([3, 5], [3, 3])
     1.4142135623730951
     """
-    predicted, actual = _finite_pairs(predictions=predictions, values=values)
+    predicted, actual = _check_finite_pairs(predictions=predictions, values=values)
     return float(np.sqrt(np.mean(np.square(predicted - actual))))
 
 
@@ -52,7 +52,7 @@ def mae_error(predictions: npt.ArrayLike, values: npt.ArrayLike) -> float:
     >>> mae_error([3, 5], [3, 3])
     1.0
     """
-    predicted, actual = _finite_pairs(predictions=predictions, values=values)
+    predicted, actual = _check_finite_pairs(predictions=predictions, values=values)
     return float(np.mean(np.abs(predicted - actual)))
 
 
@@ -62,7 +62,7 @@ def level_accuracy_score(predicted_levels: npt.ArrayLike, levels: npt.ArrayLike)
     >>> level_accuracy_score([1, 4, 5, 2], [1, 4, 3, 3])
     0.5
     """
-    predicted, actual = _finite_pairs(predicted_levels=predicted_levels, levels=levels)
+    predicted, actual = _check_finite_pairs(predicted_levels=predicted_levels, levels=levels)
     return float(np.mean(predicted == actual))
 
 
@@ -72,7 +72,7 @@ def within_one_score(predicted_levels: npt.ArrayLike, levels: npt.ArrayLike, *, 
     >>> within_one_score([1, 10], [10, 1000], scale_levels=[1, 10, 100, 1000])
     0.5
     """
-    predicted, actual = _position_pairs(predicted_levels, levels, scale_levels)
+    predicted, actual = _find_level_positions(predicted_levels, levels, scale_levels)
     return float(np.mean(np.abs(predicted - actual) <= 1))
 
 
@@ -90,7 +90,7 @@ def quadratic_kappa_score(
     >>> quadratic_kappa_score([4, 4], [4, 4], scale_levels=[1, 2, 3, 4])
     1.0
     """
-    predicted, actual = _position_pairs(predicted_levels, levels, scale_levels)
+    predicted, actual = _find_level_positions(predicted_levels, levels, scale_levels)
     observed = np.mean(np.square(predicted - actual))
     # The mean over all i and j is two variances and a squared bias; of constant integers, each is exact.
     expected = np.var(predicted) + np.var(actual) + np.square(np.mean(predicted) - np.mean(actual))
@@ -106,7 +106,7 @@ def log_loss_error(distributions: npt.ArrayLike, levels: npt.ArrayLike, *, scale
     >>> round(log_loss_error([[0.5, 0.5], [0.2, 0.8]], [1, 2], scale_levels=[1, 2]), 4)
     0.4581
     """
-    probabilities, positions = _forecasts(distributions, levels, scale_levels)
+    probabilities, positions = _check_forecasts(distributions, levels, scale_levels)
     given_type = np.asarray(distributions).dtype
     eps = float(np.finfo(given_type if given_type.kind == "f" else np.float64).eps)
     of_actual = probabilities[np.arange(positions.size), positions]
@@ -124,7 +124,7 @@ def ranked_probability_error(
     >>> ranked_probability_error([[0.5, 0.5, 0], [0, 0, 1]], [1, 1], scale_levels=[1, 2, 3])
     0.5625
     """
-    probabilities, positions = _forecasts(distributions, levels, scale_levels)
+    probabilities, positions = _check_forecasts(distributions, levels, scale_levels)
     n_pairs, n_levels = probabilities.shape
     predicted = np.cumsum(probabilities, axis=1)[:, :-1]
     actual = positions[:, None] <= np.arange(n_levels - 1)
@@ -147,7 +147,7 @@ def calibration_error(
     0.25
     """
     _check_count(bins, "bins")
-    probabilities, positions = _forecasts(distributions, levels, scale_levels)
+    probabilities, positions = _check_forecasts(distributions, levels, scale_levels)
     outcomes = positions[:, None] == np.arange(probabilities.shape[1])
     bin_of_each = np.minimum((probabilities * bins).astype(np.intp), bins - 1)
     # Weighted by its share, a bin's |mean p - mean o| is |sum of (p - o)| / all forecasts.
@@ -161,11 +161,11 @@ def interval_coverage_score(lower: npt.ArrayLike, upper: npt.ArrayLike, values: 
     >>> interval_coverage_score([1, 2], [3, 4], [3, 5])
     0.5
     """
-    low, high, actual = _pairs(lower=lower, upper=upper, values=values)
+    low, high, actual = _check_pairs(lower=lower, upper=upper, values=values)
     if np.any(low > high):
         pair = int(np.argmax(low > high))
         ends = f"lower[{pair}] is {low[pair]:.15g} and upper[{pair}] is {high[pair]:.15g}"
-        raise BadEntries(f"{ends}; lower may not be the higher one")
+        raise BadEntries(f"{ends}; lower must not be above upper")
     return float(np.mean((low <= actual) & (actual <= high)))
 
 
@@ -183,8 +183,8 @@ def ndcg_score(relevances: npt.ArrayLike, predictions: npt.ArrayLike, *, n: int)
     0.8155
     """
     _check_count(n, "n")
-    gains, predicted = _lists(relevances=relevances, predictions=predictions)
-    _refuse(np.isinf(gains) | (gains < 0), gains, "relevances", "relevances must be finite and at least 0")
+    gains, predicted = _check_lists(relevances=relevances, predictions=predictions)
+    _check_none(np.isinf(gains) | (gains < 0), gains, "relevances", "relevances must be finite and at least 0")
     gains, predicted = np.atleast_2d(gains, predicted)
     found = _compute_gain(gains, by=predicted, n=n)
     ideal = _compute_gain(gains, by=gains, n=n)
@@ -230,7 +230,7 @@ def hit_rate_score(relevant: npt.ArrayLike, predictions: npt.ArrayLike, *, n: in
 
 
 class ListScores(NamedTuple):
-    """The scores of ranked lists, each (lists,); the hit rate of one list is 0 or 1."""
+    """Scores of ranked lists, each (lists,); the hit rate of a list is 0 or 1."""
 
     precision: FloatArray
     recall: FloatArray
@@ -239,10 +239,13 @@ class ListScores(NamedTuple):
 
 
 def score_lists(hits: npt.NDArray[np.bool_], n_relevant: npt.NDArray[np.integer], *, n: int) -> ListScores:
-    """Return the scores at n of lists, by which of their best items, at most n, are relevant: (lists, items) in order.
+    """Return the scores at n of ranked lists.
 
-    `n_relevant` (lists,) is how many relevant items each list has in all, at least 1. The gain of NDCG is 1 of a
-    relevant item and 0 of any other.
+    Parameters
+    ----------
+    hits : whether each of the best items of a list, at most n, is relevant, (lists, items).
+    n_relevant : number of relevant items of each list, at least 1, (lists,).
+    n : length of the lists. The gain of a relevant item is 1 for NDCG.
 
     >>> score_lists(np.array([[False, True]]), np.array([1]), n=2).ndcg.round(4)
     array([0.6309])
@@ -258,83 +261,83 @@ def score_lists(hits: npt.NDArray[np.bool_], n_relevant: npt.NDArray[np.integer]
 def _score_ranked_lists(relevant: npt.ArrayLike, predictions: npt.ArrayLike, n: int) -> ListScores:
     """Return the scores of the lists that have a relevant item."""
     _check_count(n, "n")
-    flags, predicted = _lists(relevant=relevant, predictions=predictions)
-    _refuse((flags != 0) & (flags != 1), flags, "relevant", "give booleans, as in relevant=values >= 4")
+    flags, predicted = _check_lists(relevant=relevant, predictions=predictions)
+    _check_none((flags != 0) & (flags != 1), flags, "relevant", "give booleans, as in relevant=values >= 4")
     flags, predicted = np.atleast_2d(flags, predicted)
     n_relevant = flags.sum(axis=1).astype(np.int64)
     counted = n_relevant > 0
     if not np.any(counted):
         raise BadEntries(f"relevant has no True in any of {len(flags)} lists; at least one needs a relevant item")
-    hits = np.take_along_axis(flags, _best_items(predicted, n), axis=1) > 0
+    hits = np.take_along_axis(flags, _rank_items(predicted, n), axis=1) > 0
     return score_lists(hits[counted], n_relevant[counted], n=n)
 
 
 def _compute_gain(gains: FloatArray, *, by: FloatArray, n: int) -> FloatArray:
     """Return the DCG@n (lists,) of gains (lists, items) ranked by the highest of `by` (lists, items)."""
-    ranked = np.take_along_axis(gains, _best_items(by, n), axis=1)
+    ranked = np.take_along_axis(gains, _rank_items(by, n), axis=1)
     discounted: FloatArray = np.sum(ranked / np.log2(np.arange(2, ranked.shape[1] + 2)), axis=1)
     return discounted
 
 
-def _best_items(predictions: FloatArray, n: int) -> IndexArray:
+def _rank_items(predictions: FloatArray, n: int) -> IndexArray:
     """Return the positions (lists, n) of the highest predictions (lists, items), equal ones in order."""
     return np.argsort(-predictions, axis=1, kind="stable")[:, :n]
 
 
-def _forecasts(
+def _check_forecasts(
     distributions: npt.ArrayLike, levels: npt.ArrayLike, scale_levels: npt.ArrayLike
 ) -> tuple[FloatArray, IndexArray]:
     """Return checked probabilities (pairs, K) and the position (pairs,) of each actual level."""
     scale = _check_scale(scale_levels)
-    probabilities = _numbers(distributions, "distributions")
-    (actual,) = _pairs(levels=levels)
+    probabilities = _to_numbers(distributions, "distributions")
+    (actual,) = _check_pairs(levels=levels)
     if probabilities.shape != (actual.size, scale.size):
         raise BadEntries(
             f"distributions has shape {probabilities.shape}; {actual.size} pairs and {scale.size} levels "
             f"need ({actual.size}, {scale.size})"
         )
-    _refuse(probabilities < 0, probabilities, "distributions", "no probability may be negative")
+    _check_none(probabilities < 0, probabilities, "distributions", "no probability may be negative")
     sums = probabilities.sum(axis=1)
-    _refuse(np.abs(sums - 1.0) > SUM_TOLERANCE, sums, "sum of distributions", "each sum must be 1")
-    return probabilities, _positions(actual, scale, "levels")
+    _check_none(np.abs(sums - 1.0) > SUM_TOLERANCE, sums, "sum of distributions", "each sum must be 1")
+    return probabilities, _find_positions(actual, scale, "levels")
 
 
-def _position_pairs(
+def _find_level_positions(
     predicted_levels: npt.ArrayLike, levels: npt.ArrayLike, scale_levels: npt.ArrayLike
 ) -> tuple[IndexArray, IndexArray]:
     """Return the positions (pairs,) of predicted and of actual levels among the levels of the scale."""
     scale = _check_scale(scale_levels)
-    predicted, actual = _pairs(predicted_levels=predicted_levels, levels=levels)
-    return _positions(predicted, scale, "predicted_levels"), _positions(actual, scale, "levels")
+    predicted, actual = _check_pairs(predicted_levels=predicted_levels, levels=levels)
+    return _find_positions(predicted, scale, "predicted_levels"), _find_positions(actual, scale, "levels")
 
 
-def _positions(values: FloatArray, scale: FloatArray, name: str) -> IndexArray:
+def _find_positions(values: FloatArray, scale: FloatArray, name: str) -> IndexArray:
     positions = np.searchsorted(scale[:-1], values)
     legal = ", ".join(f"{level:.15g}" for level in scale)
-    _refuse(scale[positions] != values, values, name, f"the levels are {legal}", error=OffScale)
+    _check_none(scale[positions] != values, values, name, f"the levels are {legal}", error=OffScale)
     return positions
 
 
-def _finite_pairs(**named: npt.ArrayLike) -> list[FloatArray]:
+def _check_finite_pairs(**named: npt.ArrayLike) -> list[FloatArray]:
     """Return the named arguments as finite arrays of one shape (pairs,)."""
-    arrays = _pairs(**named)
+    arrays = _check_pairs(**named)
     for name, array in zip(named, arrays, strict=True):
-        _refuse(np.isinf(array), array, name, "only finite numbers can be compared")
+        _check_none(np.isinf(array), array, name, "only finite numbers can be compared")
     return arrays
 
 
-def _pairs(**named: npt.ArrayLike) -> list[FloatArray]:
+def _check_pairs(**named: npt.ArrayLike) -> list[FloatArray]:
     """Return the named arguments as arrays of one shape (pairs,), without NaN."""
-    return _alike(named, dimensions=(1,), wanted="(pairs,)")
+    return _check_alike(named, dimensions=(1,), wanted="(pairs,)")
 
 
-def _lists(**named: npt.ArrayLike) -> list[FloatArray]:
+def _check_lists(**named: npt.ArrayLike) -> list[FloatArray]:
     """Return the named arguments as arrays of one shape, (items,) or (lists, items), without NaN."""
-    return _alike(named, dimensions=(1, 2), wanted="(items,) or (lists, items)")
+    return _check_alike(named, dimensions=(1, 2), wanted="(items,) or (lists, items)")
 
 
-def _alike(named: dict[str, npt.ArrayLike], *, dimensions: tuple[int, ...], wanted: str) -> list[FloatArray]:
-    arrays = [_numbers(values, name) for name, values in named.items()]
+def _check_alike(named: dict[str, npt.ArrayLike], *, dimensions: tuple[int, ...], wanted: str) -> list[FloatArray]:
+    arrays = [_to_numbers(values, name) for name, values in named.items()]
     shape = arrays[0].shape
     if len(shape) not in dimensions or any(array.shape != shape for array in arrays):
         given = ", ".join(f"{name} {array.shape}" for name, array in zip(named, arrays, strict=True))
@@ -342,14 +345,14 @@ def _alike(named: dict[str, npt.ArrayLike], *, dimensions: tuple[int, ...], want
     return arrays
 
 
-def _numbers(values: npt.ArrayLike, name: str) -> FloatArray:
+def _to_numbers(values: npt.ArrayLike, name: str) -> FloatArray:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise BadEntries(f"{name} must be an array of numbers; got {values!r}") from error
     if array.size == 0:
         raise BadEntries(f"{name} is empty, of shape {array.shape}; a metric needs at least one number")
-    _refuse(np.isnan(array), array, name, "leave missing entries out")
+    _check_none(np.isnan(array), array, name, "leave missing entries out")
     return array
 
 
@@ -369,7 +372,7 @@ def _check_count(count: int, name: str) -> None:
         raise BadSetting(f"{name} must be a whole number of at least 1; got {count!r}")
 
 
-def _refuse(
+def _check_none(
     bad: npt.NDArray[np.bool_],
     array: FloatArray,
     name: str,
@@ -377,7 +380,7 @@ def _refuse(
     *,
     error: type[BadEntries] = BadEntries,
 ) -> None:
-    """Raise an error with the first bad value, where it stands in the array, and the rule it breaks."""
+    """Raise an error with the first bad value, its place in the array, and the rule."""
     if np.any(bad):
         first = np.unravel_index(np.argmax(bad), array.shape)
         where = ", ".join(str(position) for position in first)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-# On light and on dark paper. c1 to c7 are Okabe and Ito's colours, which colour-blind readers can tell apart.
+# On light and on dark paper. c1 to c7 are the colours of Okabe and Ito, which colour-blind readers can distinguish.
 COLOURS = {
     "paper": ("#ffffff", "#12161b"),
     "ink": ("#1a2129", "#e6eaee"),
@@ -58,7 +58,7 @@ _ONE, _OTHER = _LIGHT["one"], _LIGHT["other"]
 _CYCLE = [_LIGHT[f"c{number}"] for number in range(1, 8)]
 _MARKERS, _DASHES = "os^DvPX", ("-", "--", ":")
 
-# Text is measured in DejaVu Sans, which comes with matplotlib and is wider than the reader's font will be.
+# Text is measured in DejaVu Sans, which comes with matplotlib and is wider than most fonts of readers.
 _STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": _RULE,
@@ -100,12 +100,12 @@ _STYLE: dict[Any, Any] = {
     "ytick.minor.size": 0,
 }
 _FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif'
-_CHARACTER = 6.3  # the width of a character in points, about
-_TIP = "tip:"  # starts the id of an element that shows a text under the mouse
+_CHARACTER = 6.3  # approximate width of a character in points
+_TIP = "tip:"  # prefix of ids that become tooltips
 MOST_WRITTEN = 11  # a heat map of at most this many levels has numbers in its cells
 _SHADES = 20  # of a heat map
-# Text in a cell of these shades is dark on light paper and light on dark paper; up to the second, dark on both. Each
-# has a contrast of at least 4.5 with its cell.
+# Up to the first shade, text in a cell is dark on light paper and light on dark paper; up to the second, dark on both.
+# Its contrast with the cell is at least 4.5.
 _PALE, _MIDDLING = 12, 17
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -124,7 +124,7 @@ def _import_matplotlib() -> ModuleType:
 
 
 def _apply_style(draw: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Draw in the style of this module, and leave the style of the caller as it is."""
+    """Make a function draw in the style of this module, without changing the style of the caller."""
 
     @wraps(draw)
     def draw_in_style(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -141,7 +141,7 @@ def _apply_style(draw: Callable[Arguments, Result]) -> Callable[Arguments, Resul
 def make_axes(
     n_rows: int = 1, n_columns: int = 1, *, width: float = 360.0, height: float = 220.0, **options: Any
 ) -> list[Axes]:
-    """Return the axes of a new figure, row by row; `width` and `height` are those of the whole figure in points."""
+    """Return the axes of a new figure, row by row; `width` and `height` of the figure are in points."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
@@ -178,7 +178,7 @@ def _figure_of(ax: Axes) -> Figure:
 
 
 def _clean(text: object) -> str:
-    """Return text on one line without characters that XML does not allow."""
+    """Return text on one line, without characters that XML forbids."""
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", " ".join(str(text).splitlines()))
 
 
@@ -190,7 +190,7 @@ def _label(ax: Axes, x: str, y: str) -> None:
 
 
 def _name_ticks(axis: Axis, places: Sequence[float], names: Sequence[str]) -> None:
-    """Name groups at their places; on an x axis, leave out the names that do not fit."""
+    """Label ticks with the names of groups; on an x axis, leave out names that do not fit."""
     every = 1
     if axis is axis.axes.xaxis:
         room = 72 * axis.axes.bbox.width / _figure_of(axis.axes).dpi
@@ -212,7 +212,7 @@ def _format_ticks(axis: Axis, *, percent: bool = False, log: bool = False) -> No
 
 
 def _round_limits(ax: Axes, *, from_zero: bool = False) -> None:
-    """Let the y axis, which others may share, end in round numbers, with a few ticks between them."""
+    """Let a y axis, shared or not, end in round numbers with a few ticks in between."""
     from matplotlib.ticker import MaxNLocator
 
     locator = MaxNLocator(nbins=max(4, round(1.44 * ax.bbox.height / _figure_of(ax).dpi)), steps=[1, 2, 2.5, 5, 10])
@@ -268,7 +268,7 @@ def plot_bars(
     y_label: str = "",
     percent: bool = False,
 ) -> Axes:
-    """Draw bars from 0, those of a group side by side, with error bars where there are margins."""
+    """Draw bars in groups, with error bars if there are margins."""
     own = ax or make_axes()[0]
     width = 0.8 * min(1.0, len(groups) / 4) / len(series)
     write = _format_share if percent else format_short
@@ -293,7 +293,7 @@ def plot_bars(
 
 
 def plot_areas(areas: Sequence[str], errors: Series, ax: Axes | None = None, *, margins: Margins | None = None) -> Axes:
-    """Draw the RMSE of models by area, with error bars where there are margins."""
+    """Draw the RMSE of models by area, with error bars if there are margins."""
     return plot_bars(areas, errors, ax, margins=margins, x_label="area", y_label="RMSE")
 
 
@@ -310,11 +310,11 @@ def plot_lines(
     y_limits: tuple[float, float] | None = None,
     groups: Sequence[str] = (),
 ) -> Axes:
-    """Draw a curve through (places, numbers) for each name; `groups` name the places 0, 1, 2, ..."""
+    """Draw a curve through (places, numbers) for each name; `groups` are names of the places 0, 1, 2, ..."""
     from matplotlib.transforms import ScaledTranslation
 
     own = ax or make_axes()[0]
-    step = min(3.0, 28.0 / len(curves)) if margins else 0.0  # error bars of one place stand beside one another
+    step = min(3.0, 28.0 / len(curves)) if margins else 0.0  # error bars at one place are drawn side by side
     for number, (name, (places, numbers)) in enumerate(curves.items()):
         spreads = (margins or {}).get(name) or [None] * len(numbers)
         aside = ScaledTranslation(step * (number - (len(curves) - 1) / 2) / 72, 0, _figure_of(own).dpi_scale_trans)
@@ -330,7 +330,7 @@ def plot_lines(
             **_style_line(number, len(curves)),
         )
         ends = [np.array(numbers, dtype=float) + sign * np.nan_to_num(_as_floats(spreads)) for sign in (-1, 1)]
-        own.update_datalim(np.column_stack([np.tile(places, 2), np.concatenate(ends)]))  # aside of the shift
+        own.update_datalim(np.column_stack([np.tile(places, 2), np.concatenate(ends)]))  # without the shift
     own.autoscale_view()
     if log_x:
         own.set_xscale("log")
@@ -366,14 +366,14 @@ def plot_cold_start(
 
 
 class EpochLike(Protocol):
-    """An epoch of a history; the loss and the validation error are None where they were not computed."""
+    """An epoch of a history; the loss and the validation error are None if they were not computed."""
 
     @property
     def epoch(self) -> int: ...
 
 
 class HistoryLike(Protocol):
-    """The records of training and the epoch that was kept, counted from 0."""
+    """The records of training and the best epoch, counted from 0."""
 
     @property
     def records(self) -> Sequence[EpochLike]: ...
@@ -382,16 +382,16 @@ class HistoryLike(Protocol):
 
 
 def list_points(history: HistoryLike, metric: str) -> list[tuple[int, float]]:
-    """Return (epoch, number) of a metric for the epochs that have it, counted from 1."""
+    """Return (epoch, number) for the epochs with a metric, counted from 1."""
     found = ((record.epoch + 1, getattr(record, metric)) for record in history.records)
     return [(epoch, number) for epoch, number in found if number is not None and math.isfinite(number)]
 
 
 @_apply_style
 def plot_history(model_or_history: Any, ax: Axes | None = None, *, metric: str = "") -> Axes:
-    """Draw the learning curve of a fitted model or of its history, with a ring around the epoch that was kept.
+    """Draw the learning curve of a fitted model or of its history, with a ring around the best epoch.
 
-    `metric` is "loss" or "validation_error" (the default where it was computed).
+    `metric` is "loss" or "validation_error" (default: the validation error if it was computed).
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -399,7 +399,7 @@ def plot_history(model_or_history: Any, ax: Axes | None = None, *, metric: str =
     metric = metric or ("validation_error" if list_points(history, "validation_error") else "loss")
     points = list_points(history, metric)
     if not points:
-        raise BadSetting(f"the history holds no {metric.replace('_', ' ')} to draw")
+        raise BadSetting(f"the history has no {metric.replace('_', ' ')} to draw")
     own = ax or make_axes()[0]
     epochs, numbers = zip(*points, strict=True)
     own.plot(epochs, numbers, color=_ONE, marker="o" if len(epochs) == 1 else "")
@@ -430,10 +430,10 @@ def plot_calibration(
     ax: Axes | None = None,
     *,
     margins: Sequence[float] = (),
-    x_label: str = "probability that was forecast",
-    y_label: str = "share that came true",
+    x_label: str = "forecast probability",
+    y_label: str = "observed frequency",
 ) -> Axes:
-    """Draw a reliability diagram; the larger a point, the more forecasts it stands for."""
+    """Draw a reliability diagram; the size of a point shows its number of forecasts."""
     own = ax or make_axes(height=340.0)[0]
     own.plot([0, 1], [0, 1], color=_SOFT, linewidth=1, linestyle=(0, (3, 3)))
     own.plot(forecast, observed, color=_ONE)
@@ -457,7 +457,7 @@ def plot_calibration(
 def plot_confusion(
     shares: npt.NDArray[np.floating], levels: Sequence[str], ax: Axes | None = None, *, deepest: float | None = None
 ) -> Axes:
-    """Draw shares (true level, predicted level) as a heat map; `deepest` is the share of full colour."""
+    """Draw shares (true level, predicted level) as a heat map; `deepest` is the share with full colour."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 
@@ -494,7 +494,7 @@ def plot_boundaries(
     scores: npt.NDArray[np.floating],
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the scale cut into levels twice, uniformly and as learned, under a histogram of scores (bins,)."""
+    """Draw uniform and learned boundaries between levels under a histogram of scores (bins,)."""
     own = ax or make_axes(height=240.0)[0]
     low, high = float(levels[0]), float(levels[-1])
     base, thickness = 1.15, 0.32
@@ -513,7 +513,7 @@ def plot_boundaries(
             strip[0].set_gid(f"{_TIP}{name}: level {level}")
             if (right - left) * room > 7 * len(level) + 4:
                 own.text((left + right) / 2, bottom + thickness / 2, level, ha="center", va="center_baseline")
-    if levels.size <= 20:  # the uniform boundaries show how far the learned ones have moved
+    if levels.size <= 20:  # uniform boundaries for comparison with the learned ones
         own.vlines(uniform, -0.04, thickness + 0.04, color=_SOFT, linewidth=1, linestyle=(0, (3, 3)))
     own.set(xlim=(low, high), ylim=(-0.08, base + 1.1))
     own.grid(visible=False)
@@ -533,7 +533,7 @@ def plot_comparison(
     spreads: Mapping[str, Mapping[str, float]] | None = None,
     x_label: str = "RMSE",
 ) -> Axes:
-    """Draw a line for each name, the first on top, with a point and its spread for each series that has it."""
+    """Draw a line for each name, from the top, with a point and its spread for each series."""
     beside = _CHARACTER * 1.08 * max(map(len, names))
     own = ax or make_axes(width=420.0 + beside, height=26.0 * len(names) + 52)[0]
     for number, (title, numbers) in enumerate(series.items()):
@@ -566,10 +566,10 @@ def plot_comparison(
     return own
 
 
-def _draw_level_bars(
+def _draw_horizontal_bars(
     ax: Axes, names: Sequence[str], numbers: Sequence[float], write: Callable[[float], str], x_label: str
 ) -> None:
-    """Draw a bar to the right or to the left of 0 for each name, the first on top, with its number behind it."""
+    """Draw a horizontal bar for each name, from the top, with its number at the end."""
     drawn = ax.barh(range(len(names)), numbers, 0.72)
     ax.bar_label(drawn, [write(number) for number in numbers], padding=4, color=_INK)
     for bar, name, number in zip(drawn, names, numbers, strict=True):
@@ -588,10 +588,10 @@ def _draw_level_bars(
 
 @_apply_style
 def plot_importances(importances: Mapping[str, float], ax: Axes | None = None) -> Axes:
-    """Draw a bar for the share of each setting, the first on top."""
+    """Draw a bar for the importance of each setting, from the top."""
     own = ax or make_axes(width=640.0, height=28.0 * len(importances) + 48)[0]
     names, shares = list(importances), list(importances.values())
-    _draw_level_bars(own, names, shares, lambda share: f"{100 * share:.0f} %", "importance, %")
+    _draw_horizontal_bars(own, names, shares, lambda share: f"{100 * share:.0f} %", "importance, %")
     _format_ticks(own.xaxis, percent=True)
     return own
 
@@ -624,16 +624,16 @@ class ExplanationLike(Protocol):
 
 @_apply_style
 def plot_explanation(found: ExplanationLike, ax: Axes | None = None, *, width: float = 440.0) -> Axes:
-    """Draw a bar for each entry of an explanation, the largest effect on top, and then for each feature."""
+    """Draw a bar for each entry of an explanation, the largest effect on top, then for each feature."""
     effects = _list_effects(found, longest=int(0.4 * width / (1.1 * _CHARACTER)))
     own = ax or make_axes(width=width, height=28.0 * len(effects) + 58)[0]
     names, numbers = [name for name, _ in effects], [effect for _, effect in effects]
-    _draw_level_bars(own, names, numbers, format_effect, "effect on the prediction")
+    _draw_horizontal_bars(own, names, numbers, format_effect, "effect on the prediction")
     return own
 
 
 def describe_explanation(found: ExplanationLike, *, row: Any, column: Any) -> str:
-    """Return an explanation as a sentence, for readers who do not see its plot; a `row` of None has no label."""
+    """Return an explanation as a sentence, the alternative text of its plot; `row` is None for a new row."""
     effects = "; ".join(f"{name} {format_effect(effect)}" for name, effect in _list_effects(found, longest=40))
     kinds = "entries and features" if found.features else "entries"
     who = "a new row" if row is None else str(row)
@@ -643,14 +643,14 @@ def describe_explanation(found: ExplanationLike, *, row: Any, column: Any) -> st
 
 
 def _list_effects(found: ExplanationLike, *, longest: int) -> list[tuple[str, float]]:
-    """Return the names of entries and features with their values, and the effects."""
+    """Return each entry and feature with its value as text, and its effect."""
     entries = zip(found.labels.tolist(), found.values.tolist(), found.effects.tolist(), strict=True)
     effects = [(_shorten(label, f" ({value:g})", longest), effect) for label, value, effect in entries]
     return effects + [(_shorten(each.name, f": {each.value}", longest), each.effect) for each in found.features]
 
 
 def _shorten(label: Any, value: str, longest: int) -> str:
-    """Return a label and its value; where both are too long together, the label is cut first."""
+    """Return a label and its value, cut to a length; the label is cut first."""
     value = value if len(value) <= longest - 8 else f"{value[: longest - 9]}…"
     whole, room = str(label), longest - len(value)
     return f"{whole if len(whole) <= room else f'{whole[: room - 1]}…'}{value}"
@@ -660,22 +660,22 @@ def _shorten(label: Any, value: str, longest: int) -> str:
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a file name that does not end in .svg."""
+    """Raise an error unless a file name ends in .svg."""
     if path.suffix != ".svg":
         raise BadSetting(f"the name of a picture must end in .svg; got {str(path)!r}")
 
 
 def save_svg(ax: Axes, path: str | os.PathLike[str], *, title: str) -> None:
-    """Write the whole figure of a plot to an SVG file; `title` describes it to readers who do not see it."""
+    """Write the whole figure of a plot to an SVG file; `title` is its alternative text."""
     drawn = render_svg(ax, title=title, as_file=True).encode()
     write_atomically(path, lambda temporary: temporary.write_bytes(drawn))
 
 
 def render_svg(ax: Axes, *, title: str, as_file: bool = False) -> str:
-    """Return the whole figure of a plot as SVG, for a page that has `colour_rules()` or for a file of its own."""
+    """Return the whole figure of a plot as SVG, for a page with the CSS of `colour_rules()` or for a file."""
     buffer = io.StringIO()
     with _import_matplotlib().rc_context(_STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's font may have it
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the font of the reader may have it
         _figure_of(ax).savefig(buffer, format="svg", metadata={"Date": None})
     root = ElementTree.fromstring(buffer.getvalue())
     title = _clean(title)
@@ -693,7 +693,7 @@ def render_svg(ax: Axes, *, title: str, as_file: bool = False) -> str:
 
 
 def _tidy(root: ElementTree.Element, *, prefix: str) -> None:
-    """Make colours variables and ids unique, turn ids that are tips into titles, and drop what no reader sees."""
+    """Turn colours into variables and tips into titles, make ids unique, and drop invisible elements."""
     variables = {light: f"var(--{name}, {light})" for name, light in _LIGHT.items()}
     for parent in list(root.iter()):
         parent.tag = parent.tag.rpartition("}")[2]
@@ -708,7 +708,7 @@ def _tidy(root: ElementTree.Element, *, prefix: str) -> None:
             own["style"] = re.sub("#[0-9a-f]{6}", lambda found: variables.get(found[0], found[0]), style)
         if size := re.search(r"font-size: ([\d.]+)px; ?", own.get("style", "")):
             own["style"] = own["style"].replace(size[0], "")
-            own["font-size"] = size[1]  # as an attribute, which the style of a page may change
+            own["font-size"] = size[1]  # as an attribute, which a style sheet can override
         if "d" in own:
             own["d"] = " ".join(re.sub(r"(\.\d\d)\d+", r"\1", own["d"]).split())
         if "clip-path" in own:
@@ -725,7 +725,7 @@ def _tidy(root: ElementTree.Element, *, prefix: str) -> None:
 
 
 def colour_rules(selector: str = ":root") -> str:
-    """Return CSS that sets the colours of plots, light or dark as the reader's system is."""
+    """Return CSS with the colours of plots, light or dark like the system of the reader."""
     light, dark = (" ".join(f"--{name}: {pair[scheme]};" for name, pair in COLOURS.items()) for scheme in (0, 1))
     return (
         f"{selector} {{ color-scheme: light dark; {light} }}\n"
@@ -744,9 +744,9 @@ _NOTEBOOK_STYLE = """
 
 
 def build_notebook_view(name: str, facts: Mapping[str, str], plots: Mapping[str, Callable[[], Axes]]) -> str:
-    """Return the HTML that a notebook shows of an object: its name, facts, and plots with their captions.
+    """Return the HTML of an object in a notebook: its name, facts, and plots with captions.
 
-    Without matplotlib there are no plots.
+    Without matplotlib the plots are left out.
     """
     lines = (f"<tr><th>{html.escape(fact)}</th><td>{html.escape(text)}</td></tr>" for fact, text in facts.items())
     figures = []

@@ -25,7 +25,7 @@ from deepmf.errors import (
     TrainingInterrupted,
     UnreadableFile,
     UserError,
-    nearest_name,
+    suggest_name,
 )
 from deepmf.files import try_lock
 from deepmf.matrix.features import AxisFeatures, Features
@@ -273,7 +273,7 @@ def _drop_fixed(space: Space, defaults: Mapping[str, Any], fixed: Mapping[str, A
     """Return the dimensions of a space whose settings are not fixed."""
     for name in space:
         if name not in defaults:
-            raise BadSetting(f"{model!r} has no setting {name!r} to tune; {nearest_name(name, defaults)}")
+            raise BadSetting(f"{model!r} has no setting {name!r} to tune; {suggest_name(name, defaults)}")
     free = {name: dimension for name, dimension in space.items() if name not in fixed}
     if not free:
         reason = f"all of {', '.join(space)} are fixed" if space else "it has no search space"

@@ -233,7 +233,7 @@ def test_json_and_what_was_guessed_and_left_out(run: Run, tmp_path: Path) -> Non
     ("arguments", "message"),
     [
         (["r.csv", "-o", "-"], "a store is a folder and cannot be written to standard output"),
-        (["r.csv", "-o", "r.csv"], "r.csv could not be written (it is there already"),
+        (["r.csv", "-o", "r.csv"], "r.csv could not be written (it exists already"),
         (["r.csv", "r.csv", "-o", "r.store"], "was given before; --duplicates first, last or mean"),
         (["r.csv", "-o", "r.store", "--scale", "1,2"], "r.csv, line 2: row 'a', column 'x' has value 5"),
         (["none.csv", "-o", "r.store"], "there is no file none.csv"),

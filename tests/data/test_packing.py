@@ -232,7 +232,7 @@ def test_files_that_are_not_there_or_no_files(tmp_path: Path) -> None:
 def test_nothing_is_packed_over_another(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("user,item,rating\na,x,1\na,y,2\n")
     pack(tmp_path / "r.csv", tmp_path / "r.store")
-    with pytest.raises(CannotSave, match=r"r.store could not be written \(it is there already"):
+    with pytest.raises(CannotSave, match=r"r.store could not be written \(it exists already"):
         pack(tmp_path / "r.csv", tmp_path / "r.store")
     with pytest.raises(CannotSave, match="there is no folder"):
         pack(tmp_path / "r.csv", tmp_path / "none" / "r.store")

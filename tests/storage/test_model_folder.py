@@ -89,7 +89,7 @@ def test_a_new_folder_takes_the_place_of_an_old_one_and_of_a_file(folder: Path) 
 def test_output_that_is_there_and_no_model(tmp_path: Path) -> None:
     (tmp_path / "photos.model").mkdir()
     (tmp_path / "photos.model" / "cat.png").touch()
-    with pytest.raises(CannotSave, match=r"photos.model could not be written \(it is there already; give another name"):
+    with pytest.raises(CannotSave, match="photos.model .*exists already"):
         write_folder(tmp_path / "photos.model", kind="model", content=CONTENT, tensors=TENSORS)
     assert files_of(tmp_path / "photos.model") == ["cat.png"] and files_of(tmp_path) == ["photos.model"]
 

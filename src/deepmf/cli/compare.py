@@ -25,7 +25,7 @@ from deepmf.cli.options import (
 )
 from deepmf.cli.output import check_writable, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_assignment, parse_scale
-from deepmf.errors import BadSetting, nearest_name
+from deepmf.errors import BadSetting, suggest_name
 from deepmf.models.registry import model_class
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _models(names: str, assignments: Iterable[str] | None, *, seed: int, device:
     for assigned, value in given.items():
         model, dot, name = assigned.rpartition(".")
         if dot and model not in wanted:
-            raise BadSetting(f"--set {assigned} is for {model!r}, which is not compared; {nearest_name(model, wanted)}")
+            raise BadSetting(f"--set {assigned} is for {model!r}, which is not compared; {suggest_name(model, wanted)}")
         takers = [model] if dot else [each for each in wanted if name in known[each]]
         if not takers:
             raise BadSetting(f"--set {assigned}: none of {', '.join(wanted)} has a setting of that name")

@@ -12,7 +12,7 @@ from typing import Any
 from deepmf.data.datasets import DATASETS, load, load_split
 from deepmf.data.splits import Split, split_areas, split_entries
 from deepmf.data.synthetic import generate
-from deepmf.errors import BadSetting, UnreadableFile, nearest_name
+from deepmf.errors import BadSetting, UnreadableFile, suggest_name
 from deepmf.evaluation.comparison import Problem
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.models.registry import model_class
@@ -139,7 +139,7 @@ class TableLayout:
 def read_layout(table: str) -> TableLayout:
     """Return the layout of a table, from its `table.toml`."""
     if table not in list_tables():
-        raise BadSetting(f"there is no table {table!r}; {nearest_name(table, list_tables())}")
+        raise BadSetting(f"there is no table {table!r}; {suggest_name(table, list_tables())}")
     content = tomllib.loads((FOLDER / table / "table.toml").read_text(encoding="utf-8"))
     _check_keys(content, [each.name for each in fields(TableLayout)])
     return TableLayout(**{key: _freeze(value) for key, value in content.items()})
@@ -152,7 +152,7 @@ def read_table(table: str, *, only: Sequence[str] = ()) -> list[Recipe]:
     rows = {recipe.row: recipe for recipe in recipes}
     for row in only:
         if row not in rows:
-            raise BadSetting(f"{table} has no row {row!r}; {nearest_name(row, rows)}")
+            raise BadSetting(f"{table} has no row {row!r}; {suggest_name(row, rows)}")
     return [recipe for recipe in recipes if not only or recipe.row in only]
 
 
@@ -256,12 +256,12 @@ def _is_share(share: Any) -> bool:
 def _check_keys(content: Mapping[str, Any], known: list[str]) -> None:
     for key in content:
         if key not in known:
-            raise BadSetting(f"there is no key {key!r}; {nearest_name(key, known)}")
+            raise BadSetting(f"there is no key {key!r}; {suggest_name(key, known)}")
 
 
 def _check_choice(what: str, given: str, choices: list[str]) -> None:
     if given not in choices:
-        raise BadSetting(f"there is no {what} {given!r}; {nearest_name(given, choices)}")
+        raise BadSetting(f"there is no {what} {given!r}; {suggest_name(given, choices)}")
 
 
 def _freeze(value: Any) -> Any:

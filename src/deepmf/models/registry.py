@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from deepmf.errors import BadSetting, nearest_name
+from deepmf.errors import BadSetting, suggest_name
 
 if TYPE_CHECKING:
     from deepmf.models.base import Model
@@ -60,7 +60,7 @@ def model_class(name: str) -> type[Model]:
     'DMFDSettings'
     """
     if name not in MODELS:
-        raise BadSetting(f"there is no model {name!r}; {nearest_name(name, MODELS)}")
+        raise BadSetting(f"there is no model {name!r}; {suggest_name(name, MODELS)}")
     return _import_class(MODELS[name])
 
 

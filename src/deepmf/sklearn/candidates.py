@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.optimize
 
-from deepmf.errors import BadSetting, CannotExtend, nearest_name
+from deepmf.errors import BadSetting, CannotExtend, suggest_name
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.models import registry
 from deepmf.models.base import Model
@@ -140,7 +140,7 @@ class TableModels:
                 raise BadSetting(f"model={self.asked!r} is for scale='columns' without feature_columns")
         elif self.asked not in (AUTO, *registry.MODELS):
             raise BadSetting(
-                f"there is no model {self.asked!r}; {nearest_name(self.asked, (*WHOLE_ROWS, *registry.MODELS))}"
+                f"there is no model {self.asked!r}; {suggest_name(self.asked, (*WHOLE_ROWS, *registry.MODELS))}"
             )
         elif self.asked != AUTO:
             self.new(self.asked)
@@ -150,7 +150,7 @@ class TableModels:
             )
             for name in self.given:
                 if name not in known:
-                    raise BadSetting(f"none of {', '.join(MODELS)} has a setting {name!r}; {nearest_name(name, known)}")
+                    raise BadSetting(f"none of {', '.join(MODELS)} has a setting {name!r}; {suggest_name(name, known)}")
             for name in MODELS:
                 self.new(name)
 

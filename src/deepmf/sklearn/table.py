@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.sparse
 from sklearn.utils import check_array
 
-from deepmf.errors import BadEntries, BadSetting, nearest_name
+from deepmf.errors import BadEntries, BadSetting, suggest_name
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.features import Features
 from deepmf.matrix.labels import Labelled, Labels
@@ -452,7 +452,7 @@ def _position(names: list[Any], given: Any) -> int:
         if 0 <= given < len(names):
             return int(given)
         raise BadSetting(f"feature_columns has the position {given}; the table has {len(names)} columns, from 0 on")
-    hint = nearest_name(str(given), [str(name) for name in names])
+    hint = suggest_name(str(given), [str(name) for name in names])
     raise BadSetting(f"feature_columns has {given!r}, which is no column of the table; {hint}")
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self, TypeVar, cast, dataclass_transform, get_args, get_type_hints
 
-from deepmf.errors import BadSetting, nearest_name
+from deepmf.errors import BadSetting, suggest_name
 
 # Settings are dataclasses and not pydantic models: the numeric core also runs where only torch, numpy, scipy and
 # safetensors are installed.
@@ -277,7 +277,7 @@ class Settings:
         known = [each.name for each in fields(cls)]
         for name in values:
             if name not in known:
-                raise BadSetting(f"there is no setting {name!r}; {nearest_name(name, known)}")
+                raise BadSetting(f"there is no setting {name!r}; {suggest_name(name, known)}")
         return cls(**{name: _convert_from_numpy(value) for name, value in values.items()})
 
     def to_dict(self) -> dict[str, Any]:
