@@ -29,7 +29,7 @@ def main() -> None:
     # One of them: what is recommended, and how much it would really be liked.
     viewer = split.test["II"].entries().rows[0]
     best = model.recommend(viewer, n=3)
-    truth = ratings.truth.expected([viewer] * 3, best.labels)
+    truth = ratings.truth.mean([viewer] * 3, best.labels)
     print(f"\nFor {viewer}, who is new (predicted, and the truth):")
     for film, predicted, true in zip(*best, truth, strict=True):
         print(f"  {film:<28}{predicted:.1f}  {true:.1f}")
