@@ -131,7 +131,7 @@ def test_every_model_knows_the_error_of_the_means(name: str, tmp_path: Path) -> 
     predict = means.predict_levels if model.predictor_.readout.predicts_levels else means.predict
     assert model.history_.means_error == rmse_error(predict(rows, columns), values)
     model.save(tmp_path / "model")
-    assert load(tmp_path / "model").history_ == model.history_.without_times()
+    assert load(tmp_path / "model").history_ == model.history_.drop_times()
     assert small_model(name).fit(split.train).history_.means_error is None
 
 

@@ -106,8 +106,8 @@ def test_a_file_with_latents_that_do_not_fit() -> None:
     for name, wrong, message in (
         ("latents.rows.base", np.ones((30, 2), dtype=np.float32), r"float32 and of shape \(30, 1\); got .*\(30, 2\)"),
         ("latents.rows.base", np.ones((30, 1)), "must be of float32"),
-        ("latents.rows.base", np.nan * ones, "must be of finite numbers"),
-        ("latents.rows.base", np.float32(np.inf) * ones, "must be of finite numbers"),
+        ("latents.rows.base", np.nan * ones, "must have finite numbers"),
+        ("latents.rows.base", np.float32(np.inf) * ones, "must have finite numbers"),
         ("latents.rows.extra", np.ones((0, 2), dtype=np.float32), r"of shape \(0, 1\)"),
         ("latents.columns.positions", np.array([1]), r"latents.columns.extra must be .* of shape \(1, 1\)"),
     ):

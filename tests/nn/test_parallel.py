@@ -105,7 +105,7 @@ def test_a_full_disk_stops_nothing_and_leaves_the_last_whole_state(folder: Path)
     for found in found_by(folder, 2):
         assert len(found["full"]["said"]) == 1
         assert (
-            "full could not be written (File too large); nothing was changed; training goes on"
+            "full could not be written (File too large); nothing was changed; training continues"
             in found["full"]["said"][0]
         )
         assert found["full"]["numbers"] == [[], [1], [1], [1], [1], [1]]

@@ -10,7 +10,7 @@ from deepmf.nn.ranks import Ranks, find_ranks, report_lost_ranks
 
 N_RANKS = 3
 
-pytestmark = pytest.mark.slow  # starts processes
+starts_processes = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +21,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, rank_jobs.
     return [torch.load(folder / f"{N_RANKS}-{rank}.pt", weights_only=True) for rank in range(N_RANKS)]
 
 
+@starts_processes
 @pytest.mark.parametrize("n_lines", rank_jobs.LINES)
 def test_shares_are_sums_over_ranks_and_gather_puts_them_together(
     found: list[dict[str, rank_jobs.Found]], n_lines: int
@@ -35,14 +36,16 @@ def test_shares_are_sums_over_ranks_and_gather_puts_them_together(
         torch.testing.assert_close(each["collectives"][f"gradient.{n_lines}"], numbers)
 
 
+@starts_processes
 def test_a_total_of_parts_has_the_gradients_of_all_parts(found: list[dict[str, rank_jobs.Found]]) -> None:
     # 2 (1 + 2 + 3) (1 + 10 + 100), squared, plus 2
     for each in found:
         assert each["collectives"]["total"].item() == 2.0 * 6 * 111
-        assert each["collectives"]["total.take_share"].item() == pytest.approx(2.0 * 2 * 6 * 111 * 2 * 111)
+        assert each["collectives"]["total.share"].item() == pytest.approx(2.0 * 2 * 6 * 111 * 2 * 111)
         assert each["collectives"]["total.weight"].item() == pytest.approx(2.0 * 2 * 6 * 111 * 6 * 111 + 1)
 
 
+@starts_processes
 def test_small_collectives(found: list[dict[str, rank_jobs.Found]]) -> None:
     for each in found:
         assert each["collectives"]["sum"].tolist() == [6.0]
@@ -51,6 +54,7 @@ def test_small_collectives(found: list[dict[str, rank_jobs.Found]]) -> None:
         assert each["collectives"]["collected"].tolist() == [0, 1, 2]
 
 
+@starts_processes
 @pytest.mark.parametrize("job", ["norm", "sparse", "dense"])
 def test_layers_compute_what_one_process_does(found: list[dict[str, rank_jobs.Found]], job: str) -> None:
     alone = rank_jobs.norm(None) if job == "norm" else rank_jobs.branch(None, dense=job == "dense")
@@ -72,7 +76,7 @@ def test_one_process_alone_has_no_ranks() -> None:
 
 def test_a_lost_rank_is_said_in_a_sentence() -> None:
     with (
-        pytest.raises(RankLost, match="no longer reach each other \\(Connection closed\\)") as caught,
+        pytest.raises(RankLost, match="lost each other \\(Connection closed\\)") as caught,
         report_lost_ranks(),
     ):
         raise RuntimeError("[/gloo/pair.cc:537] Connection closed. Look into logs.\nMore")

@@ -145,7 +145,7 @@ BASE = PACKED.tensors["row_features.base.weights"]
         ("positions", np.array([0]), r"row_features\.extra\.inputs must be of int32 and of shape \(1, any\)"),
         ("positions", np.array([0.0, 4.0]), "must be of int64"),
         ("base.weights", np.where(BASE == 0, BASE, np.float32(5)), "has weights beyond 4"),
-        ("base.weights", np.where(BASE == 0, BASE, np.float32("nan")), "of finite numbers"),
+        ("base.weights", np.where(BASE == 0, BASE, np.float32("nan")), "finite numbers"),
         ("base.weights", BASE[:, :1], "must be of float32 and of shape"),
         ("base.weights", BASE[:1], "must be of float32 and of shape"),
         ("base.inputs", PACKED.tensors["row_features.base.inputs"] + 10**6, "points outside the"),

@@ -177,7 +177,7 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, differing: str, star
         start(path)
     assert str(caught.value) == (
         f"{path} is the checkpoint of another run (its {differing} differ); "
-        "delete it to start afresh, or give another name"
+        "delete it to start again, or give another name"
     )
     assert path.read_bytes() == kept
 
@@ -276,7 +276,7 @@ def test_from_the_checkpoint_of_the_end_nothing_is_trained_again(tmp_path: Path,
 def test_a_kill_after_the_last_epoch_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, epochs = tmp_path / "run.checkpoint", []
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(DMF, "_predictor", lambda *_: 1 / 0)
+        patch.setattr(DMF, "_make_predictor", lambda *_: 1 / 0)
         fitted(checkpoint=path)
     assert np.isfinite(fitted(checkpoint=path, callback=counted(epochs)).complete()).all()
     assert epochs == []
@@ -302,7 +302,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_once_and_training_goes_on(
         model = fitted(checkpoint=folder / "run.checkpoint", callback=remove_folder)
     (said,) = [str(warning.message) for warning in caught if warning.category is DeepMFWarning]
     assert said.startswith(f"{folder / 'run.checkpoint'} could not be written (there is no folder {folder})")
-    assert said.endswith("training goes on without this checkpoint")
+    assert "training continues" in said
     assert_same(saved(model, tmp_path), uninterrupted)
 
 
@@ -328,6 +328,151 @@ def test_a_file_that_is_no_checkpoint_is_refused_and_left(tmp_path: Path) -> Non
     assert path.exists() and trainer.calls == []
 
 
+def test_a_missing_folder_is_noticed_before_training(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="nowhere"):
+        fitted(checkpoint=tmp_path / "nowhere" / "run.checkpoint", callback=stopping_in(0, ZeroDivisionError))
+
+
+# The first use of torch.distributed.checkpoint imports it, which takes seconds.
+imports_distributed = pytest.mark.slow
+
+SHARDED_STATE = TrainingState(
+    {"history": {"records": []}},
+    {
+        "learned.weight": torch.arange(6.0).view(3, 2),
+        "learned.views": torch.tensor([True, False]),
+        "state.generator": torch.tensor([1, 2], dtype=torch.uint8),
+        "state.step": torch.tensor(3.0),
+    },
+)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> ShardedCheckpoint:
+    return ShardedCheckpoint(tmp_path / "run.checkpoint", FINGERPRINT)
+
+
+def assert_same_state(found: TrainingState | None, expected: TrainingState) -> None:
+    assert found is not None and found.content == expected.content
+    assert found.tensors.keys() == expected.tensors.keys()
+    for name, tensor in expected.tensors.items():
+        assert torch.equal(found.tensors[name], tensor) and found.tensors[name].dtype == tensor.dtype
+
+
+@imports_distributed
+def test_a_state_comes_back_and_replaces_the_one_before(checkpoint: ShardedCheckpoint) -> None:
+    assert checkpoint.read() is None
+    checkpoint.write(SHARDED_STATE)
+    assert_same_state(checkpoint.read(), SHARDED_STATE)
+    later = TrainingState({"history": {}}, {"learned.weight": torch.zeros(2, 2)})
+    checkpoint.write(later)
+    assert_same_state(checkpoint.read(), later)
+    assert [each.name for each in checkpoint.path.iterdir()] == ["00000002"]
+
+
+@imports_distributed
+def test_divided_tables_are_stored_by_channel(tmp_path: Path) -> None:
+    table = torch.arange(12.0).view(6, 2)
+    state = TrainingState({}, {"learned.weight": table, "good.weight": table + 1})
+    path, division = tmp_path / "run.checkpoint", Division(n_inputs=3, n_channels=2)
+    ShardedCheckpoint(path, FINGERPRINT, {"learned.weight": division}).write(state)
+    assert_same_state(ShardedCheckpoint(path, FINGERPRINT, {"learned.weight": division}).read(), state)
+    stored = ShardedCheckpoint(path, FINGERPRINT).read()
+    assert stored is not None and torch.equal(stored.tensors["learned.weight"], table.view(2, 3, 2))
+    with pytest.raises(BadModelFile, match=r"run.checkpoint holds \w+.weight of shape \(2, 3, 2\), which does not fit"):
+        ShardedCheckpoint(path, FINGERPRINT, {"learned.weight": Division(n_inputs=6, n_channels=1)}).read()
+
+
+@imports_distributed
+def test_what_was_not_finished_is_no_state(checkpoint: ShardedCheckpoint) -> None:
+    checkpoint.write(SHARDED_STATE)
+    (checkpoint.path / "00000002").mkdir()  # no content: nothing that we have renamed
+    assert list(find_states(checkpoint.path)) == [1]
+    assert_same_state(checkpoint.read(), SHARDED_STATE)
+
+
+def damage(kind: str, state: Path) -> None:
+    shard = next(state.glob("*.safetensors"))
+    if kind == "missing":
+        shard.unlink()
+    elif kind == "added":
+        (state / "other.safetensors").write_bytes(shard.read_bytes())
+    elif kind == "truncated":
+        shard.write_bytes(shard.read_bytes()[:-1])
+    else:
+        (state / "content").write_bytes(b"{}")
+
+
+@imports_distributed
+@pytest.mark.parametrize("kind", ["missing", "added", "truncated", "content"])
+def test_damage_is_refused(checkpoint: ShardedCheckpoint, kind: str) -> None:
+    checkpoint.write(SHARDED_STATE)
+    damage(kind, checkpoint.path / "00000001")
+    with pytest.raises(BadModelFile, match="00000001"):
+        checkpoint.read()
+
+
+@imports_distributed
+@pytest.mark.parametrize(
+    "change", [lambda b: b[:20], lambda b: b"\xff" * 8 + b[8:], lambda b: b.replace(b"F32", b"F33")]
+)
+def test_a_shard_that_lies_although_its_checksum_is_right(checkpoint: ShardedCheckpoint, change: Any) -> None:
+    checkpoint.write(SHARDED_STATE)
+    state = checkpoint.path / "00000001"
+    stored, shard = read_file(state / "content").content, next(state.glob("*.safetensors"))
+    shard.write_bytes(change(shard.read_bytes()))
+    stored["shards"][shard.name] = hashlib.sha256(shard.read_bytes()).hexdigest()
+    write_file(state / "content", kind="checkpoint", content=stored, tensors={})
+    with pytest.raises(BadModelFile, match="00000001"):
+        checkpoint.read()
+
+
+@imports_distributed
+def test_another_run_and_a_file_are_refused(checkpoint: ShardedCheckpoint) -> None:
+    checkpoint.write(SHARDED_STATE)
+    with pytest.raises(BadModelFile, match="another run .its model"):
+        ShardedCheckpoint(checkpoint.path, FINGERPRINT | {"model": "DMFD"}).read()
+    file = checkpoint.path.with_name("file")
+    file.touch()
+    with pytest.raises(BadModelFile, match="single process"):
+        ShardedCheckpoint(file, FINGERPRINT).read()
+    with pytest.raises(CannotSave, match="file could not be written"):
+        ShardedCheckpoint(file, FINGERPRINT).write(SHARDED_STATE)
+
+
+@imports_distributed
+@pytest.mark.parametrize("place", ["torch.distributed.checkpoint.filesystem.os.fsync", "deepmf.files._flush"])
+def test_a_failed_write_leaves_the_state_before(
+    checkpoint: ShardedCheckpoint, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Of a shard, or of the file beside them."""
+    checkpoint.write(SHARDED_STATE)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(place, full)
+    with pytest.raises(CannotSave, match="run.checkpoint could not be written .No space left on device.; nothing was"):
+        checkpoint.write(TrainingState({}, {"learned.weight": torch.zeros(1)}))
+    monkeypatch.undo()
+    assert_same_state(checkpoint.read(), SHARDED_STATE)
+    assert [each.name for each in checkpoint.path.iterdir()] == ["00000001"]
+
+
+@imports_distributed
+def test_only_states_are_removed(checkpoint: ShardedCheckpoint) -> None:
+    checkpoint.write(SHARDED_STATE)
+    own = checkpoint.path / "notes.txt"
+    own.touch()
+    with pytest.warns(UserWarning, match="could not be removed"):
+        remove_checkpoint(checkpoint.path)
+    assert [each.name for each in checkpoint.path.iterdir()] == ["notes.txt"]
+    own.unlink()
+    with warnings.catch_warnings():
+        remove_checkpoint(checkpoint.path)
+    assert not checkpoint.path.exists()
+
+
 def train_until_killed(path: Path) -> None:
     """Fit with a checkpoint, say each epoch, and hang in one."""
 
@@ -343,146 +488,3 @@ def train_until_killed(path: Path) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(int(sys.argv[2]))  # the last bits of a sum depend on how many threads share it
     train_until_killed(Path(sys.argv[1]))
-
-
-def test_a_missing_folder_is_noticed_before_training(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="needs a folder .*nowhere, which does not exist"):
-        fitted(checkpoint=tmp_path / "nowhere" / "run.checkpoint", callback=stopping_in(0, ZeroDivisionError))
-
-
-pytestmark = pytest.mark.slow  # the first use of torch.distributed.checkpoint imports it
-
-
-FINGERPRINT_SHARDED_CHECKPOINT = {"model": "DMF", "epochs": 9}
-
-STATE_SHARDED_CHECKPOINT = TrainingState(
-    {"history": {"records": []}},
-    {
-        "learned.weight": torch.arange(6.0).view(3, 2),
-        "learned.views": torch.tensor([True, False]),
-        "state.generator": torch.tensor([1, 2], dtype=torch.uint8),
-        "state.step": torch.tensor(3.0),
-    },
-)
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> ShardedCheckpoint:
-    return ShardedCheckpoint(tmp_path / "run.checkpoint", FINGERPRINT_SHARDED_CHECKPOINT)
-
-
-def assert_same_sharded_checkpoint(found: TrainingState | None, expected: TrainingState) -> None:
-    assert found is not None and found.content == expected.content
-    assert found.tensors.keys() == expected.tensors.keys()
-    for name, tensor in expected.tensors.items():
-        assert torch.equal(found.tensors[name], tensor) and found.tensors[name].dtype == tensor.dtype
-
-
-def test_a_state_comes_back_and_replaces_the_one_before(checkpoint: ShardedCheckpoint) -> None:
-    assert checkpoint.read() is None
-    checkpoint.write(STATE_SHARDED_CHECKPOINT)
-    assert_same_sharded_checkpoint(checkpoint.read(), STATE_SHARDED_CHECKPOINT)
-    later = TrainingState({"history": {}}, {"learned.weight": torch.zeros(2, 2)})
-    checkpoint.write(later)
-    assert_same_sharded_checkpoint(checkpoint.read(), later)
-    assert [each.name for each in checkpoint.path.iterdir()] == ["00000002"]
-
-
-def test_divided_tables_are_stored_by_channel(tmp_path: Path) -> None:
-    table = torch.arange(12.0).view(6, 2)
-    state = TrainingState({}, {"learned.weight": table, "good.weight": table + 1})
-    path, division = tmp_path / "run.checkpoint", Division(n_inputs=3, n_channels=2)
-    ShardedCheckpoint(path, FINGERPRINT_SHARDED_CHECKPOINT, {"learned.weight": division}).write(state)
-    assert_same_sharded_checkpoint(
-        ShardedCheckpoint(path, FINGERPRINT_SHARDED_CHECKPOINT, {"learned.weight": division}).read(), state
-    )
-    stored = ShardedCheckpoint(path, FINGERPRINT_SHARDED_CHECKPOINT).read()
-    assert stored is not None and torch.equal(stored.tensors["learned.weight"], table.view(2, 3, 2))
-    with pytest.raises(BadModelFile, match=r"run.checkpoint holds \w+.weight of shape \(2, 3, 2\), which does not fit"):
-        ShardedCheckpoint(
-            path, FINGERPRINT_SHARDED_CHECKPOINT, {"learned.weight": Division(n_inputs=6, n_channels=1)}
-        ).read()
-
-
-def test_what_was_not_finished_is_no_state(checkpoint: ShardedCheckpoint) -> None:
-    checkpoint.write(STATE_SHARDED_CHECKPOINT)
-    (checkpoint.path / "00000002").mkdir()  # no content: nothing that we have renamed
-    assert list(find_states(checkpoint.path)) == [1]
-    assert_same_sharded_checkpoint(checkpoint.read(), STATE_SHARDED_CHECKPOINT)
-
-
-def damage(kind: str, state: Path) -> None:
-    shard = next(state.glob("*.safetensors"))
-    if kind == "missing":
-        shard.unlink()
-    elif kind == "added":
-        (state / "other.safetensors").write_bytes(shard.read_bytes())
-    elif kind == "truncated":
-        shard.write_bytes(shard.read_bytes()[:-1])
-    else:
-        (state / "content").write_bytes(b"{}")
-
-
-@pytest.mark.parametrize("kind", ["missing", "added", "truncated", "content"])
-def test_damage_is_refused(checkpoint: ShardedCheckpoint, kind: str) -> None:
-    checkpoint.write(STATE_SHARDED_CHECKPOINT)
-    damage(kind, checkpoint.path / "00000001")
-    with pytest.raises(BadModelFile, match="00000001"):
-        checkpoint.read()
-
-
-@pytest.mark.parametrize(
-    "change", [lambda b: b[:20], lambda b: b"\xff" * 8 + b[8:], lambda b: b.replace(b"F32", b"F33")]
-)
-def test_a_shard_that_lies_although_its_checksum_is_right(checkpoint: ShardedCheckpoint, change: Any) -> None:
-    checkpoint.write(STATE_SHARDED_CHECKPOINT)
-    state = checkpoint.path / "00000001"
-    stored, shard = read_file(state / "content").content, next(state.glob("*.safetensors"))
-    shard.write_bytes(change(shard.read_bytes()))
-    stored["shards"][shard.name] = hashlib.sha256(shard.read_bytes()).hexdigest()
-    write_file(state / "content", kind="checkpoint", content=stored, tensors={})
-    with pytest.raises(BadModelFile, match="00000001"):
-        checkpoint.read()
-
-
-def test_another_run_and_a_file_are_refused(checkpoint: ShardedCheckpoint) -> None:
-    checkpoint.write(STATE_SHARDED_CHECKPOINT)
-    with pytest.raises(BadModelFile, match="another run .its epochs differ"):
-        ShardedCheckpoint(checkpoint.path, FINGERPRINT_SHARDED_CHECKPOINT | {"epochs": 8}).read()
-    file = checkpoint.path.with_name("file")
-    file.touch()
-    with pytest.raises(BadModelFile, match="one process, which several cannot continue"):
-        ShardedCheckpoint(file, FINGERPRINT_SHARDED_CHECKPOINT).read()
-    with pytest.raises(CannotSave, match="file could not be written"):
-        ShardedCheckpoint(file, FINGERPRINT_SHARDED_CHECKPOINT).write(STATE_SHARDED_CHECKPOINT)
-
-
-@pytest.mark.parametrize("place", ["torch.distributed.checkpoint.filesystem.os.fsync", "deepmf.files._flush"])
-def test_a_failed_write_leaves_the_state_before(
-    checkpoint: ShardedCheckpoint, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    """Of a shard, or of the file beside them."""
-    checkpoint.write(STATE_SHARDED_CHECKPOINT)
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(place, full)
-    with pytest.raises(CannotSave, match="run.checkpoint could not be written .No space left on device.; nothing was"):
-        checkpoint.write(TrainingState({}, {"learned.weight": torch.zeros(1)}))
-    monkeypatch.undo()
-    assert_same_sharded_checkpoint(checkpoint.read(), STATE_SHARDED_CHECKPOINT)
-    assert [each.name for each in checkpoint.path.iterdir()] == ["00000001"]
-
-
-def test_only_states_are_removed(checkpoint: ShardedCheckpoint) -> None:
-    checkpoint.write(STATE_SHARDED_CHECKPOINT)
-    own = checkpoint.path / "notes.txt"
-    own.touch()
-    with pytest.warns(UserWarning, match="could not be removed"):
-        remove_checkpoint(checkpoint.path)
-    assert [each.name for each in checkpoint.path.iterdir()] == ["notes.txt"]
-    own.unlink()
-    with warnings.catch_warnings():
-        remove_checkpoint(checkpoint.path)
-    assert not checkpoint.path.exists()

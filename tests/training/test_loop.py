@@ -176,7 +176,7 @@ def test_values_beyond_an_interval_are_taken() -> None:
 def test_as_many_as_are_enough_are_compared_on(monkeypatch: pytest.MonkeyPatch) -> None:
     many = ValidationEntries(np.arange(50), np.arange(50) + 100, np.arange(50) / 10)
     assert many.sample(seed=0) is many
-    monkeypatch.setattr(validation_module, "_MOST_COMPARED_ON", 20)
+    monkeypatch.setattr(validation_module, "_MOST_COMPARED", 20)
     first, again, other = (many.sample(seed=seed) for seed in (0, 0, 1))
     assert np.unique(first.rows).size == 20
     np.testing.assert_array_equal(first.columns, first.rows + 100)  # the entries themselves

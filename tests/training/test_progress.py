@@ -54,9 +54,9 @@ def epoch(number: int, seconds: float) -> EpochRecord:
 def test_text_at_once_and_time_after_an_epoch() -> None:
     stream = io.StringIO()
     with show_plan(FitPlan("fitting", 11, share_after=0.5), stream) as line:
-        assert stream.getvalue() == "fitting" and not line.told
+        assert stream.getvalue() == "fitting" and not line.is_complete
         line(epoch(0, 2.0), History())  # 3 s so far, 10 epochs of 2 s, half of 11 more
-        assert stream.getvalue() == "fitting; about 35 s\n" and line.told
+        assert stream.getvalue() == "fitting; about 35 s\n" and line.is_complete
         line(epoch(1, 2.0), History())
     assert stream.getvalue() == "fitting; about 35 s\n"
 
@@ -186,7 +186,7 @@ def test_a_terminal_without_rich_sees_a_line_of_its_width(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(epoch_progress, "find_spec", lambda _: None)
-    monkeypatch.setattr(epoch_progress, "_REWRITTEN_EVERY", 0.0)
+    monkeypatch.setattr(epoch_progress, "_REWRITE_SECONDS", 0.0)
     be_a_terminal(monkeypatch, width=40)
     show_two_epochs()
     first, second = "fitting DMF: epoch 1 of 10, 0:00:18 left", "fitting DMF: epoch 2 of 10, 0:00:24 left"
@@ -212,7 +212,7 @@ def test_ipython_without_a_kernel_is_no_notebook(monkeypatch: pytest.MonkeyPatch
 def test_a_file_gets_a_line_now_and_then_and_the_last(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(epoch_progress, "_WRITTEN_EVERY", 60.0)
+    monkeypatch.setattr(epoch_progress, "_WRITE_SECONDS", 60.0)
     ALS(latent_size=2, epochs=9).fit(additive(12, 10), progress=True)
     plan, first, last = capsys.readouterr().err.splitlines()
     assert plan.startswith("fitting ALS to 67 entries: 9 epochs; about ")
@@ -358,4 +358,4 @@ def test_a_full_disk_ends_the_log_and_not_the_training(tmp_path: Path, monkeypat
         model = DMFD(hidden_sizes=(8,), latent_size=4, epochs=3, device="cpu").fit(matrix, callbacks=[log])
     assert len(model.history_) == 3
     (said,) = [str(warning.message) for warning in caught]
-    assert said == f"{tmp_path} could not be written (No space left on device); training goes on without a log"
+    assert str(tmp_path) in said and "No space left on device" in said

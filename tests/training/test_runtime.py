@@ -125,7 +125,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     monkeypatch.setattr(threads, "_read_affinity", lambda: 8)
     monkeypatch.setattr(threads, "_read_quota", lambda: float("inf"))
-    monkeypatch.setattr(threads, "_BETWEEN", 0.0)
+    monkeypatch.setattr(threads, "_SECONDS_BETWEEN", 0.0)
     running(monkeypatch, 1)
     before = torch.get_num_threads()
     torch.set_num_threads(8)

@@ -214,7 +214,7 @@ def test_the_true_validation_error_is_the_root_mean_squared_one() -> None:
 
 
 def test_of_very_many_validation_entries_some_are_compared_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation_module, "_MOST_COMPARED_ON", 7)
+    monkeypatch.setattr(validation_module, "_MOST_COMPARED", 7)
     aligned = ValidationEntries.of(SPLIT.train, SPLIT.validation)
     assert aligned is not None and aligned.values.size > 7
     trainer, some = Watched(validation=SPLIT.validation), aligned.sample(seed=SETTINGS.seed)

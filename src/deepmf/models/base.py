@@ -519,7 +519,7 @@ class Model(ABC):
             "class": type(self).__name__,
             "settings": self.settings.to_dict(),
             "chosen": sorted(self.chosen_),
-            "history": self.history_.without_times().to_dict(),
+            "history": self.history_.drop_times().to_dict(),
         } | {name: part.content for name, part in parts.items()}
         tensors = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
         (write_folder if in_folder else write_file)(path, kind="model", content=content, tensors=tensors, check=check)

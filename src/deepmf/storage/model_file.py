@@ -93,7 +93,7 @@ def check_finite(name: str, array: npt.NDArray[Any]) -> None:
     with np.errstate(all="ignore"):
         suspicious = not np.isfinite(array.sum())  # a sum may also merely overflow
     if suspicious and not np.isfinite(array).all():
-        raise BadModelFile(f"the tensor {name} must be of finite numbers; some are not")
+        raise BadModelFile(f"the tensor {name} must have finite numbers; some are not")
 
 
 def check_ends(starts: npt.NDArray[Any], count: int, total: int, *, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Blocks of a matrix: some rows and some columns as vectors, and the values where they meet."""
+"""Blocks for training steps: batches of rows, columns or both as vectors, with the entries to predict."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from deepmf.training.runtime import count_free_bytes
 
 
 class SampledAxis(NamedTuple):
-    """The positions of an axis that have entries, and how many of them make a block."""
+    """The positions of an axis that have entries, and the number of them in a block."""
 
     positions: Tensor
     block: int
 
 
 class BlockSampler:
-    """Shuffled passes over one axis or both, a block of each at a time.
+    """Shuffled passes over one axis or both, one block at a time.
 
-    An epoch ends when all of one axis has been passed once, or of every axis (`whole`). Blocks are of one size: the
-    last one of a pass is filled up from its start. Everything a step reads lies on the device.
+    An epoch ends after one pass over the shorter axis, or over the longer one (`whole`). All blocks have one size: the
+    last block of a pass is filled up from its start. All tensors are on the device.
     """
 
     def __init__(self, axes: Sequence[SampledAxis], *, generator: torch.Generator, whole: bool = False) -> None:
@@ -54,13 +54,13 @@ class BlockSampler:
         self.n_steps = (max if whole else min)(one.n_blocks for one in self._passes)
 
     def begin_epoch(self) -> None:
-        """Shuffle every pass and go back to its start."""
+        """Shuffle every axis and return to its start."""
         for one in self._passes:
             one.shuffle()
         self._step.zero_()
 
     def next_block(self) -> tuple[Tensor, ...]:
-        """Return the positions of the next block, those of each axis."""
+        """Return the positions of the next block on each axis."""
         block = tuple(one.block(self._step) for one in self._passes)
         self._step += 1
         return block
@@ -83,34 +83,33 @@ class _Pass:
         return self._order[(step * self._offsets.numel() + self._offsets) % self._order.numel()]
 
 
-# On a CPU torch's sparse products run at a seventh of the speed of its dense ones (docs/log.md), so a dense first layer
-# wins when more than a seventh of the matrix is observed; on a GPU it always does, as long as the tables fit into this
-# many bytes and into this share of its free memory.
+# On a CPU, torch's sparse products run at a seventh of the speed of its dense products (docs/log.md): dense tables are
+# faster if more than a seventh of the matrix is observed.
 DENSE_SHARE_ON_CPU = 1 / 7
 
+# On a GPU, dense tables are always faster; they are used up to this many bytes and this share of the free memory.
 DENSE_BYTES_ON_GPU = 16 << 30
-
 DENSE_SHARE_OF_FREE = 1 / 3
 
 
 class BlockSource(ABC):
     """The blocks of an epoch, one for each step.
 
-    A source is made from a matrix; `prepare` puts what steps read on a device. Dense tables are used where a measured
-    rule says that they are faster and fit: every step then runs the same kernels on the same shapes.
+    `prepare` puts the entries on a device: as dense tables if a measured rule says that they are faster and fit, and as
+    sparse vectors otherwise. With dense tables every step has the same shapes.
     """
 
-    whole_epochs: bool = False  # whether an epoch passes all of every axis
-    dense: bool  # known once it is prepared
+    whole_epochs: bool = False  # whether an epoch visits all of every axis
+    dense: bool  # set by `prepare`
     _ranks: Ranks | None = None
     _sampler: BlockSampler
 
     def prepare(
         self, device: torch.device, *, half: bool, generator: torch.Generator, ranks: Ranks | None = None
     ) -> None:
-        """Put the entries on a device, in half precision where tables allow it; `generator` shuffles epochs.
+        """Put the entries on a device; `half` stores dense inputs as bfloat16, `generator` shuffles epochs.
 
-        Where several ranks train together, it may be a part of the entries, of which the others have the rest.
+        Each of several ranks may hold only a part of the entries.
         """
         self._ranks = ranks
         self._place(device, half=half)
@@ -123,53 +122,53 @@ class BlockSource(ABC):
 
     @abstractmethod
     def _axes(self) -> Sequence[SampledAxis]:
-        """Return the axes that blocks are cut from."""
+        """Return the axes that blocks are sampled from."""
 
     @property
     def n_steps(self) -> int:
-        """How many blocks an epoch has."""
+        """The number of blocks in an epoch."""
         return self._sampler.n_steps
 
     def begin_epoch(self) -> None:
-        """Shuffle."""
+        """Shuffle the blocks."""
         self._sampler.begin_epoch()
 
     def join(self) -> None:
-        """Have vectors be whole on every rank; training is over."""
+        """Give every rank whole vectors at the end of training."""
         self._ranks = None
 
     @abstractmethod
     def next_block(self) -> Any:
-        """Return what the next step reads and predicts."""
+        """Return the next block."""
 
 
 def prefer_dense(matrix: ObservedMatrix, device: torch.device, *, half: bool) -> bool:
-    """Return whether dense tables of a matrix are faster on a device, and fit."""
+    """Whether dense tables of a matrix are faster on a device and fit into its memory."""
     if device.type == "cuda":
         return count_dense_bytes(matrix, half=half) <= find_dense_budget(device)
     return matrix.n_entries >= DENSE_SHARE_ON_CPU * matrix.shape[0] * matrix.shape[1]
 
 
 def find_dense_budget(device: torch.device) -> float:
-    """Return how many bytes dense tables may take on a GPU."""
+    """Return the number of bytes that dense tables may take on a GPU."""
     free = count_free_bytes(device)
     return DENSE_BYTES_ON_GPU if free is None else min(DENSE_BYTES_ON_GPU, DENSE_SHARE_OF_FREE * free)
 
 
 def count_dense_bytes(matrix: ObservedMatrix, *, half: bool) -> int:
-    """Return the bytes of dense tables: targets in single precision, and inputs by row and by column."""
+    """Count the bytes of dense tables: float32 targets, and inputs by row and by column."""
     return matrix.shape[0] * matrix.shape[1] * (4 + 2 * (2 if half else 4))
 
 
 def copy_to(device: torch.device, array: npt.NDArray[Any]) -> Tensor:
-    """Return a copy of an array on a device: a matrix's own arrays are read-only."""
+    """Copy an array to a device; the arrays of a matrix are read-only."""
     return torch.from_numpy(np.array(array)).to(device)
 
 
 def make_dense_table(
     matrix: ObservedMatrix, values: npt.NDArray[Any], device: torch.device, *, missing: float
 ) -> Tensor:
-    """Return values of entries as a table (rows, columns) in single precision, `missing` where nothing is observed."""
+    """Return the values of entries as a float32 table (rows, columns), with `missing` elsewhere."""
     table = torch.full(matrix.shape, missing, dtype=torch.float32, device=device)
     places = copy_to(device, matrix.entry_rows).long(), copy_to(device, matrix.by_row.columns).long()
     table[places] = copy_to(device, values.astype(np.float32))
@@ -180,22 +179,29 @@ AxisName = Literal["row", "column"]
 
 
 class VectorBlock(NamedTuple):
-    """Some vectors, and the values of their entries.
-
-    share: how much of all vectors that have entries they are.
-    """
+    """A batch of vectors and the values of their entries."""
 
     inputs: Batch
-    targets: Tensor  # (vectors, outputs) with NaN where nothing is observed; (entries,) where the inputs are sparse
+    targets: Tensor  # (vectors, outputs) with NaN for missing entries; (entries,) for sparse inputs
     n_vectors: int
-    share: float
+    share: float  # of all vectors with entries
 
 
 class VectorBlocks(BlockSource):
-    """The rows of a matrix, or its columns, as `vectors`, some at a time (None: all).
+    """Batches of the rows of a matrix, or of its columns.
 
-    values: those of the entries in row order, as the network is to read and predict them.
-    force_dense: overrides the rule that chooses between a dense table and sparse vectors.
+    Parameters
+    ----------
+    matrix
+        The training matrix.
+    values
+        Encoded values of the entries in row order, as the network reads and predicts them.
+    axis
+        "row" or "column".
+    batch_size
+        Number of vectors in a batch; None for all.
+    force_dense
+        Overrides the rule that chooses between a dense table and sparse vectors.
     """
 
     vectors: SparseVectors | DenseVectors
@@ -212,19 +218,19 @@ class VectorBlocks(BlockSource):
         self._matrix, self._values, self._axis = matrix, values, axis
         self._force_dense = force_dense
         counts = matrix.row_counts if axis == "row" else matrix.column_counts
-        self._positions = np.flatnonzero(counts)  # of the vectors that have entries
+        self._positions = np.flatnonzero(counts)  # of vectors with entries
         self._batch_size = batch_size or self._positions.size
 
     def next_block(self) -> VectorBlock:
-        """Return the next vectors."""
+        """Return the next batch."""
         (ids,) = self._sampler.next_block()
         return self.block(ids)
 
     def block(self, ids: Tensor) -> VectorBlock:
-        """Return the vectors with these positions; where they are all that have entries, all there are, in order.
+        """Return the vectors at these positions; for as many as have entries, return all vectors in order.
 
-        All at once they need no gathering, and a step on them sums up in the same order every time. Those without
-        entries have no targets.
+        All vectors at once need no gathering and are summed in the same order in every step. Vectors without entries
+        have no targets.
         """
         n_vectors, share = ids.numel(), ids.numel() / self._positions.size
         if n_vectors == self._positions.size:
@@ -266,7 +272,7 @@ class VectorBlocks(BlockSource):
 
 
 class BlockEntries(NamedTuple):
-    """The entries of a block: their places in it, and their values in units of [-1, 1]."""
+    """The entries of a block: their positions in it, and their values scaled to [-1, 1]."""
 
     row_at: Tensor
     column_at: Tensor
@@ -275,24 +281,20 @@ class BlockEntries(NamedTuple):
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows and some columns, as their branches read them, and what is observed where they meet.
-
-    observed: a table (rows, columns) in units of [-1, 1], NaN where nothing is observed; or the entries alone.
-    sum_over_ranks: turns sums over the entries of this rank into sums over all entries of the block.
-    """
+    """Rows and columns as their branches read them, and the entries between them."""
 
     row_ids: Tensor
     column_ids: Tensor
     rows: Batch
     columns: Batch
-    observed: Tensor | BlockEntries
+    observed: Tensor | BlockEntries  # a table (rows, columns) scaled to [-1, 1] with NaN for missing, or the entries
     row_features: FeatureBatch | None = None
     column_features: FeatureBatch | None = None
-    sum_over_ranks: SumOverRanks = keep_sums
+    sum_over_ranks: SumOverRanks = keep_sums  # each rank may hold a part of the entries
 
     @property
     def targets(self) -> Tensor:
-        """The table of what is observed, NaN elsewhere."""
+        """The table of entries (rows, columns), NaN for missing ones."""
         if isinstance(self.observed, Tensor):
             return self.observed
         row_at, column_at, units = self.observed
@@ -303,15 +305,27 @@ class Block:
 
 
 class MatrixBlocks(BlockSource):
-    """Blocks of rows x columns; `rows` and `columns` are the vectors of all of them.
+    """Blocks of rows x columns; `rows` and `columns` have the vectors of all rows and columns.
 
-    Each of several ranks has of sparse vectors the entries that its lines of the first layers' tables are for: those of
-    all rows in some columns, and those of all columns in some rows. Dense tables it has whole.
+    Each of several ranks holds the part of the sparse vectors that its lines of the first layers read: all rows at some
+    columns, and all columns at some rows. Dense tables are whole on every rank.
 
-    force_dense: overrides the rule that chooses between dense tables and sparse vectors.
-    missing: what stands in dense vectors where nothing is observed.
-    row_features, column_features: what is known of all rows and columns beside their entries.
-    whole_epochs: whether an epoch passes all rows and all columns, or ends when either are passed.
+    Parameters
+    ----------
+    matrix
+        The training matrix.
+    encoding
+        From values to inputs.
+    block_rows, block_columns
+        Size of a block.
+    force_dense
+        Overrides the rule that chooses between dense tables and sparse vectors.
+    missing
+        Input for missing entries in dense vectors.
+    whole_epochs
+        Whether an epoch visits all rows and all columns, or ends after all of either.
+    row_features, column_features
+        Features of all rows and columns.
     """
 
     rows: Vectors
@@ -342,7 +356,7 @@ class MatrixBlocks(BlockSource):
         return self.block(row_ids, column_ids)
 
     def block(self, row_ids: Tensor, column_ids: Tensor) -> Block:
-        """Return the block of some rows and columns."""
+        """Return the block of these rows and columns."""
         rows = self.rows.take(row_ids)
         return Block(
             row_ids,
@@ -356,7 +370,7 @@ class MatrixBlocks(BlockSource):
         )
 
     def join(self) -> None:
-        """Have `rows` and `columns` be whole on every rank: sparse ones are read from the matrix as they are taken."""
+        """Make `rows` and `columns` whole on every rank; sparse ones are read from the matrix when taken."""
         super().join()
         if self.dense:
             return
@@ -393,7 +407,7 @@ class MatrixBlocks(BlockSource):
         self.columns = DenseVectors(table.T.contiguous(), column_features)
 
     def _prefers_dense(self, device: torch.device, *, half: bool) -> bool:
-        """Say whether dense tables are faster and fit; on every rank, as ranks take the same steps."""
+        """Whether dense tables are faster and fit, on every rank: all ranks take the same steps."""
         prefers = prefer_dense(self.matrix, device, half=half)
         return prefers if self._ranks is None else all(self._ranks.collect(prefers))
 
@@ -416,7 +430,7 @@ class MatrixBlocks(BlockSource):
     def _vectors(
         self, entries: GroupedEntries, counts: IndexArray, features: FeatureBatch | None, device: torch.device
     ) -> SparseVectors:
-        """Return entries as a branch reads them; `counts` are those of all entries, of which these may be a part."""
+        """Return entries as a branch reads them; `counts` also counts the entries of other ranks."""
         inputs = self._encoding.encode(self.matrix.scale, entries.values).astype(np.float32)
         starts, indices, weights = (copy_to(device, array) for array in (entries.starts, entries.others, inputs))
         in_all = None if self._ranks is None else copy_to(device, counts)
@@ -430,7 +444,7 @@ class MatrixBlocks(BlockSource):
         features: FeatureBatch | None,
         device: torch.device,
     ) -> StoredVectors:
-        """Return the rows, or the columns, of the matrix; `order` says where their entries have their values."""
+        """Return the rows or columns of the matrix; `order` has the position of each entry in row order."""
         scale, values = self.matrix.scale, self.matrix.values
 
         def read(places: Tensor) -> tuple[Tensor, Tensor]:
@@ -444,7 +458,7 @@ class MatrixBlocks(BlockSource):
         return [None if each is None else make_feature_batch(each).to(device) for each in self._features]
 
     def _find_observed(self, row_ids: Tensor, column_ids: Tensor, rows: Batch) -> Tensor | BlockEntries:
-        """Return what is observed in a block with these rows."""
+        """Return the entries of a block with these rows."""
         if isinstance(rows, Tensor):
             return self._target_table.index_select(0, row_ids).index_select(1, column_ids)
         assert isinstance(self.rows, SparseVectors)

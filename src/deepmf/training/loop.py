@@ -1,4 +1,4 @@
-"""Validation entries: by their positions in the training matrix, checked once."""
+"""The training loop: epochs, validation, early stopping and exact resume for every method."""
 
 from __future__ import annotations
 
@@ -21,13 +21,65 @@ from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.runtime import Threads
 from deepmf.training.settings import LoopSettings
 
-# Counts of steps and sweeps lie far below; up to here they are exact in double precision.
-_MOST_COUNTED = 2**53
+# Integers up to here are exact in double precision; counts of steps and sweeps are far smaller.
+_LARGEST_COUNT = 2**53
+
+# Validation entries to compare epochs and settings on. More would separate them no better, and need more rows and
+# columns to be encoded.
+_MOST_COMPARED = 1 << 16
+
+
+class ValidationEntries(NamedTuple):
+    """Entries for early stopping only: their positions in the training matrix, and their values."""
+
+    rows: IndexArray
+    columns: IndexArray
+    values: FloatArray
+
+    @classmethod
+    def of(cls, train: ObservedMatrix, validation: ObservedMatrix | None) -> ValidationEntries | None:
+        """Return the validation entries, or None without any; refuse labels and levels unknown to training."""
+        if validation is None:
+            return None
+        check_unchanged(train, validation)
+        rows, columns, values = validation.entries()
+        found = cls(train.rows.positions(rows), train.columns.positions(columns), values)
+        # The interval of a scale without levels is only the range seen in training: values may lie beyond it.
+        if train.scale.levels is not None and not np.all(train.scale.holds(values)):
+            raise BadEntries(f"validation has the scale {validation.scale}; the training matrix has {train.scale}")
+        return found if values.size else None
+
+    def sample(self, *, seed: int) -> ValidationEntries:
+        """Return all entries, or a random sample that is enough to compare epochs on."""
+        if self.values.size <= _MOST_COMPARED:
+            return self
+        chosen = np.random.default_rng(seed).choice(self.values.size, _MOST_COMPARED, replace=False)
+        chosen.sort()
+        return ValidationEntries(self.rows[chosen], self.columns[chosen], self.values[chosen])
+
+    def digest(self) -> str:
+        """Return a short checksum of the entries."""
+        digest = hashlib.sha256()
+        for array in self:
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()[:16]
+
+    def to(self, device: torch.device) -> ValidationTensors:
+        """Return the entries on a device."""
+        return ValidationTensors(*(torch.from_numpy(array).to(device) for array in self))
+
+
+class ValidationTensors(NamedTuple):
+    """Validation entries on a device."""
+
+    rows: Tensor
+    columns: Tensor
+    values: Tensor
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """The outcome of one epoch: its loss, its step size where there is one, and what else the history should keep."""
+    """The outcome of one epoch: its loss, its learning rate if it has one, and notes for the history."""
 
     loss: float
     learning_rate: float | None = None
@@ -35,37 +87,37 @@ class Epoch:
 
 
 class Task(Protocol):
-    """What the loop trains: a network with its optimiser, or a method of linear algebra."""
+    """A method that the loop trains: a network with its optimiser, or linear algebra."""
 
     def run_epoch(self, epoch: int) -> Epoch:
         """Learn for one epoch."""
 
     def validation_error(self) -> float | None:
-        """Return the error on validation entries: None where there are none, NaN where it cannot be computed."""
+        """Return the error on validation entries: None without any, NaN if it cannot be computed."""
 
     def get_learned(self) -> dict[str, Tensor]:
-        """Return everything that is learned, not copied."""
+        """Return all learned tensors, not copied."""
 
     def set_learned(self, learned: Mapping[str, Tensor]) -> None:
-        """Go back to what was learned earlier."""
+        """Go back to tensors learned earlier."""
 
     def state(self) -> dict[str, Tensor]:
-        """Return what the next epoch depends on beside what is learned, not copied."""
+        """Return the tensors that the next epoch depends on beside the learned ones, not copied."""
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restore such a state."""
+        """Restore the tensors that `state` returned."""
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Everything a training needs to continue as if it had never stopped."""
+    """Everything that a training needs to continue as if it had never stopped."""
 
     content: dict[str, Any]
     tensors: dict[str, Tensor]
 
 
 class Loop:
-    """Runs the epochs of a task; the only loop there is."""
+    """Runs the epochs of a task, for all methods."""
 
     def __init__(
         self,
@@ -79,15 +131,15 @@ class Loop:
         self.history = History(threads=torch.get_num_threads())
         self._callbacks = callbacks
         self._threads = threads
-        self._good: dict[str, Tensor] | None = None  # what validation recommends, or the last with a finite loss
+        self._good: dict[str, Tensor] | None = None  # learned in the best epoch, or in the last with a finite loss
 
     def run(self, *, keep: Callable[[TrainingState], None] | None = None, keep_every: int = 1) -> History:
-        """Run to the end, and leave the task with the best it has learned.
+        """Run to the end and leave the task with the tensors of its best epoch.
 
-        `keep` is called with the state every `keep_every` epochs, and at the end; a loop resumed from the final state
-        has nothing left to run. Ctrl-C ends the loop early, and its state is not kept; `history.stopped` has the
-        reason. (On several ranks it ends them all, as it reaches each in another step.) A loss or validation error that
-        is not finite ends it too, with the last good weights.
+        `keep` is called with the state every `keep_every` epochs and at the end; a loop restored from the final state
+        runs nothing. Ctrl-C ends the loop early without keeping the state, and `history.stopped` says so; on several
+        ranks it raises, because it reaches each rank in another step. A loss or validation error that is not finite
+        ends the loop with the last good tensors.
         """
         if self.history.stopped:  # restored from the end
             return self.history
@@ -121,9 +173,9 @@ class Loop:
         )
 
     def restore(self, state: TrainingState) -> None:
-        """Continue from a state: the next epoch runs as it would have.
+        """Continue from a state: the next epoch runs as it would have run.
 
-        A state that this training could not have been in raises `BadModelFile`, before or after it is restored.
+        Raise `BadModelFile` for a state that this training cannot have been in.
         """
         history = History.from_dict(state.content.get("history"))
         learned, good, rest = (select_prefix(state.tensors, name) for name in ("learned", "good", "state"))
@@ -134,11 +186,11 @@ class Loop:
         _check_like(rest, self.task.state())
         never = history.stopped == "interrupted" or bool(good) != (history.best_epoch is not None)
         if never or len(history) > self.settings.epochs:
-            raise BadModelFile("the stored history is not that of a training to be continued")
+            raise BadModelFile("the stored history does not belong to a training that can continue")
         try:
             self.task.set_learned(learned)
             self.task.restore(rest)
-        except (RuntimeError, np.linalg.LinAlgError) as error:  # the state of a generator, factors without a solution
+        except (RuntimeError, np.linalg.LinAlgError) as error:  # a bad generator state, or factors without a solution
             raise BadModelFile(f"the stored state of training cannot be restored ({error})") from error
         self.history = history
         if self._threads is not None:
@@ -146,11 +198,11 @@ class Loop:
         self._good = {name: tensor.to(known[name].device) for name, tensor in good.items()} or None
 
     def _run_epoch(self, epoch: int) -> bool:
-        """Run one epoch; return whether to go on."""
+        """Run one epoch; return whether to continue."""
         start = time.perf_counter()
         outcome = self.task.run_epoch(epoch)
-        looked = (epoch + 1) % self.settings.validate_every == 0 or epoch + 1 == self.settings.epochs
-        error = self._validate(epoch) if looked and math.isfinite(outcome.loss) else None
+        is_validated = (epoch + 1) % self.settings.validate_every == 0 or epoch + 1 == self.settings.epochs
+        error = self._validate(epoch) if is_validated and math.isfinite(outcome.loss) else None
         if not math.isfinite(outcome.loss) or (error is not None and not math.isfinite(error)):
             self.history.stopped = "diverged"
             return False
@@ -159,13 +211,13 @@ class Loop:
         self.history.records.append(record)
         for callback in self._callbacks:
             callback(record, self.history)
-        if looked and self._out_of_patience(epoch):
+        if is_validated and self._is_out_of_patience(epoch):
             self.history.stopped = "patience"
             return False
         return True
 
     def _validate(self, epoch: int) -> float | None:
-        """Compute the validation error, and keep the weights where it is the lowest so far."""
+        """Compute the validation error and remember the tensors if it is the lowest so far."""
         error = self.task.validation_error()
         if error is not None and not math.isfinite(error):
             return math.nan
@@ -182,28 +234,28 @@ class Loop:
             for name, tensor in current.items():
                 self._good[name].copy_(tensor)
 
-    def _out_of_patience(self, epoch: int) -> bool:
+    def _is_out_of_patience(self, epoch: int) -> bool:
         patience, best = self.settings.patience, self.history.best_epoch
         has_error = self.history.best_error is not None
         return patience is not None and has_error and best is not None and epoch - best >= patience
 
 
 def _check_learned(stored: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> None:
-    """Refuse what a task cannot have learned: other tensors, numbers that are not finite, counts below 0."""
+    """Refuse tensors that a task cannot have learned: other names or shapes, infinite numbers, negative counts."""
     _check_like(stored, known)
     for name, tensor in stored.items():
         if not bool(tensor.isfinite().all()):
-            raise BadModelFile(f"the tensor {name} must be of finite numbers; some are not")
+            raise BadModelFile(f"the tensor {name} must have finite numbers; some are not")
         whole = not (tensor.is_floating_point() or tensor.dtype == torch.bool)
-        if whole and tensor.numel() and not 0 <= int(tensor.min()) <= int(tensor.max()) <= _MOST_COUNTED:
-            raise BadModelFile(f"the tensor {name} must be of counts; some are none")
+        if whole and tensor.numel() and not 0 <= int(tensor.min()) <= int(tensor.max()) <= _LARGEST_COUNT:
+            raise BadModelFile(f"the tensor {name} must have counts of at least 0; some are not")
 
 
 def _check_like(stored: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> None:
-    """Refuse tensors of other names, types or shapes."""
+    """Refuse tensors with other names, types or shapes than known ones."""
     if stored.keys() != known.keys():
         differing = sorted(stored.keys() ^ known.keys())
-        raise BadModelFile(f"the stored state of training lacks tensors or has more than it needs: {differing[0]}")
+        raise BadModelFile(f"the stored state of training has other tensors than the model: {differing[0]}")
     for name, tensor in known.items():
         if stored[name].shape != tensor.shape or stored[name].dtype != tensor.dtype:
             raise BadModelFile(
@@ -213,59 +265,6 @@ def _check_like(stored: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> No
 
 
 def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names start with a prefix and a dot, without it."""
+    """Return the tensors whose names start with a prefix and a dot, under the rest of their names."""
     start = f"{prefix}."
     return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
-
-
-# The most entries that epochs and settings are compared on: more would tell them apart no better, and need more rows
-# and columns to be encoded.
-_MOST_COMPARED_ON = 1 << 16
-
-
-class ValidationEntries(NamedTuple):
-    """Entries that choose the best epoch and never teach: positions in the training matrix, and values."""
-
-    rows: IndexArray
-    columns: IndexArray
-    values: FloatArray
-
-    @classmethod
-    def of(cls, train: ObservedMatrix, validation: ObservedMatrix | None) -> ValidationEntries | None:
-        """Return the validation entries, None where there are none; what training does not know is refused."""
-        if validation is None:
-            return None
-        check_unchanged(train, validation)
-        rows, columns, values = validation.entries()
-        found = cls(train.rows.positions(rows), train.columns.positions(columns), values)
-        # An interval is only what training showed: beyond it is no mistake.
-        if train.scale.levels is not None and not np.all(train.scale.holds(values)):
-            raise BadEntries(f"validation has the scale {validation.scale}; the training matrix has {train.scale}")
-        return found if values.size else None
-
-    def sample(self, *, seed: int) -> ValidationEntries:
-        """Return these entries, or as many of them, drawn at random, as are enough to compare on."""
-        if self.values.size <= _MOST_COMPARED_ON:
-            return self
-        chosen = np.random.default_rng(seed).choice(self.values.size, _MOST_COMPARED_ON, replace=False)
-        chosen.sort()
-        return ValidationEntries(self.rows[chosen], self.columns[chosen], self.values[chosen])
-
-    def digest(self) -> str:
-        """Return a short fingerprint of the entries."""
-        digest = hashlib.sha256()
-        for array in self:
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()[:16]
-
-    def to(self, device: torch.device) -> ValidationTensors:
-        """Return the entries on a device."""
-        return ValidationTensors(*(torch.from_numpy(array).to(device) for array in self))
-
-
-class ValidationTensors(NamedTuple):
-    """Validation entries on a device."""
-
-    rows: Tensor
-    columns: Tensor
-    values: Tensor

@@ -1,4 +1,4 @@
-"""The memory of a fit: what it needs at least, and the refusal where a device has less left."""
+"""The memory of a fit: an estimate of the least it needs, and a check against the free memory."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from deepmf.training.blocks import count_dense_bytes, prefer_dense
 from deepmf.training.runtime import Runtime, count_free_bytes
 from deepmf.training.settings import TrainingSettings
 
-# A weight, its gradient, the two averages of Adam's, and that of the best epoch.
-_BYTES_A_WEIGHT = 4 * 5
+# A weight, its gradient, the two averages of Adam, and the weight of the best epoch.
+_BYTES_PER_WEIGHT = 4 * 5
 
-# Positions and values, by row and by column.
-_BYTES_AN_ENTRY = 2 * (8 + 4) + 4
+# Positions and values, by row and by column, and the target.
+_BYTES_PER_ENTRY = 2 * (8 + 4) + 4
 
-# Latents are computed anew from earlier ones, more than once; five copies were measured with OrdinalDMF.
-_BYTES_OF_A_LATENT = 4 * 5
+# OrdinalDMF was measured to hold five copies of its latents.
+_BYTES_PER_LATENT = 4 * 5
 
-# What a step holds of each entry that it reads: where it is, whether it is masked, and what the backward pass needs.
-_BYTES_AN_ENTRY_READ = 60
+# Of each entry that a step reads: its position, whether it is masked, and tensors for the backward pass.
+_BYTES_PER_READ_ENTRY = 60
 
 _GIB = 1 << 30
 
 
 class FitBytes(NamedTuple):
-    """What a fit allocates beside the matrix, which is there already."""
+    """Bytes that a fit allocates beside the matrix."""
 
     weights: int
     entries: int
@@ -39,7 +39,7 @@ class FitBytes(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all parts."""
         return sum(self)
 
 
@@ -52,29 +52,35 @@ def estimate_fit_bytes(
     latent_width: int,
     n_read: float = 0,
 ) -> FitBytes:
-    """Return what the fit of a network to a matrix needs at least; the network may be one without weights.
+    """Estimate the least memory for fitting a network to a matrix, for all processes on this machine together.
 
-    Where several processes fit it, this is what those on this machine need together.
-    n_read: how many entries a step reads, on average; those of dense tables are not counted.
+    Parameters
+    ----------
+    network
+        May be on the "meta" device, without weights.
+    latent_width
+        Width of the latents that are kept for all rows and columns.
+    n_read
+        Mean number of entries that a step reads from sparse vectors.
     """
-    a_weight = _BYTES_A_WEIGHT + 4 * bool(settings.averaging)
-    weights = sum(each.numel() for each in network.parameters()) * a_weight
+    per_weight = _BYTES_PER_WEIGHT + 4 * bool(settings.averaging)
+    weights = sum(each.numel() for each in network.parameters()) * per_weight
     if runtime.ranks is not None:
-        divided = count_divided_weights(network) * a_weight
+        divided = count_divided_weights(network) * per_weight
         weights += divided // runtime.ranks.size - divided
     weights += sum(each.numel() * each.element_size() for each in network.buffers())
     if prefer_dense(matrix, runtime.device, half=runtime.half):
         entries, n_read = count_dense_bytes(matrix, half=runtime.half), 0
     else:
         n_parts = 1 if runtime.ranks is None else runtime.ranks.size
-        entries, n_read = matrix.n_entries * _BYTES_AN_ENTRY // n_parts, n_read / n_parts
-    latents = sum(matrix.shape) * latent_width * _BYTES_OF_A_LATENT
-    needed = weights, entries, latents, round(n_read * _BYTES_AN_ENTRY_READ)
+        entries, n_read = matrix.n_entries * _BYTES_PER_ENTRY // n_parts, n_read / n_parts
+    latents = sum(matrix.shape) * latent_width * _BYTES_PER_LATENT
+    needed = weights, entries, latents, round(n_read * _BYTES_PER_READ_ENTRY)
     return FitBytes(*(runtime.n_sharing * each for each in needed))
 
 
 def check_memory(needed: FitBytes, device: torch.device, *, what: str, instead: str) -> None:
-    """Refuse what does not fit into the free memory of a device; `instead` says what would."""
+    """Raise `NotEnoughMemory` if a device has less free memory; `instead` says what would fit."""
     free = count_free_bytes(device)
     if free is None or needed.total <= free:
         return

@@ -1,4 +1,4 @@
-"""A log of training for TensorBoard: every epoch's loss, validation error, step size and what the model notes."""
+"""The progress of a fit: its plan, a bar or a line of text on standard error, and a TensorBoard log."""
 
 from __future__ import annotations
 
@@ -22,35 +22,31 @@ if TYPE_CHECKING:  # this module stays light: commands that train nothing show p
 
 
 class FitPlan(NamedTuple):
-    """What a fit is going to do, in words, and what its time is estimated by.
-
-    share_after: the time of what follows the epochs, as a share of theirs.
-    n_slow: how many of the first epochs take longer than others, as where a GPU gets ready.
-    """
+    """What a fit is going to do, in words, and the figures that its time is estimated from."""
 
     text: str
     epochs: int
-    share_after: float = 0.0
-    n_slow: int = 0
+    share_after: float = 0.0  # time after the epochs, as a share of theirs
+    n_slow: int = 0  # first epochs that take longer than others, as when a GPU warms up
 
 
 class PlanLine:
-    """The line of a plan: its text is written at once, the time once an epoch or two have been measured.
+    """The line of a plan: its text is written at once, its time after an epoch or two.
 
-    It is rough: the time of one epoch stands for all, none is stopped early, other programs stay as busy as they are.
+    The time is rough: it takes one epoch for all, and ignores early stopping and other programs.
     """
 
     def __init__(self, plan: FitPlan, stream: TextIO) -> None:
         self._plan, self._stream = plan, stream
         self._n_measured = 0
         self._start = time.monotonic()
-        self.told = False  # whether the line is complete
+        self.is_complete = False
         self._put(plan.text)
 
     def __call__(self, record: EpochRecord, history: History) -> None:
-        """Complete the line by the time of an epoch."""
+        """Add the estimated time after an epoch."""
         self._n_measured += 1
-        if self.told or (self._n_measured <= self._plan.n_slow and record.epoch + 1 < self._plan.epochs):
+        if self.is_complete or (self._n_measured <= self._plan.n_slow and record.epoch + 1 < self._plan.epochs):
             return
         n_left = self._plan.epochs - record.epoch - 1
         after = self._plan.share_after * self._plan.epochs
@@ -60,19 +56,19 @@ class PlanLine:
 
     def close(self) -> None:
         """End the line, with or without the time."""
-        if not self.told:
-            self.told = True
+        if not self.is_complete:
+            self.is_complete = True
             self._put("\n")
 
     def _put(self, text: str) -> None:
-        with suppress(OSError):  # as for all progress: no reason to stop training
+        with suppress(OSError):  # a full standard error must not stop training
             self._stream.write(text)
             self._stream.flush()
 
 
 @contextmanager
 def show_plan(plan: FitPlan, stream: TextIO) -> Iterator[PlanLine]:
-    """Yield the line of a plan, which is ended however the fit ends."""
+    """Yield the line of a plan and end it, even if the fit fails."""
     line = PlanLine(plan, stream)
     try:
         yield line
@@ -81,7 +77,7 @@ def show_plan(plan: FitPlan, stream: TextIO) -> Iterator[PlanLine]:
 
 
 def describe_duration(seconds: float) -> str:
-    """Say about how long something takes, no more exactly than can be known.
+    """Describe an estimated duration, rounded as far as the estimate is good.
 
     >>> [describe_duration(seconds) for seconds in (0.3, 7.2, 83, 400, 9000)]
     ['about a second', 'about 7 s', 'about 85 s', 'about 7 min', 'about 2 h 30 min']
@@ -92,27 +88,27 @@ def describe_duration(seconds: float) -> str:
     return f"about {format_duration(round(seconds / step) * step)}"
 
 
-_WIDE = 110  # columns of a terminal that has room for a bar
+_WIDE = 110  # columns of a terminal with room for a bar
 
-_REWRITTEN_EVERY = 0.1  # seconds between two states of a line that is rewritten
+_REWRITE_SECONDS = 0.1  # between two updates of a line in place
 
-_WRITTEN_EVERY = 1.0  # seconds between two lines where each stays, as in a file
+_WRITE_SECONDS = 1.0  # between two lines where lines stay, as in a file
 
 
 def is_terminal() -> bool:
-    """Say whether standard error is a terminal; it may also be closed."""
+    """Whether standard error is a terminal; it may also be closed."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def is_notebook() -> bool:
-    """Say whether this runs in the kernel of a notebook."""
+    """Whether this process is the kernel of a notebook."""
     interactive = sys.modules.get("IPython")  # a kernel has imported it
     shell = None if interactive is None else interactive.get_ipython()
     return getattr(shell, "kernel", None) is not None
 
 
 class EpochDisplay(ABC):
-    """Shows how training stands: a callback that sees each epoch, and is told the stages that follow them."""
+    """Shows the progress of training: a callback for epochs, with a method for the stages that follow them."""
 
     @abstractmethod
     def __call__(self, record: EpochRecord, history: History) -> None:
@@ -120,10 +116,10 @@ class EpochDisplay(ABC):
 
     @abstractmethod
     def show_stage(self, name: str) -> None:
-        """Show what is being done after the epochs."""
+        """Show a stage that follows the epochs."""
 
     def close(self) -> None:
-        """End what is shown."""
+        """End the display."""
         return
 
 
@@ -131,22 +127,30 @@ class EpochDisplay(ABC):
 def show_epochs(
     title: str, n_epochs: int | None, progress: bool | None = None, plan: FitPlan | None = None
 ) -> Iterator[Sequence[Callback]]:
-    """Yield what shows each epoch: loss, validation error, best so far, time left; and what follows them, by its name.
+    """Yield the callbacks that show each epoch: loss, validation error, best error so far and time left.
 
-    Nothing where it is not seen. A plan is told first, in a line of its own. `progress` is True (always), False (never)
-    or None: on a terminal and in a notebook. Without epochs there is none; of several processes that train together the
-    first alone shows it.
+    Parameters
+    ----------
+    title
+        Name of the model.
+    n_epochs
+        Number of epochs; None for methods without epochs, which show nothing.
+    progress
+        True (always), False (never) or None (on a terminal and in a notebook). Of several processes that train
+        together, only the first shows progress.
+    plan
+        Shown first, in a line of its own.
     """
-    from deepmf.nn.ranks import find_ranks  # not above: commands that train nothing need not wait for torch
+    from deepmf.nn.ranks import find_ranks  # here, so that this module stays light
 
     if progress is not None and not isinstance(progress, bool):
-        raise BadSetting(f"progress must be True, False or None (where it is seen); got {progress!r}")
+        raise BadSetting(f"progress must be True, False or None; got {progress!r}")
     wanted = (is_terminal() or is_notebook()) if progress is None else progress
     ranks = find_ranks() if wanted else None
     if not wanted or n_epochs is None or sys.stderr is None or (ranks is not None and ranks.index):
         yield ()
         return
-    # In notebooks, the bar of rich would need further packages.
+    # In notebooks the bar of rich needs further packages.
     kind = _Bar if is_terminal() and not is_notebook() and find_spec("rich") is not None else _Line
     display: EpochDisplay = kind(title, n_epochs)
     if plan is not None:
@@ -158,7 +162,7 @@ def show_epochs(
 
 
 class _Bar(EpochDisplay):
-    """A bar of rich, which is gone at the end."""
+    """A bar of rich that disappears at the end."""
 
     def __init__(self, title: str, n_epochs: int) -> None:
         from rich.console import Console
@@ -171,25 +175,25 @@ class _Bar(EpochDisplay):
             *([BarColumn(bar_width=20)] if console.width >= _WIDE else []),
             TextColumn("{task.fields[epochs]}", style="progress.download"),
             TimeRemainingColumn(),
-            # The only one that is cut where a terminal is narrow.
+            # The only column that a narrow terminal cuts.
             TextColumn("{task.fields[state]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
         )
-        # Left on the screen, the bar would stand above the summary that says the same.
+        # A bar that stayed would repeat the summary below it.
         self._progress = Progress(*columns, console=console, transient=True, expand=True)
-        self._title, self._n_epochs, self._standing = title, n_epochs, _Standing()
+        self._title, self._n_epochs, self._status = title, n_epochs, _Status()
         self._task = self._progress.add_task(title, total=n_epochs, epochs="", state="")
 
     def __call__(self, record: EpochRecord, history: History) -> None:
-        self._standing.see(record, history)
-        self._progress.start()  # not before: the line of a plan may have to be ended first
-        done, state = record.epoch + 1, self._standing.describe_epoch(record)
+        self._status.update(record, history)
+        self._progress.start()  # not before: the line of the plan must end first
+        done, state = record.epoch + 1, self._status.describe_epoch(record)
         self._progress.update(self._task, completed=done, epochs=self._epochs(done), state=state)
 
     def show_stage(self, name: str) -> None:
-        """Show a stage: the bar only says that something is being done, as nobody knows for how long."""
+        """Show a stage by a bar without an end, because its length is unknown."""
         self._progress.start()
         self._progress.remove_task(self._task)
-        epochs, state = self._epochs(self._standing.n_epochs), self._standing.describe_stage(name)
+        epochs, state = self._epochs(self._status.n_epochs), self._status.describe_stage(name)
         self._task = self._progress.add_task(self._title, total=None, epochs=epochs, state=state)
 
     def close(self) -> None:
@@ -201,40 +205,40 @@ class _Bar(EpochDisplay):
 
 
 class _Line(EpochDisplay):
-    """Plain text, without any package."""
+    """A line of plain text, without rich."""
 
     def __init__(self, title: str, n_epochs: int) -> None:
         self._line = ProgressLine(sys.stderr, rewritten=is_terminal() or is_notebook())
-        self._title, self._n_epochs, self._standing = title, n_epochs, _Standing()
+        self._title, self._n_epochs, self._status = title, n_epochs, _Status()
 
     def __call__(self, record: EpochRecord, history: History) -> None:
-        self._standing.see(record, history)
+        self._status.update(record, history)
         left = timedelta(seconds=round((history.seconds or 0.0) / len(history) * (self._n_epochs - record.epoch - 1)))
         epoch = f"epoch {record.epoch + 1} of {self._n_epochs}"
-        self._line.write(f"{self._title}: {epoch}, {left} left, {self._standing.describe_epoch(record)}")
+        self._line.write(f"{self._title}: {epoch}, {left} left, {self._status.describe_epoch(record)}")
 
     def show_stage(self, name: str) -> None:
-        """Show a stage at once: it may take long until the next."""
-        self._line.put(f"{self._title}: {self._standing.describe_stage(name)}")
+        """Show a stage at once: it may take long."""
+        self._line.put(f"{self._title}: {self._status.describe_stage(name)}")
 
     def close(self) -> None:
-        """Leave the last text."""
+        """End the line with the last text."""
         self._line.close()
 
 
 class _AfterPlan(EpochDisplay):
-    """A display below the line of a plan, which is completed first."""
+    """A display that starts when the line of the plan is complete."""
 
     def __init__(self, line: PlanLine, display: EpochDisplay) -> None:
         self._line, self._display = line, display
 
     def __call__(self, record: EpochRecord, history: History) -> None:
         self._line(record, history)
-        if self._line.told:
+        if self._line.is_complete:
             self._display(record, history)
 
     def show_stage(self, name: str) -> None:
-        """Show a stage; where no epoch was run, such as after a kill at the end, the plan never learns its time."""
+        """Show a stage; a training restored at its end has run no epoch, and its plan gets no time."""
         self._line.close()
         self._display.show_stage(name)
 
@@ -244,42 +248,42 @@ class _AfterPlan(EpochDisplay):
         self._display.close()
 
 
-class _Standing:
-    """How training stands: the validation error looked at last, and the best so far."""
+class _Status:
+    """The state of training in words: loss, last validation error and best error."""
 
     def __init__(self) -> None:
         self.n_epochs = 0
         self._error: float | None = None
         self._best = ""
 
-    def see(self, record: EpochRecord, history: History) -> None:
-        """Take note of an epoch."""
+    def update(self, record: EpochRecord, history: History) -> None:
+        """Take in an epoch."""
         self.n_epochs = record.epoch + 1
         self._error = record.validation_error if record.validation_error is not None else self._error
         if history.best_error is not None and history.best_epoch is not None:
             self._best = f"best {history.best_error:.4f} in epoch {history.best_epoch + 1}"
 
     def describe_epoch(self, record: EpochRecord) -> str:
-        """Say in a few words how training stands."""
+        """Describe an epoch in a few words."""
         error = "" if self._error is None else f"validation {self._error:.4f}"
         return ", ".join(filter(None, [f"loss {record.loss:.4f}", error, self._best]))
 
     def describe_stage(self, name: str) -> str:
-        """Say what is being done after the epochs."""
+        """Describe a stage in a few words."""
         return ", ".join(filter(None, [name, self._best]))
 
 
 class ProgressLine:
-    """A line of text that changes: in place where it can be rewritten, elsewhere as a new line now and then."""
+    """A line of text that changes: in place on a terminal, as a new line now and then elsewhere."""
 
     def __init__(self, stream: TextIO, *, rewritten: bool) -> None:
         self._stream, self._rewritten = stream, rewritten
-        self._every = _REWRITTEN_EVERY if rewritten else _WRITTEN_EVERY
+        self._every = _REWRITE_SECONDS if rewritten else _WRITE_SECONDS
         self._last, self._written = "", ""
         self._next = 0.0
 
     def write(self, text: str) -> None:
-        """Show a text, or keep it for the end where another was written just now."""
+        """Show a text; if another was shown just now, keep it for the end."""
         self._last = text
         if time.monotonic() >= self._next:
             self.put(text)
@@ -291,7 +295,7 @@ class ProgressLine:
         self._show()
 
     def close(self) -> None:
-        """Show the last text, and leave it there."""
+        """Show the last text and end the line."""
         if self._last != self._written:
             self._show()
         if self._written and self._rewritten:
@@ -306,16 +310,16 @@ class ProgressLine:
         self._written = self._last
 
     def _put(self, text: str) -> None:
-        with suppress(OSError):  # standard error may be full: no reason to stop training
+        with suppress(OSError):  # a full standard error must not stop training
             self._stream.write(text)
             self._stream.flush()
 
 
 @contextmanager
 def tensorboard_log(folder: str | os.PathLike[str]) -> Iterator[Callback]:
-    """Yield a callback of `fit` that logs each epoch, counted from 1, to a folder that TensorBoard watches.
+    """Yield a callback of `fit` that logs each epoch, counted from 1, to a folder for TensorBoard.
 
-    Give each run a folder of its own: `with tensorboard_log("runs/first") as log: model.fit(train, callbacks=[log])`.
+    Use one folder per run: `with tensorboard_log("runs/first") as log: model.fit(train, callbacks=[log])`.
     """
     try:
         from torch.utils.tensorboard import SummaryWriter
@@ -324,7 +328,7 @@ def tensorboard_log(folder: str | os.PathLike[str]) -> Iterator[Callback]:
     try:
         writer = SummaryWriter(os.fspath(folder))
     except OSError as error:
-        raise CannotSave(f"{os.fspath(folder)} cannot hold a log ({error.strerror})") from error
+        raise CannotSave(f"{os.fspath(folder)} cannot hold a log ({error.strerror}); choose another folder") from error
 
     broken = False
 
@@ -333,9 +337,9 @@ def tensorboard_log(folder: str | os.PathLike[str]) -> Iterator[Callback]:
         try:
             for name, number in ({} if broken else list_numbers(record)).items():
                 writer.add_scalar(name, number, record.epoch + 1)
-        except OSError as error:  # such as that of a full disk: no reason to stop training
+        except OSError as error:  # a full disk must not stop training
             broken = True
-            message = f"{os.fspath(folder)} could not be written ({error.strerror}); training goes on without a log"
+            message = f"{os.fspath(folder)} could not be written ({error.strerror}); training continues without a log"
             warnings.warn(message, DeepMFWarning, stacklevel=2)
 
     try:
@@ -346,7 +350,7 @@ def tensorboard_log(folder: str | os.PathLike[str]) -> Iterator[Callback]:
 
 
 def list_numbers(record: EpochRecord) -> dict[str, float]:
-    """Return every number that an epoch has, by name; those of a list by their position, from 1.
+    """Return every number of an epoch by name; numbers of a list by position, from 1.
 
     >>> from deepmf.training.history import EpochRecord
     >>> list_numbers(EpochRecord(0, 0.5, None, 0.01, 1.0, {"boundaries": [1.4, 2.6], "phase": "first"}))

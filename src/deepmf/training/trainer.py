@@ -1,4 +1,4 @@
-"""The trainer: a network, its objective and its optimiser as a task of the loop; each block is one step."""
+"""The trainer: a network with its objective, optimiser and blocks as a task of the loop."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from deepmf.training.settings import TrainingSettings
 
 
 class ExponentialAverage:
-    """An exponential moving average of parameters, which takes their place between epochs.
+    """An exponential moving average of parameters, which replaces them between epochs.
 
-    After step t, counted from 1, the average keeps min(decay, (t + 1) / (t + 10)) of itself: it forgets the start of
-    training soon. Nothing moves in memory and the count of steps is on the device: a recorded graph can be replayed.
+    Step t, counted from 1, keeps min(decay, (t + 1) / (t + 10)) of the average, so that the start of training is soon
+    forgotten. Tensors stay in place and the step count is on the device, so that a CUDA graph can replay the update.
     """
 
     def __init__(self, parameters: Iterable[Tensor], decay: float) -> None:
         self._parameters = list(parameters)
         self._decay = decay
-        # In an epoch the averages, between epochs the stepped weights: what the parameters are not.
+        # The averages during an epoch, the stepped weights between epochs.
         self._others = [parameter.detach().clone() for parameter in self._parameters]
         self._steps = torch.zeros((), dtype=torch.float32, device=self._parameters[0].device)
 
@@ -44,14 +44,14 @@ class ExponentialAverage:
 
     @torch.no_grad()
     def restart(self) -> None:
-        """Average anew, from the parameters as they are."""
+        """Start a new average from the current parameters."""
         for other, parameter in zip(self._others, self._parameters, strict=True):
             other.copy_(parameter)
         self._steps.zero_()
 
     @contextmanager
     def swap_out(self) -> Iterator[None]:
-        """Let the parameters be the weights that are stepped, and their average again in the end."""
+        """Make the parameters the stepped weights, and their average again at the end."""
         self._swap()
         try:
             yield
@@ -59,11 +59,11 @@ class ExponentialAverage:
             self._swap()
 
     def state(self) -> dict[str, Tensor]:
-        """Return what the next step depends on beside the average: the stepped weights and their count, not copied."""
+        """Return the stepped weights and the step count, not copied."""
         return {"steps": self._steps} | {f"{number}.stepped": other for number, other in enumerate(self._others)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a state."""
+        """Restore the tensors that `state` returned."""
         for name, slot in self.state().items():
             slot.copy_(state[name])
 
@@ -76,7 +76,10 @@ class ExponentialAverage:
 
 
 class Optimiser(ABC):
-    """Parameters, the state of each (`slots`, by name), and a step size that lives on a GPU where they do."""
+    """Parameters, their state by name (`slots`), and a learning rate, which is on the GPU if they are.
+
+    Written here because importing `torch.optim` takes long.
+    """
 
     def __init__(self, parameters: Iterable[Tensor], learning_rate: float) -> None:
         self._parameters = list(parameters)
@@ -89,30 +92,30 @@ class Optimiser(ABC):
 
     @abstractmethod
     def _update(self, gradients: list[Tensor]) -> None:
-        """Move the parameters, and their slots, along gradients."""
+        """Update the parameters and their slots by gradients."""
 
     def set_learning_rate(self, rate: float) -> None:
-        """Change the step size, in place where a captured graph reads it."""
+        """Change the learning rate, in place if a CUDA graph reads it."""
         if isinstance(self._rate, Tensor):
             self._rate.fill_(rate)
         else:
             self._rate = rate
 
     def step(self, evaluate: Callable[[], Tensor]) -> Tensor:
-        """Take a step along the gradients that `evaluate` leaves with the parameters; return the loss before it."""
+        """Take a step by the gradients that `evaluate` computes; return the loss before it."""
         for parameter in self._parameters:
-            parameter.grad = None  # the backward pass starts from nothing
+            parameter.grad = None  # so that the backward pass does not accumulate
         loss = evaluate()
         with torch.no_grad():
             self._update([parameter.grad for parameter in self._parameters if parameter.grad is not None])
         return loss
 
     def state(self) -> dict[str, Tensor]:
-        """Return what the next step depends on beside parameters and gradients, not copied."""
+        """Return the slots of all parameters, not copied."""
         return {f"{number}.{name}": slot for name, slots in self._slots.items() for number, slot in enumerate(slots)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a state."""
+        """Restore the tensors that `state` returned."""
         for name, slot in self.state().items():
             slot.copy_(state[name])
 
@@ -121,7 +124,7 @@ class Optimiser(ABC):
 
 
 class Adam(Optimiser):
-    """Adam with the settings of the paper's code, one fused kernel for each group of parameters."""
+    """Adam with the settings of the paper's code, fused."""
 
     def __init__(self, parameters: Iterable[Tensor], learning_rate: float) -> None:
         super().__init__(parameters, learning_rate)
@@ -149,7 +152,7 @@ class Adam(Optimiser):
 
 
 class SGD(Optimiser):
-    """Stochastic gradient descent with momentum: v <- momentum v + g, and a step along v."""
+    """Stochastic gradient descent with momentum: v <- momentum v + g, weight <- weight - rate v."""
 
     def __init__(self, parameters: Iterable[Tensor], learning_rate: float, *, momentum: float = 0.9) -> None:
         super().__init__(parameters, learning_rate)
@@ -157,7 +160,7 @@ class SGD(Optimiser):
         self._slots = {"velocity": self._zeros()}
 
     def _update(self, gradients: list[Tensor]) -> None:
-        # Torch's function reads a step size that is a tensor on the host, which no graph can capture.
+        # Torch's own function reads a learning rate in a tensor on the host, which no CUDA graph can capture.
         rate = torch.as_tensor(self._rate, dtype=torch.float32)
         for parameter, velocity, gradient in zip(self._parameters, self._slots["velocity"], gradients, strict=True):
             velocity.mul_(self._momentum).add_(gradient)
@@ -170,9 +173,9 @@ NewOptimiser = Callable[[Iterable[Tensor], float], Optimiser]
 
 
 class Objective(nn.Module, ABC):
-    """The loss on a block, and the predictions for pairs; it knows neither matrix nor device.
+    """The loss on a block and the predictions for pairs, independent of matrix and device.
 
-    As a module, tensors that it needs move to the device with it.
+    It is a module so that its tensors move to the device.
     """
 
     @abstractmethod
@@ -180,23 +183,26 @@ class Objective(nn.Module, ABC):
         """Return the loss on a block."""
 
     def passes(self, network: Any, block: Any) -> Sequence[Evaluate]:
-        """Return the losses to step along on a block, one after another."""
+        """Return functions of the losses to minimise on a block, one step for each."""
         return [lambda: self.loss(network, block)]
 
     def begin_epoch(self, epoch: int) -> None:
-        """Update what depends on the epoch."""
+        """Update tensors that depend on the epoch."""
 
     def notes(self, network: Any) -> dict[str, Any]:
-        """Return what the history should keep of an epoch beside its losses."""
+        """Return the notes of an epoch for the history."""
         return {}
 
     @abstractmethod
     def predictions(self, network: Any, source: Any, rows: Tensor, columns: Tensor) -> Tensor:
-        """Return what the network predicts for pairs of positions, in the scale's units."""
+        """Return the predictions for pairs of positions, (pairs,), in the units of the scale."""
 
 
 class Trainer:
-    """Trains a network, as a task of the loop; the only place that knows the runtime."""
+    """Trains a network as a task of the loop; every block of the source is one step.
+
+    It is the only user of the runtime.
+    """
 
     def __init__(
         self,
@@ -210,7 +216,7 @@ class Trainer:
     ) -> None:
         self.runtime = runtime = Runtime(settings.device, settings.precision)
         self.settings, self.source, self.validation = settings, source, validation
-        # "walk" seeds the generator of blocks: with another word every result would change.
+        # The word "walk" is part of the seed of the blocks: another word would change every result.
         self._sampling_generator = make_generator(settings.seed, "walk")
         source.prepare(runtime.device, half=runtime.half, generator=self._sampling_generator, ranks=runtime.ranks)
         self._divisions = find_divisions(network)
@@ -242,9 +248,9 @@ class Trainer:
         return Epoch(loss, rate, self.objective.notes(self.network))
 
     def validation_error(self) -> float | None:
-        """Return the root mean squared error on validation entries, in the scale's units.
+        """Return the root mean squared error on validation entries, in the units of the scale.
 
-        Without any it is None, or NaN where the weights no longer predict anything.
+        Without validation entries, return None, or NaN if the loss is no longer finite.
         """
         self.network.eval()
         with torch.no_grad(), self.runtime.autocast():
@@ -256,9 +262,9 @@ class Trainer:
             return self.runtime.agree_on(float((predictions - values).square().mean().sqrt()))
 
     def get_learned(self) -> dict[str, Tensor]:
-        """Return the weights (their average, where there is one) and statistics of the network, not copied.
+        """Return the weights (their average, if there is one) and statistics of the network, not copied.
 
-        Of divided tables they are the lines of this rank.
+        Divided tables have the lines of this rank only.
         """
         return dict(self.network.state_dict())
 
@@ -267,11 +273,11 @@ class Trainer:
         self.network.load_state_dict(learned)
 
     def gather_learned(self) -> dict[str, Tensor]:
-        """Return the same with the lines of all ranks."""
+        """Return the learned tensors with the lines of all ranks."""
         return self.get_learned() if self._spread is None else self._spread.gather_whole(self.get_learned())
 
     def find_divided(self) -> dict[str, Division]:
-        """Return of which tensors of `get_learned` and `state` each of several ranks holds some lines."""
+        """Return the divisions of those tensors of `get_learned` and `state` that ranks divide, by name."""
         divided = {f"learned.{name}": division for name, division in self._divisions.items()}
         for number, (name, _) in enumerate(self.network.named_parameters()):
             if name in self._divisions:
@@ -281,21 +287,21 @@ class Trainer:
         return divided
 
     def join(self) -> None:
-        """Leave every rank with the whole network, which each may go on with alone; training is over."""
+        """Give every rank the whole network at the end of training."""
         if self._spread is not None:
             self._spread.join()
             self._spread = None
             self.source.join()
 
     def begin_from(self, learned: Mapping[str, Tensor], *, schedule: Callable[[int], int]) -> None:
-        """Begin with weights learned earlier; `schedule` says which epoch of the whole schedule an epoch stands for."""
+        """Begin with weights learned earlier; `schedule` maps an epoch to an epoch of the learning rate schedule."""
         self.set_learned(learned if self._spread is None else self._spread.take_share(learned))
         self._schedule = schedule
         if self._average is not None:
             self._average.restart()
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state of the optimiser, of the average and of the generators."""
+        """Return the tensors of the optimiser, the average and the generators."""
         tensors = {f"optimiser.{name}": slot for name, slot in self._optimiser.state().items()}
         if self._average is not None:
             tensors |= {f"average.{name}": slot for name, slot in self._average.state().items()}
@@ -304,7 +310,7 @@ class Trainer:
         return tensors
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restore such a state."""
+        """Restore the tensors that `state` returned."""
         self._optimiser.restore(select_prefix(state, "optimiser"))
         if self._average is not None:
             self._average.restore(select_prefix(state, "average"))
@@ -320,7 +326,7 @@ class Trainer:
                 self._loss_sum += loss
 
     def _differentiate(self, evaluate: Evaluate) -> Tensor:
-        """Return a loss, and leave its gradients with the parameters."""
+        """Compute a loss and its gradients."""
         with self.runtime.autocast():
             loss = evaluate()
         loss.backward()  # type: ignore[no-untyped-call]
