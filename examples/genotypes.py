@@ -1,6 +1,6 @@
-"""Genotypes, the counts 0, 1 or 2 of an allele, with calls missing: fill them in and compare with the truth.
+"""Genotype imputation: fill in missing allele counts (0, 1 or 2) and compare them with the truth.
 
-Chromosomes are generated as mosaics of a few ancestral ones, so that markers nearby tell of each other.
+Chromosomes are generated as mosaics of a few ancestral ones, so that neighbouring markers are correlated.
 """
 
 import numpy as np
@@ -15,8 +15,8 @@ SETTINGS = {"hidden_sizes": (128,), "latent_size": 32, "dropout": 0.2, "epochs":
 BLOCK = {"block_rows": 100, "block_columns": 60}
 
 
-def genotypes(seed: int) -> npt.NDArray[np.float64]:
-    """Return true genotypes (samples, markers): in each region a sample has two of the ancestral chromosomes."""
+def generate_genotypes(seed: int) -> npt.NDArray[np.float64]:
+    """Return true genotypes, (samples, markers): in each region a sample has two of the ancestral chromosomes."""
     dice = np.random.default_rng(seed)
     ancestors = dice.random((N_ANCESTORS, N_MARKERS)) < dice.uniform(0.2, 0.6, N_MARKERS)
     counts = np.zeros((N_SAMPLES, N_MARKERS))
@@ -28,8 +28,8 @@ def genotypes(seed: int) -> npt.NDArray[np.float64]:
 
 
 def main() -> None:
-    """Mask a fifth of the calls, learn from the others, and count how many are filled in right."""
-    true = genotypes(seed=0)
+    """Hide a fifth of the calls, learn from the others, and count how many are imputed correctly."""
+    true = generate_genotypes(seed=0)
     missing = np.random.default_rng(1).random(true.shape) < MISSING
     calls = ObservedMatrix.from_array(
         np.where(missing, np.nan, true),
@@ -47,9 +47,9 @@ def main() -> None:
     shown = ", ".join(
         f"{name} {level_accuracy_score(done[missing], true[missing]):.3f}" for name, done in filled.items()
     )
-    print(f"share of {missing.sum()} missing calls filled in right: {shown}")
-    guessed = np.unique(true[missing], return_counts=True)[1].max() / missing.sum()
-    print(f"(the most frequent genotype everywhere: {guessed:.3f})")
+    print(f"share of {missing.sum()} missing calls imputed correctly: {shown}")
+    most_frequent = np.unique(true[missing], return_counts=True)[1].max() / missing.sum()
+    print(f"(the most frequent genotype everywhere: {most_frequent:.3f})")
 
 
 if __name__ == "__main__":

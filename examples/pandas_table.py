@@ -1,6 +1,6 @@
-"""A pandas table with missing values: marks of pupils, completed in two lines, also for pupils who came later.
+"""A pandas table with missing values: impute pupils' marks in two lines, also for pupils who arrive after the fit.
 
-The marks are generated; some are removed from the table, and what is filled in is compared with them.
+The marks are generated; some are hidden from the table, and the imputed marks are compared with them.
 """
 
 import numpy as np
@@ -18,18 +18,18 @@ SUBJECTS = (
 N_PUPILS, N_LATER = 400, 100
 
 
-def marks() -> pd.DataFrame:
-    """Return all marks, from 0 to 100: a line for each pupil, a column for each subject."""
+def generate_marks() -> pd.DataFrame:
+    """Return all marks from 0 to 100, (pupils, subjects)."""
     drawn = generate(N_PUPILS, len(SUBJECTS), density=1.0, levels=None, rank=3, noise=0.3, seed=0).matrix
     table = np.clip(60 + 15 * drawn.to_array(), 0, 100).round()
     return pd.DataFrame(table, index=drawn.row_labels, columns=SUBJECTS)
 
 
 def main() -> None:
-    """Cut holes into a table, complete it, and compare what was filled in with what was cut out."""
-    true = marks()
-    cut_out = np.random.default_rng(0).random(true.shape) < 0.3
-    table = true.mask(cut_out)
+    """Hide marks of a table, impute them, and compare them with the truth."""
+    true = generate_marks()
+    hidden = np.random.default_rng(0).random(true.shape) < 0.3
+    table = true.mask(hidden)
     print(ObservedMatrix.from_table(table), table.iloc[:3, :6], sep="\n")
 
     completed = {}
@@ -38,14 +38,12 @@ def main() -> None:
         completed[name] = imputer.transform(table)
     print(completed["auto"].iloc[:3, :6].round(1))
 
-    parts = {"pupils of the training": slice(N_LATER, None), "pupils who came later": slice(N_LATER)}
+    parts = {"pupils in training": slice(N_LATER, None), "pupils who came later": slice(N_LATER)}
     for pupils, part in parts.items():
-        holes = cut_out[part]
-        cut = true[part].to_numpy()[holes]
-        errors = {name: rmse_error(done[part].to_numpy()[holes], cut) for name, done in completed.items()}
-        print(
-            f"RMSE on {cut.size} marks of {pupils}: means {errors['means']:.2f}, the chosen model {errors['auto']:.2f}"
-        )
+        is_hidden = hidden[part]
+        marks = true[part].to_numpy()[is_hidden]
+        errors = {name: rmse_error(done[part].to_numpy()[is_hidden], marks) for name, done in completed.items()}
+        print(f"RMSE on {marks.size} marks of {pupils}: means {errors['means']:.2f}, DMFImputer {errors['auto']:.2f}")
 
 
 if __name__ == "__main__":

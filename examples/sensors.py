@@ -1,6 +1,6 @@
-"""Sensors with gaps: real values on an interval, a row for every hour and a column for every sensor.
+"""Sensors with gaps: real values on an interval, with a row for every hour and a column for every sensor.
 
-The temperatures are those of a generated building, whose rooms follow weather, sun and heating, each to its own degree.
+The temperatures come from a generated building, whose rooms depend on weather, sun and heating to different degrees.
 """
 
 import numpy as np
@@ -16,8 +16,8 @@ SETTINGS = {"hidden_sizes": (64,), "latent_size": 32, "dropout": 0.1, "epochs": 
 BLOCK = {"block_rows": 100, "block_columns": 36}
 
 
-def temperatures(dice: np.random.Generator) -> npt.NDArray[np.float64]:
-    """Return the true temperatures (hours, rooms), in degrees Celsius."""
+def generate_temperatures(dice: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Return the true temperatures in degrees Celsius, (hours, rooms)."""
     days, hours = np.divmod(np.arange(HOURS), 24)
     weather = np.cumsum(dice.normal(0, 0.35, HOURS))
     sun = np.clip(np.sin(2 * np.pi * (hours - 6) / 24), 0, None) * dice.random(HOURS // 24)[days]
@@ -27,8 +27,8 @@ def temperatures(dice: np.random.Generator) -> npt.NDArray[np.float64]:
     return 17 + dice.normal(0, 1, len(ROOMS)) + causes.T @ shares.T + dice.normal(0, 0.3, (HOURS, len(ROOMS)))
 
 
-def silences(dice: np.random.Generator) -> npt.NDArray[np.bool_]:
-    """Return when each sensor was silent (hours, rooms): six stretches of six hours to a day and a half."""
+def generate_gaps(dice: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """Return when each sensor is silent, (hours, rooms): six gaps of six hours to a day and a half."""
     silent = np.zeros((HOURS, len(ROOMS)), dtype=bool)
     for room in range(len(ROOMS)):
         for start in dice.integers(HOURS, size=6):
@@ -37,8 +37,8 @@ def silences(dice: np.random.Generator) -> npt.NDArray[np.bool_]:
 
 
 def main() -> None:
-    """Fill the gaps from what the other sensors showed, and compare with what the silent ones would have shown."""
-    true, silent = temperatures(np.random.default_rng(0)), silences(np.random.default_rng(1))
+    """Fill the gaps from the other sensors, and compare the result with the true temperatures."""
+    true, silent = generate_temperatures(np.random.default_rng(0)), generate_gaps(np.random.default_rng(1))
     measured = ObservedMatrix.from_array(np.where(silent, np.nan, true), Scale(low=-10, high=50), column_labels=ROOMS)
     print(measured)
     split = split_entries(measured, train=0.95, validation=0.05, test=0.0, seed=0)

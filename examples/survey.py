@@ -1,6 +1,6 @@
-"""A survey with answers from 1 to 5, some of them missing: DMF-D fills them in with legal answers.
+"""A survey with missing answers from 1 to 5: DMF-D imputes legal answers.
 
-The answers are generated; a part of them is masked, and what it fills in is compared with them.
+The answers are generated; some are hidden, and the imputed answers are compared with them.
 """
 
 from deepmf import DMFD, Means, ObservedMatrix, Scale, split_entries
@@ -15,37 +15,37 @@ SETTINGS = {"hidden_sizes": (64,), "latent_size": 16, "dropout": 0.3, "epochs": 
 BLOCK = {"block_rows": 100, "block_columns": 24}
 
 
-def answers() -> ObservedMatrix:
-    """Return who answered what: 400 people, 24 questions, a quarter of the answers missing."""
-    # Answers are left out by chance: no question is more popular, and none is skipped for what one would say.
-    chance = generate(
+def generate_answers() -> ObservedMatrix:
+    """Return the answers of 400 people to 24 questions, of which a quarter is missing."""
+    # Answers are missing at random: `popularity` and `selection` are 0.
+    drawn = generate(
         400, len(QUESTIONS), density=0.75, rank=3, noise=0.5, popularity=0, selection=0, named=False, seed=0
     )
-    people, questions, values = chance.matrix.entries()
+    people, questions, values = drawn.matrix.entries()
     names, asked = [f"person {number}" for number in people], [QUESTIONS[number] for number in questions]
     return ObservedMatrix.from_entries(names, asked, values, ANSWERS)
 
 
 def main() -> None:
     """Compare DMF-D with rounded means on hidden answers, then complete the survey."""
-    survey = answers()
+    survey = generate_answers()
     print(survey)
     split = split_entries(survey, train=0.75, validation=0.05, test=0.20, seed=0)
-    # There are fewer epochs than by default for the quantizer to become sharp in: it sharpens faster.
+    # With fewer epochs than by default, the quantizer must sharpen faster.
     model = DMFD(**SETTINGS, **BLOCK, sharpness_growth=1.03, seed=0, device="cpu")
     model.fit(split.train, validation=split.validation)
     means = Means().fit(split.train)
 
     people, questions, given = split.test.entries()
     filled = {name: fitted.predict_levels(people, questions) for name, fitted in (("means", means), ("DMF-D", model))}
-    for measure, what in ((level_accuracy_score, "share exactly right"), (mae_error, "mean absolute error")):
-        shown = ", ".join(f"{name} {measure(levels, given):.3f}" for name, levels in filled.items())
-        print(f"{what} on {given.size} hidden answers: {shown}")
+    for metric, title in ((level_accuracy_score, "accuracy"), (mae_error, "mean absolute error")):
+        shown = ", ".join(f"{name} {metric(levels, given):.3f}" for name, levels in filled.items())
+        print(f"{title} on {given.size} hidden answers: {shown}")
     print("boundaries between the answers:", model.boundaries_.round(2).tolist())
 
-    # What was hidden describes people too, from here on: `extend` needs no training.
+    # `extend` adds the hidden answers, without training.
     missing = model.extend(survey).complete_frame()
-    print(f"\n{missing.height} answers were missing; the first of them, filled in:")
+    print(f"\n{missing.height} answers were missing; the first three, imputed:")
     for person, question, answer in missing.head(3).rows():
         print(f"  {person}: {question}? {answer:.0f}")
 
