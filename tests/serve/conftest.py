@@ -50,7 +50,7 @@ def ordinal(ratings: ObservedMatrix) -> OrdinalDMF:
 
 
 @pytest.fixture(scope="session")
-def described(ratings: ObservedMatrix) -> Model:
+def featured(ratings: ObservedMatrix) -> Model:
     """A model with features of both axes; two rows and a column have features alone."""
     dice = np.random.default_rng(0)
     n_rows, n_columns = ratings.shape[0] + 2, ratings.shape[1] + 1
@@ -96,11 +96,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{postgres}&options=-csearch_path%3D{schema}"
 
 
-Started = Callable[..., TestClient]
+StartClient = Callable[..., TestClient]
 
 
 @pytest.fixture
-def started(tmp_path: Path, als: ALS) -> Iterator[Started]:
+def start_client(tmp_path: Path, als: ALS) -> Iterator[StartClient]:
     """Start a service over a model and a database; all are stopped at the end."""
     clients = []
 
@@ -120,5 +120,5 @@ def started(tmp_path: Path, als: ALS) -> Iterator[Started]:
 
 
 @pytest.fixture
-def client(started: Started) -> TestClient:
-    return started()
+def client(start_client: StartClient) -> TestClient:
+    return start_client()

@@ -3,7 +3,7 @@
 import re
 
 from fastapi.testclient import TestClient
-from tests.serve.conftest import Started
+from tests.serve.conftest import StartClient
 
 from deepmf.serve import KeyRing
 
@@ -17,11 +17,11 @@ def test_the_docs_page_loads_only_files_of_the_service(client: TestClient) -> No
     assert all(client.get(path).status_code == 200 for path in loaded)
 
 
-def test_keys_are_described_if_they_are_needed(started: Started) -> None:
-    without = started().get("/openapi.json").json()
+def test_keys_are_described_if_they_are_needed(start_client: StartClient) -> None:
+    without = start_client().get("/openapi.json").json()
     assert "security" not in without["paths"]["/v1/model"]["get"]
     assert "securitySchemes" not in without["components"]
-    needed = started(keys=KeyRing([])).get("/openapi.json").json()
+    needed = start_client(keys=KeyRing([])).get("/openapi.json").json()
     assert needed["paths"]["/v1/model"]["get"]["security"]
 
 

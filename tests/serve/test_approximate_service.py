@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from tests.serve.conftest import Started
+from tests.serve.conftest import StartClient
 
 from deepmf.datasets import generate
 from deepmf.models.als import ALS
@@ -16,8 +16,8 @@ def wide() -> ALS:
     return ALS(latent_size=6, epochs=3, seed=0).fit(generate(150, 3000, density=0.02, seed=0).matrix)
 
 
-def test_the_service_is_approximate_once_the_index_is_there(started: Started, wide: ALS) -> None:
-    client = started(wide, service={"limits": ServiceLimits(exact_columns=1000, staleness=0.01)})
+def test_the_service_is_approximate_once_the_index_is_there(start_client: StartClient, wide: ALS) -> None:
+    client = start_client(wide, service={"limits": ServiceLimits(exact_columns=1000, staleness=0.01)})
     deadline = time.monotonic() + 30
     while client.get("/v1/model").json()["recall"] is None and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -37,7 +37,7 @@ def test_the_service_is_approximate_once_the_index_is_there(started: Started, wi
     assert "Premiere" in [one["column"] for one in best]
 
 
-def test_few_columns_are_ranked_exactly(started: Started, wide: ALS) -> None:
-    client = started(wide)
+def test_few_columns_are_ranked_exactly(start_client: StartClient, wide: ALS) -> None:
+    client = start_client(wide)
     time.sleep(0.2)
     assert client.get("/v1/model").json()["recall"] is None

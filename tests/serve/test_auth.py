@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from tests.serve.conftest import Started
+from tests.serve.conftest import StartClient
 
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, UnreadableFile
@@ -26,8 +26,10 @@ def bearer(key: str) -> dict[str, str]:
     ("role", "statuses"),
     [("read", (200, 403, 403)), ("write", (200, 200, 403)), ("rows", (200, 200, 403)), ("admin", (200, 200, 409))],
 )
-def test_a_role_may_do_what_those_before_it_may(started: Started, role: str, statuses: tuple[int, ...]) -> None:
-    client = started(keys=KEYS)
+def test_a_role_may_do_what_those_before_it_may(
+    start_client: StartClient, role: str, statuses: tuple[int, ...]
+) -> None:
+    client = start_client(keys=KEYS)
     client.headers.update(bearer(f"the {role} key"))
     asked = (client.get("/v1/model"), client.put("/v1/rows/w/entries", json=BODY), client.post("/v1/model"))
     assert tuple(answer.status_code for answer in asked) == statuses  # 409: this one has no file to read anew
@@ -36,8 +38,8 @@ def test_a_role_may_do_what_those_before_it_may(started: Started, role: str, sta
 
 
 @pytest.mark.parametrize("header", [{}, bearer("wrong"), {"Authorization": "Basic the admin key"}, bearer("")])
-def test_without_a_known_key_nothing_is_said(started: Started, header: dict[str, str]) -> None:
-    client = started(keys=KEYS)
+def test_without_a_known_key_nothing_is_said(start_client: StartClient, header: dict[str, str]) -> None:
+    client = start_client(keys=KEYS)
     for path in (
         "/v1/model",
         "/v1/columns",
@@ -53,27 +55,27 @@ def test_without_a_known_key_nothing_is_said(started: Started, header: dict[str,
     assert client.get("/healthz").status_code == 200
 
 
-def test_a_key_that_asks_too_often_waits(started: Started) -> None:
-    client = started(keys=KEYS, rate=1)
+def test_a_key_that_asks_too_often_waits(start_client: StartClient) -> None:
+    client = start_client(keys=KEYS, rate=1)
     statuses = [client.get("/v1/model", headers=bearer("the read key")).status_code for _ in range(4)]
     assert statuses[:2] == [200, 200]
     assert 429 in statuses
     assert client.get("/v1/model", headers=bearer("the write key")).status_code == 200
 
 
-def test_less_than_one_request_a_second_is_one_now_and_then(started: Started) -> None:
+def test_less_than_one_request_a_second_is_one_now_and_then(start_client: StartClient) -> None:
     times = iter((0.0, 0.1, 3.2, 3.4, 6.6, 6.8, 100.0, 100.1))
     limit = RateLimit(0.3, clock=lambda: next(times))
     allowed = [limit.take("ann") for _ in range(8)]
     assert allowed == [True, False, False, True, False, True, True, False]
-    client = started(keys=KEYS, rate=0.3)
+    client = start_client(keys=KEYS, rate=0.3)
     answers = [client.get("/v1/model", headers=bearer("the read key")) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [200, 429]
     assert answers[1].headers["retry-after"] == "4"
 
 
-def test_without_keys_only_this_machine_is_answered(started: Started) -> None:
-    client = started()
+def test_without_keys_only_this_machine_is_answered(start_client: StartClient) -> None:
+    client = start_client()
     for host in ("localhost", "localhost:8000", "127.0.0.1:1", "[::1]:8000", "[::1]"):
         assert client.get("/healthz", headers={"Host": host}).status_code == 200
     for host in ("evil.example", "localhost.evil.example", "", "127.0.0.1.evil.example:8000"):
@@ -215,8 +217,8 @@ def test_a_path_names_all_methods_that_it_has(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_rows_of_others_need_a_role_of_their_own(started: Started, ratings: ObservedMatrix, role: str) -> None:
-    client = started(keys=KEYS)
+def test_rows_of_others_need_a_role_of_their_own(start_client: StartClient, ratings: ObservedMatrix, role: str) -> None:
+    client = start_client(keys=KEYS)
     client.headers.update(bearer(f"the {role} key"))
     row, column = ratings.row_labels[0], ratings.column_labels[0]
     of_column = f"/v1/columns/{column}/entries"
@@ -237,9 +239,9 @@ VISITORS = {"text": f"guest-{0xABC:032x}", "number": str(2**62 + 12345)}
 
 
 @pytest.mark.parametrize("kind", VISITORS)
-def test_visitors_of_the_page_are_never_listed(started: Started, kind: str) -> None:
+def test_visitors_of_the_page_are_never_listed(start_client: StartClient, kind: str) -> None:
     model = ALS(latent_size=3, seed=0).fit(generate(20, 15, density=0.4, named=kind == "text", seed=0).matrix)
-    client = started(model)
+    client = start_client(model)
     labels = model.entries_.train
     column, known, visitor = labels.column_labels[0], labels.row_labels[0], VISITORS[kind]
     path = f"/v1/rows/{visitor}/entries"

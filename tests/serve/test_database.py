@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import inspect, text
-from tests.serve.conftest import Started
+from tests.serve.conftest import StartClient
 
 from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
@@ -159,8 +159,10 @@ def test_a_failed_transaction_leaves_nothing(database: EntryDatabase) -> None:
     assert database.read_state().data_version == 0
 
 
-def test_two_processes_write_in_turn_and_read_alike(started: Started, ratings: ObservedMatrix, url: str) -> None:
-    one, two = started(url=url), started(url=url)
+def test_two_processes_write_in_turn_and_read_alike(
+    start_client: StartClient, ratings: ObservedMatrix, url: str
+) -> None:
+    one, two = start_client(url=url), start_client(url=url)
     films = ratings.column_labels[:4].tolist()
 
     def put(client: TestClient, row: str, film: str, value: float) -> int:

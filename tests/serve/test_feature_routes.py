@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from tests.serve.conftest import Started
+from tests.serve.conftest import StartClient
 
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
@@ -20,8 +20,8 @@ ANN: dict[str, Any] = {"group": "low", "age": 30, "likes": ["Drama", "Comedy"]}
 
 
 @pytest.fixture
-def client(started: Started, described: Model) -> TestClient:
-    return started(described)
+def client(start_client: StartClient, featured: Model) -> TestClient:
+    return start_client(featured)
 
 
 def predicted(client: TestClient, row: str, columns: list[str]) -> list[float]:
@@ -39,30 +39,30 @@ def of(client: TestClient, row: str) -> dict[str, Any]:
 
 
 def test_a_row_with_features_alone_counts_in_the_very_next_answer(
-    client: TestClient, described: Model, ratings: ObservedMatrix
+    client: TestClient, featured: Model, ratings: ObservedMatrix
 ) -> None:
     films = ratings.column_labels[:5].tolist()
     assert client.get("/v1/rows/Wilma/features").status_code == 404
     answer = client.put("/v1/rows/Wilma/features", json={"features": ANN})
     assert answer.status_code == 200
     assert answer.json() == {"axis": "row", "id": "Wilma", "n_features": 3, "version": {"model": 1, "data": 1}}
-    guest = described.fold_in(features=ANN)
+    guest = featured.fold_in(features=ANN)
     np.testing.assert_allclose(predicted(client, "Wilma", films), guest.predict(films), rtol=1e-5)
     assert of(client, "Wilma") == {"group": "low", "age": 30.0, "likes": ["Comedy", "Drama"]}
     found = client.post("/v1/recommend", json={"row": "Wilma", "n": 3}).json()
     assert [one["column"] for one in found["best"]] == guest.recommend(3).labels.tolist()
     client.patch("/v1/rows/Wilma/entries", json={"entries": [{"column": films[0], "value": 5}]})
-    with_entry = described.fold_in(films[:1], [5], features=ANN)
+    with_entry = featured.fold_in(films[:1], [5], features=ANN)
     np.testing.assert_allclose(predicted(client, "Wilma", films), with_entry.predict(films), rtol=1e-5)
 
 
-def test_a_guest_may_have_features(client: TestClient, described: Model, ratings: ObservedMatrix) -> None:
+def test_a_guest_may_have_features(client: TestClient, featured: Model, ratings: ObservedMatrix) -> None:
     films = ratings.column_labels[:4].tolist()
     history = [{"column": films[0], "value": 5}, {"column": films[1], "value": 1}]
     cases: list[tuple[dict[str, Any], Any]] = [
-        ({"features": ANN}, described.fold_in(features=ANN)),
-        ({"history": history, "features": ANN}, described.fold_in(films[:2], [5, 1], features=ANN)),
-        ({"history": history}, described.fold_in(films[:2], [5, 1])),
+        ({"features": ANN}, featured.fold_in(features=ANN)),
+        ({"history": history, "features": ANN}, featured.fold_in(films[:2], [5, 1], features=ANN)),
+        ({"history": history}, featured.fold_in(films[:2], [5, 1])),
     ]
     for asked, guest in cases:
         answer = client.post("/v1/predict", json={**asked, "columns": films}).json()
@@ -82,12 +82,12 @@ def test_a_guest_may_have_features(client: TestClient, described: Model, ratings
 
 
 def test_reasons_of_a_known_row_count_its_features(
-    client: TestClient, described: Model, ratings: ObservedMatrix
+    client: TestClient, featured: Model, ratings: ObservedMatrix
 ) -> None:
     row = ratings.row_labels[0]
     best = client.post("/v1/recommend", json={"row": row, "n": 2, "reasons": 3}).json()["best"]
     for one in best:
-        found = described.explain(row, one["column"], 3)
+        found = featured.explain(row, one["column"], 3)
         assert [reason["column"] for reason in one["reasons"]] == found.labels.tolist()
         np.testing.assert_allclose([reason["effect"] for reason in one["reasons"]], found.effects, atol=1e-5)
         assert [reason["value"] for reason in one["feature_reasons"]] == [each.value for each in found.features]
@@ -105,7 +105,7 @@ def test_a_category_that_the_model_does_not_tell_apart(client: TestClient) -> No
     assert client.get(path).status_code == 404
 
 
-def test_columns_have_features_too(client: TestClient, described: Model, ratings: ObservedMatrix) -> None:
+def test_columns_have_features_too(client: TestClient, featured: Model, ratings: ObservedMatrix) -> None:
     people = ratings.row_labels[:3].tolist()
     values = {"genre": "a", "year": 1977}
     assert client.put("/v1/columns/Opening/features", json={"features": values}).json()["axis"] == "column"
@@ -116,7 +116,7 @@ def test_columns_have_features_too(client: TestClient, described: Model, ratings
         "trained": False,
         "features": {"genre": "a", "year": 1977.0},
     }
-    guest = described.fold_in_column(features=values)
+    guest = featured.fold_in_column(features=values)
     pairs = [{"row": row, "column": "Opening"} for row in people]
     answer = client.post("/v1/predict", json={"pairs": pairs}).json()
     np.testing.assert_allclose([one["expected"] for one in answer["predictions"]], guest.predict(people), rtol=1e-5)
@@ -125,7 +125,7 @@ def test_columns_have_features_too(client: TestClient, described: Model, ratings
 
 
 def test_features_of_trained_rows_are_replaced_and_forgotten(
-    client: TestClient, described: Model, ratings: ObservedMatrix
+    client: TestClient, featured: Model, ratings: ObservedMatrix
 ) -> None:
     row, films = ratings.row_labels[0], ratings.column_labels[:5].tolist()
     before, known = predicted(client, row, films), of(client, row)
@@ -134,7 +134,7 @@ def test_features_of_trained_rows_are_replaced_and_forgotten(
     client.put(f"/v1/rows/{row}/features", json={"features": other})
     assert of(client, row) == other and predicted(client, row, films) != before
     client.delete(f"/v1/rows/{row}/features")
-    expected = described.forget(row_features=[row]).predict([row] * 5, films)
+    expected = featured.forget(row_features=[row]).predict([row] * 5, films)
     np.testing.assert_allclose(predicted(client, row, films), expected, rtol=1e-5)
     assert of(client, row) == {}
     again = client.delete(f"/v1/rows/{row}/features").json()  # there is nothing left to forget
@@ -142,9 +142,9 @@ def test_features_of_trained_rows_are_replaced_and_forgotten(
 
 
 def test_a_restart_and_another_process_see_them(
-    started: Started, described: Model, ratings: ObservedMatrix, url: str
+    start_client: StartClient, featured: Model, ratings: ObservedMatrix, url: str
 ) -> None:
-    first, second = started(described, url=url), started(described, url=url)
+    first, second = start_client(featured, url=url), start_client(featured, url=url)
     row, films = ratings.row_labels[3], ratings.column_labels[:5].tolist()
     first.put("/v1/rows/Wilma/features", json={"features": ANN})
     first.put("/v1/rows/Fred/features", json={"features": {"likes": ["Drama", "Comedy"], "age": None}})
@@ -155,7 +155,7 @@ def test_a_restart_and_another_process_see_them(
     first.delete("/v1/rows/Fred/features")
     # A write sees all others first, whatever process they came by.
     assert second.patch("/v1/rows/Wilma/entries", json={"entries": []}).json()["version"]["data"] == 7
-    for client in (second, started(described, url=url)):
+    for client in (second, start_client(featured, url=url)):
         np.testing.assert_allclose(predicted(client, row, films), predicted(first, row, films), rtol=1e-5)
         np.testing.assert_allclose(predicted(client, "Wilma", films), predicted(first, "Wilma", films), rtol=1e-5)
         assert of(client, "Wilma") == of(first, "Wilma") and of(client, row) == {"age": 70.5}
@@ -181,8 +181,8 @@ def test_they_are_forgotten_with_the_row(client: TestClient, ratings: ObservedMa
     assert of(client, row) == {}
 
 
-def test_nothing_of_them_stays_in_the_file(started: Started, described: Model, tmp_path: Any) -> None:
-    client = started(described, url=str(tmp_path / "own.sqlite"))
+def test_nothing_of_them_stays_in_the_file(start_client: StartClient, featured: Model, tmp_path: Any) -> None:
+    client = start_client(featured, url=str(tmp_path / "own.sqlite"))
     client.put("/v1/rows/Wilma/features", json={"features": {"group": "a very private group"}})
     client.delete("/v1/rows/Wilma/entries")
     client.__exit__(None, None, None)
@@ -248,8 +248,8 @@ def test_bad_questions(client: TestClient, ratings: ObservedMatrix) -> None:
         assert answer.status_code == 422, answer.text
 
 
-def test_a_model_without_features_says_so(started: Started, als: ALS, ratings: ObservedMatrix) -> None:
-    client = started(als)
+def test_a_model_without_features_says_so(start_client: StartClient, als: ALS, ratings: ObservedMatrix) -> None:
+    client = start_client(als)
     for answer in (
         client.put("/v1/rows/Wilma/features", json={"features": ANN}),
         client.post("/v1/recommend", json={"features": ANN}),
@@ -272,13 +272,13 @@ def test_the_model_lists_its_features(client: TestClient) -> None:
 
 
 def test_the_next_model_reads_what_it_can(
-    started: Started, described: Model, als: ALS, ratings: ObservedMatrix, caplog: pytest.LogCaptureFixture
+    start_client: StartClient, featured: Model, als: ALS, ratings: ObservedMatrix, caplog: pytest.LogCaptureFixture
 ) -> None:
-    started(described).put("/v1/rows/Wilma/features", json={"features": ANN})
+    start_client(featured).put("/v1/rows/Wilma/features", json={"features": ANN})
     with caplog.at_level(logging.WARNING, logger="deepmf.serve"):
-        assert started(als).get("/v1/rows/Wilma/features").status_code == 404
+        assert start_client(als).get("/v1/rows/Wilma/features").status_code == 404
     assert "does not read" in caplog.text
     ages = Features.from_columns(ratings.row_labels, {"age": np.arange(ratings.shape[0]) * 1.5, "group": np.arange(60)})
-    client = started(Means().fit(ratings, row_features=ages))
+    client = start_client(Means().fit(ratings, row_features=ages))
     assert of(client, "Wilma") == {"age": 30.0}
-    assert of(started(described), "Wilma")["group"] == "low"  # nothing is lost
+    assert of(start_client(featured), "Wilma")["group"] == "low"  # nothing is lost

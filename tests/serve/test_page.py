@@ -350,8 +350,8 @@ def test_markup_in_ids_titles_and_features_stays_text(
 
 
 @pytest.mark.slow
-def test_features_are_shown(browser: Any, live: Callable[..., Live], described: Model) -> None:
-    visitor = Visitor(browser, live(described).address)
+def test_features_are_shown(browser: Any, live: Callable[..., Live], featured: Model) -> None:
+    visitor = Visitor(browser, live(featured).address)
     visitor.arrive()
     visitor.card(0).wait_for()
     column = visitor.rate(0, 5)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from tests.serve.conftest import Started
+from tests.serve.conftest import StartClient
 
 from deepmf.datasets import generate
 from deepmf.matrix.features import Features
@@ -88,18 +88,18 @@ def test_values_are_replaced_added_and_forgotten(client: TestClient, ratings: Ob
     assert client.delete("/v1/rows/Wilma/entries").status_code == 404
 
 
-def test_a_trained_row_is_forgotten_and_stays_so(started: Started, ratings: ObservedMatrix) -> None:
+def test_a_trained_row_is_forgotten_and_stays_so(start_client: StartClient, ratings: ObservedMatrix) -> None:
     row = ratings.row_labels[0]
-    assert started().delete(f"/v1/rows/{row}/entries").json()["n_forgotten"] == ratings.row_counts[0]
-    found = started().get(f"/v1/rows/{row}/entries").json()
+    assert start_client().delete(f"/v1/rows/{row}/entries").json()["n_forgotten"] == ratings.row_counts[0]
+    found = start_client().get(f"/v1/rows/{row}/entries").json()
     assert found["entries"] == []
     assert found["trained"]
 
 
 def test_a_new_row_that_is_forgotten_is_gone_from_the_database(
-    started: Started, ratings: ObservedMatrix, tmp_path: Path
+    start_client: StartClient, ratings: ObservedMatrix, tmp_path: Path
 ) -> None:
-    client, (trained, film) = started(), (ratings.row_labels[0], ratings.column_labels[0])
+    client, (trained, film) = start_client(), (ratings.row_labels[0], ratings.column_labels[0])
     client.put("/v1/rows/Wilma/entries", json=entries((film, 5), ("New film", 3)))
     client.delete("/v1/rows/Wilma/entries")
     client.delete(f"/v1/rows/{trained}/entries")
@@ -123,8 +123,8 @@ def test_columns_are_written_likewise(client: TestClient, als: ALS, ratings: Obs
     assert client.get("/v1/columns", params={"search": "premi"}).json()["columns"] == []
 
 
-def test_a_restart_brings_every_latent_back(started: Started, ratings: ObservedMatrix, url: str) -> None:
-    first = started(url=url)
+def test_a_restart_brings_every_latent_back(start_client: StartClient, ratings: ObservedMatrix, url: str) -> None:
+    first = start_client(url=url)
     films, people = ratings.column_labels.tolist(), ratings.row_labels.tolist()
     first.put("/v1/rows/Wilma/entries", json=entries((films[0], 5), (films[5], 2), ("New film", 3)))
     first.put("/v1/rows/Fred/entries", json=entries((films[1], 1), (films[5], 2)))
@@ -132,7 +132,7 @@ def test_a_restart_brings_every_latent_back(started: Started, ratings: ObservedM
     first.delete(f"/v1/rows/{people[4]}/entries")
     first.delete("/v1/rows/Fred/entries")
     asked = {"pairs": [{"row": row, "column": column} for row in ["Wilma", *people[:6]] for column in films[:20]]}
-    before, after = (one.post("/v1/predict", json=asked).json() for one in (first, started(url=url)))
+    before, after = (one.post("/v1/predict", json=asked).json() for one in (first, start_client(url=url)))
     assert before["version"] == after["version"]
     np.testing.assert_allclose(
         [one["expected"] for one in before["predictions"]],
@@ -160,11 +160,11 @@ def holds(folder: Path, text: str) -> list[str]:
 
 
 def test_nothing_of_a_row_stays_in_any_file_of_the_database(
-    started: Started, tmp_path: Path, ratings: ObservedMatrix
+    start_client: StartClient, tmp_path: Path, ratings: ObservedMatrix
 ) -> None:
     films = ratings.column_labels.tolist()
     private = "a very private name"
-    client = started(service={"limits": ServiceLimits(keep_changes=0.2)})
+    client = start_client(service={"limits": ServiceLimits(keep_changes=0.2)})
 
     def write(row: str, *pairs: tuple[object, object]) -> None:
         client.put(f"/v1/rows/{row}/entries", json=entries(*pairs), headers={"Idempotency-Key": f"put {row}"})
@@ -207,12 +207,12 @@ def test_the_second_of_two_writers_is_told(client: TestClient, ratings: Observed
     assert client.put("/v1/rows/Betty/entries", json=entries((film, 3)), headers={"If-Match": "*"}).status_code == 412
 
 
-def test_ids_survive_untouched(started: Started, url: str) -> None:
-    first = started(url=url)
+def test_ids_survive_untouched(start_client: StartClient, url: str) -> None:
+    first = start_client(url=url)
     paths = {name: f"/v1/rows/{quote(name, safe='')}/entries" for name in HOSTILE}
     for name, path in paths.items():
         assert first.put(path, json=entries((name, 5))).json()["id"] == name
-    again = started(url=url)
+    again = start_client(url=url)
     for name, path in paths.items():
         assert again.get(path).json()["entries"] == [{"column": name, "value": 5}]
         assert again.post("/v1/recommend", json={"row": name, "n": 1}).json()["row"] == name
@@ -221,8 +221,8 @@ def test_ids_survive_untouched(started: Started, url: str) -> None:
         assert again.delete(path).json()["n_forgotten"] == 1
 
 
-def test_ids_that_are_numbers_are_numbers(started: Started) -> None:
-    client = started(ALS(latent_size=2, seed=0).fit(generate(20, 15, density=0.4, named=False, seed=0).matrix))
+def test_ids_that_are_numbers_are_numbers(start_client: StartClient) -> None:
+    client = start_client(ALS(latent_size=2, seed=0).fit(generate(20, 15, density=0.4, named=False, seed=0).matrix))
     assert client.get("/v1/model").json()["ids"] == {"row": "number", "column": "number"}
     assert client.put("/v1/rows/1000/entries", json=entries((3, 5))).json()["id"] == 1000
     assert client.get("/v1/rows/1000/entries").json()["entries"] == [{"column": 3, "value": 5}]
@@ -251,8 +251,8 @@ def test_bad_entries_change_nothing(client: TestClient, body: object, code: str)
     assert client.get("/v1/rows/Wilma/entries").status_code == 404
 
 
-def test_a_model_that_cannot_learn_says_so(started: Started, ratings: ObservedMatrix) -> None:
-    client = started(OptSpace(epochs=2, seed=0).fit(ratings))
+def test_a_model_that_cannot_learn_says_so(start_client: StartClient, ratings: ObservedMatrix) -> None:
+    client = start_client(OptSpace(epochs=2, seed=0).fit(ratings))
     answer = client.put("/v1/rows/Wilma/entries", json=entries((ratings.column_labels[0], 5)))
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "cannot_extend")
 
@@ -310,11 +310,11 @@ def test_live_errors_are_those_of_what_was_predicted_before(
 
 
 def test_a_new_model_takes_over_with_all_entries(
-    started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
+    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix
 ) -> None:
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = started(service={"source": path, "digest": compute_model_digest(path)})
+    client = start_client(service={"source": path, "digest": compute_model_digest(path)})
     films = ratings.column_labels[:3].tolist()
     client.put(
         "/v1/rows/Wilma/entries",
@@ -334,11 +334,11 @@ def test_a_new_model_takes_over_with_all_entries(
 
 
 def test_a_model_folder_is_served_and_replaced(
-    started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
+    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix
 ) -> None:
     path = tmp_path / "ratings.model"
     als.save(path)
-    client = started(load(path), service={"source": path, "digest": compute_model_digest(path)})
+    client = start_client(load(path), service={"source": path, "digest": compute_model_digest(path)})
     assert client.post("/v1/model").json()["version"]["model"] == 1
     films = ratings.column_labels[:3].tolist()
     entries = [{"column": film, "value": value} for film, value in zip(films, [5, 1, 4], strict=True)]
@@ -356,13 +356,13 @@ def test_a_model_folder_is_served_and_replaced(
 
 
 def test_what_was_forgotten_does_not_come_back_with_a_model_trained_on_it(
-    started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
+    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix
 ) -> None:
     from deepmf.serve.snapshot import export_data
 
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = started(service={"source": path, "digest": compute_model_digest(path)})
+    client = start_client(service={"source": path, "digest": compute_model_digest(path)})
     film = ratings.column_labels[0]
     client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
     rows, columns, values = export_data(als, str(tmp_path / "entries.sqlite")).entries
@@ -375,11 +375,11 @@ def test_what_was_forgotten_does_not_come_back_with_a_model_trained_on_it(
 
 
 def test_what_is_forgotten_stays_so_where_the_next_model_had_it_in_its_own_data(
-    started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
+    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix
 ) -> None:
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = started(service={"source": path, "digest": compute_model_digest(path)})
+    client = start_client(service={"source": path, "digest": compute_model_digest(path)})
     film = ratings.column_labels[0]
     client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
     rows, columns, values = (part.tolist() for part in ratings.entries())
@@ -387,35 +387,35 @@ def test_what_is_forgotten_stays_so_where_the_next_model_had_it_in_its_own_data(
     trained = ALS(latent_size=2, seed=0).fit(matrix)
     trained.save(path)
     client.post("/v1/model")
-    other = started(trained, service={"source": path, "digest": compute_model_digest(path)})
+    other = start_client(trained, service={"source": path, "digest": compute_model_digest(path)})
     assert client.delete("/v1/rows/Wilma/entries").json()["n_forgotten"] == 1
     assert other.patch("/v1/rows/Wilma/entries", json={"entries": []}).json()["n_entries"] == 0  # sees all writes
-    restarted = started(trained, service={"source": path, "digest": compute_model_digest(path)})
+    restarted = start_client(trained, service={"source": path, "digest": compute_model_digest(path)})
     for each in (client, other, restarted):
         assert each.get("/v1/rows/Wilma/entries").json()["entries"] == []
 
 
 def test_features_that_are_forgotten_do_not_come_back_with_a_model_that_has_them(
-    started: Started, tmp_path: Path, described: Model, ratings: ObservedMatrix
+    start_client: StartClient, tmp_path: Path, featured: Model, ratings: ObservedMatrix
 ) -> None:
     from deepmf.serve.snapshot import export_data
 
-    client = started(described)
+    client = start_client(featured)
     client.put("/v1/rows/Wilma/features", json={"features": {"age": 30}})
-    assert export_data(described, str(tmp_path / "entries.sqlite")).row_features is not None
+    assert export_data(featured, str(tmp_path / "entries.sqlite")).row_features is not None
     client.delete("/v1/rows/Wilma/features")
     people = Features.from_columns([*ratings.row_labels, "Wilma"], {"age": np.arange(20, 21 + len(ratings.row_labels))})
     trained = ALS(latent_size=3, epochs=4, seed=0).fit(ratings, row_features=people)
     assert trained.entries_.rows.find(["Wilma"])[0] >= 0
-    assert started(trained).get("/v1/rows/Wilma/features").status_code == 404
+    assert start_client(trained).get("/v1/rows/Wilma/features").status_code == 404
 
 
 def test_a_database_that_is_away_is_no_fault_to_operators(
-    started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix
+    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix
 ) -> None:
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = started(service={"source": path, "digest": compute_model_digest(path)})
+    client = start_client(service={"source": path, "digest": compute_model_digest(path)})
     ALS(latent_size=2, seed=1).fit(ratings).save(path)
     for file in tmp_path.glob("entries.sqlite*"):
         file.unlink()
@@ -462,10 +462,10 @@ def test_predictions_are_the_models(client: TestClient, als: ALS, ratings: Obser
 
 
 def test_distributions_and_intervals_are_the_models(
-    started: Started, ordinal: OrdinalDMF, ratings: ObservedMatrix
+    start_client: StartClient, ordinal: OrdinalDMF, ratings: ObservedMatrix
 ) -> None:
     row, column = ratings.row_labels[0], ratings.column_labels[0]
-    found = started(ordinal).post("/v1/predict", json={"pairs": [{"row": row, "column": column}]}).json()
+    found = start_client(ordinal).post("/v1/predict", json={"pairs": [{"row": row, "column": column}]}).json()
     (one,) = found["predictions"]
     assert [chance["level"] for chance in one["distribution"]] == ordinal.support_.tolist()
     np.testing.assert_allclose(
@@ -600,8 +600,8 @@ def test_a_row_lies_on_the_map_where_its_history_does(client: TestClient, rating
     assert (again["x"], again["y"]) == pytest.approx((place["x"], place["y"]), abs=0.05)
 
 
-def test_what_a_model_cannot_do_is_said(started: Started, ratings: ObservedMatrix) -> None:
-    client = started(Means().fit(ratings))
+def test_what_a_model_cannot_do_is_said(start_client: StartClient, ratings: ObservedMatrix) -> None:
+    client = start_client(Means().fit(ratings))
     assert client.get("/v1/map").status_code == 409
     answer = client.post("/v1/similar", json={"column": ratings.column_labels[0]})
     assert answer.status_code == 409
@@ -649,8 +649,8 @@ def test_bad_histories_are_refused(
     assert answer.json()["error"]["code"] == code
 
 
-def test_a_model_that_cannot_explain_says_so(started: Started, ratings: ObservedMatrix) -> None:
-    client = started(RankK(latent_size=2, epochs=2).fit(ratings))
+def test_a_model_that_cannot_explain_says_so(start_client: StartClient, ratings: ObservedMatrix) -> None:
+    client = start_client(RankK(latent_size=2, epochs=2).fit(ratings))
     row, column = ratings.row_labels[1], ratings.column_labels[2]
     for route, asked in (("explain", {"column": column}), ("recommend", {"reasons": 1})):
         answer = client.post(f"/v1/{route}", json={"row": row, **asked})

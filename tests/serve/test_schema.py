@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.serve.conftest import Started
+from tests.serve.conftest import StartClient
 
 from deepmf.models.base import Model
 from deepmf.serve.app import create_app
@@ -50,14 +50,14 @@ def list_routes() -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def app(described: Model, tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
+def app(featured: Model, tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
     path = tmp_path_factory.mktemp("database") / "entries.sqlite"
-    return create_app(Service(described, open_database(str(path))))
+    return create_app(Service(featured, open_database(str(path))))
 
 
 @pytest.fixture
-def client(started: Started, described: Model) -> TestClient:
-    return started(described)
+def client(start_client: StartClient, featured: Model) -> TestClient:
+    return start_client(featured)
 
 
 @pytest.fixture(scope="module")

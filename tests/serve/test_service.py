@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
-from tests.serve.conftest import Started
+from tests.serve.conftest import StartClient
 
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, TrainingDiverged, UnreadableFile
@@ -152,19 +152,19 @@ def test_one_write_that_cannot_be_learned_does_not_stop_those_beside_it(
     assert [first.n_entries, third.n_entries] == [1, 1]  # type: ignore[union-attr]
 
 
-def test_a_database_of_another_model_is_refused(started: Started, ratings: ObservedMatrix) -> None:
-    started().put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0]))
+def test_a_database_of_another_model_is_refused(start_client: StartClient, ratings: ObservedMatrix) -> None:
+    start_client().put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0]))
     numbered = generate(20, 15, density=0.4, named=False, seed=0).matrix
     with pytest.raises(BadSetting, match="integers"):
-        started(ALS(latent_size=2, seed=0).fit(numbered))
+        start_client(ALS(latent_size=2, seed=0).fit(numbered))
     rows, columns, values = ratings.entries()
     doubled = ObservedMatrix.from_entries(rows, columns, 10 * values)
     with pytest.raises(BadSetting, match="scale"):
-        started(ALS(latent_size=2, seed=0).fit(doubled))
+        start_client(ALS(latent_size=2, seed=0).fit(doubled))
 
 
 def test_two_model_files_on_one_database_are_not_read_again_and_again(
-    started: Started, tmp_path: Path, als: ALS, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch
+    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Path] = []
     monkeypatch.setattr(
@@ -173,7 +173,9 @@ def test_two_model_files_on_one_database_are_not_read_again_and_again(
     paths = [tmp_path / name for name in ("one.safetensors", "two.safetensors")]
     als.save(paths[0])
     ALS(latent_size=2, seed=1).fit(ratings).save(paths[1])
-    one, two = (started(load(path), service={"source": path, "digest": compute_model_digest(path)}) for path in paths)
+    one, two = (
+        start_client(load(path), service={"source": path, "digest": compute_model_digest(path)}) for path in paths
+    )
     time.sleep(0.8)
     assert read.count(paths[0]) <= 1
     assert [client.get("/v1/model").json()["version"]["model"] for client in (one, two)] == [1, 2]
@@ -184,13 +186,13 @@ def test_two_model_files_on_one_database_are_not_read_again_and_again(
     assert one.get("/v1/model").json()["version"]["model"] == 3
 
 
-def test_ids_of_other_kinds_are_refused_at_the_start(started: Started) -> None:
+def test_ids_of_other_kinds_are_refused_at_the_start(start_client: StartClient) -> None:
     from datetime import date
 
     days = [date(2020, 1, day) for day in range(1, 9)]
     matrix = ObservedMatrix.from_entries([*days, *days], ["a"] * 8 + ["b"] * 8, [1, 2, 3, 4, 5, 1, 2, 3] * 2)
     with pytest.raises(BadSetting, match="date"):
-        started(ALS(latent_size=2, seed=0).fit(matrix))
+        start_client(ALS(latent_size=2, seed=0).fit(matrix))
 
 
 def test_what_is_forgotten_leaves_a_mark_where_another_worker_serves_a_newer_file(
@@ -217,9 +219,9 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 def test_a_database_that_is_restored_to_an_earlier_state_is_read_anew(
-    started: Started, ratings: ObservedMatrix, url: str
+    start_client: StartClient, ratings: ObservedMatrix, url: str
 ) -> None:
-    client, film = started(url=url), ratings.column_labels[0]
+    client, film = start_client(url=url), ratings.column_labels[0]
     for name in ("Wilma", "Betty", "Fred"):
         client.put(f"/v1/rows/{name}/entries", json=body(film))
     engine = open_database(url).engine
@@ -233,11 +235,13 @@ def test_a_database_that_is_restored_to_an_earlier_state_is_read_anew(
     assert client.get("/v1/rows/Wilma/entries").json()["version"] == {"model": 1, "data": 1}
     assert client.get("/readyz").status_code == 200
     assert client.put("/v1/rows/Barney/entries", json=body(film)).json()["version"]["data"] == 2
-    assert started(url=url).get("/v1/rows/Barney/entries").status_code == 200
+    assert start_client(url=url).get("/v1/rows/Barney/entries").status_code == 200
 
 
-def test_a_write_sees_that_the_database_was_restored(started: Started, tmp_path: Path, ratings: ObservedMatrix) -> None:
-    client, film = started(service={"limits": ServiceLimits(staleness=60)}), ratings.column_labels[0]
+def test_a_write_sees_that_the_database_was_restored(
+    start_client: StartClient, tmp_path: Path, ratings: ObservedMatrix
+) -> None:
+    client, film = start_client(service={"limits": ServiceLimits(staleness=60)}), ratings.column_labels[0]
     for name in ("Wilma", "Betty"):
         client.put(f"/v1/rows/{name}/entries", json=body(film))
     with closing(sqlite3.connect(tmp_path / "entries.sqlite")) as connection, connection:
@@ -251,9 +255,9 @@ def test_a_write_sees_that_the_database_was_restored(started: Started, tmp_path:
 
 
 def test_a_file_that_takes_the_place_of_the_database_is_the_one_that_is_written(
-    started: Started, tmp_path: Path, ratings: ObservedMatrix
+    start_client: StartClient, tmp_path: Path, ratings: ObservedMatrix
 ) -> None:
-    client, film, path = started(), ratings.column_labels[0], tmp_path / "entries.sqlite"
+    client, film, path = start_client(), ratings.column_labels[0], tmp_path / "entries.sqlite"
     client.put("/v1/rows/Wilma/entries", json=body(film))
     with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(tmp_path / "backup")) as backup:
         live.backup(backup)

@@ -9,8 +9,8 @@ import { Person } from "/page/person.js";
 import { Scale } from "/page/scale.js";
 import { SearchView } from "/page/search_view.js";
 import { ask, dropKey, onKeyNeeded } from "/page/service.js";
-import { alertOf, failedState } from "/page/states.js";
-import { counted, whole } from "/page/wording.js";
+import { showAlert, failedState } from "/page/states.js";
+import { formatCount, formatWhole } from "/page/wording.js";
 
 const REAL_SHARES = 32; // as many bins as distributions of real values usually have
 const VIEWS = ["you", "operator"];
@@ -40,8 +40,8 @@ async function show(model) {
   person.addEventListener("saved", ({ detail }) => detail && follow(model, detail.version));
   person.addEventListener("failed", ({ detail: { error, column, value } }) => {
     const again = () => person.rate(column, value);
-    if (error.code === "role") alertOf(error.message, () => (dropKey(), again()), "Use another key");
-    else alertOf(error.message, column === undefined ? null : again);
+    if (error.code === "role") showAlert(error.message, () => (dropKey(), again()), "Use another key");
+    else showAlert(error.message, column === undefined ? null : again);
   });
   addEventListener("keydown", (event) => {
     const isTyping = event.target.closest?.("input, textarea, dialog");
@@ -59,9 +59,9 @@ async function show(model) {
 function tellLead(model, person) {
   const others = Math.max(0, model.n_columns - person.count);
   byId("lead").textContent = person.count
-    ? `From ${counted(person.count, "entry")} of yours, ${model.model} predicts the other ${whole(others)} columns. It was not trained again.`
-    : `${model.model} was trained on ${counted(model.n_trained_rows, "row")} and ${counted(model.n_trained_columns, "column")}, and has never seen you. Rate a few columns: it predicts the others at once, without training.`;
-  byId("status").textContent = person.count ? counted(person.count, "entry") : "";
+    ? `From ${formatCount(person.count, "entry")} of yours, ${model.model} predicts the other ${formatWhole(others)} columns. It was not trained again.`
+    : `${model.model} was trained on ${formatCount(model.n_trained_rows, "row")} and ${formatCount(model.n_trained_columns, "column")}, and has never seen you. Rate a few columns: it predicts the others at once, without training.`;
+  byId("status").textContent = person.count ? formatCount(person.count, "entry") : "";
 }
 
 /** Show the versions of an answer; another model may have another scale, other columns and another map. */

@@ -80,7 +80,7 @@ export class BestView extends EventTarget {
     this.#showGlance();
     byId("best-hint").hidden = true;
     this.state.replaceChildren(
-      element("div", { class: "invitation" }, preview(), emptyState("Your list begins with your first rating.", "Rate one or two columns. The list is made at once, from your entries alone, and changes with each of them.")),
+      element("div", { class: "invitation" }, preview(), emptyState("Your list begins with your first rating.", "Rate one or two columns. The list appears at once, is based on your entries only, and changes with each of them.")),
     );
     this.dispatchEvent(new CustomEvent("drawn"));
   }

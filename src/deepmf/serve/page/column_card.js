@@ -4,7 +4,7 @@ import { DistributionDrawing, predictionWords, rangeText } from "/page/distribut
 import { element, label } from "/page/elements.js";
 import { ratingControl } from "/page/rating.js";
 import { Why } from "/page/why.js";
-import { counted, idText, percent } from "/page/wording.js";
+import { formatCount, idText, formatPercent } from "/page/wording.js";
 
 const MOST_FEATURES = 8;
 const KINDS = { few: "with-few", many: "with-many", slider: "with-slider" };
@@ -39,7 +39,7 @@ export class ColumnCard {
   /** Show how many entries a column has, and some of its features, if the model knows any. */
   showFacts(count, features) {
     const said = Object.values(features ?? {}).flat().slice(0, MOST_FEATURES);
-    this.note.replaceChildren(counted(count, "entry"), ...said.flatMap((value) => [" · ", label(String(value))]));
+    this.note.replaceChildren(formatCount(count, "entry"), ...said.flatMap((value) => [" · ", label(String(value))]));
   }
 
   /** Show the place in a list, and how it changed since the list was drawn last. */
@@ -55,7 +55,7 @@ export class ColumnCard {
     this.words.textContent = `, ${predictionWords(this.scale, prediction)}`;
     const { interval } = prediction;
     this.range.textContent = interval ? rangeText(this.scale, interval) : "";
-    this.range.title = interval ? `holds the value with a probability of ${percent(interval.coverage)}` : "";
+    this.range.title = interval ? `holds the value with a probability of ${formatPercent(interval.coverage)}` : "";
     this.drawing.show(prediction);
     this.rating.suggest(prediction.expected);
     this.why.renew();

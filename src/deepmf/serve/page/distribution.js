@@ -1,7 +1,7 @@
 // The drawing of a prediction: a bar for each level, the interval below them, and the expected value on it.
 
-import { drawn, set } from "/page/elements.js";
-import { percent } from "/page/wording.js";
+import { drawShape, set } from "/page/elements.js";
+import { formatPercent } from "/page/wording.js";
 
 const BARS = 38; // the height of the highest bar; the interval is drawn below it
 const BELOW = 12;
@@ -11,10 +11,10 @@ export class DistributionDrawing {
   constructor(scale) {
     this.scale = scale;
     this.bars = [];
-    this.base = drawn("line", { class: "base", x1: 0, x2: "100%" });
-    this.interval = drawn("line", { class: "interval" });
-    this.expected = drawn("circle", { class: "expected", r: 4 });
-    this.node = drawn("svg", { class: "distribution", "aria-hidden": "true" }, this.base);
+    this.base = drawShape("line", { class: "base", x1: 0, x2: "100%" });
+    this.interval = drawShape("line", { class: "interval" });
+    this.expected = drawShape("circle", { class: "expected", r: 4 });
+    this.node = drawShape("svg", { class: "distribution", "aria-hidden": "true" }, this.base);
     this.#stand(BARS);
   }
 
@@ -30,7 +30,7 @@ export class DistributionDrawing {
       set(bar, { x: `${100 * left}%`, width: `${100 * (right - left)}%`, y: BARS - height, height });
       bar.classList.toggle("likely", within(shares[at].level, prediction.interval));
     });
-    set(this.expected, { cx: `${100 * clipped(this.scale.place(prediction.expected))}%` });
+    set(this.expected, { cx: `${100 * clip(this.scale.place(prediction.expected))}%` });
     const ends = prediction.interval ?? { low: prediction.expected, high: prediction.expected };
     set(this.interval, { x1: this.#at(ends.low), x2: this.#at(ends.high) });
     if (!this.expected.isConnected) this.node.append(this.interval, this.expected);
@@ -45,12 +45,12 @@ export class DistributionDrawing {
   }
 
   #at(value) {
-    return `${100 * clipped(this.scale.place(value))}%`;
+    return `${100 * clip(this.scale.place(value))}%`;
   }
 
   #makeBars(count) {
     this.bars.forEach((bar) => bar.remove());
-    this.bars = Array.from({ length: count }, () => drawn("rect", { class: "share", y: BARS, height: 0, rx: count > 30 ? 0 : 2 }));
+    this.bars = Array.from({ length: count }, () => drawShape("rect", { class: "share", y: BARS, height: 0, rx: count > 30 ? 0 : 2 }));
     this.node.prepend(...this.bars);
   }
 
@@ -62,7 +62,7 @@ export class DistributionDrawing {
       return [shares.map((_, at) => [(at + gap) / n, (at + 1 - gap) / n]), shares.map((share) => share.probability / highest)];
     }
     // Bins of real values differ in width: their area is the probability.
-    const middles = shares.map((share) => clipped(this.scale.place(share.level)));
+    const middles = shares.map((share) => clip(this.scale.place(share.level)));
     const between = [0, ...middles.slice(1).map((middle, at) => (middle + middles[at]) / 2), 1];
     const edges = middles.map((_, at) => [between[at], between[at + 1]]);
     const densities = shares.map((share, at) => share.probability / Math.max(edges[at][1] - edges[at][0], 1e-6));
@@ -75,7 +75,7 @@ export class DistributionDrawing {
 export function predictionWords(scale, { expected, interval }) {
   const value = `predicted ${scale.expectedText(expected)}`;
   if (!interval) return value;
-  return `${value}, ${percent(interval.coverage)} interval ${rangeText(scale, interval)}`;
+  return `${value}, ${formatPercent(interval.coverage)} interval ${rangeText(scale, interval)}`;
 }
 
 /** Return an interval as text. */
@@ -88,6 +88,6 @@ function within(level, interval) {
   return interval !== null && level >= interval.low - 1e-9 && level <= interval.high + 1e-9;
 }
 
-function clipped(share) {
+function clip(share) {
   return Math.min(1, Math.max(0, share));
 }

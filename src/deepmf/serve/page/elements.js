@@ -4,12 +4,12 @@ const SVG = "http://www.w3.org/2000/svg";
 
 /** Return an HTML element; functions among the attributes are listeners, children that are text stay text. */
 export function element(name, attributes = {}, ...children) {
-  return filled(document.createElement(name), attributes, children);
+  return fillNode(document.createElement(name), attributes, children);
 }
 
 /** Return an SVG element. */
-export function drawn(name, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, name), attributes, children);
+export function drawShape(name, attributes = {}, ...children) {
+  return fillNode(document.createElementNS(SVG, name), attributes, children);
 }
 
 /** Return the element that has an id. */
@@ -31,7 +31,7 @@ export function set(node, attributes) {
   return node;
 }
 
-function filled(node, attributes, children) {
+function fillNode(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") node.addEventListener(name, value);
     else set(node, { [name]: value });

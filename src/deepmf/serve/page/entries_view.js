@@ -2,8 +2,8 @@
 
 import { byId, element, label } from "/page/elements.js";
 import { ratingControl } from "/page/rating.js";
-import { alertOf, emptyState, say } from "/page/states.js";
-import { counted, idText } from "/page/wording.js";
+import { showAlert, emptyState, say } from "/page/states.js";
+import { formatCount, idText } from "/page/wording.js";
 
 export class EntriesView {
   constructor(scale, person) {
@@ -32,7 +32,7 @@ export class EntriesView {
     byId("own-title").textContent = values.size ? `Your entries (${values.size})` : "Your entries";
     this.forgetButton.hidden = values.size === 0;
     this.state.replaceChildren();
-    if (!values.size) this.state.append(emptyState("None yet.", "What you rate is kept by the service under a random name, until you forget it."));
+    if (!values.size) this.state.append(emptyState("None yet.", "The service keeps your ratings under a random id until you delete them."));
   }
 
   #line(column) {
@@ -53,10 +53,10 @@ export class EntriesView {
     const count = this.person.count;
     try {
       await this.person.forget();
-      say(`${counted(count, "entry")} forgotten`);
+      say(`${formatCount(count, "entry")} forgotten`);
       byId("search").focus({ preventScroll: true });
     } catch (error) {
-      alertOf(error.message, () => this.#forget());
+      showAlert(error.message, () => this.#forget());
     }
   }
 }

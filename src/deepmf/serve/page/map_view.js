@@ -1,6 +1,6 @@
 // The map: latents of rows and columns in two dimensions, and where the person stands among them.
 
-import { byId, drawn, element, label } from "/page/elements.js";
+import { byId, drawShape, element, label } from "/page/elements.js";
 import { ask } from "/page/service.js";
 import { Latest, emptyState, failedState } from "/page/states.js";
 import { idText } from "/page/wording.js";
@@ -43,11 +43,11 @@ export class MapView {
     }
     this.#fit();
     this.points = new Map(this.map.columns.map((column, at) => [column.column, this.#point(column, at)]));
-    this.links = drawn("path", { class: "links" });
-    this.names = drawn("g", { class: "names" });
-    this.you = drawn("g", { class: "you", visibility: "hidden" }, drawn("circle", { class: "halo", r: 13 }), drawn("circle", { r: 6 }), drawn("text", { y: -12 }, "You"));
-    const figure = drawn("svg", { class: "map", viewBox: `0 0 ${SIZE} ${SIZE}`, role: "img", "aria-labelledby": "self-title", "aria-describedby": "nearest" });
-    figure.append(this.#rows(), this.links, drawn("g", {}, ...this.points.values()), this.names, this.you);
+    this.links = drawShape("path", { class: "links" });
+    this.names = drawShape("g", { class: "names" });
+    this.you = drawShape("g", { class: "you", visibility: "hidden" }, drawShape("circle", { class: "halo", r: 13 }), drawShape("circle", { r: 6 }), drawShape("text", { y: -12 }, "You"));
+    const figure = drawShape("svg", { class: "map", viewBox: `0 0 ${SIZE} ${SIZE}`, role: "img", "aria-labelledby": "self-title", "aria-describedby": "nearest" });
+    figure.append(this.#rows(), this.links, drawShape("g", {}, ...this.points.values()), this.names, this.you);
     figure.addEventListener("click", (event) => event.target.dataset.column !== undefined && this.onChosen(event.target.dataset.column));
     this.nearest = element("p", { class: "hint", id: "nearest" });
     this.node.replaceChildren(figure, legend(), this.nearest);
@@ -128,14 +128,14 @@ export class MapView {
 
   #rows() {
     const spots = this.map.rows.map(([x, y]) => this.#spot({ x, y }));
-    return drawn("path", { class: "rows", d: spots.map(([x, y]) => `M${x} ${y}h0`).join("") });
+    return drawShape("path", { class: "rows", d: spots.map(([x, y]) => `M${x} ${y}h0`).join("") });
   }
 
   /** Columns come with those first that have most entries: these are drawn larger. */
   #point({ column }, at) {
     const [cx, cy] = this.spots.get(column);
     const r = 4.6 - 2.4 * (at / Math.max(1, this.map.columns.length - 1)) ** 0.5;
-    return drawn("circle", { class: "column", cx, cy, r, "data-column": column }, drawn("title", {}, idText(column)));
+    return drawShape("circle", { class: "column", cx, cy, r, "data-column": column }, drawShape("title", {}, idText(column)));
   }
 
   /** Write names beside their points, as long as they do not cover one another. */
@@ -155,7 +155,7 @@ export class MapView {
       const free = boxes.find((box) => box[0] > 2 && box[0] + width < SIZE - 2 && box[1] > 2 && box[1] < SIZE - 16 && !taken.some((other) => overlap(box, other)));
       if (!free) continue;
       taken.push(free);
-      written.push(drawn("text", { x: free[0] + width / 2, y: free[1] + 11, direction: "ltr" }, text));
+      written.push(drawShape("text", { x: free[0] + width / 2, y: free[1] + 11, direction: "ltr" }, text));
     }
     this.names.replaceChildren(...written);
   }
@@ -170,7 +170,7 @@ export class MapView {
 }
 
 function legend() {
-  const key = (...circles) => drawn("svg", { viewBox: `0 0 ${10 * circles.length + 2} 12`, height: 12, "aria-hidden": "true" }, ...circles.map((of, at) => drawn("circle", { cx: 6 + 10 * at, cy: 6, r: 4, ...of })));
+  const key = (...circles) => drawShape("svg", { viewBox: `0 0 ${10 * circles.length + 2} 12`, height: 12, "aria-hidden": "true" }, ...circles.map((of, at) => drawShape("circle", { cx: 6 + 10 * at, cy: 6, r: 4, ...of })));
   const kinds = [
     [key({ class: "column rows", r: 2 }), "row"],
     [key({ class: "column rated" }), "rated by you"],

@@ -1,9 +1,9 @@
 // The operator's view: requests and their latency, entries learned, errors since training, the model.
 
-import { byId, drawn, element } from "/page/elements.js";
+import { byId, drawShape, element } from "/page/elements.js";
 import { ask } from "/page/service.js";
 import { failedState } from "/page/states.js";
-import { duration, fixed, milliseconds, short, whole } from "/page/wording.js";
+import { formatDuration, formatFixed, formatMilliseconds, formatShort, formatWhole } from "/page/wording.js";
 
 const EVERY = 3000; // milliseconds
 const KEPT = 60; // of the rates that are drawn
@@ -26,7 +26,7 @@ export class OperatorView {
     this.model = element("div", { class: "panel tall" });
     this.state = element("div");
     this.node.append(
-      element("div", { class: "lead" }, element("h1", {}, "How the service does"), element("p", {}, "Requests since its start, errors since the model was first served; renewed every three seconds.")),
+      element("div", { class: "lead" }, element("h1", {}, "How the service is doing"), element("p", {}, "Requests since the start, errors since the model was first served; updated every three seconds.")),
       this.state,
       this.tiles,
       element("div", { class: "panels" }, this.errors, this.rate, this.model, this.latency),
@@ -81,43 +81,43 @@ function fill(panel, parts) {
 
 function tiles(figures) {
   const shown = [
-    ["requests", whole(figures.n_requests)],
-    ["failed", whole(figures.n_failed)],
-    ["entries learned", whole(figures.n_learned)],
-    ["up for", duration(figures.seconds_up)],
-    ["model version", whole(figures.version.model)],
-    ["data version", whole(figures.version.data)],
+    ["requests", formatWhole(figures.n_requests)],
+    ["failed", formatWhole(figures.n_failed)],
+    ["entries learned", formatWhole(figures.n_learned)],
+    ["up for", formatDuration(figures.seconds_up)],
+    ["model version", formatWhole(figures.version.model)],
+    ["data version", formatWhole(figures.version.data)],
   ];
   return shown.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)));
 }
 
 function errorPanel(errors) {
   const heading = element("h2", {}, "Errors since training");
-  const note = "Each entry that arrives is predicted first, from what was known before it: a test error that never ends.";
+  const note = "The service predicts each new entry before it learns it, which gives a live test error.";
   const parts = [heading, element("p", { class: "hint" }, note)];
-  if (!errors.length) return [...parts, element("p", { class: "state" }, "No entry has arrived that could be predicted before.")];
+  if (!errors.length) return [...parts, element("p", { class: "state" }, "No entry could be predicted before it arrived yet.")];
   const largest = Math.max(...errors.map(({ rmse }) => rmse), 1e-9);
   const rows = errors.map(({ area, n_entries: count, rmse, mae }) => [
     element("span", {}, `Area ${area}`, element("small", {}, AREAS[area])),
     bar(rmse / largest, "rmse"),
-    fixed(rmse, 3),
-    fixed(mae, 3),
-    whole(count),
+    formatFixed(rmse, 3),
+    formatFixed(mae, 3),
+    formatWhole(count),
   ]);
   return [...parts, table(["area", "", "RMSE", "MAE", "entries"], rows)];
 }
 
 function ratePanel(rates) {
-  const parts = [element("h2", {}, "Requests a second"), element("p", { class: "hint" }, "Since this view was opened, its own among them.")];
+  const parts = [element("h2", {}, "Requests a second"), element("p", { class: "hint" }, "Since this view was opened, including its own requests.")];
   const most = Math.max(...rates, 1);
   const place = (rate, at) => `${((KEPT - rates.length + at) / (KEPT - 1)) * 300},${78 - (rate / most) * 70}`;
   const line = rates.map(place).join(" ");
-  const figure = drawn("svg", { class: "rates", viewBox: "0 0 300 80", preserveAspectRatio: "none", "aria-hidden": "true" });
+  const figure = drawShape("svg", { class: "rates", viewBox: "0 0 300 80", preserveAspectRatio: "none", "aria-hidden": "true" });
   if (rates.length > 1) {
     const [first, last] = [rates.length, 1].map((back) => ((KEPT - back) / (KEPT - 1)) * 300);
-    figure.append(drawn("polygon", { points: `${first},80 ${line} ${last},80` }), drawn("polyline", { points: line }));
+    figure.append(drawShape("polygon", { points: `${first},80 ${line} ${last},80` }), drawShape("polyline", { points: line }));
   }
-  const now = rates.length ? `${fixed(rates.at(-1), 1)} now, ${fixed(Math.max(...rates), 1)} at most` : "Counting …";
+  const now = rates.length ? `${formatFixed(rates.at(-1), 1)} now, ${formatFixed(Math.max(...rates), 1)} at most` : "Counting …";
   return [...parts, figure, element("p", { class: "hint" }, now)];
 }
 
@@ -127,23 +127,23 @@ function latencyPanel(routes) {
   const rows = asked.map(({ route, n_requests: count, n_refused: refused, n_failed: failed, seconds }) => [
     element("code", {}, route.replace(/:id\}/g, "}")),
     span(seconds),
-    ...QUANTILES.map((name) => milliseconds(seconds[name])),
-    whole(count),
-    whole(refused),
-    whole(failed),
+    ...QUANTILES.map((name) => formatMilliseconds(seconds[name])),
+    formatWhole(count),
+    formatWhole(refused),
+    formatWhole(failed),
   ]);
   return [...parts, table(["route", "", ...QUANTILES, "requests", "refused", "failed"], rows)];
 }
 
 function modelPanel(model) {
   const { levels, low, high } = model.scale;
-  const since = (count, trained) => (count > trained ? `${whole(count)}, ${whole(count - trained)} of them new` : whole(count));
+  const since = (count, trained) => (count > trained ? `${formatWhole(count)}, ${formatWhole(count - trained)} of them new` : formatWhole(count));
   const facts = [
     ["class", model.model],
     ["rows", since(model.n_rows, model.n_trained_rows)],
     ["columns", since(model.n_columns, model.n_trained_columns)],
-    ["entries", whole(model.n_entries)],
-    ["scale", levels && levels.length <= 11 ? levels.map(short).join(", ") : `${short(low)} to ${short(high)}${levels ? `, ${levels.length} levels` : ""}`],
+    ["entries", formatWhole(model.n_entries)],
+    ["scale", levels && levels.length <= 11 ? levels.map(short).join(", ") : `${formatShort(low)} to ${formatShort(high)}${levels ? `, ${levels.length} levels` : ""}`],
     ["predicts in areas", model.areas.join(", ")],
     ["gives distributions", model.gives_distribution ? "yes" : "no"],
   ];
@@ -163,18 +163,18 @@ function table(head, rows) {
 }
 
 function bar(share) {
-  return drawn("svg", { class: "bar", "aria-hidden": "true" }, drawn("rect", { y: 3, width: `${100 * share}%`, height: 10, rx: 2 }));
+  return drawShape("svg", { class: "bar", "aria-hidden": "true" }, drawShape("rect", { y: 3, width: `${100 * share}%`, height: 10, rx: 2 }));
 }
 
 function span(seconds) {
   const place = (value) => `${Math.min(100, Math.max(0, 25 * Math.log10(Math.max(value, 0.001) / 0.001)))}%`;
   const [low, middle, high] = QUANTILES.map((name) => place(seconds[name]));
-  return drawn(
+  return drawShape(
     "svg",
     { class: "bar span", "aria-hidden": "true" },
-    drawn("line", { x1: 0, x2: "100%", y1: 8, y2: 8, class: "base" }),
-    drawn("line", { x1: low, x2: high, y1: 8, y2: 8 }),
-    drawn("circle", { cx: low, cy: 8, r: 4 }),
-    drawn("circle", { cx: middle, cy: 8, r: 2.5, class: "inner" }),
+    drawShape("line", { x1: 0, x2: "100%", y1: 8, y2: 8, class: "base" }),
+    drawShape("line", { x1: low, x2: high, y1: 8, y2: 8 }),
+    drawShape("circle", { cx: low, cy: 8, r: 4 }),
+    drawShape("circle", { cx: middle, cy: 8, r: 2.5, class: "inner" }),
   );
 }

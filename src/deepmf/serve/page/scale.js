@@ -1,6 +1,6 @@
 // The scale of values: its levels or its ends, where a value lies between them, and how it is written.
 
-import { fixed, short, signed } from "/page/wording.js";
+import { formatFixed, formatShort, formatSigned } from "/page/wording.js";
 
 const FEW = 7;
 const MOST_BUTTONS = 11;
@@ -39,16 +39,16 @@ export class Scale {
 
   /** Return a level or another value that somebody gave. */
   valueText(value) {
-    return short(value);
+    return formatShort(value);
   }
 
   /** Return an expected value, one digit finer than the scale. */
   expectedText(value) {
-    return fixed(value, this.decimals);
+    return formatFixed(value, this.decimals);
   }
 
   /** Return the effect of an entry on an expected value. */
   effectText(value) {
-    return signed(value, this.decimals + 1);
+    return formatSigned(value, this.decimals + 1);
   }
 }

@@ -4,7 +4,7 @@ import { ColumnCard, blankCards } from "/page/column_card.js";
 import { byId } from "/page/elements.js";
 import { ask } from "/page/service.js";
 import { Latest, emptyState, failedState, say } from "/page/states.js";
-import { counted } from "/page/wording.js";
+import { formatCount } from "/page/wording.js";
 
 const PAGE = 6;
 const TYPING = 160; // milliseconds
@@ -86,12 +86,12 @@ export class SearchView {
       return card;
     });
     if (this.offset === 0) this.list.replaceChildren();
-    if (this.offset === 0 && text) say(`${counted(total, "column")} found`);
+    if (this.offset === 0 && text) say(`${formatCount(total, "column")} found`);
     this.list.append(...added.map((card) => card.node));
     this.cards.push(...added);
     this.offset = next;
     this.more.hidden = next === null;
-    byId("search-hint").textContent = text ? `${counted(total, "column")} found` : "To begin with: those with the most entries.";
+    byId("search-hint").textContent = text ? `${formatCount(total, "column")} found` : "Columns with the most entries.";
     this.state.replaceChildren();
     if (!this.cards.length) this.state.append(text ? nothingFound(text) : emptyState("You have rated them all.", "There is no column left."));
     this.predict();
@@ -99,5 +99,5 @@ export class SearchView {
 }
 
 function nothingFound(text) {
-  return emptyState("No such column.", `No id contains “${text}”. A shorter piece of it may help.`);
+  return emptyState("No such column.", `No id contains “${text}”. Try a shorter part of it.`);
 }

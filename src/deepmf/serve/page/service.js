@@ -30,7 +30,7 @@ export async function ask(method, path, body, { signal } = {}) {
   const action = method === "GET" || method === "POST" ? null : randomId();
   let looks = 0;
   for (let tries = 1; ; tries += 1) {
-    const answer = await sent(method, path, body, action, signal);
+    const answer = await send(method, path, body, action, signal);
     if (action === null && isBehind(answer) && (looks += 1) < MOST_LOOKS) {
       await pause(LOOK, signal);
     } else if (answer.ok) {
@@ -67,7 +67,7 @@ function isBehind({ ok, content, error }) {
   return ok ? content.version?.data < written : written > 0 && error.code === "unknown_row";
 }
 
-async function sent(method, path, body, action, signal) {
+async function send(method, path, body, action, signal) {
   const headers = { Accept: "application/json" };
   const key = sessionStorage.getItem(KEY);
   if (key) headers.Authorization = `Bearer ${key}`;
@@ -83,7 +83,7 @@ async function sent(method, path, body, action, signal) {
     if (error.name === "AbortError") throw error;
     return { ok: false, status: 0, error: new ServiceError(0, "no_answer", "The service does not answer.") };
   }
-  const content = parsed(text);
+  const content = parse(text);
   if (response.ok && content !== null) return { ok: true, content };
   const said = content?.error ?? { code: "no_answer", message: `The service sent the status ${response.status}, and no reason.` };
   const wait = response.headers.has("Retry-After") ? 1000 * Number(response.headers.get("Retry-After")) : null;
@@ -91,7 +91,7 @@ async function sent(method, path, body, action, signal) {
 }
 
 /** Return parsed JSON, with all ids as text: whole numbers of 64 bits do not fit into those of JavaScript. */
-function parsed(text) {
+function parse(text) {
   try {
     return JSON.parse(text, (name, value, context) =>
       IDS.has(name) && typeof value === "number" ? (context?.source ?? String(value)) : value,
@@ -104,7 +104,7 @@ function parsed(text) {
 /** Ask for a key, once for all requests that wait for it. */
 async function newKey(reason) {
   const isFirst = sessionStorage.getItem(KEY) === null;
-  keyAsked ??= askForKey(isFirst ? "This service answers those who have one." : reason).finally(() => (keyAsked = null));
+  keyAsked ??= askForKey(isFirst ? "This service requires an API key." : reason).finally(() => (keyAsked = null));
   sessionStorage.setItem(KEY, await keyAsked);
 }
 

@@ -1,25 +1,25 @@
-// What stands where there is nothing to show: still empty, or failed; and what is said aloud.
+// Empty and failed views, alerts, announcements to screen readers, and requests that replace each other.
 
 import { byId, element } from "/page/elements.js";
 
-/** Return what an empty view says: a title, and what to do. */
+/** Return the content of an empty view: a title, and what to do. */
 export function emptyState(title, text) {
   return element("div", { class: "state" }, element("p", { class: "what" }, title), element("p", {}, text));
 }
 
-/** Return what a view says that could not be filled, with a way to try again. */
+/** Return the content of a view that failed to load, with a button to try again. */
 export function failedState(error, again) {
   const retry = element("button", { type: "button", click: again }, "Try again");
   return element("div", { class: "state" }, element("p", { class: "what" }, "This did not work."), element("p", {}, error.message), retry);
 }
 
-/** Say something to those who listen to the page. */
+/** Announce something to screen readers. */
 export function say(text) {
   byId("said").textContent = text;
 }
 
-/** Show a sentence that went wrong, with a way to try again where there is one, until it is dismissed. */
-export function alertOf(text, again = null, word = "Try again") {
+/** Show an error until it is dismissed, with a button to try again if that is possible. */
+export function showAlert(text, again = null, word = "Try again") {
   const shown = element("div", { class: "alert" }, element("p", {}, text));
   const close = () => shown.remove();
   if (again) shown.append(element("button", { type: "button", click: () => (close(), again()) }, word));
@@ -27,7 +27,7 @@ export function alertOf(text, again = null, word = "Try again") {
   byId("alerts").replaceChildren(shown);
 }
 
-/** Run requests of which only the last counts: the one before is given up. */
+/** Runs requests of which only the last counts: a new one aborts the one before. */
 export class Latest {
   async run(work) {
     this.controller?.abort();

@@ -1,6 +1,6 @@
 // Why a prediction is what it is: the entries and features that pulled it up or down, in a line, and in full when it is opened.
 
-import { drawn, element, label, set } from "/page/elements.js";
+import { drawShape, element, label, set } from "/page/elements.js";
 import { ask } from "/page/service.js";
 import { idText } from "/page/wording.js";
 
@@ -95,17 +95,17 @@ export class Why {
 
 function arrow(effect) {
   const up = effect > 0;
-  const shape = drawn("svg", { viewBox: "0 0 10 10", class: up ? "up" : "down", role: "img", "aria-label": up ? "pulled up by" : "pulled down by" });
-  shape.append(drawn("path", { d: up ? "M5 1.5l4 7H1z" : "M5 8.5l-4-7h8z" }));
+  const shape = drawShape("svg", { viewBox: "0 0 10 10", class: up ? "up" : "down", role: "img", "aria-label": up ? "pulled up by" : "pulled down by" });
+  shape.append(drawShape("path", { d: up ? "M5 1.5l4 7H1z" : "M5 8.5l-4-7h8z" }));
   return shape;
 }
 
 function bar(share) {
   const width = 50 * Math.abs(share);
-  const figure = drawn("svg", { class: share > 0 ? "up" : "down", width: "100%", height: 14, "aria-hidden": "true" });
+  const figure = drawShape("svg", { class: share > 0 ? "up" : "down", width: "100%", height: 14, "aria-hidden": "true" });
   figure.append(
-    drawn("rect", { x: `${share > 0 ? 50 : 50 - width}%`, y: 3, width: `${width}%`, height: 8, rx: 2 }),
-    drawn("line", { x1: "50%", x2: "50%", y1: 0, y2: 14 }),
+    drawShape("rect", { x: `${share > 0 ? 50 : 50 - width}%`, y: 3, width: `${width}%`, height: 8, rx: 2 }),
+    drawShape("line", { x1: "50%", x2: "50%", y1: 0, y2: 14 }),
   );
   return figure;
 }

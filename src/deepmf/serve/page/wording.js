@@ -1,54 +1,54 @@
-// How ids, numbers and times are written.
+// Format ids, numbers and times.
 
 const WHOLE = new Intl.NumberFormat("en");
 
-/** Return an id as text that can be seen: one without visible characters is quoted. */
+/** Return an id as visible text: an id of blanks is quoted. */
 export function idText(id) {
   return id.trim() === "" ? JSON.stringify(id) : id;
 }
 
-/** Return a number of things, with the noun in its right form. */
-export function counted(count, noun) {
+/** Return a count with its noun, singular or plural. */
+export function formatCount(count, noun) {
   const plural = noun.endsWith("y") ? `${noun.slice(0, -1)}ies` : `${noun}s`;
-  return `${whole(count)} ${count === 1 ? noun : plural}`;
+  return `${formatWhole(count)} ${count === 1 ? noun : plural}`;
 }
 
 /** Return a whole number with separators. */
-export function whole(count) {
+export function formatWhole(count) {
   return WHOLE.format(count);
 }
 
 /** Return a number with some decimals and a true minus sign. */
-export function fixed(value, decimals) {
+export function formatFixed(value, decimals) {
   const text = Math.abs(value).toFixed(decimals);
   return value < 0 && Number(text) !== 0 ? `−${text}` : text;
 }
 
 /** Return a number with its sign. */
-export function signed(value, decimals) {
-  const text = fixed(value, decimals);
+export function formatSigned(value, decimals) {
+  const text = formatFixed(value, decimals);
   return value > 0 && Number(text) !== 0 ? `+${text}` : text;
 }
 
-/** Return a value as short as it can be written without a visible loss. */
-export function short(value) {
+/** Return a value with at most six digits. */
+export function formatShort(value) {
   const rounded = Number(value.toPrecision(6));
   return (Math.abs(rounded) >= 1e6 ? rounded.toExponential() : String(rounded)).replace("-", "−");
 }
 
 /** Return a share in percent. */
-export function percent(share) {
+export function formatPercent(share) {
   return `${Math.round(100 * share)} %`;
 }
 
-/** Return seconds of a latency in milliseconds. */
-export function milliseconds(seconds) {
+/** Return a latency in milliseconds. */
+export function formatMilliseconds(seconds) {
   const value = 1000 * seconds;
   return `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
 }
 
-/** Return a long time in its two largest units. */
-export function duration(seconds) {
+/** Return a duration in its two largest units. */
+export function formatDuration(seconds) {
   const parts = [
     [Math.floor(seconds / 86400), "d"],
     [Math.floor((seconds % 86400) / 3600), "h"],
